@@ -1,0 +1,307 @@
+//! What came of an act, or happened by itself.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Something seen: its text in `content`, the rest by kind in `extras`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    #[serde(flatten)]
+    pub seen: Seen,
+    /// The whole text, or its head and tail where `extras.truncated` is set.
+    #[serde(default)]
+    pub content: String,
+}
+
+/// What was seen: `"observation"` names it, `"extras"` holds the rest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "observation", content = "extras", rename_all = "snake_case")]
+pub enum Seen {
+    /// A command ended. `exit_code` is absent where a signal or the timeout ended it.
+    Run {
+        command: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        duration_ms: u64,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        timed_out: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        truncated: Option<Truncated>,
+    },
+    Read {
+        path: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        truncated: Option<Truncated>,
+    },
+    Write {
+        path: String,
+        bytes: u64,
+    },
+    /// A file was changed at `line` (counted from 1); `diff` is unified.
+    Edit {
+        path: String,
+        line: usize,
+        change: Change,
+        lines: Vec<String>,
+        diff: String,
+    },
+    /// A page, as text. `screenshot` is a reference to a file.
+    Browse {
+        url: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        screenshot: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        truncated: Option<Truncated>,
+    },
+    /// A user's message has reached the agent.
+    Chat {
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        attachments: Vec<String>,
+    },
+    /// What the agent said. `partial` where it was cut short.
+    Message {
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        partial: bool,
+    },
+    /// What the agent, or its model, thought.
+    Think {
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        partial: bool,
+    },
+    /// The agent's plan: markdown in `content`, kept in the workspace at `path`.
+    Plan {
+        path: String,
+        items: Vec<PlanItem>,
+    },
+    /// Somebody has to decide. `options` are the decisions that make sense here.
+    Confirm {
+        request: String,
+        action: String,
+        risk: String,
+        options: Vec<super::action::Decision>,
+    },
+    Confirmed {
+        request: String,
+        decision: super::action::Decision,
+    },
+    Usage(Usage),
+    AgentStateChanged {
+        agent_state: State,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// When the state began, RFC 3339.
+        since: String,
+    },
+    /// The receipt of an interrupt.
+    Interrupted {
+        /// What was stopped, in words (`the command cargo test`).
+        what: String,
+        /// From the wish to the end of the last process, milliseconds.
+        stopped_ms: u64,
+        /// Which step of the ladder ended it.
+        rung: Rung,
+        /// Whether a partial text was kept.
+        partial: bool,
+    },
+    /// The messages that wait for the agent, oldest first. The newest of these observations is the queue.
+    Queue {
+        items: Vec<QueueItem>,
+    },
+    /// The sandbox changed its phase, or died.
+    Sandbox {
+        phase: Phase,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i64>,
+        /// Whether the memory limit ended it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        out_of_memory: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stderr_tail: Option<String>,
+        /// Which driver, and what its wall does and does not hold, in words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        isolation: Option<String>,
+    },
+    /// Something went wrong. `code` is stable, `detail` is for a person.
+    Error {
+        code: String,
+        detail: String,
+    },
+}
+
+/// Says that `content` is only a part, and where the whole is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Truncated {
+    /// How many bytes the whole has.
+    pub bytes: u64,
+    /// Where to fetch the whole: a path on this server. Absent where nobody kept it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub href: Option<String>,
+}
+
+/// What kind of change an edit was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Change {
+    Insert,
+    Delete,
+    Replace,
+}
+
+/// One line of a plan with a checkbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanItem {
+    pub text: String,
+    pub done: bool,
+}
+
+/// What one call of a model took, and what the session has taken so far.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    pub model: String,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    #[serde(default)]
+    pub cache_read_tokens: u64,
+    #[serde(default)]
+    pub cache_write_tokens: u64,
+    /// `null` where the model's price is not known.
+    pub cost_usd: Option<f64>,
+    pub total_input_tokens: u64,
+    pub total_output_tokens: u64,
+    /// `null` where the price of any call so far is not known.
+    pub total_cost_usd: Option<f64>,
+    /// How many tokens of the model's context the last call used.
+    pub context_used: u64,
+    /// How large that context is; `null` where it is not known.
+    pub context_limit: Option<u64>,
+}
+
+/// A message that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueItem {
+    /// Names it in `edit_queue`.
+    pub item: String,
+    pub content: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<String>,
+}
+
+/// Whose turn it is, as clients see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Starting,
+    Idle,
+    Running,
+    AwaitingConfirmation,
+    Interrupting,
+    Paused,
+    Stopped,
+    Failed,
+    Ended,
+}
+
+/// The steps by which an interrupt gets its way, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rung {
+    /// The agent was asked and stopped.
+    Cancel,
+    /// What was left of the turn's processes was killed.
+    KillProcesses,
+    /// The agent was killed, and started again from the journal.
+    RestartAgent,
+}
+
+/// What a sandbox is going through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Pulling,
+    Creating,
+    Starting,
+    Connecting,
+    Ready,
+    Paused,
+    Stopped,
+    /// It died.
+    Lost,
+    /// It could not be started.
+    Failed,
+}
+
+impl Observation {
+    /// The name on the wire, which is also what `GET …/events?kind=` filters by.
+    pub fn name(&self) -> &'static str {
+        match self.seen {
+            Seen::Run { .. } => "run",
+            Seen::Read { .. } => "read",
+            Seen::Write { .. } => "write",
+            Seen::Edit { .. } => "edit",
+            Seen::Browse { .. } => "browse",
+            Seen::Chat { .. } => "chat",
+            Seen::Message { .. } => "message",
+            Seen::Think { .. } => "think",
+            Seen::Plan { .. } => "plan",
+            Seen::Confirm { .. } => "confirm",
+            Seen::Confirmed { .. } => "confirmed",
+            Seen::Usage(_) => "usage",
+            Seen::AgentStateChanged { .. } => "agent_state_changed",
+            Seen::Interrupted { .. } => "interrupted",
+            Seen::Queue { .. } => "queue",
+            Seen::Sandbox { .. } => "sandbox",
+            Seen::Error { .. } => "error",
+        }
+    }
+}
+
+impl Observation {
+    /// One line for a person: what came of it.
+    pub fn line(&self) -> String {
+        match &self.seen {
+            Seen::Run { timed_out: true, .. } => "The command ran out of time.".to_owned(),
+            Seen::Run { exit_code: Some(0), .. } => "Got output.".to_owned(),
+            Seen::Run { exit_code: Some(code), .. } => format!("The command failed with exit code {code}."),
+            Seen::Run { exit_code: None, .. } => "The command was stopped.".to_owned(),
+            Seen::Read { path, .. } => format!("Read {path}."),
+            Seen::Write { path, bytes } => format!("Wrote {bytes} bytes to {path}."),
+            Seen::Edit { path, .. } => format!("Edited {path}."),
+            Seen::Browse { url, .. } => format!("Got {url}."),
+            Seen::Chat { .. } | Seen::Message { .. } | Seen::Think { .. } | Seen::Usage(_) => String::new(),
+            Seen::Plan { .. } => "The plan is updated.".to_owned(),
+            Seen::Confirm { .. } => "Waiting for your decision.".to_owned(),
+            Seen::Confirmed { .. } => "Decided.".to_owned(),
+            Seen::AgentStateChanged { agent_state, reason: None, .. } => format!("Now {}.", agent_state.name()),
+            Seen::AgentStateChanged { agent_state, reason: Some(reason), .. } => {
+                format!("Now {}: {reason}", agent_state.name())
+            }
+            Seen::Interrupted { what, stopped_ms, .. } => format!("Stopped {what} in {stopped_ms} ms."),
+            Seen::Queue { items } if items.is_empty() => "No message is waiting.".to_owned(),
+            Seen::Queue { items } => format!("Messages waiting: {}.", items.len()),
+            Seen::Sandbox { phase, .. } => format!("Sandbox: {phase:?}.").to_lowercase(),
+            Seen::Error { detail, .. } => detail.clone(),
+        }
+    }
+}
+
+impl State {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Idle => "idle",
+            State::Running => "running",
+            State::AwaitingConfirmation => "awaiting_confirmation",
+            State::Interrupting => "interrupting",
+            State::Paused => "paused",
+            State::Stopped => "stopped",
+            State::Failed => "failed",
+            State::Ended => "ended",
+        }
+    }
+}
+
+/// An observation or action of a kind that this version does not know: kept and passed on as it came.
+pub type Opaque = Map<String, Value>;

@@ -1,0 +1,192 @@
+//! Where an agent runs: walls around a process, behind one trait.
+//!
+//! | driver | the wall | needs |
+//! |---|---|---|
+//! | [`docker`] | a container: namespaces, no capabilities, seccomp, cgroup limits | an engine that answers |
+//! | [`process`] | namespaces with an empty root, Landlock, seccomp, rlimits | a kernel that lets us |
+//!
+//! A driver starts, freezes and ends a sandbox and tells when it died; it does not know what an agent says. Both put the
+//! same three things inside: the agent's binary, the [`RunDir`], and the session's workspace, all of them directories of
+//! this host, so a session can change its driver from one start to the next. A sandbox outlives the server that started it.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use greenroom_protocol::observation::Phase;
+
+use crate::store::SessionId;
+
+mod rundir;
+pub use rundir::RunDir;
+
+/// Where things are inside every sandbox, whatever the driver.
+pub mod inside {
+    /// The agent's binary, read-only.
+    pub const AGENT: &str = "/greenroom/bin/greenroom-agent";
+    /// The agent listens here. The only part of the run directory that the sandbox can write.
+    pub const AGENT_SOCKET: &str = "/greenroom/run/agent/agent.sock";
+    /// The model gateway listens here, on the server's side.
+    pub const GATEWAY_SOCKET: &str = "/greenroom/run/gateway/gateway.sock";
+    /// Where the agent works, and where its commands start.
+    pub const WORKSPACE: &str = "/workspace";
+    /// The agent's home, kept beside the workspace over stop and start.
+    pub const HOME: &str = "/home/agent";
+}
+
+/// All that a driver is told about one sandbox. Nothing in it comes from a client but `image`, so no request can name a
+/// mount, a privilege or a host network.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    pub session: SessionId,
+    /// The Docker image; the process driver runs the host's own `/usr` and ignores it.
+    pub image: String,
+    pub run: RunDir,
+    /// The agent's binary on this host.
+    pub agent: PathBuf,
+    /// Becomes [`inside::WORKSPACE`].
+    pub workspace: PathBuf,
+    /// Becomes [`inside::HOME`].
+    pub home: PathBuf,
+    /// What the operator mounts into every sandbox (`SANDBOX_VOLUMES`).
+    pub volumes: Vec<Volume>,
+    /// Who the sandbox runs as: never root.
+    pub uid: u32,
+    pub gid: u32,
+    pub limits: Limits,
+    pub network: Network,
+}
+
+/// A directory of this host inside the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    pub host: PathBuf,
+    pub inside: PathBuf,
+    pub access: Access,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    pub memory_bytes: u64,
+    /// In CPUs: 1.5 is one and a half.
+    pub cpus: f64,
+    pub pids: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Network {
+    /// Loopback and nothing else.
+    None,
+    /// An engine's network of that name. The process driver refuses it.
+    Named(String),
+}
+
+/// How a sandbox ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    /// The exit code, 128 + n for signal n; `None` where nobody can tell any more.
+    pub code: Option<i64>,
+    pub out_of_memory: bool,
+    /// The last lines of what it wrote to stderr, at most 4 KiB.
+    pub stderr_tail: String,
+}
+
+/// What a driver finds of its own on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub session: SessionId,
+    pub presence: Presence,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    Running,
+    Frozen,
+    /// Not running, its file system still there.
+    Exited,
+}
+
+/// What a sandbox takes right now.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Stats {
+    pub memory_bytes: u64,
+    /// CPU time so far, microseconds.
+    pub cpu_us: u64,
+    pub processes: u64,
+}
+
+/// Why a sandbox did not do what it should. The text names the way out.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SandboxError {
+    #[error("the Docker engine does not answer at {address}: {detail}; start it, or run with `--sandbox process`")]
+    NoEngine { address: String, detail: String },
+    #[error(
+        "there is no image `{image}` here and it cannot be pulled: {detail}; build or load it, or set `sandbox.image`"
+    )]
+    NoImage { image: String, detail: String },
+    #[error("no permission to {what}: {detail}")]
+    Forbidden { what: String, detail: String },
+    #[error(
+        "this kernel cannot confine a process: {detail}; use Docker, or accept the risk with `sandbox.unconfined = true`"
+    )]
+    Unconfinable { detail: String },
+    #[error("the sandbox of session `{session}` is not there")]
+    Gone { session: SessionId },
+    #[error("the sandbox driver did not {what} within {seconds} s")]
+    Deadline { what: &'static str, seconds: u64 },
+    #[error("the sandbox could not {what}: {detail}")]
+    Failed { what: &'static str, detail: String },
+    #[error("the sandbox could not {what}: {source}")]
+    Io {
+        what: &'static str,
+        #[source]
+        source: Arc<io::Error>,
+    },
+}
+
+/// Told of each step on the way to a running sandbox, with a detail for a person (`12 of 48 MB`), possibly often.
+pub type Progress<'a> = &'a (dyn Fn(Phase, &str) + Send + Sync);
+
+/// A kind of wall. Every call ends within a deadline of the driver's own, whatever the engine does, and may be repeated.
+#[async_trait]
+pub trait Sandbox: Send + Sync + 'static {
+    /// `docker` or `process`, as in the config.
+    fn name(&self) -> &'static str;
+
+    /// What the wall holds and what it does not, in a sentence or two for the person at the screen.
+    fn isolation(&self) -> String;
+
+    /// Whether sandboxes can be started now.
+    async fn check(&self) -> Result<(), SandboxError>;
+
+    /// Makes the sandbox run: leaves one that runs alone, starts one that has exited again on its file system, makes one
+    /// that is not there. Returns when its first process runs, not when the agent answers.
+    async fn start(&self, spec: &Spec, progress: Progress<'_>) -> Result<(), SandboxError>;
+
+    /// Stops every process in it where it stands.
+    async fn freeze(&self, session: SessionId) -> Result<(), SandboxError>;
+
+    async fn thaw(&self, session: SessionId) -> Result<(), SandboxError>;
+
+    /// Ends every process and frees the memory; the file system stays. One that is not running is no error.
+    async fn stop(&self, session: SessionId) -> Result<(), SandboxError>;
+
+    /// Leaves no trace of it but the workspace, the home and the run directory. One that is not there is no error.
+    async fn remove(&self, session: SessionId) -> Result<(), SandboxError>;
+
+    /// Waits until it does not run any more. No deadline: this is how a death is noticed.
+    async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError>;
+
+    /// Every sandbox on this host that belongs to this node, also of servers that died.
+    async fn list(&self) -> Result<Vec<Found>, SandboxError>;
+
+    /// What it wrote to stdout and stderr, the newest `bytes` of it.
+    async fn logs(&self, session: SessionId, bytes: usize) -> Result<String, SandboxError>;
+
+    async fn stats(&self, session: SessionId) -> Result<Stats, SandboxError>;
+}

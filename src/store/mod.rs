@@ -1,0 +1,257 @@
+//! The journal behind one trait: append-only, small, the same for one machine and for many.
+//!
+//! | driver | what it is for |
+//! |---|---|
+//! | [`local`] | one node: an append-only log is the durable truth, sled holds what is looked up and can be rebuilt |
+//! | [`memory`] | tests, and `--data memory`: nothing survives the process |
+//!
+//! Every driver passes `contract.rs` before the config offers it.
+
+use std::{fmt, io, str::FromStr, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use greenroom_protocol::observation::State;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Names a session: a ULID, so ids sort by their age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SessionId(ulid::Ulid);
+
+impl SessionId {
+    pub fn generate() -> SessionId {
+        SessionId(ulid::Ulid::generate())
+    }
+
+    /// The sixteen bytes, in the order in which ids sort.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_bytes()
+    }
+
+    pub fn from_bytes(bytes: [u8; 16]) -> SessionId {
+        SessionId(ulid::Ulid::from_bytes(bytes))
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The text is no ULID, so it names no session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a session id")]
+pub struct NotASessionId;
+
+impl FromStr for SessionId {
+    type Err = NotASessionId;
+
+    fn from_str(text: &str) -> Result<SessionId, NotASessionId> {
+        text.parse().map(SessionId).map_err(|_| NotASessionId)
+    }
+}
+
+/// The number of an event in its session: 1, 2, 3 … without gaps. 0 is "before the first".
+pub type Seq = u64;
+
+/// Which tenure of a session an append belongs to. It grows with each [`Store::claim`], and an append of an older one is
+/// refused, so two writers can never interleave.
+pub type Epoch = u64;
+
+/// One event, ready for the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEvent {
+    /// What `GET …/events?kind=` filters by: the name of the action or observation.
+    pub kind: String,
+    /// The event as clients see it: one JSON object that holds its own `seq`. The store does not look inside.
+    pub json: Bytes,
+}
+
+/// An event as it is read back.
+pub type StoredEvent = (Seq, NewEvent);
+
+/// What becomes durable together, or not at all.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    /// Get the numbers `at + 1, at + 2, …`.
+    pub events: Vec<NewEvent>,
+    /// The agent's reports up to this one are in the journal once this batch is.
+    pub mark: Option<Mark>,
+    /// The session's record from now on; `None` leaves it as it is. Its revision does not matter here: the epoch guards it.
+    pub record: Option<Record>,
+}
+
+/// How far the journal has taken over what an agent reported.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Which start of the agent the number belongs to.
+    pub boot: String,
+    pub n: u64,
+}
+
+/// What is known about a session beside its events: what lists show, and what its actor needs to come back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub id: SessionId,
+    pub title: String,
+    pub state: State,
+    /// Why it is in that state, in words, where that needs saying.
+    pub reason: Option<String>,
+    pub agent: String,
+    pub model: String,
+    pub image: Option<String>,
+    /// The sandbox driver: `docker` or `process`.
+    pub sandbox: String,
+    /// Where commands run, inside the sandbox.
+    pub directory: Option<String>,
+    /// RFC 3339, UTC, milliseconds.
+    pub created_at: String,
+    pub updated_at: String,
+    pub usage: Totals,
+    pub budget_usd: Option<f64>,
+    pub archived: bool,
+    /// The session actor's own memory, opaque to everybody else.
+    #[serde(default)]
+    pub core: Value,
+}
+
+/// What a session has taken so far.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// `None` once a call's price was not known.
+    pub cost_usd: Option<f64>,
+}
+
+/// A session as the store holds it at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    pub record: Record,
+    /// Grows with each change of the record.
+    pub revision: u64,
+    /// The newest event's number.
+    pub tail: Seq,
+    pub mark: Option<Mark>,
+}
+
+/// How much to read at once. Reading stops at whichever is reached first, but never before one event.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    pub events: usize,
+    pub bytes: usize,
+}
+
+/// Which sessions to list. The default lists the newest fifty that are not archived.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    /// Part of the title or the id, whatever the case.
+    pub text: Option<String>,
+    pub state: Option<State>,
+    pub archived: Option<bool>,
+    /// 0 means 50; at most 500.
+    pub limit: usize,
+    /// Where the last page ended: its `next_cursor`.
+    pub cursor: Option<String>,
+}
+
+/// A page of sessions, newest activity first.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    pub items: Vec<Snapshot>,
+    /// Absent on the last page.
+    pub next_cursor: Option<String>,
+    /// How many match in all.
+    pub total: usize,
+}
+
+/// Why nothing was appended, or why that is not known.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AppendError {
+    #[error("the session's journal is at {tail}, not where this batch begins")]
+    Conflict { tail: Seq },
+    #[error("another owner has taken this session over")]
+    Fenced,
+    #[error("no session `{0}`")]
+    NoSession(SessionId),
+    /// Nothing of the batch is in the journal.
+    #[error("the journal cannot be written: {0}")]
+    Refused(#[source] Arc<io::Error>),
+    /// It may or may not be on disk; only reading again tells.
+    #[error("whether the journal was written is not known: {0}")]
+    Unknown(#[source] Arc<io::Error>),
+}
+
+/// Why a question was not answered.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    #[error("no session `{0}`")]
+    NoSession(SessionId),
+    #[error("session `{session}` was changed by somebody else; read it again (revision {found})")]
+    Conflict { session: SessionId, found: u64 },
+    /// One damaged record; what lies around it can be read.
+    #[error("event {seq} of session `{session}` is damaged: {detail}")]
+    Damaged { session: SessionId, seq: Seq, detail: String },
+    #[error("`{0}` is no cursor that this server gave out")]
+    BadCursor(String),
+    #[error("the store failed: {0}")]
+    Io(#[source] Arc<io::Error>),
+}
+
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> StoreError {
+        StoreError::Io(Arc::new(error))
+    }
+}
+
+/// Where sessions are kept. All of it may be called from any thread; nothing of it blocks the caller's thread.
+///
+/// Appends of one session that are called in order are carried out and answered in order, also when the caller does not
+/// wait for one before the next: that is how a session pipelines.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Makes a session. Durable when it returns. A session of that id is a [`StoreError::Conflict`].
+    async fn create(&self, record: Record) -> Result<Snapshot, StoreError>;
+
+    /// Takes a session over: from now on only appends with the returned epoch succeed.
+    async fn claim(&self, session: SessionId) -> Result<(Epoch, Snapshot), StoreError>;
+
+    /// Makes `batch` durable, if the journal ends at `at`; returns the new end. What is acknowledged here is on disk.
+    ///
+    /// The call is taken in its place in the queue when this function is *called*, not when the future is first polled.
+    fn append(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        at: Seq,
+        batch: Batch,
+    ) -> futures::future::BoxFuture<'static, Result<Seq, AppendError>>;
+
+    /// The events after `after`, oldest first. An empty answer means that there are none yet.
+    async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError>;
+
+    async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError>;
+
+    /// Changes what people change beside the journal (title, archived), if the record is still at `revision`.
+    async fn put(&self, record: Record, revision: u64) -> Result<Snapshot, StoreError>;
+
+    async fn list(&self, query: Query) -> Result<Listing, StoreError>;
+
+    /// Every session that is neither ended nor archived, for the start of a server and for the sweeper.
+    async fn live(&self) -> Result<Vec<Snapshot>, StoreError>;
+
+    /// Removes every trace of a session. Durable when it returns. A session that is not there is no error.
+    async fn forget(&self, session: SessionId) -> Result<(), StoreError>;
+
+    /// Keeps a large content; durable when it returns, so the event that names it can follow. Returns its name.
+    async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError>;
+
+    /// A file that holds a large content, or `None` where no such content is kept.
+    async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError>;
+
+    /// Whether it could take an append now.
+    async fn check(&self) -> Result<(), StoreError>;
+}
