@@ -1,0 +1,180 @@
+//! Which actors live right now: what `GET /api/admin/actors` lists.
+//!
+//! An actor registers when it starts and keeps the [`Entry`]; dropping it strikes the actor off, whatever it died of.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use serde::Serialize;
+
+/// What kind of actor it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Directory,
+    Session,
+    FrontendSocket,
+    TerminalSocket,
+    AgentLink,
+    Sweeper,
+}
+
+/// The register of live actors of this process. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Census {
+    register: Arc<Register>,
+}
+
+#[derive(Default)]
+struct Register {
+    next: AtomicU64,
+    actors: Mutex<HashMap<u64, Arc<Actor>>>,
+}
+
+struct Actor {
+    kind: Kind,
+    id: u64,
+    session: Option<String>,
+    since_ms: i64,
+    state: Mutex<String>,
+    handled: AtomicU64,
+    last_active_ms: AtomicU64,
+    queued: AtomicU64,
+}
+
+/// An actor's own entry. Not to be shared: the actor is struck off when it is dropped.
+pub struct Entry {
+    actor: Arc<Actor>,
+    register: Arc<Register>,
+}
+
+/// One row of the admin endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Row {
+    #[schema(value_type = String, example = "session")]
+    pub kind: Kind,
+    /// Unique in this process, never used again.
+    pub id: u64,
+    pub session: Option<String>,
+    pub state: String,
+    /// RFC 3339, UTC, milliseconds.
+    pub since: String,
+    pub last_active: String,
+    /// Messages handled so far.
+    pub handled: u64,
+    /// What waits: for a session events on their way to disk, for a socket bytes that the client has not confirmed, for a
+    /// link frames for the agent.
+    pub queued: u64,
+}
+
+impl Census {
+    pub fn register(&self, kind: Kind, session: Option<String>) -> Entry {
+        let id = self.register.next.fetch_add(1, Relaxed) + 1;
+        let now = now_ms();
+        let actor = Arc::new(Actor {
+            kind,
+            id,
+            session,
+            since_ms: now as i64,
+            state: Mutex::new(String::new()),
+            handled: AtomicU64::new(0),
+            last_active_ms: AtomicU64::new(now),
+            queued: AtomicU64::new(0),
+        });
+        self.actors().insert(id, actor.clone());
+        Entry { actor, register: self.register.clone() }
+    }
+
+    /// Every live actor, oldest first.
+    pub fn rows(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = self.actors().values().map(|actor| actor.row()).collect();
+        rows.sort_by_key(|row| row.id);
+        rows
+    }
+
+    /// How many actors of `kind` live, of `session` or of all.
+    pub fn count(&self, kind: Kind, session: Option<&str>) -> usize {
+        let of = |actor: &&Arc<Actor>| actor.kind == kind && (session.is_none() || actor.session.as_deref() == session);
+        self.actors().values().filter(of).count()
+    }
+
+    fn actors(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Actor>>> {
+        self.register.actors()
+    }
+}
+
+impl Register {
+    fn actors(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Actor>>> {
+        // Nothing panics while it holds the lock, and a map of counters has no half-done state anyway.
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    pub fn id(&self) -> u64 {
+        self.actor.id
+    }
+
+    /// A message was handled.
+    pub fn handled(&self) {
+        self.actor.handled.fetch_add(1, Relaxed);
+        self.actor.last_active_ms.store(now_ms(), Relaxed);
+    }
+
+    pub fn state(&self, state: impl Into<String>) {
+        *self.actor.state.lock().unwrap_or_else(PoisonError::into_inner) = state.into();
+    }
+
+    pub fn queued(&self, n: u64) {
+        self.actor.queued.store(n, Relaxed);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.register.actors().remove(&self.actor.id);
+    }
+}
+
+impl Actor {
+    fn row(&self) -> Row {
+        Row {
+            kind: self.kind,
+            id: self.id,
+            session: self.session.clone(),
+            state: self.state.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            since: crate::clock::rfc3339(self.since_ms),
+            last_active: crate::clock::rfc3339(self.last_active_ms.load(Relaxed) as i64),
+            handled: self.handled.load(Relaxed),
+            queued: self.queued.load(Relaxed),
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    crate::clock::now_ms().max(0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_actor_is_listed_while_its_entry_lives() {
+        let census = Census::default();
+        let entry = census.register(Kind::Session, Some("s".into()));
+        entry.handled();
+        entry.state("idle");
+        let rows = census.rows();
+        assert_eq!((rows[0].handled, rows[0].state.as_str()), (1, "idle"));
+        assert_eq!(census.count(Kind::Session, Some("s")), 1);
+        assert_eq!(census.count(Kind::Session, Some("other")), 0);
+        drop(entry);
+        assert!(census.rows().is_empty());
+    }
+}

@@ -1,0 +1,264 @@
+//! All that a session hears and says, as typed messages.
+//!
+//! Clients send [`Relay`], [`Interrupt`], [`Pause`], [`Resume`], [`Stop`], [`End`] and [`Amend`]; listeners [`Attach`]
+//! and [`Detach`]; the link sends [`Greeted`], [`Reported`], [`Grew`] and what befell the sandbox. The session tells
+//! listeners that something is [`Published`], and gives its link the orders of [`orders`].
+
+use actix::prelude::*;
+use greenroom_protocol::{
+    Delta,
+    client::Wish,
+    link::{Hello, Report, Welcome},
+    observation::{Phase, State},
+};
+use tokio::sync::oneshot;
+
+use super::{audience::Listening, turn::Refusal, view::View};
+use crate::{
+    gateway::Notice,
+    sandbox::Exit,
+    store::{Seq, Snapshot},
+};
+
+/// How every wish is answered: with where it left the session, or with why it was refused.
+pub type Answer = Result<Accepted, Refusal>;
+
+/// A wish was carried out, and is in the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// The first event that it led to, where it led to one.
+    pub seq: Option<Seq>,
+    /// The state after it.
+    pub state: State,
+}
+
+/// Carry out what a client wants: a message, a task, an act, an answer, a change of the queue or the model.
+///
+/// Sent with the same `key` again, it is answered with what it led to, and acts once.
+#[derive(Debug, Message)]
+#[rtype(result = "Answer")]
+pub struct Relay {
+    pub wish: Wish,
+    /// The client's own name for the wish: a frame's `id`, or `Idempotency-Key`.
+    pub key: Option<String>,
+}
+
+/// Stop whatever runs, the agent's turn and a user's act alike. A second one takes the agent away.
+#[derive(Debug, Message)]
+#[rtype(result = "Answer")]
+pub struct Interrupt;
+
+/// Freeze the sandbox where it stands, mid-token or mid-tool.
+#[derive(Debug, Message)]
+#[rtype(result = "Answer")]
+pub struct Pause;
+
+/// Thaw a paused sandbox, or start a stopped one again.
+#[derive(Debug, Message)]
+#[rtype(result = "Answer")]
+pub struct Resume;
+
+/// Free the memory: the sandbox stops, its file system and the journal stay.
+#[derive(Debug, Message)]
+#[rtype(result = "Answer")]
+pub struct Stop {
+    /// Shown to people, where it was not they who asked (`nothing happened for 30 minutes`).
+    pub reason: Option<String>,
+}
+
+/// Close the session for good.
+#[derive(Debug, Message)]
+#[rtype(result = "Answer")]
+pub struct End;
+
+/// Pause because nothing happens: refused where something runs, waits for a person, or is watched.
+#[derive(Debug, Message)]
+#[rtype(result = "Answer")]
+pub struct Rest {
+    pub reason: String,
+}
+
+/// Change what a person may change beside the conversation. `None` leaves a field as it is.
+#[derive(Debug, Default, Message)]
+#[rtype(result = "Result<View, Refusal>")]
+pub struct Amend {
+    pub title: Option<String>,
+    pub archived: Option<bool>,
+    pub model: Option<String>,
+}
+
+/// Listen: from now on the listener is told that there is more to pull.
+#[derive(Message)]
+#[rtype(result = "Attached")]
+pub struct Attach {
+    pub listener: Recipient<Published>,
+}
+
+/// What a new listener needs.
+pub struct Attached {
+    pub view: View,
+    /// The place from which the listener pulls what is live, and by which it leaves when dropped.
+    pub listening: Listening,
+}
+
+/// There is more to pull than there was. Idempotent: one of these for many events and deltas is as good as many.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct Published;
+
+/// A listener is gone.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Detach {
+    pub listener: u64,
+}
+
+/// The session as it stands: what `hello` and REST show.
+#[derive(Debug, Message)]
+#[rtype(result = "View")]
+pub struct Look;
+
+// What the link says.
+
+/// The agent introduced itself. Answered with how to welcome it.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Greeting, Refusal>")]
+pub struct Greeted {
+    pub hello: Hello,
+}
+
+/// How the link goes on after `hello`.
+#[derive(Debug)]
+pub struct Greeting {
+    pub welcome: Welcome,
+    /// Up to here the journal is sent as history, where `welcome.restore` says so.
+    pub history_to: Seq,
+}
+
+/// A durable report of the agent. The answer comes at once, when it has its place; what is inside the answer resolves when
+/// it is on disk, and only then is it acknowledged to the agent.
+#[derive(Debug, Message)]
+#[rtype(result = "Durable")]
+pub struct Reported {
+    pub boot: String,
+    pub n: u64,
+    pub report: Report,
+}
+
+/// Resolves when what it belongs to is on disk; is dropped when it will not be.
+pub type Durable = oneshot::Receiver<()>;
+
+/// The agent knows this command and will carry it out.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Took {
+    pub command: String,
+}
+
+/// An item grew.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Grew(pub Delta);
+
+/// The sandbox is on its way.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Phased {
+    pub phase: Phase,
+    pub detail: String,
+}
+
+/// The sandbox could not be started, for a reason that trying again will not change.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct StartFailed {
+    pub why: String,
+    pub stderr_tail: Option<String>,
+}
+
+/// The sandbox died, and nobody asked it to.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Lost {
+    pub exit: Exit,
+}
+
+/// An order to the sandbox was not carried out.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct OrderFailed {
+    pub what: &'static str,
+    pub why: String,
+}
+
+/// The gateway says what a model call took, or what is wrong with the provider.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Noticed(pub Notice);
+
+/// What a session orders its link to do. The link carries them out in the order in which they were sent.
+pub mod orders {
+    use actix::prelude::*;
+    use greenroom_protocol::link::Numbered;
+
+    /// Bring the sandbox up, or find it running, and dial the agent.
+    #[derive(Debug, Clone, Message)]
+    #[rtype(result = "()")]
+    pub struct Raise {
+        pub image: Option<String>,
+    }
+
+    /// Give the agent this command.
+    #[derive(Debug, Clone, Message)]
+    #[rtype(result = "()")]
+    pub struct Deliver(pub Numbered);
+
+    /// Cut this session's model streams at the gateway.
+    #[derive(Debug, Clone, Copy, Message)]
+    #[rtype(result = "()")]
+    pub struct Cut;
+
+    #[derive(Debug, Clone, Copy, Message)]
+    #[rtype(result = "()")]
+    pub struct Freeze;
+
+    #[derive(Debug, Clone, Copy, Message)]
+    #[rtype(result = "()")]
+    pub struct Thaw;
+
+    /// Take the sandbox away.
+    #[derive(Debug, Clone, Copy, Message)]
+    #[rtype(result = "()")]
+    pub struct Kill {
+        pub then: Then,
+    }
+
+    /// What comes after a [`Kill`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Then {
+        /// It is started again: the agent goes on from the journal.
+        Restart,
+        /// Its file system stays.
+        Rest,
+        /// It is removed; the workspace stays.
+        Remove,
+    }
+}
+
+/// The session's link, seen from the session: whoever takes these orders.
+#[derive(Clone)]
+pub struct LinkPort {
+    pub raise: Recipient<orders::Raise>,
+    pub deliver: Recipient<orders::Deliver>,
+    pub cut: Recipient<orders::Cut>,
+    pub freeze: Recipient<orders::Freeze>,
+    pub thaw: Recipient<orders::Thaw>,
+    pub kill: Recipient<orders::Kill>,
+}
+
+/// What a session is made from when its actor starts: the journal's own account of it.
+#[derive(Debug)]
+pub struct Origin {
+    pub epoch: crate::store::Epoch,
+    pub snapshot: Snapshot,
+}

@@ -1,0 +1,51 @@
+//! Who may speak when. Pure: no clock, no socket, no store. The rules in full are the tests.
+
+/// Why a wish was not carried out. Shown to the person word for word; nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the agent is still working; queue the message or interrupt it")]
+    Busy,
+    #[error("nothing is running")]
+    NothingToInterrupt,
+    #[error("the session is already {0}")]
+    Already(&'static str),
+    #[error("the session is {state}, so it cannot {wish}; {way_out}")]
+    WrongState { state: &'static str, wish: &'static str, way_out: &'static str },
+    #[error("the session has ended; it can be read and exported, and a new one can go on from here")]
+    Ended,
+    #[error("no message `{0}` is waiting")]
+    NotQueued(String),
+    #[error("no request `{0}` is open; it may have been answered already")]
+    NoRequest(String),
+    #[error("{0}")]
+    BadArgs(String),
+    #[error("no session `{0}`")]
+    NoSession(String),
+    #[error("the session's budget of {0} USD is spent; raise it to go on")]
+    BudgetSpent(String),
+    /// The journal did not take it.
+    #[error("{0}; what was acknowledged before is safe")]
+    Journal(String),
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Refusal {
+    /// Stable, for programs: the `code` of the error frame and of REST's errors.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::Busy => "busy",
+            Refusal::NothingToInterrupt => "nothing_to_interrupt",
+            Refusal::Already(_) => "already",
+            Refusal::WrongState { .. } => "wrong_state",
+            Refusal::Ended => "ended",
+            Refusal::NotQueued(_) => "not_queued",
+            Refusal::NoRequest(_) => "no_request",
+            Refusal::BadArgs(_) => "invalid_args",
+            Refusal::NoSession(_) => "not_found",
+            Refusal::BudgetSpent(_) => "budget_spent",
+            Refusal::Journal(_) => "journal_unavailable",
+            Refusal::Unavailable(_) => "unavailable",
+        }
+    }
+}
