@@ -1,5 +1,8 @@
 //! Greenroom: an actor-based supervisor of interactive AI-agent sessions.
 
+pub mod census;
+pub mod clock;
+pub mod config;
 pub mod gateway;
 pub mod sandbox;
 pub mod store;
