@@ -3,6 +3,8 @@
 pub mod census;
 pub mod clock;
 pub mod config;
+pub mod data;
 pub mod gateway;
 pub mod sandbox;
 pub mod store;
+pub mod telemetry;
