@@ -6,5 +6,6 @@ pub mod config;
 pub mod data;
 pub mod gateway;
 pub mod sandbox;
+pub mod session;
 pub mod store;
 pub mod telemetry;
