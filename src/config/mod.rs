@@ -206,7 +206,7 @@ impl Config {
             (!self.sweeper.every.0.is_zero(), "sweeper.every", "it would never rest"),
             (self.server.max_connections > 0, "server.max_connections", "with 0 nobody could connect"),
             (self.server.max_body >= ByteSize::kib(16), "server.max_body", "a request needs 16KiB at least"),
-            (self.server.token.is_fit(), "server.token", "it has 16 visible ASCII characters at least, or is empty"),
+            (self.server.token.is_fit(), "server.token", "it has 16 letters, digits or `-._~` at least, or is empty"),
             (
                 self.server.allowed_origins.iter().all(|origin| is_origin(origin)),
                 "server.allowed_origins",

@@ -34,9 +34,10 @@ impl Secret {
         Some(self.0.trim()).filter(|text| !text.is_empty())
     }
 
-    /// Whether it can be a token: not to be guessed, and safe in a header and in an address.
+    /// Whether it can be a token: hard to guess, and the same in a header, in an address and in a shell.
     pub(super) fn is_fit(&self) -> bool {
-        self.expose().is_none_or(|text| text.len() >= 16 && text.bytes().all(|b| b.is_ascii_graphic()))
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+        self.expose().is_none_or(|text| text.len() >= 16 && text.bytes().all(plain))
     }
 }
 
@@ -178,7 +179,9 @@ mod tests {
         check("", true);
         check("0123456789abcdef", true);
         check("short", false);
+        check("0123456789-._~aBc", true);
         check("0123456789 abcdef", false);
+        check("0123456789&abcdef", false);
         check("0123456789abcdeü", false);
     }
 }
