@@ -51,9 +51,7 @@ async fn serve(
     let (head, body) = request.into_parts();
     let route = Route::find(&head.method, head.uri.path()).ok_or_else(|| unknown(&head))?;
     let place = door.calls.clone().acquire_owned().await.expect("the semaphore of calls is never closed");
-    door.account
-        .may_call()
-        .map_err(|why| Refusal::new(StatusCode::PAYMENT_REQUIRED, "billing_error", why))?;
+    door.account.may_call().map_err(|why| Refusal::new(StatusCode::PAYMENT_REQUIRED, "billing_error", why))?;
 
     let (envelope, room) = if route.has_body() {
         let (body, room) = read(door, body).await?;
@@ -136,9 +134,8 @@ async fn from_provider(
     }
     let key = provider.api_key.as_ref();
     let headers = headers::to_provider(&head.headers, api, key);
-    let (body, streaming, model) = envelope.map_or((Bytes::new(), false, String::new()), |envelope| {
-        (envelope.body, envelope.streaming, envelope.model)
-    });
+    let (body, streaming, model) = envelope
+        .map_or((Bytes::new(), false, String::new()), |envelope| (envelope.body, envelope.streaming, envelope.model));
     let ask = Ask { route, method: head.method.clone(), url, headers, body, streaming, model };
     match upstream::ask(door.gateway.client(), options, &ask, &*door.account).await {
         Ok(answer) => Ok(Ok(Answer { headers: headers::to_client(&answer.headers, key), ..answer })),

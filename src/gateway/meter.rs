@@ -186,7 +186,8 @@ impl Meter {
     }
 
     fn fail(&mut self, error: &Value) {
-        let kind = error["type"].as_str().filter(|kind| *kind != "error").or(error["code"].as_str()).unwrap_or_default();
+        let kind =
+            error["type"].as_str().filter(|kind| *kind != "error").or(error["code"].as_str()).unwrap_or_default();
         let message = error["message"].as_str().or(error.as_str()).unwrap_or("no reason given");
         self.error = Some(Mishap { status: status_of_kind(kind), message: message.to_owned() });
     }
@@ -225,8 +226,7 @@ mod tests {
 
     #[test]
     fn openai() {
-        let chunk =
-            r#"data: {"model":"gpt-5-1","choices":[{"delta":{"content":"12345"},"finish_reason":"stop"}],"usage":null}"#;
+        let chunk = r#"data: {"model":"gpt-5-1","choices":[{"delta":{"content":"12345"},"finish_reason":"stop"}],"usage":null}"#;
         let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":8,"prompt_tokens_details":{"cached_tokens":15}}}"#;
         check(Route::Chat, &format!("{chunk}\n\n{usage}\n\ndata: [DONE]\n"), ("gpt-5-1", 5, 8, 15, 0, false));
         check(Route::Chat, chunk, ("gpt-5-1", 10, 2, 0, 0, true));

@@ -13,6 +13,8 @@ mod catalog;
 mod demo;
 mod endpoint;
 mod envelope;
+#[cfg(test)]
+mod fake;
 mod headers;
 mod lines;
 mod meter;
@@ -21,6 +23,8 @@ mod refusal;
 mod relay;
 mod retry;
 mod route;
+#[cfg(test)]
+mod tests;
 mod upstream;
 
 use std::{sync::Arc, time::Duration};

@@ -139,7 +139,10 @@ pub(super) fn scrub(body: Bytes, key: Option<&str>) -> Bytes {
     let text = key.filter(|key| !key.is_empty()).map_or(text.to_string(), |key| text.replace(key, "[redacted]"));
     let is_border = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '\\');
     let words = text.split_inclusive(is_border).map(|word| match word.find("***") {
-        Some(_) => format!("[redacted]{}", word.chars().next_back().filter(|c| is_border(*c)).map_or(String::new(), Into::into)),
+        Some(_) => format!(
+            "[redacted]{}",
+            word.chars().next_back().filter(|c| is_border(*c)).map_or(String::new(), Into::into)
+        ),
         None => word.to_owned(),
     });
     words.collect::<String>().into()

@@ -200,7 +200,9 @@ impl Tally {
             End::Cut => Some(Refusal::interrupted()),
             End::HungUp => None,
             End::Broken(why) => {
-                self.door.account.notice(Notice::Refused { status: StatusCode::BAD_GATEWAY.as_u16(), why: why.clone() });
+                self.door
+                    .account
+                    .notice(Notice::Refused { status: StatusCode::BAD_GATEWAY.as_u16(), why: why.clone() });
                 Some(Refusal::new(StatusCode::BAD_GATEWAY, "api_error", why))
             }
         }

@@ -88,10 +88,7 @@ pub(super) async fn ask(
 }
 
 async fn once(client: &Client, timeouts: &TimeoutOptions, ask: &Ask) -> Result<Answer, Failure> {
-    let request = client
-        .request(ask.method.clone(), &ask.url)
-        .headers(ask.headers.clone())
-        .body(ask.body.clone());
+    let request = client.request(ask.method.clone(), &ask.url).headers(ask.headers.clone()).body(ask.body.clone());
     let limit = timeouts.first_byte(ask.streaming);
     match timeout(limit, begin(request.send(), ask.route, timeouts.idle())).await {
         Ok(result) => result,

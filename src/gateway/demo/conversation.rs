@@ -42,7 +42,8 @@ impl Conversation {
 
     /// Reads a body of OpenAI's chat completions.
     pub(super) fn of_chat(body: &Value) -> Conversation {
-        let mut conversation = Conversation { tools: names(&body["tools"], "/function/name"), ..Conversation::default() };
+        let mut conversation =
+            Conversation { tools: names(&body["tools"], "/function/name"), ..Conversation::default() };
         for message in items(&body["messages"]) {
             match message["role"].as_str() {
                 Some("assistant") => conversation.steps += 1,
@@ -68,9 +69,7 @@ impl Conversation {
 fn text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(blocks) => {
-            blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
-        }
+        Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n"),
         _ => String::new(),
     }
 }
@@ -118,13 +117,8 @@ mod tests {
                 {"role": "tool", "content": "new"},
             ],
         });
-        let expected = Conversation {
-            task: "second".into(),
-            tasks: 2,
-            steps: 1,
-            result: "new".into(),
-            tools: vec!["run".into()],
-        };
+        let expected =
+            Conversation { task: "second".into(), tasks: 2, steps: 1, result: "new".into(), tools: vec!["run".into()] };
         assert_eq!(Conversation::of_messages(&messages), expected);
         assert_eq!(Conversation::of_chat(&chat), expected);
         assert_eq!(Conversation::of_messages(&json!([])), Conversation::default());
