@@ -3,6 +3,7 @@
 pub mod census;
 pub mod clock;
 pub mod gateway;
+pub mod link;
 pub mod sandbox;
 pub mod session;
 pub mod store;
