@@ -5,6 +5,7 @@ pub mod clock;
 pub mod config;
 pub mod data;
 pub mod gateway;
+pub mod link;
 pub mod sandbox;
 pub mod session;
 pub mod store;
