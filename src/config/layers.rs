@@ -1,6 +1,10 @@
 //! What each layer says, key by key, and where it says so. Knows nothing of types: [`super::load`] judges.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use toml::{
     Value,
@@ -69,6 +73,16 @@ pub(super) fn environment(variables: &BTreeMap<String, String>, defaults: &toml:
     well_known.chain(by_key).collect()
 }
 
+/// What the command line says.
+pub(super) fn flags(flags: &[(&'static str, &'static str, String)], defaults: &toml::Table) -> Vec<Setting> {
+    let setting = |(key, flag, text): &(&str, &'static str, String)| Setting {
+        key: (*key).to_owned(),
+        value: typed(text, find(defaults, key)),
+        origin: Origin::Flag(flag),
+    };
+    flags.iter().map(setting).collect()
+}
+
 /// A variable that was surely meant for us and names no key, such as `GREENROOM_SERVER_BIND`; and what it should be.
 pub(super) fn misspelt(variables: &BTreeMap<String, String>, defaults: &toml::Table) -> Option<(String, String)> {
     variables.keys().find_map(|name| {
@@ -79,7 +93,7 @@ pub(super) fn misspelt(variables: &BTreeMap<String, String>, defaults: &toml::Ta
     })
 }
 
-/// A variable's text as the type that its default has. What does not fit stays a text, and is refused as one later.
+/// A text as the type that its default has. What does not fit stays a text, and is refused as one later.
 fn typed(text: &str, default: Option<&Value>) -> Value {
     let parsed = || toml::from_str::<toml::Table>(&format!("v = {text}")).ok()?.remove("v");
     match default {
@@ -92,7 +106,7 @@ fn typed(text: &str, default: Option<&Value>) -> Value {
 }
 
 /// What a file says, with the line of each key. `Err`: it is no TOML, and in which line.
-pub(super) fn file(path: &std::path::Path, text: &str, defaults: &toml::Table) -> Result<Vec<Setting>, (usize, String)> {
+pub(super) fn file(path: &Path, text: &str, defaults: &toml::Table) -> Result<Vec<Setting>, (usize, String)> {
     let syntax = |e: toml::de::Error| (e.span().map_or(1, |span| line_of(text, span.start)), e.message().to_owned());
     let values: toml::Table = toml::from_str(text).map_err(syntax)?;
     let places = DeTable::parse(text).map_err(syntax)?;

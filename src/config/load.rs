@@ -82,15 +82,9 @@ fn above_files(sources: &Sources, defaults: &Table) -> Result<Vec<Setting>, Conf
     if let Some((name, meant)) = layers::misspelt(&sources.environment, defaults) {
         return Err(ConfigError::Misspelt { name, meant });
     }
-    let flags = sources.flags.iter().map(|(key, flag, text)| Setting {
-        key: (*key).to_owned(),
-        value: match text.parse() {
-            Ok(yes_or_no) => Value::Boolean(yes_or_no),
-            Err(_) => Value::String(text.clone()),
-        },
-        origin: Origin::Flag(flag),
-    });
-    Ok(layers::environment(&sources.environment, defaults).into_iter().chain(flags).collect())
+    let mut above = layers::environment(&sources.environment, defaults);
+    above.extend(layers::flags(&sources.flags, defaults));
+    Ok(above)
 }
 
 fn data_dir(config: &Config, environment: &BTreeMap<String, String>) -> Result<PathBuf, ConfigError> {

@@ -79,7 +79,7 @@ fn gauges<K: AsRef<str>>(name: &str, help: &str, label: &str, values: &HashMap<K
     let gauge = IntGaugeVec::new(Opts::new(name, help), &[label])?;
     registry.register(Box::new(gauge.clone()))?;
     for (key, value) in values {
-        gauge.with_label_values(&[key]).set(*value);
+        gauge.with_label_values(&[key.as_ref()]).set(*value);
     }
     TextEncoder::new().encode_to_string(&registry.gather())
 }
