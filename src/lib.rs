@@ -13,3 +13,4 @@ pub mod session;
 pub mod store;
 pub mod telemetry;
 pub mod web;
+pub mod wiring;

@@ -198,6 +198,7 @@ impl Config {
             (self.sandbox.cpus > 0.0, "sandbox.cpus", "it is in CPUs, such as 1.5, and more than 0"),
             (self.sandbox.pids >= 16, "sandbox.pids", "an agent with its tools needs 16 at least"),
             (self.sandbox.uid != Id::Is(0), "sandbox.uid", "agents never run as root"),
+            (self.sandbox.gid != Id::Is(0), "sandbox.gid", "agents never run as root"),
             (self.sandbox.max_starting > 0, "sandbox.max_starting", "with 0 no session would ever start"),
             (!self.sandbox.network.is_empty(), "sandbox.network", "it is `none`, or the name of a network"),
             (self.sandbox.network != "host", "sandbox.network", "the host's own network would be no wall"),
