@@ -2,6 +2,8 @@
 
 pub mod census;
 pub mod clock;
+pub mod directory;
+pub mod frontend;
 pub mod gateway;
 pub mod link;
 pub mod sandbox;

@@ -113,6 +113,9 @@ pub struct Record {
     pub usage: Totals,
     pub budget_usd: Option<f64>,
     pub archived: bool,
+    /// What the client called the wish that made it (`Idempotency-Key`).
+    #[serde(default)]
+    pub key: Option<String>,
     /// The session actor's own memory, opaque to everybody else.
     #[serde(default)]
     pub core: Value,
