@@ -9,3 +9,4 @@ pub mod link;
 pub mod sandbox;
 pub mod session;
 pub mod store;
+pub mod sweeper;
