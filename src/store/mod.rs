@@ -7,6 +7,13 @@
 //!
 //! Every driver passes `contract.rs` before the config offers it.
 
+#[cfg(test)]
+mod contract;
+mod ledger;
+mod listing;
+pub mod local;
+pub mod memory;
+
 use std::{fmt, io, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
