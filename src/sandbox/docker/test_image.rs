@@ -56,7 +56,9 @@ fn furnish_busybox(root: &Path) {
     for applet in String::from_utf8_lossy(&listed.stdout).lines().filter(|applet| *applet != "busybox") {
         symlink("busybox", root.join("bin").join(applet)).expect("an applet");
     }
-    fs::set_permissions(root.join("bin/busybox"), fs::Permissions::from_mode(0o755)).expect("it may be run");
+    for (path, mode) in [("bin/busybox", 0o755), ("tmp", 0o1777)] {
+        fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).expect("its mode is set");
+    }
     fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\nagent:x:10001:10001::/home/agent:/bin/sh\n")
         .expect("its users");
     fs::write(root.join("etc/group"), "root:x:0:\nagent:x:10001:\n").expect("its groups");

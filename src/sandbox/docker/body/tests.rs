@@ -73,4 +73,112 @@ fn a_volume_that_holds_the_socket_is_told() {
     assert!(!exposes(Path::new("/srv"), socket) && !exposes(Path::new("/run/docker"), socket));
 }
 
-const GOLDEN: &str = r#"GOLDEN"#;
+const GOLDEN: &str = r#"{
+  "Entrypoint": [
+    "/greenroom/bin/greenroom-agent"
+  ],
+  "Env": [
+    "HOME=/home/agent",
+    "GREENROOM_SESSION=01J00000000000000000000000"
+  ],
+  "Healthcheck": {
+    "Test": [
+      "NONE"
+    ]
+  },
+  "HostConfig": {
+    "CapDrop": [
+      "ALL"
+    ],
+    "CgroupnsMode": "private",
+    "Init": true,
+    "IpcMode": "private",
+    "LogConfig": {
+      "Config": {
+        "max-file": "2",
+        "max-size": "1m"
+      },
+      "Type": "json-file"
+    },
+    "Memory": 2147483648,
+    "MemorySwap": 2147483648,
+    "Mounts": [
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": true,
+        "Source": "/data/bin/agent",
+        "Target": "/greenroom/bin/greenroom-agent",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": true,
+        "Source": "/data/run/01J00000000000000000000000",
+        "Target": "/greenroom/run",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": false,
+        "Source": "/data/run/01J00000000000000000000000/agent",
+        "Target": "/greenroom/run/agent",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": false,
+        "Source": "/data/work",
+        "Target": "/workspace",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": false,
+        "Source": "/data/home",
+        "Target": "/home/agent",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": true,
+        "Source": "/srv/sets",
+        "Target": "/sets",
+        "Type": "bind"
+      }
+    ],
+    "NanoCpus": 1500000000,
+    "NetworkMode": "none",
+    "PidsLimit": 512,
+    "Privileged": false,
+    "ReadonlyRootfs": true,
+    "SecurityOpt": [
+      "no-new-privileges:true"
+    ],
+    "ShmSize": 268435456,
+    "Tmpfs": {
+      "/tmp": "rw,exec,nosuid,nodev,mode=1777,size=1073741824"
+    }
+  },
+  "Hostname": "greenroom",
+  "Image": "debian:bookworm",
+  "Labels": {
+    "greenroom.node": "node-1",
+    "greenroom.session": "01J00000000000000000000000",
+    "greenroom.wall": "c84d5675"
+  },
+  "StopSignal": "SIGTERM",
+  "User": "1000:1001",
+  "WorkingDir": "/workspace"
+}"#;
