@@ -189,7 +189,7 @@ fn well_known() -> Vec<PathBuf> {
         .collect()
 }
 
-fn told(address: &str, call: Call, error: Error) -> Trouble {
+pub(super) fn told(address: &str, call: Call, error: Error) -> Trouble {
     match error {
         Error::DockerResponseServerError { status_code: 404, message } => Trouble::Missing { call, detail: message },
         Error::DockerResponseServerError { message, .. } | Error::DockerStreamError { error: message } => {
