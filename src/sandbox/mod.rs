@@ -16,7 +16,12 @@ use greenroom_protocol::observation::Phase;
 
 use crate::store::SessionId;
 
+#[cfg(test)]
+mod contract;
+pub mod docker;
 mod rundir;
+
+pub use docker::{Docker, DockerOptions};
 pub use rundir::RunDir;
 
 /// Where things are inside every sandbox, whatever the driver.
