@@ -16,6 +16,10 @@ use greenroom_protocol::observation::Phase;
 
 use crate::store::SessionId;
 
+#[cfg(test)]
+mod contract;
+#[cfg(target_os = "linux")]
+pub mod process;
 mod rundir;
 pub use rundir::RunDir;
 
