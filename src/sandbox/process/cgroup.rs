@@ -70,7 +70,7 @@ fn version_1(name: &str) -> Option<Cgroup> {
     let make = |controller: &str| {
         let dir = Path::new(MOUNTED).join(controller);
         let dir = dir.is_dir().then(|| dir.join(name))?;
-        fs::create_dir_all(&dir).ok().map(|()| dir)
+        make_ours(&dir).map(|()| dir)
     };
     Some(Cgroup {
         version: Version::V1,
@@ -89,7 +89,7 @@ fn version_2(name: &str) -> Option<Cgroup> {
         false => Path::new(MOUNTED).join(own_group(&fs::read_to_string("/proc/self/cgroup").ok()?)?),
     };
     let dir = above.join(name);
-    fs::create_dir_all(&dir).ok()?;
+    make_ours(&dir)?;
     for controller in ["memory", "pids", "cpu"] {
         // Refused where the group above holds processes itself; then freezing is all that can be had.
         let _ = fs::write(above.join("cgroup.subtree_control"), format!("+{controller}"));
@@ -105,6 +105,12 @@ fn version_2(name: &str) -> Option<Cgroup> {
         cpuacct: Some(dir.clone()),
         freezer: dir,
     })
+}
+
+/// One that is there may be another user's.
+fn make_ours(dir: &Path) -> Option<()> {
+    fs::create_dir_all(dir).ok()?;
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).ok()
 }
 
 /// The path in the line `0::/path`, relative.
