@@ -7,7 +7,10 @@ use std::{
     mem,
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
-        unix::{net::UnixStream, process::ExitStatusExt},
+        unix::{
+            net::UnixStream,
+            process::{CommandExt, ExitStatusExt},
+        },
     },
     process::{Command, ExitStatus, Stdio},
     ptr,
@@ -126,24 +129,28 @@ fn give_up_rights() -> rustix::io::Result<()> {
 /// The signals that matter wait until they are asked for. A held signal also is one that the kernel does not drop for the
 /// first process of a namespace.
 fn hold_signals() -> io::Result<()> {
-    // SAFETY: the set is initialised by `sigemptyset` before it is read, and both live until the calls return.
-    let held = unsafe {
-        let set = heard_signals();
-        libc::sigprocmask(libc::SIG_BLOCK, &set, ptr::null_mut())
-    };
-    match held {
+    hold_only(&HEARD)
+}
+
+const HEARD: [i32; 4] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+
+/// Makes these the signals that wait. Async-signal-safe.
+fn hold_only(signals: &[i32]) -> io::Result<()> {
+    let set = set_of(signals);
+    // SAFETY: the set is read until the call returns.
+    match unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-fn heard_signals() -> libc::sigset_t {
+fn set_of(signals: &[i32]) -> libc::sigset_t {
     // SAFETY: `sigset_t` is plain data, and `sigemptyset` makes it a valid set before signals are added.
     unsafe {
         let mut set = mem::zeroed();
         libc::sigemptyset(&mut set);
-        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-            libc::sigaddset(&mut set, signal);
+        for signal in signals {
+            libc::sigaddset(&mut set, *signal);
         }
         set
     }
@@ -154,13 +161,16 @@ fn start_agent(plan: &Plan) -> io::Result<Pid> {
     agent.env_clear().current_dir(inside::WORKSPACE).stdin(Stdio::from(File::open("/dev/null")?));
     agent.envs([("PATH", PATH), ("HOME", inside::HOME), ("LANG", "C.UTF-8"), ("USER", "agent"), ("LOGNAME", "agent")]);
     agent.env("GREENROOM_SESSION", &plan.session);
+    // What this process holds, its children would hold too, and a shell that never hears of a child's end waits for ever.
+    // SAFETY: nothing but async-signal-safe calls is made between fork and exec.
+    unsafe { agent.pre_exec(|| hold_only(&[])) };
     let child = agent.spawn().map_err(|e| named(&format!("start `{}`", inside::AGENT), e))?;
     Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("the agent has no process id"))
 }
 
 /// Waits for the agent's end, which is the sandbox's. A wish to stop is the agent's to hear.
 fn outlive(agent: Pid) -> i32 {
-    let heard = heard_signals();
+    let heard = set_of(&HEARD);
     loop {
         let mut signal = 0;
         // SAFETY: both live until the call returns.

@@ -81,6 +81,12 @@ impl Stat {
         matches!(self.state, b'Z' | b'X')
     }
 
+    /// In a call that no signal ends. Once it is told to stop it takes no step outside the kernel any more; and it may not
+    /// come out at all, as a parent in `vfork` does not while its child is stopped.
+    fn is_in_the_kernel(&self) -> bool {
+        self.state == b'D'
+    }
+
     fn stands_still(&self) -> bool {
         self.is_dead() || matches!(self.state, b'T' | b't')
     }
@@ -119,8 +125,10 @@ pub(super) fn only_child(parent: i32) -> Option<Identity> {
 pub(super) fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Identity>> {
     let began = Instant::now();
     let before = family(first).iter().filter(|stat| stat.stands_still()).map(|stat| stat.identity).collect();
+    let mut told = HashSet::new();
     loop {
-        let moving: Vec<Stat> = family(first).into_iter().filter(|stat| !stat.stands_still()).collect();
+        let moves = |stat: &Stat| !stat.stands_still() && !(stat.is_in_the_kernel() && told.contains(&stat.identity));
+        let moving: Vec<Stat> = family(first).into_iter().filter(moves).collect();
         if moving.is_empty() {
             return Ok(before);
         }
@@ -129,6 +137,7 @@ pub(super) fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Id
         }
         for stat in moving {
             stat.identity.signal(Signal::STOP)?;
+            told.insert(stat.identity);
         }
     }
 }
