@@ -19,6 +19,8 @@ use crate::store::SessionId;
 #[cfg(test)]
 mod contract;
 pub mod docker;
+#[cfg(target_os = "linux")]
+pub mod process;
 mod rundir;
 
 pub use docker::{Docker, DockerOptions};
