@@ -1,0 +1,95 @@
+// A session's title, model, context and cost.
+
+import { cost, plural, tokens } from "../format";
+import type { LiveSession } from "../state/live";
+import type { SessionState } from "../state/session";
+import { SidebarButton } from "./App";
+import { Popover } from "./Popover";
+import { SessionMenu } from "./SessionMenu";
+import { sessions } from "../state/list";
+
+export function SessionHeader({ live }: { live: LiveSession }) {
+  const state = live.state.value;
+  // The list knows of a new title first; the socket tells the session as it was when it connected.
+  const session = sessions.value?.find((listed) => listed.id === live.id) ?? state.session;
+  return (
+    <header class="session-header">
+      <SidebarButton />
+      <h1 title={session?.title}>{session?.title || "Session"}</h1>
+      <Model state={state} />
+      <Context state={state} />
+      <Cost state={state} />
+      <Popover label="About this session" icon="info">
+        {() => <About state={state} />}
+      </Popover>
+      {session && <SessionMenu session={session} />}
+    </header>
+  );
+}
+
+function Model({ state }: { state: SessionState }) {
+  if (!state.model) return null;
+  if (isDemo(state.model)) {
+    return (
+      <span class="badge demo" title="A scripted model: it plays a fixed piece of work. Set a model key to use a real one.">
+        demo model
+      </span>
+    );
+  }
+  return <span class="badge model">{state.model}</span>;
+}
+
+export function isDemo(model: string): boolean {
+  return model === "demo" || model.startsWith("demo/") || model.startsWith("demo-");
+}
+
+function Context({ state }: { state: SessionState }) {
+  const usage = state.usage;
+  if (!usage?.context_limit) return null;
+  const label = `Context: ${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens`;
+  return (
+    <meter class="context" min={0} max={usage.context_limit} high={usage.context_limit * 0.8} value={usage.context_used} title={label}>
+      {label}
+    </meter>
+  );
+}
+
+function Cost({ state }: { state: SessionState }) {
+  const usd = state.usage ? state.usage.total_cost_usd : state.session?.usage?.cost_usd;
+  const input = state.usage?.total_input_tokens ?? state.session?.usage?.input_tokens ?? 0;
+  const output = state.usage?.total_output_tokens ?? state.session?.usage?.output_tokens ?? 0;
+  if (input + output === 0) return null;
+  return (
+    <span class="spent" title={`${tokens(input)} tokens read, ${tokens(output)} written`}>
+      {cost(usd) && <strong>{cost(usd)}</strong>}
+      <span class="muted">{tokens(input + output)} tokens</span>
+    </span>
+  );
+}
+
+function About({ state }: { state: SessionState }) {
+  const { session, usage } = state;
+  const facts: [string, string | null | undefined][] = [
+    ["Isolation", state.isolation ?? "not known before the sandbox has started"],
+    ["Model", state.model && isDemo(state.model) ? `${state.model} (scripted, no real model)` : state.model],
+    ["Agent", session?.agent],
+    ["Image", session?.image],
+    ["Sandbox", session?.sandbox],
+    ["Read", usage && `${tokens(usage.total_input_tokens)} tokens`],
+    ["Written", usage && `${tokens(usage.total_output_tokens)} tokens`],
+    ["Events", plural(state.lastSeq, "event")],
+    ["Id", session?.id],
+  ];
+  return (
+    <dl class="facts">
+      {facts.map(([name, value]) =>
+        value ? (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ) : null,
+      )}
+    </dl>
+  );
+}
