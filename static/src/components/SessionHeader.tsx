@@ -8,6 +8,9 @@ import { Popover } from "./Popover";
 import { SessionMenu } from "./SessionMenu";
 import { sessions } from "../state/list";
 
+/** From this share of its context on, a model begins to forget. */
+const NEARLY_FULL = 0.8;
+
 export function SessionHeader({ live }: { live: LiveSession }) {
   const state = live.state.value;
   // The list knows of a new title first; the socket tells the session as it was when it connected.
@@ -32,7 +35,7 @@ function Model({ state }: { state: SessionState }) {
   if (isDemo(state.model)) {
     return (
       <span class="badge demo" title="A scripted model: it plays a fixed piece of work. Set a model key to use a real one.">
-        demo model
+        demo
       </span>
     );
   }
@@ -46,11 +49,18 @@ export function isDemo(model: string): boolean {
 function Context({ state }: { state: SessionState }) {
   const usage = state.usage;
   if (!usage?.context_limit) return null;
+  const full = Math.min(1, usage.context_used / usage.context_limit);
   const label = `Context: ${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens`;
   return (
-    <meter class="context" min={0} max={usage.context_limit} high={usage.context_limit * 0.8} value={usage.context_used} title={label}>
-      {label}
-    </meter>
+    <div
+      class={full > NEARLY_FULL ? "context nearly-full" : "context"}
+      role="meter"
+      aria-label={label}
+      aria-valuenow={Math.round(full * 100)}
+      title={label}
+    >
+      <div style={{ width: `${full * 100}%` }} />
+    </div>
   );
 }
 

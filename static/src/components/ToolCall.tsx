@@ -44,7 +44,7 @@ export function ToolCall({ row }: { row: ToolRow }) {
         <Facts row={row} />
         <Icon name="chevron" />
       </button>
-      {shown && <Body row={row} subject={subject} />}
+      {shown && <Body row={row} subject={subject} whole={wanted === true} />}
     </div>
   );
 }
@@ -90,7 +90,8 @@ function Outcome({ row }: { row: ToolRow }) {
   }
 }
 
-function Body({ row, subject }: { row: ToolRow; subject: string }) {
+/** `whole`: asked for by the person, and not opened by itself. */
+function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: boolean }) {
   const diff = diffOf(row);
   const truncated = row.end?.extras.truncated as Truncated | undefined;
   const output = row.end ? row.end.content : row.output.text;
@@ -112,10 +113,12 @@ function Body({ row, subject }: { row: ToolRow; subject: string }) {
           )}
         </p>
       )}
-      <details class="raw">
-        <summary>Input and output as JSON</summary>
-        <pre class="code">{JSON.stringify({ input: row.args, output: row.end?.extras ?? null }, null, 2)}</pre>
-      </details>
+      {whole && (
+        <details class="raw">
+          <summary>Input and output as JSON</summary>
+          <pre class="code">{JSON.stringify({ input: row.args, output: row.end?.extras ?? null }, null, 2)}</pre>
+        </details>
+      )}
     </div>
   );
 }

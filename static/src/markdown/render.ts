@@ -13,6 +13,8 @@ const ALLOWED = {
   ],
   ALLOWED_ATTR: ["align", "checked", "class", "disabled", "href", "rel", "start", "target", "title", "type"],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+  // Every other attribute is measured by that pattern too, unless it is named here.
+  ADD_URI_SAFE_ATTR: ["align", "checked", "class", "disabled", "start", "type"],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
 };

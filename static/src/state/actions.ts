@@ -79,7 +79,6 @@ function tool(draft: Draft, event: ActionEvent): void {
     source: event.source,
     name: event.action,
     args: { ...event.args },
-    line: event.message ?? "",
     input: nothing,
     output: nothing,
     end: null,

@@ -50,7 +50,6 @@ function unwritten(item: string): ToolRow {
     source: "agent",
     name: null,
     args: {},
-    line: "",
     input: nothing,
     output: nothing,
     end: null,

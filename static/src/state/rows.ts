@@ -51,7 +51,6 @@ export interface ToolRow {
   source: Source;
   name: string | null;
   args: Record<string, unknown>;
-  line: string;
   input: Growing;
   output: Growing;
   end: ToolEnd | null;
