@@ -1,7 +1,7 @@
 // Deltas: pieces of items that are still growing.
 
 import type { Delta } from "../wire/frame";
-import { findTool, putRow, type Draft } from "./draft";
+import { findRow, findTool, putRow, type Draft } from "./draft";
 import { grow, nothing, type TextRow, type ToolRow } from "./rows";
 
 export function applyDelta(draft: Draft, delta: Delta): void {
@@ -19,7 +19,7 @@ export function applyDelta(draft: Draft, delta: Delta): void {
 
 function growText(draft: Draft, kind: TextRow["kind"], delta: Delta): void {
   const key = `${kind}:${delta.item}`;
-  const row = draft.rows.findLast((other): other is TextRow => other.key === key);
+  const row = findRow(draft, key) as TextRow | undefined;
   // The durable event has the whole text: a piece that comes later says nothing new.
   if (row && !row.open) return;
   if (!row && delta.offset > 0) return;

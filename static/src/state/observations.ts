@@ -1,7 +1,7 @@
 // Observations: what came of an act, or happened by itself.
 
 import type { AgentState, ObservationEvent, Observations } from "../wire/event";
-import { findRow, findTool, putRow, removeRow, settle, type Draft } from "./draft";
+import { findTool, putRow, removeRow, settle, type Draft } from "./draft";
 import { whole, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 
 type Apply<K extends keyof Observations> = (draft: Draft, event: ObservationEvent<K>) => void;
@@ -89,21 +89,17 @@ function endTool(draft: Draft, event: ObservationEvent, outcome: ToolEnd["outcom
 
 /** A message has reached the agent: one that waited in the queue moves to where it was read. */
 function deliver(draft: Draft, event: ObservationEvent<"chat">): void {
-  const index = findRow(
-    draft,
-    (row) => row.kind === "user" && (row.seq === event.cause || (row.item !== undefined && row.item === event.item)),
+  const sent = draft.rows.findLast(
+    (row): row is UserRow =>
+      row.kind === "user" && (row.seq === event.cause || (row.item !== undefined && row.item === event.item)),
   );
-  const sent = draft.rows[index] as UserRow | undefined;
   const attachments = event.extras.attachments ?? sent?.attachments ?? [];
   const text = event.content || sent?.text || "";
-  if (sent?.phase === "sent") {
-    draft.rows[index] = { ...sent, text, attachments, phase: "delivered" };
-    return;
-  }
-  if (sent) draft.rows.splice(index, 1);
+  if (sent?.phase === "sent") return putRow(draft, { ...sent, text, attachments, phase: "delivered" });
+  if (sent) removeRow(draft, sent.key);
   const { seq, item, at } = event;
   const key = sent?.key ?? `user:${seq}`;
-  draft.rows.push({ kind: "user", key, seq: sent?.seq ?? seq, item, at, text, mode: sent?.mode ?? "queue", attachments, phase: "delivered" });
+  putRow(draft, { kind: "user", key, seq: sent?.seq ?? seq, item, at, text, mode: sent?.mode ?? "queue", attachments, phase: "delivered" });
 }
 
 /** The states in which something may still be growing. */
