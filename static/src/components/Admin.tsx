@@ -5,8 +5,8 @@ import { now } from "../clock";
 import { relativeTime } from "../format";
 import { actorTree, type Branch } from "../state/actors";
 import { listActors, type Actor } from "../wire/rest";
-import { SidebarButton } from "./App";
 import { Problem } from "./Problem";
+import { SidebarButton } from "./SidebarButton";
 
 const REFRESH_MS = 2000;
 

@@ -1,19 +1,15 @@
 // The whole page: the sidebar, and beside it what the address names.
 
-import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { route } from "../route";
 import { watchSessions } from "../state/list";
 import { signedOut } from "../wire/rest";
 import { Admin } from "./Admin";
 import { Home } from "./Home";
-import { Icon } from "./Icon";
 import { Page, SignedOut } from "./Page";
 import { SessionPage } from "./SessionPage";
 import { Sidebar } from "./Sidebar";
-
-/** Whether the sidebar covers the page, where there is no room beside it. */
-export const sidebarOpen = signal(false);
+import { sidebarOpen } from "./SidebarButton";
 
 export function App() {
   useEffect(watchSessions, []);
@@ -57,18 +53,4 @@ function Shown() {
         </Page>
       );
   }
-}
-
-/** Opens the sidebar on a narrow screen; wide screens hide it. */
-export function SidebarButton() {
-  return (
-    <button
-      type="button"
-      class="icon-button sidebar-button"
-      aria-label="Show the list of sessions"
-      onClick={() => (sidebarOpen.value = true)}
-    >
-      <Icon name="menu" />
-    </button>
-  );
 }

@@ -7,10 +7,12 @@ import type { Row } from "../state/rows";
 import { Icon } from "./Icon";
 import { RowView } from "./RowView";
 
-/** How many rows are mounted at first; older ones come on request. */
-const WINDOW = 300;
+/** How many rows are mounted at first; as many older ones come whenever the reader nears the top. */
+const WINDOW = 100;
+/** How near to the top that is, in pixels. */
+const NEAR_TOP = 400;
 /** How near to the end still counts as being there, in pixels. */
-const NEAR = 48;
+const NEAR_END = 48;
 
 export function Chat({ live }: { live: LiveSession }) {
   const { rows, connection, sending, lastSeq } = live.state.value;
@@ -36,11 +38,12 @@ export function Chat({ live }: { live: LiveSession }) {
   const scrolled = () => {
     const element = scroller.current;
     if (!element) return;
-    following.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR;
+    following.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
     if (away === following.current) {
       setAway(!following.current);
       setSeen(lastSeq);
     }
+    if (!following.current && from.current > 0 && element.scrollTop < NEAR_TOP) showEarlier();
   };
 
   const showEarlier = () => {

@@ -1,7 +1,9 @@
 // The field to speak to the agent. Never locked while the session can be spoken to.
 
 import { useState } from "preact/hooks";
+import { isWorking } from "../state/activity";
 import type { LiveSession } from "../state/live";
+import { isDemo } from "../state/model";
 import { TextField } from "./TextField";
 
 /** The states in which a message waits for its turn. */
@@ -10,7 +12,7 @@ const AT_WORK = ["running", "awaiting_confirmation", "interrupting", "paused"];
 export function Composer({ live }: { live: LiveSession }) {
   const key = `greenroom.draft.${live.id}`;
   const [text, setText] = useState(() => localStorage.getItem(key) ?? "");
-  const state = live.state.value.agentState;
+  const { agentState: state, model } = live.state.value;
 
   if (state === "ended") {
     return (
@@ -46,17 +48,31 @@ export function Composer({ live }: { live: LiveSession }) {
         sendLabel={atWork ? "Queue" : "Send"}
         sendDisabled={!text.trim()}
       />
-      <p class="keys">
-        {atWork ? (
-          <>
-            <kbd>Enter</kbd> queues · <kbd>Ctrl</kbd>+<kbd>Enter</kbd> steers · <kbd>Esc</kbd> stops
-          </>
-        ) : (
-          <>
-            <kbd>Enter</kbd> sends · <kbd>Shift</kbd>+<kbd>Enter</kbd> breaks the line
-          </>
-        )}
-      </p>
+      <div class="keys">
+        <Keys atWork={atWork} stoppable={isWorking(state)} />
+        {model && isDemo(model) && <span class="demo-note">Demo model: it plays a script, nobody thinks</span>}
+      </div>
     </div>
+  );
+}
+
+function Keys({ atWork, stoppable }: { atWork: boolean; stoppable: boolean }) {
+  if (!atWork) {
+    return (
+      <span>
+        <kbd>Enter</kbd> sends · <kbd>Shift</kbd>+<kbd>Enter</kbd> breaks the line
+      </span>
+    );
+  }
+  return (
+    <span>
+      <kbd>Enter</kbd> queues · <kbd>Ctrl</kbd>+<kbd>Enter</kbd> steers
+      {stoppable && (
+        <>
+          {" "}
+          · <kbd>Esc</kbd> stops
+        </>
+      )}
+    </span>
   );
 }

@@ -4,8 +4,8 @@ import { useRef, useState } from "preact/hooks";
 import { navigate } from "../route";
 import { refreshSessions } from "../state/list";
 import { createSession } from "../wire/rest";
-import { SidebarButton } from "./App";
 import { Problem } from "./Problem";
+import { SidebarButton } from "./SidebarButton";
 import { TextField } from "./TextField";
 
 const DRAFT = "greenroom.draft.new";

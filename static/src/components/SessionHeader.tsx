@@ -1,12 +1,13 @@
 // A session's title, model, context and cost.
 
 import { cost, plural, tokens } from "../format";
+import { sessions } from "../state/list";
 import type { LiveSession } from "../state/live";
+import { isDemo } from "../state/model";
 import type { SessionState } from "../state/session";
-import { SidebarButton } from "./App";
 import { Popover } from "./Popover";
 import { SessionMenu } from "./SessionMenu";
-import { sessions } from "../state/list";
+import { SidebarButton } from "./SidebarButton";
 
 /** From this share of its context on, a model begins to forget. */
 const NEARLY_FULL = 0.8;
@@ -40,10 +41,6 @@ function Model({ state }: { state: SessionState }) {
     );
   }
   return <span class="badge model">{state.model}</span>;
-}
-
-export function isDemo(model: string): boolean {
-  return model === "demo" || model.startsWith("demo/") || model.startsWith("demo-");
 }
 
 function Context({ state }: { state: SessionState }) {

@@ -1,6 +1,7 @@
 // One session: its header, its conversation, and below that what it does now and the field to speak to it.
 
 import { useEffect, useState } from "preact/hooks";
+import { isWorking } from "../state/activity";
 import { LiveSession } from "../state/live";
 import { Chat } from "./Chat";
 import { Composer } from "./Composer";
@@ -39,7 +40,7 @@ function Opened({ live }: { live: LiveSession }) {
     const interrupt = (event: KeyboardEvent) => {
       if (event.key !== "Escape" || event.defaultPrevented || event.isComposing) return;
       if (document.querySelector("dialog[open]")) return;
-      if (live.state.peek().agentState === "running") live.interrupt();
+      if (isWorking(live.state.peek().agentState) && !live.stopping.peek()) live.interrupt();
     };
     addEventListener("keydown", interrupt);
     return () => removeEventListener("keydown", interrupt);

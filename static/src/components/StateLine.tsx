@@ -3,11 +3,10 @@
 import { useEffect, useState } from "preact/hooks";
 import { now } from "../clock";
 import { elapsed, plural } from "../format";
-import { activity } from "../state/activity";
+import { activity, isWorking } from "../state/activity";
 import type { LiveSession } from "../state/live";
 import type { SessionState } from "../state/session";
 import { Icon } from "./Icon";
-import { isDemo } from "./SessionHeader";
 
 const CAUGHT_UP_MS = 4000;
 
@@ -27,7 +26,6 @@ export function StateLine({ live }: { live: LiveSession }) {
         {!stopping && shown.hint && <span class="hint">{shown.hint}</span>}
       </div>
       <Connection live={live} />
-      {state.model && isDemo(state.model) && <span class="demo-note">Demo model, scripted</span>}
       <Controls live={live} state={state} stopping={stopping} />
     </div>
   );
@@ -71,7 +69,7 @@ function Connection({ live }: { live: LiveSession }) {
 
 function Controls({ live, state, stopping }: { live: LiveSession; state: SessionState; stopping: boolean }) {
   const at = state.agentState;
-  const working = at === "running" || at === "awaiting_confirmation" || at === "interrupting";
+  const working = isWorking(at);
   return (
     <div class="controls">
       {(at === "paused" || at === "stopped") && (

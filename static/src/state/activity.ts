@@ -30,6 +30,11 @@ const SANDBOX: Record<Phase, string | null> = {
   failed: "The sandbox could not be started",
 };
 
+/** Whether there is something that an interrupt would stop. */
+export function isWorking(state: AgentState | null): boolean {
+  return state === "running" || state === "awaiting_confirmation" || state === "interrupting";
+}
+
 export function activity(state: SessionState): Activity {
   switch (state.agentState) {
     case null:
@@ -51,7 +56,7 @@ export function activity(state: SessionState): Activity {
     case "failed":
       return ended(state, "bad", "Failed", "Send a message to try again in a fresh sandbox.");
     case "ended":
-      return ended(state, "quiet", "Ended", "It is read-only. Start a new session to go on.");
+      return ended(state, "quiet", "Ended");
   }
 }
 
@@ -101,7 +106,7 @@ function sandboxText(state: SessionState): string | null {
   return state.sandbox ? SANDBOX[state.sandbox.phase] ?? null : null;
 }
 
-function ended(state: SessionState, tone: Tone, text: string, hint: string): Activity {
+function ended(state: SessionState, tone: Tone, text: string, hint?: string): Activity {
   return { tone, text: state.reason ? `${text}: ${state.reason}` : text, hint };
 }
 

@@ -8,6 +8,8 @@ import { SessionSocket, type Refusal } from "../wire/socket";
 import { reduce, type Input } from "./reduce";
 import { empty, type SessionState } from "./session";
 
+const DOUBLE_CLICK_MS = 1000;
+
 export class LiveSession {
   private readonly held = signal<SessionState>(empty);
   /** When the person pressed Stop, until the server has said what came of it. */
@@ -37,7 +39,9 @@ export class LiveSession {
     this.wish({ action: "message", args: { content, mode } });
   }
 
+  /** Stops what runs. Asked once more, the server goes to harder means; a double click is no second question. */
   interrupt(): void {
+    if (Date.now() - this.stopAskedAt.peek() < DOUBLE_CLICK_MS) return;
     this.stopAskedAt.value = Date.now();
     this.wish({ action: "interrupt" });
   }

@@ -113,9 +113,9 @@ function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed"
   if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };
   if (state !== "awaiting_confirmation" && state !== "paused") draft.question = null;
   if (!AT_WORK.includes(state)) settle(draft, event.at);
-  if (state === "stopped") notice(draft, event, "quiet", "Stopped", reason);
+  if (state === "stopped") notice(draft, event, "quiet", reason ? `Stopped: ${reason}` : "Stopped");
   if (state === "failed") notice(draft, event, "bad", "Failed", reason);
-  if (state === "ended") notice(draft, event, "quiet", "Ended", reason);
+  if (state === "ended") notice(draft, event, "quiet", reason ? `Ended: ${reason}` : "Ended");
 }
 
 function lostText(sandbox: { exitCode?: number; outOfMemory: boolean }): string {

@@ -8,6 +8,11 @@ const PING_EVERY_MS = 20_000;
 /** A ping that is not answered for so long means a dead socket: the network went away without a word. */
 const PONG_WITHIN_MS = 10_000;
 
+/** Live frames are drawn once a screen frame. */
+const LIVE_BATCH_MS = 16;
+/** A replay is drawn in large steps: what lies above the window of the chat need not be drawn at all. */
+const REPLAY_BATCH_MS = 100;
+
 /** Why the socket will not come back by itself. */
 export type Refusal = "signed_out" | "no_such_session";
 
@@ -33,6 +38,7 @@ export class SessionSocket {
   private pingTimer = 0;
   private pongTimer = 0;
   private closed = false;
+  private replaying = true;
 
   constructor(
     private readonly session: string,
@@ -75,6 +81,7 @@ export class SessionSocket {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const socket = new WebSocket(`${scheme}://${location.host}/ws?${query}`);
     let opened = false;
+    this.replaying = true;
     this.socket = socket;
     socket.onopen = () => {
       opened = true;
@@ -94,10 +101,14 @@ export class SessionSocket {
   private take(text: string): void {
     this.heardAt = Date.now();
     const frame = JSON.parse(text) as ServerFrame;
-    if ("status" in frame && frame.status === "synced") this.attempts = 0;
     this.buffer.push(frame);
-    // One batch a screen frame. A timer instead of `requestAnimationFrame`, which stands still in a hidden tab.
-    this.flushTimer ||= window.setTimeout(this.flush, 16);
+    if ("status" in frame && frame.status === "synced") {
+      this.attempts = 0;
+      this.replaying = false;
+      return this.flush();
+    }
+    // A timer instead of `requestAnimationFrame`, which stands still in a hidden tab.
+    this.flushTimer ||= window.setTimeout(this.flush, this.replaying ? REPLAY_BATCH_MS : LIVE_BATCH_MS);
   }
 
   private flush = (): void => {
