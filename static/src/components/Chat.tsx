@@ -21,6 +21,7 @@ export function Chat({ live }: { live: LiveSession }) {
   const from = useRef(0);
   const drawn = useRef(new WeakMap<Row, VNode>());
   const keepFromEnd = useRef<number | null>(null);
+  const placed = useRef(0);
   const [away, setAway] = useState(false);
   const [seen, setSeen] = useState(0);
 
@@ -31,14 +32,15 @@ export function Chat({ live }: { live: LiveSession }) {
     const element = scroller.current;
     if (!element) return;
     if (keepFromEnd.current !== null) element.scrollTop = element.scrollHeight - keepFromEnd.current;
-    else if (following.current) element.scrollTop = element.scrollHeight;
+    else if (following.current && !movedAway(element, placed.current)) element.scrollTop = element.scrollHeight;
     keepFromEnd.current = null;
+    placed.current = element.scrollTop;
   });
 
   const scrolled = () => {
     const element = scroller.current;
     if (!element) return;
-    following.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
+    following.current = isAtEnd(element);
     if (away === following.current) {
       setAway(!following.current);
       setSeen(lastSeq);
@@ -95,6 +97,15 @@ export function Chat({ live }: { live: LiveSession }) {
       )}
     </div>
   );
+}
+
+function isAtEnd(element: HTMLElement): boolean {
+  return element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
+}
+
+/** Whether the reader has scrolled up since, in a frame whose scroll event has not come yet. */
+function movedAway(element: HTMLElement, placedAt: number): boolean {
+  return element.scrollTop < placedAt - 1 && !isAtEnd(element);
 }
 
 function Waiting({ live }: { live: boolean }) {

@@ -1,6 +1,7 @@
 // Where a session begins: one field for the task.
 
 import { useRef, useState } from "preact/hooks";
+import { newId } from "../id";
 import { navigate } from "../route";
 import { refreshSessions } from "../state/list";
 import { createSession } from "../wire/rest";
@@ -31,7 +32,7 @@ export function Home() {
   const start = async () => {
     const text = task.trim();
     if (!text || busy) return;
-    if (attempt.current.task !== text) attempt.current = { task: text, key: crypto.randomUUID() };
+    if (attempt.current.task !== text) attempt.current = { task: text, key: newId() };
     setBusy(true);
     setProblem(null);
     try {

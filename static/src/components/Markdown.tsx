@@ -30,7 +30,8 @@ export function Markdown({ text, open }: { text: string; open: boolean }) {
 async function dress(block: HTMLElement): Promise<void> {
   const codes = block.querySelectorAll<HTMLElement>("pre > code");
   if (codes.length === 0) return;
-  for (const code of codes) code.parentElement?.append(copyButton(code.textContent ?? ""));
+  // Browsers offer the clipboard to secure pages only.
+  if (navigator.clipboard) for (const code of codes) code.parentElement?.append(copyButton(code.textContent ?? ""));
   const { highlight } = await import("../markdown/highlight");
   codes.forEach(highlight);
 }

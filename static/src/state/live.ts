@@ -1,6 +1,7 @@
 // A session that is on the screen: its socket, its state, and what was sent and is not yet accepted.
 
 import { signal, type ReadonlySignal } from "@preact/signals";
+import { newId } from "../id";
 import type { Decision, Mode } from "../wire/event";
 import type { ServerFrame, Wish } from "../wire/frame";
 import { getSession, RequestError, signedOut } from "../wire/rest";
@@ -81,7 +82,7 @@ export class LiveSession {
 
   /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
   private wish(wish: Wish): void {
-    const id = crypto.randomUUID();
+    const id = newId();
     this.feed([{ local: "sent", id, wish }]);
     this.socket.send({ ...wish, id });
   }

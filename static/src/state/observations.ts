@@ -114,7 +114,7 @@ function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed"
   if (state !== "awaiting_confirmation" && state !== "paused") draft.question = null;
   if (!AT_WORK.includes(state)) settle(draft, event.at);
   if (state === "stopped") notice(draft, event, "quiet", reason ? `Stopped: ${reason}` : "Stopped");
-  if (state === "failed") notice(draft, event, "bad", "Failed", reason);
+  if (state === "failed") notice(draft, event, "bad", reason ? `Failed: ${reason}` : "Failed");
   if (state === "ended") notice(draft, event, "quiet", reason ? `Ended: ${reason}` : "Ended");
 }
 
