@@ -1,7 +1,7 @@
 //! All that a session hears and says, as typed messages.
 //!
-//! Clients send [`Relay`], [`Interrupt`], [`Pause`], [`Resume`], [`Stop`], [`End`] and [`Amend`]; listeners [`Attach`]
-//! and [`Detach`]; the link sends [`Greeted`], [`Reported`], [`Grew`] and what befell the sandbox. The session tells
+//! Clients send [`Relay`], [`Interrupt`], [`Pause`], [`Resume`], [`Stop`], [`End`] and [`Amend`]; listeners
+//! [`Attach`], and leave by dropping what they got for it; the link sends [`Greeted`], [`Reported`], [`Grew`] and what befell the sandbox. The session tells
 //! listeners that something is [`Published`], and gives its link the orders of [`orders`].
 
 use actix::prelude::*;
@@ -17,7 +17,7 @@ use super::{audience::Listening, turn::Refusal, view::View};
 use crate::{
     gateway::Notice,
     sandbox::Exit,
-    store::{Seq, Snapshot},
+    store::{Seq, SessionId},
 };
 
 /// How every wish is answered: with where it left the session, or with why it was refused.
@@ -106,13 +106,6 @@ pub struct Attached {
 #[rtype(result = "()")]
 pub struct Published;
 
-/// A listener is gone.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Detach {
-    pub listener: u64,
-}
-
 /// The session as it stands: what `hello` and REST show.
 #[derive(Debug, Message)]
 #[rtype(result = "View")]
@@ -165,7 +158,10 @@ pub struct Grew(pub Delta);
 #[rtype(result = "()")]
 pub struct Phased {
     pub phase: Phase,
+    /// For a person: `12 of 48 MB`.
     pub detail: String,
+    /// What the wall around it holds, where that is known now.
+    pub isolation: Option<String>,
 }
 
 /// The sandbox could not be started, for a reason that trying again will not change.
@@ -206,6 +202,8 @@ pub mod orders {
     #[rtype(result = "()")]
     pub struct Raise {
         pub image: Option<String>,
+        /// It stands frozen, and stays so: the agent is dialled when it is thawed.
+        pub paused: bool,
     }
 
     /// Give the agent this command.
@@ -256,9 +254,26 @@ pub struct LinkPort {
     pub kill: Recipient<orders::Kill>,
 }
 
-/// What a session is made from when its actor starts: the journal's own account of it.
-#[derive(Debug)]
-pub struct Origin {
-    pub epoch: crate::store::Epoch,
-    pub snapshot: Snapshot,
+/// A session's actor is gone: it had nothing left to do, or it died. Told to whoever keeps addresses.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Fell {
+    pub id: SessionId,
+    pub how: Ending,
 }
+
+/// Why a session's actor is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Nobody listens and nothing runs: its journal is all there is to it.
+    AtRest,
+    /// The journal refused an event.
+    JournalRefused,
+    /// It panicked.
+    Panicked,
+}
+
+/// Let go of a session that is not needed as an actor: refused (`false`) where somebody listens or something runs.
+#[derive(Debug, Message)]
+#[rtype(result = "bool")]
+pub struct Retire;

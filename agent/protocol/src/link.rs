@@ -70,6 +70,10 @@ pub enum Report {
     },
     /// The turn is over; nothing more of it follows. Exactly one for each `prompt`.
     TurnEnded { turn: String, outcome: Outcome },
+    /// The message of this `steer` command is in the conversation, from here on.
+    Steered { command: String },
+    /// No turn ran any more when this `steer` command came; the server prompts with it instead.
+    SteerMissed { command: String },
     /// The user's act is over; its observation, if there was one, came before. Exactly one for each `act`.
     ActEnded { act: String, outcome: Outcome },
 }
@@ -158,9 +162,9 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<String>,
     },
-    /// Take this message into the turn that runs, at its next step. Where none runs any more it begins `turn`.
+    /// Take this message into the turn that runs, at its next step. Answered by the report `steered`, or, where no turn
+    /// runs any more, by `steer_missed`.
     Steer {
-        turn: String,
         content: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<String>,

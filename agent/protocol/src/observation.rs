@@ -213,6 +213,8 @@ pub enum Rung {
     KillProcesses,
     /// The agent was killed, and started again from the journal.
     RestartAgent,
+    /// The sandbox was taken away.
+    Sandbox,
 }
 
 /// What a sandbox is going through.

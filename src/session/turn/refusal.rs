@@ -1,4 +1,4 @@
-//! Who may speak when. Pure: no clock, no socket, no store. The rules in full are the tests.
+//! Why a wish was not carried out.
 
 /// Why a wish was not carried out. Shown to the person word for word; nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

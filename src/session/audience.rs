@@ -1,0 +1,347 @@
+//! Who listens, and what is live: the newest durable number and the items that still grow.
+//!
+//! A listener is never sent anything but [`Published`]: it pulls. From the journal up to [`Live::tail`], and then, when it
+//! has all of that, what the open items have grown since it last looked. So there is no queue that a slow listener could
+//! fill, and a delta can never overtake the event before it or follow the event that ends its item.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use actix::Recipient;
+use greenroom_protocol::{Delta, DeltaKind};
+
+use super::{decision::OpenItem, messages::Published};
+use crate::store::Seq;
+
+/// How much of a growing item is kept for those who come late, in bytes. Of a longer one they get the end: what a command
+/// printed last is what a person looks for. The whole comes with the event that ends the item.
+const KEEP: usize = 256 * 1024;
+
+/// What listeners and the session share.
+#[derive(Default)]
+pub struct Shared {
+    live: Mutex<Live>,
+}
+
+/// What is live right now.
+#[derive(Default)]
+pub struct Live {
+    /// Everything up to here is on disk.
+    pub tail: Seq,
+    /// The session's actor is gone; whoever still wants the session asks the Directory again.
+    pub closed: bool,
+    items: BTreeMap<Key, Growing>,
+    listeners: Vec<(u64, Recipient<Published>)>,
+    /// Counts listeners and items, so that neither is ever mistaken for an earlier one of the same name.
+    next: u64,
+}
+
+/// A tool call's input and its output grow under the same item, one after the other.
+type Key = (String, DeltaKind);
+
+struct Growing {
+    /// Which item it is; the later began later.
+    id: u64,
+    /// The newest event when it began: nobody sees the item before that event.
+    after: Seq,
+    /// Where `text` begins in the item, in bytes.
+    start: u64,
+    text: String,
+}
+
+/// A listener's own end. Dropping it ends the listening.
+pub struct Listening {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Shared {
+    fn live(&self) -> MutexGuard<'_, Live> {
+        // Whoever panicked while holding it left at most a shorter text behind.
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn listen(self: &Arc<Shared>, listener: Recipient<Published>) -> Listening {
+        let mut live = self.live();
+        live.next += 1;
+        let id = live.next;
+        live.listeners.push((id, listener));
+        Listening { shared: self.clone(), id }
+    }
+
+    pub(super) fn listeners(&self) -> usize {
+        self.live().listeners.len()
+    }
+
+    /// Events up to `tail` are on disk, and those that end the items of `ended` are among them.
+    pub(super) fn publish(&self, tail: Seq, ended: &[Ended]) {
+        let mut live = self.live();
+        live.tail = tail;
+        for ended in ended {
+            live.items.retain(|(item, kind), _| !ended.ends(item, *kind));
+        }
+        live.tell();
+    }
+
+    /// An item grew, when `after` was the newest event. A delta that overlaps what is known adds only what is new; one that
+    /// leaves a gap begins anew.
+    pub(super) fn grow(&self, after: Seq, delta: Delta) {
+        let mut live = self.live();
+        live.next += 1;
+        let id = live.next;
+        let growing = live.items.entry((delta.item, delta.kind)).or_insert_with(|| Growing {
+            id,
+            after,
+            start: 0,
+            text: String::new(),
+        });
+        growing.add(delta.offset, &delta.content);
+        live.tell();
+    }
+
+    /// Items that have not ended, oldest first.
+    pub(super) fn open(&self) -> Vec<OpenItem> {
+        let live = self.live();
+        let open = |((item, kind), growing): (&Key, &Growing)| OpenItem {
+            item: item.clone(),
+            kind: *kind,
+            text: growing.text.clone(),
+        };
+        live.oldest_first().into_iter().map(open).collect()
+    }
+
+    pub(super) fn close(&self) {
+        let mut live = self.live();
+        live.closed = true;
+        live.tell();
+    }
+}
+
+/// An event that ends what grew under its item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// An action ends its input; its output may be growing already.
+    Input(String),
+    /// An observation ends everything.
+    Whole(String),
+}
+
+impl Ended {
+    fn ends(&self, item: &str, kind: DeltaKind) -> bool {
+        match self {
+            Ended::Input(ended) => ended == item && kind == DeltaKind::ToolInput,
+            Ended::Whole(ended) => ended == item,
+        }
+    }
+}
+
+impl Live {
+    fn oldest_first(&self) -> Vec<(&Key, &Growing)> {
+        let mut items: Vec<_> = self.items.iter().collect();
+        items.sort_by_key(|(_, growing)| growing.id);
+        items
+    }
+
+    /// Wakes every listener. One whose mailbox is full is about to look anyway: the message only says "look again".
+    fn tell(&self) {
+        for (_, listener) in &self.listeners {
+            let _full_or_gone = listener.try_send(Published);
+        }
+    }
+}
+
+impl Growing {
+    fn end(&self) -> u64 {
+        self.start + self.text.len() as u64
+    }
+
+    fn add(&mut self, offset: u64, content: &str) {
+        let known = self.end().saturating_sub(offset) as usize;
+        if offset > self.end() || offset == 0 && known > content.len() {
+            // A gap, or the agent began the item again: what was known is not its beginning.
+            self.start = offset;
+            self.text = content.to_owned();
+        } else if let Some(new) = content.get(known..) {
+            self.text.push_str(new);
+        }
+        if self.text.len() > 2 * KEEP {
+            let cut = self.text.ceil_char_boundary(self.text.len() - KEEP);
+            self.text.drain(..cut);
+            self.start += cut as u64;
+        }
+    }
+}
+
+/// How far a listener has come in each growing item, by the item's own id: the end of what it was sent, in bytes.
+pub type Seen = BTreeMap<u64, u64>;
+
+/// What a listener gets when it looks.
+pub enum Look {
+    /// The journal is ahead of it: read from there first.
+    Behind {
+        tail: Seq,
+    },
+    /// It has the whole journal; these are the pieces that it has not seen, oldest item first.
+    Deltas(Vec<Delta>),
+    Closed,
+}
+
+impl Listening {
+    /// Looks from `cursor`. What is returned as deltas counts as seen; nothing more than about `most` bytes is.
+    pub fn look(&self, cursor: Seq, seen: &mut Seen, most: usize) -> Look {
+        let live = self.shared.live();
+        if live.closed {
+            return Look::Closed;
+        }
+        if live.tail > cursor {
+            return Look::Behind { tail: live.tail };
+        }
+        let items = live.oldest_first();
+        seen.retain(|id, _| items.iter().any(|(_, growing)| growing.id == *id));
+        let mut deltas = Vec::new();
+        let mut budget = most;
+        for ((item, kind), growing) in items {
+            if budget == 0 || growing.after > cursor {
+                break;
+            }
+            let Some((from, content)) = growing.since(seen.get(&growing.id).copied(), budget) else { continue };
+            budget = budget.saturating_sub(content.len());
+            seen.insert(growing.id, from.end(growing.start) + content.len() as u64);
+            deltas.push(Delta { kind: *kind, item: item.clone(), offset: from.offset(), content });
+        }
+        Look::Deltas(deltas)
+    }
+
+    pub fn tail(&self) -> Seq {
+        self.shared.live().tail
+    }
+}
+
+/// Where a piece begins.
+enum From {
+    /// Right after what the listener has.
+    Here(u64),
+    /// The listener has nothing of use: it begins with what is kept.
+    Anew,
+}
+
+impl From {
+    /// As the wire shows it: 0 means "forget what you had".
+    fn offset(&self) -> u64 {
+        match self {
+            From::Here(offset) => *offset,
+            From::Anew => 0,
+        }
+    }
+
+    fn end(&self, start: u64) -> u64 {
+        match self {
+            From::Here(offset) => *offset,
+            From::Anew => start,
+        }
+    }
+}
+
+impl Growing {
+    /// The piece after `seen`, at most about `most` bytes of it.
+    fn since(&self, seen: Option<u64>, most: usize) -> Option<(From, String)> {
+        let from = match seen {
+            Some(seen) if seen >= self.end() => return None,
+            Some(seen) if seen >= self.start => From::Here(seen),
+            Some(_) | None => From::Anew,
+        };
+        let rest = &self.text[(from.end(self.start) - self.start) as usize..];
+        // A piece holds at least one character, or a listener with little room would never get on.
+        let content = rest[..rest.floor_char_boundary(most.max(4))].to_owned();
+        (!content.is_empty()).then_some((from, content))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.shared.live().listeners.retain(|(id, _)| *id != self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delta(offset: u64, content: &str) -> Delta {
+        Delta { kind: DeltaKind::Text, item: "i".into(), offset, content: content.into() }
+    }
+
+    fn shared() -> (Arc<Shared>, Listening) {
+        let shared = Arc::new(Shared::default());
+        let listening = Listening { shared: shared.clone(), id: 0 };
+        (shared, listening)
+    }
+
+    fn pieces(look: Look) -> Vec<(u64, String)> {
+        match look {
+            Look::Deltas(deltas) => deltas.into_iter().map(|d| (d.offset, d.content)).collect(),
+            Look::Behind { tail } => panic!("behind {tail}"),
+            Look::Closed => panic!("closed"),
+        }
+    }
+
+    #[test]
+    fn a_late_listener_gets_the_item_so_far_and_then_only_what_is_new() {
+        let (shared, listening) = shared();
+        let mut seen = Seen::new();
+        shared.grow(0, delta(0, "Hel"));
+        shared.grow(0, delta(3, "lo"));
+        assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "Hello".into())]);
+        assert_eq!(pieces(listening.look(0, &mut seen, 99)), []);
+        shared.grow(0, delta(0, "Hello there"));
+        assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(5, " there".into())]);
+    }
+
+    #[test]
+    fn no_delta_before_the_journal_and_none_after_the_end() {
+        let (shared, listening) = shared();
+        let mut seen = Seen::new();
+        shared.grow(0, delta(0, "x"));
+        shared.publish(1, &[]);
+        assert!(matches!(listening.look(0, &mut seen, 99), Look::Behind { tail: 1 }));
+        assert_eq!(pieces(listening.look(1, &mut seen, 99)), [(0, "x".into())]);
+        shared.publish(2, &[Ended::Whole("i".into())]);
+        assert_eq!(pieces(listening.look(2, &mut seen, 99)), []);
+        assert!(seen.is_empty());
+    }
+
+    #[test]
+    fn a_long_item_is_taken_in_pieces_and_kept_bounded() {
+        let (shared, listening) = shared();
+        let mut seen = Seen::new();
+        shared.grow(0, delta(0, "äöü"));
+        assert_eq!(pieces(listening.look(0, &mut seen, 5)), [(0, "äö".into())]);
+        assert_eq!(pieces(listening.look(0, &mut seen, 5)), [(4, "ü".into())]);
+        let mut offset = 6;
+        for _ in 0..40 {
+            shared.grow(0, delta(offset, &"y".repeat(KEEP / 8)));
+            offset += (KEEP / 8) as u64;
+        }
+        assert!(shared.open()[0].text.len() <= 2 * KEEP);
+        let late = pieces(listening.look(0, &mut Seen::new(), usize::MAX));
+        assert_eq!(late[0].0, 0);
+        assert_eq!(pieces(listening.look(0, &mut seen, usize::MAX))[0].0, 0, "what was missed is gone: it begins anew");
+        assert_eq!(pieces(listening.look(0, &mut seen, usize::MAX)), []);
+    }
+
+    #[test]
+    fn an_output_that_begins_before_its_action_is_on_disk_waits_for_it() {
+        let (shared, listening) = shared();
+        let mut seen = Seen::new();
+        let input = Delta { kind: DeltaKind::ToolInput, ..delta(0, "{}") };
+        let output = Delta { kind: DeltaKind::Output, ..delta(0, "out") };
+        shared.grow(0, input);
+        assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "{}".into())]);
+        shared.grow(1, output);
+        assert_eq!(pieces(listening.look(0, &mut seen, 99)), []);
+        shared.publish(1, &[Ended::Input("i".into())]);
+        assert_eq!(pieces(listening.look(1, &mut seen, 99)), [(0, "out".into())]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Write down, then tell: the pipeline from a decision to the journal, and from there to everybody else.
+//!
+//! A decision's events are handed to the store at once, in order, also while earlier ones are still on their way to disk.
+//! What follows from it (orders, answers, what listeners may see) waits until the store has acknowledged it and
+//! everything before it.
+
+use actix::prelude::*;
+use tokio::sync::oneshot;
+use tracing::error;
+
+use super::{
+    Session,
+    audience::Ended,
+    decision::{Decision, Draft, Ladder, Order},
+    messages::{Accepted, Answer, Ending, orders},
+    render,
+    turn::Refusal,
+};
+use crate::store::{AppendError, Batch, Mark, Record, Seq};
+
+/// A decision on its way to disk, with all that waits for it.
+pub(super) struct Pending {
+    /// The newest event once it is on disk.
+    tail: Seq,
+    mark: Option<Mark>,
+    ended: Vec<Ended>,
+    orders: Vec<Order>,
+    ladder: Option<Ladder>,
+    replies: Vec<Reply>,
+    on_disk: bool,
+}
+
+/// Somebody who waits for a decision to be on disk.
+pub(super) enum Reply {
+    Wish(oneshot::Sender<Answer>, Accepted),
+    Report(oneshot::Sender<()>),
+}
+
+impl Session {
+    /// Writes a decision down and, once it is on disk, carries it out.
+    pub(super) fn commit(
+        &mut self,
+        decision: Decision,
+        mark: Option<Mark>,
+        replies: Vec<Reply>,
+        ctx: &mut Context<Session>,
+    ) {
+        let Decision { drafts, orders, ladder, .. } = decision;
+        let mut ended = Vec::new();
+        let mut events = Vec::with_capacity(drafts.len());
+        let at = self.tail;
+        for draft in drafts {
+            self.tail += 1;
+            let (event, ends) = render::event(draft, self.tail, &mut self.causes);
+            events.push(event);
+            ended.extend(ends);
+        }
+        if let Some(mark) = &mark {
+            self.mark = Some(mark.clone());
+        }
+        let record = self.refresh_record(!events.is_empty());
+        let nothing = events.is_empty() && mark.is_none() && record.is_none();
+        self.pending.push_back(Pending {
+            tail: self.tail,
+            mark: mark.clone(),
+            ended,
+            orders,
+            ladder,
+            replies,
+            on_disk: nothing,
+        });
+        self.say_how_it_is();
+        if nothing {
+            self.tell(ctx);
+            return;
+        }
+        let (store, id, tail) = (&self.parts.store, self.id, self.tail);
+        let appended = store.append(id, self.epoch, at, Batch { events, mark, record });
+        ctx.spawn(appended.into_actor(self).map(move |result, session, ctx| session.appended(tail, result, ctx)));
+    }
+
+    pub(super) fn note_draft(
+        &mut self,
+        draft: Draft,
+        mark: Option<Mark>,
+        replies: Vec<Reply>,
+        ctx: &mut Context<Session>,
+    ) {
+        let mut decision = Decision::after(self.tail);
+        decision.drafts.push(draft);
+        self.commit(decision, mark, replies, ctx);
+    }
+
+    /// The record, where it is not what the journal has.
+    fn refresh_record(&mut self, events: bool) -> Option<Record> {
+        let changed = self.record_changed || self.core.state() != self.record.state;
+        // What the agent has taken alone is worth no disk write: it goes with the next event.
+        if !changed && !(events && self.core != self.written_core) {
+            return None;
+        }
+        self.record_changed = false;
+        self.written_core = self.core.clone();
+        // The core is plain data with string keys, so this cannot fail.
+        self.record.core = serde_json::to_value(&self.core).expect("the core is JSON");
+        self.record.state = self.core.state();
+        self.record.reason = self.core.reason();
+        self.record.updated_at = crate::clock::now();
+        Some(self.record.clone())
+    }
+
+    fn appended(&mut self, tail: Seq, result: Result<Seq, AppendError>, ctx: &mut Context<Session>) {
+        match result {
+            Ok(_) => {
+                // Two may end at the same event where the later holds none; the store answers in order.
+                if let Some(pending) = self.pending.iter_mut().find(|p| !p.on_disk && p.tail == tail) {
+                    pending.on_disk = true;
+                }
+                self.tell(ctx);
+            }
+            Err(e) => self.give_up(&e, ctx),
+        }
+    }
+
+    /// Carries out every decision that is on disk and has only such before it.
+    fn tell(&mut self, ctx: &mut Context<Session>) {
+        while self.pending.front().is_some_and(|pending| pending.on_disk)
+            && let Some(pending) = self.pending.pop_front()
+        {
+            self.shared.publish(pending.tail, &pending.ended);
+            if pending.mark.is_some() {
+                self.durable_mark = pending.mark;
+            }
+            for order in pending.orders {
+                self.give(order, ctx);
+            }
+            if let Some(ladder) = pending.ladder {
+                self.set_ladder(ladder, ctx);
+            }
+            for reply in pending.replies {
+                reply.on_disk();
+            }
+        }
+        self.entry.queued(self.pending.len() as u64);
+    }
+
+    /// The journal did not take an event. What is decided since the last that it took is void, and so is this actor: whoever
+    /// asks for the session next has it brought back as the journal tells it, once that can be written again.
+    pub(super) fn give_up(&mut self, error: &AppendError, ctx: &mut Context<Session>) {
+        error!(session = %self.id, "the journal did not take an event; the session stops until it does: {error}");
+        for pending in self.pending.drain(..) {
+            pending.replies.into_iter().for_each(|reply| reply.refused(error));
+        }
+        self.ending = Ending::JournalRefused;
+        ctx.terminate();
+    }
+
+    fn give(&mut self, order: Order, ctx: &mut Context<Session>) {
+        let image = self.record.image.clone();
+        // A link's mailbox is not bounded by `do_send`, but what a session orders is: one order for each event at most, and
+        // events wait for the disk.
+        let link = self.link(ctx);
+        match order {
+            Order::Raise => link.raise.do_send(orders::Raise { image, paused: false }),
+            Order::Deliver(numbered) => link.deliver.do_send(orders::Deliver(numbered)),
+            Order::Cut => link.cut.do_send(orders::Cut),
+            Order::Freeze => link.freeze.do_send(orders::Freeze),
+            Order::Thaw => link.thaw.do_send(orders::Thaw),
+            Order::Kill(then) => link.kill.do_send(orders::Kill { then }),
+        }
+    }
+}
+
+impl Reply {
+    // An answer that nobody waits for any more is not missed: the client went away, the journal has it.
+    fn on_disk(self) {
+        match self {
+            Reply::Wish(asker, accepted) => drop(asker.send(Ok(accepted))),
+            Reply::Report(agent) => drop(agent.send(())),
+        }
+    }
+
+    fn refused(self, error: &AppendError) {
+        match self {
+            Reply::Wish(asker, _) => drop(asker.send(Err(Refusal::Journal(error.to_string())))),
+            // Dropped: the report is not acknowledged, so the agent keeps it.
+            Reply::Report(_) => {}
+        }
+    }
+}

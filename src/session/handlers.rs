@@ -1,0 +1,330 @@
+//! One handler for each message: it forwards.
+
+use actix::prelude::*;
+use greenroom_protocol::{Action, Seen, client::Wish, observation::Usage};
+use tokio::sync::oneshot;
+
+use super::{
+    Session,
+    commit::Reply,
+    decision::Decision,
+    messages::*,
+    turn::{Input, Refusal},
+    view::View,
+};
+use crate::gateway::{Metered, Notice};
+
+/// How many characters of a task become a session's title.
+const TITLE: usize = 80;
+
+impl Session {
+    /// Lets the rules decide about a wish; the answer comes when it is on disk.
+    fn wish(&mut self, input: Input, key: Option<String>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
+        self.entry.handled();
+        if let Some(seq) = key.as_ref().and_then(|key| self.core.remembers(key)) {
+            return self.answer_again(seq, ctx);
+        }
+        let first = self.tail + 1;
+        let decision = match self.decide(input) {
+            Ok(decision) => decision,
+            Err(refusal) => return Box::pin(async { Err(refusal) }),
+        };
+        let seq = (!decision.drafts.is_empty()).then_some(first);
+        if let Some(key) = key {
+            self.core.remember(key, seq);
+        }
+        self.answer(decision, seq, ctx)
+    }
+
+    fn answer_again(&mut self, seq: Option<u64>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
+        let nothing = Decision::after(self.tail);
+        self.answer(nothing, seq, ctx)
+    }
+
+    fn answer(&mut self, decision: Decision, seq: Option<u64>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
+        let (asker, answer) = oneshot::channel();
+        let accepted = Accepted { seq, state: self.core.state() };
+        self.commit(decision, None, vec![Reply::Wish(asker, accepted)], ctx);
+        let gone = || Refusal::Unavailable("the session stopped before it could answer; try again".to_owned());
+        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(gone())) })
+    }
+
+    fn name_after(&mut self, text: &str) {
+        if self.record.title.is_empty() {
+            self.record.title = text.trim().lines().next().unwrap_or_default().chars().take(TITLE).collect();
+            self.record_changed = true;
+        }
+    }
+
+    fn change_model(&mut self, model: String) -> Input {
+        let mut record = self.record.clone();
+        record.model = model;
+        Input::SetModel((self.parts.settings)(&record))
+    }
+
+    /// What a wish is to the rules; `Err` for what is no matter of the session.
+    fn input(&mut self, wish: Wish) -> Result<Input, Refusal> {
+        Ok(match wish {
+            Wish::Start { task } => Input::Start { task: said("task", task)? },
+            Wish::Message { content, mode, attachments } => {
+                Input::Message { content: said("content", content)?, mode, attachments }
+            }
+            Wish::Run { command } => Input::Act(Action::Run { command: said("command", command)? }),
+            Wish::Read { path } => Input::Act(Action::Read { path: said("path", path)? }),
+            Wish::Write { path, content } => Input::Act(Action::Write { path: said("path", path)?, content }),
+            Wish::Browse { url } => Input::Act(Action::Browse { url: said("url", url)? }),
+            Wish::Interrupt {} => Input::Interrupt,
+            Wish::Pause {} => Input::Pause,
+            Wish::Resume {} => Input::Resume,
+            Wish::Stop {} => Input::Stop { reason: None },
+            Wish::End {} => Input::End,
+            Wish::Confirm { request, decision, reason } => Input::Confirm { request, decision, reason },
+            Wish::EditQueue { item, content, remove } => Input::EditQueue { item, content, remove },
+            Wish::SetModel { model } => self.change_model(said("model", model)?),
+            Wish::Initialize { model, title, image, directory, agent_cls } => {
+                return self.initialize(model, title, image.or(directory).or(agent_cls));
+            }
+            Wish::Ping {} => return Err(Refusal::BadArgs("`ping` is answered by the connection".to_owned())),
+        })
+    }
+
+    fn initialize(
+        &mut self,
+        model: Option<String>,
+        title: Option<String>,
+        fixed: Option<String>,
+    ) -> Result<Input, Refusal> {
+        if fixed.is_some() {
+            return Err(Refusal::BadArgs(
+                "`image`, `directory` and `agent_cls` are chosen when a session is made; make a new one with them"
+                    .to_owned(),
+            ));
+        }
+        if let Some(title) = title {
+            self.record.title = title;
+            self.record_changed = true;
+        }
+        let model = model.unwrap_or_else(|| self.record.model.clone());
+        Ok(self.change_model(model))
+    }
+
+    fn used(&mut self, metered: Metered, ctx: &mut Context<Session>) {
+        let totals = &mut self.record.usage;
+        totals.input_tokens += metered.input_tokens + metered.cache_read_tokens + metered.cache_write_tokens;
+        totals.output_tokens += metered.output_tokens;
+        totals.cost_usd = totals.cost_usd.zip(metered.cost_usd).map(|(sum, cost)| sum + cost);
+        self.record_changed = true;
+        let usage = Usage {
+            context_used: metered.input_tokens
+                + metered.cache_read_tokens
+                + metered.cache_write_tokens
+                + metered.output_tokens,
+            model: metered.model,
+            input_tokens: metered.input_tokens,
+            output_tokens: metered.output_tokens,
+            cache_read_tokens: metered.cache_read_tokens,
+            cache_write_tokens: metered.cache_write_tokens,
+            cost_usd: metered.cost_usd,
+            total_input_tokens: totals.input_tokens,
+            total_output_tokens: totals.output_tokens,
+            total_cost_usd: totals.cost_usd,
+            context_limit: metered.context_limit,
+        };
+        self.note(Seen::Usage(usage), ctx);
+    }
+}
+
+/// A text that must say something.
+fn said(name: &str, text: String) -> Result<String, Refusal> {
+    if text.trim().is_empty() { Err(Refusal::BadArgs(format!("`{name}` is empty"))) } else { Ok(text) }
+}
+
+impl Handler<Relay> for Session {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, Relay { wish, key }: Relay, ctx: &mut Context<Session>) -> Self::Result {
+        if let Wish::Start { task: text } | Wish::Message { content: text, .. } = &wish {
+            let text = text.clone();
+            self.name_after(&text);
+        }
+        let model = if let Wish::SetModel { model } = &wish { Some(model.clone()) } else { None };
+        match self.input(wish) {
+            Ok(input) => {
+                if let Some(model) = model {
+                    self.record.model = model;
+                    self.record_changed = true;
+                }
+                self.wish(input, key, ctx)
+            }
+            Err(refusal) => Box::pin(async { Err(refusal) }),
+        }
+    }
+}
+
+impl Handler<Interrupt> for Session {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, _: Interrupt, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::Interrupt, None, ctx)
+    }
+}
+
+impl Handler<Pause> for Session {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, _: Pause, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::Pause, None, ctx)
+    }
+}
+
+impl Handler<Resume> for Session {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, _: Resume, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::Resume, None, ctx)
+    }
+}
+
+impl Handler<Stop> for Session {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, Stop { reason }: Stop, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::Stop { reason }, None, ctx)
+    }
+}
+
+impl Handler<End> for Session {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, _: End, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::End, None, ctx)
+    }
+}
+
+impl Handler<Rest> for Session {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, Rest { reason }: Rest, ctx: &mut Context<Session>) -> Self::Result {
+        if self.shared.listeners() > 0 {
+            return Box::pin(async { Err(Refusal::Busy) });
+        }
+        self.wish(Input::Rest { reason }, None, ctx)
+    }
+}
+
+impl Handler<Amend> for Session {
+    type Result = ResponseFuture<Result<View, Refusal>>;
+
+    fn handle(&mut self, Amend { title, archived, model }: Amend, ctx: &mut Context<Session>) -> Self::Result {
+        let decision = match model.as_ref().map(|model| self.change_model(model.clone())) {
+            None => Ok(Decision::after(self.tail)),
+            Some(input) => self.decide(input),
+        };
+        let decision = match decision {
+            Ok(decision) => decision,
+            Err(refusal) => return Box::pin(async { Err(refusal) }),
+        };
+        self.record.title = title.unwrap_or_else(|| self.record.title.clone());
+        self.record.archived = archived.unwrap_or(self.record.archived);
+        self.record.model = model.unwrap_or_else(|| self.record.model.clone());
+        self.record_changed = true;
+        let answer = self.answer(decision, None, ctx);
+        let view = self.view();
+        Box::pin(async move { answer.await.map(|_| view) })
+    }
+}
+
+impl Handler<Attach> for Session {
+    type Result = MessageResult<Attach>;
+
+    fn handle(&mut self, Attach { listener }: Attach, _: &mut Context<Session>) -> Self::Result {
+        self.entry.handled();
+        let listening = self.shared.listen(listener);
+        MessageResult(Attached { view: self.view(), listening })
+    }
+}
+
+impl Handler<Look> for Session {
+    type Result = MessageResult<Look>;
+
+    fn handle(&mut self, _: Look, _: &mut Context<Session>) -> Self::Result {
+        MessageResult(self.view())
+    }
+}
+
+impl Handler<Retire> for Session {
+    type Result = bool;
+
+    fn handle(&mut self, _: Retire, ctx: &mut Context<Session>) -> bool {
+        let at_rest = !self.core.wants_sandbox() && self.pending.is_empty() && self.shared.listeners() == 0;
+        if at_rest {
+            self.ending = Ending::AtRest;
+            ctx.stop();
+        }
+        at_rest
+    }
+}
+
+impl Handler<Took> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Took { command }: Took, ctx: &mut Context<Session>) {
+        self.take(Input::Took { command }, ctx);
+    }
+}
+
+impl Handler<Grew> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Grew(delta): Grew, _: &mut Context<Session>) {
+        self.entry.handled();
+        self.shared.grow(self.tail, delta);
+    }
+}
+
+impl Handler<Phased> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Phased { phase, detail, isolation }: Phased, ctx: &mut Context<Session>) {
+        self.take(Input::Phased { phase, detail, isolation }, ctx);
+    }
+}
+
+impl Handler<StartFailed> for Session {
+    type Result = ();
+
+    fn handle(&mut self, StartFailed { why, stderr_tail }: StartFailed, ctx: &mut Context<Session>) {
+        self.take(Input::StartFailed { why, stderr_tail }, ctx);
+    }
+}
+
+impl Handler<Lost> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Lost { exit }: Lost, ctx: &mut Context<Session>) {
+        self.take(Input::Lost(exit), ctx);
+    }
+}
+
+impl Handler<OrderFailed> for Session {
+    type Result = ();
+
+    fn handle(&mut self, OrderFailed { what, why }: OrderFailed, ctx: &mut Context<Session>) {
+        self.take(Input::OrderFailed { what, why }, ctx);
+    }
+}
+
+impl Handler<Noticed> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Noticed(notice): Noticed, ctx: &mut Context<Session>) {
+        match notice {
+            Notice::Used(metered) => self.used(metered, ctx),
+            Notice::Retrying { attempt, wait_ms, why } => {
+                let detail = format!("{why}; asking again in {:.1} s (attempt {attempt})", wait_ms as f64 / 1000.0);
+                self.note(Seen::Error { code: "provider_retrying".to_owned(), detail }, ctx);
+            }
+            Notice::Refused { why, .. } => self.provider_said = Some(why),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The Session actor: one live session. It hears wishes and reports, lets the rules of [`turn`] decide, writes down, tells.
+//!
+//! It knows no JSON of a client, no HTTP, no Docker and no socket. It waits for its store and for nothing else.
+
+mod allowance;
+mod audience;
+mod commit;
+mod decision;
+mod handlers;
+pub mod messages;
+mod render;
+mod reports;
+mod turn;
+mod view;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use actix::prelude::*;
+use greenroom_protocol::{Body, Event, Seen as Saw, Source, link::Settings};
+use tracing::{error, warn};
+
+pub use self::{
+    allowance::Allowance,
+    audience::{Listening, Look, Seen},
+    turn::Refusal,
+    view::View,
+};
+use self::{
+    audience::Shared,
+    commit::Pending,
+    decision::{Decision, Draft, Ladder, Moment},
+    messages::{Ending, Fell, LinkPort, orders},
+    turn::{Core, Input},
+};
+use crate::{
+    census::{Census, Entry, Kind},
+    store::{Epoch, Limit, Mark, Record, Seq, SessionId, Snapshot, Store},
+};
+
+/// What every session of this process shares.
+pub struct Parts {
+    pub store: Arc<dyn Store>,
+    pub census: Census,
+    /// Makes the link of a session, on the thread that the session runs on.
+    pub link: Box<dyn Fn(Addr<Session>, SessionId, Arc<Allowance>) -> LinkPort + Send + Sync>,
+    /// What an agent works with, for a session of this record.
+    pub settings: Box<dyn Fn(&Record) -> Settings + Send + Sync>,
+    /// Told when a session's actor is gone.
+    pub fell: Recipient<Fell>,
+}
+
+/// One live session.
+pub struct Session {
+    id: SessionId,
+    parts: Arc<Parts>,
+    entry: Entry,
+    /// Guards every append: another owner makes it stale.
+    epoch: Epoch,
+    /// As decided; the journal has it once all that is pending is on disk.
+    record: Record,
+    core: Core,
+    /// The core as the record has it, so that it is written only where it changed.
+    written_core: Core,
+    /// Something else of the record changed since it was written.
+    record_changed: bool,
+    /// The newest event that is decided.
+    tail: Seq,
+    /// The newest report of the agent that is decided.
+    mark: Option<Mark>,
+    /// The newest report of the agent that is on disk.
+    durable_mark: Option<Mark>,
+    /// Decisions on their way to disk, oldest first. Bounded by what the link and the clients may have under way.
+    pending: VecDeque<Pending>,
+    shared: Arc<Shared>,
+    /// Actions whose result has not come: item → seq.
+    causes: HashMap<String, Seq>,
+    /// Whether the model may be called; the gateway asks it.
+    allowance: Arc<Allowance>,
+    /// Orders go here. Made when the first sandbox is wanted.
+    link: Option<LinkPort>,
+    ladder: Option<SpawnHandle>,
+    /// What the provider said last, to explain a turn that failed.
+    provider_said: Option<String>,
+    /// The clock of [`Moment::now_ms`] counts from here.
+    born: Instant,
+    /// How it ended, for whoever keeps its address.
+    ending: Ending,
+}
+
+impl Session {
+    /// Starts the actor of a session that this process has claimed, on the current thread.
+    ///
+    /// `after` says how the last actor of it ended, where this one takes its place.
+    pub fn start_from(
+        parts: Arc<Parts>,
+        epoch: Epoch,
+        snapshot: Snapshot,
+        after: Option<Ending>,
+    ) -> Result<Addr<Session>, Refusal> {
+        let Snapshot { record, tail, mark, .. } = snapshot;
+        let core: Core = match &record.core {
+            serde_json::Value::Null => Core::default(),
+            core => serde_json::from_value(core.clone()).map_err(|e| {
+                Refusal::Unavailable(format!(
+                    "session `{}` was written by another version and cannot go on: {e}",
+                    record.id
+                ))
+            })?,
+        };
+        let entry = parts.census.register(Kind::Session, Some(record.id.to_string()));
+        let shared = Arc::new(Shared::default());
+        shared.publish(tail, &[]);
+        let session = Session {
+            id: record.id,
+            parts,
+            entry,
+            epoch,
+            written_core: core.clone(),
+            record_changed: false,
+            core,
+            tail,
+            durable_mark: mark.clone(),
+            mark,
+            pending: VecDeque::new(),
+            shared,
+            causes: HashMap::new(),
+            allowance: Arc::new(Allowance::new(record.budget_usd)),
+            link: None,
+            ladder: None,
+            provider_said: None,
+            born: Instant::now(),
+            ending: Ending::Panicked,
+            record,
+        };
+        Ok(Session::create(|ctx| {
+            ctx.set_mailbox_capacity(256);
+            session.take_up(after, ctx);
+            session
+        }))
+    }
+
+    /// Goes on where the journal ends.
+    fn take_up(&self, after: Option<Ending>, ctx: &mut Context<Session>) {
+        let (store, id, began) = (self.parts.store.clone(), self.id, self.core.turn_began());
+        let unfinished = async move {
+            let mut causes = HashMap::new();
+            let Some(began) = began else { return causes };
+            let mut after = began - 1;
+            loop {
+                let page = match store.read(id, after, Limit { events: 512, bytes: 1 << 20 }).await {
+                    Ok(page) => page,
+                    Err(e) => {
+                        warn!(session = %id, "the running turn's events cannot be read: {e}");
+                        return causes;
+                    }
+                };
+                let Some((last, _)) = page.last() else { return causes };
+                after = *last;
+                for event in page.iter().filter_map(|(_, event)| serde_json::from_slice::<Event>(&event.json).ok()) {
+                    render::follow(&mut causes, event.seq, event.item.as_deref(), &event.body);
+                }
+            }
+        };
+        ctx.wait(unfinished.into_actor(self).map(move |causes, session, ctx| {
+            session.causes = causes;
+            session.begin(after, ctx);
+        }));
+    }
+
+    fn begin(&mut self, after: Option<Ending>, ctx: &mut Context<Session>) {
+        self.say_how_it_is();
+        if self.tail == 0 {
+            self.take(Input::Born, ctx);
+            return;
+        }
+        if after == Some(Ending::Panicked) {
+            self.note(
+                Saw::Error {
+                    code: "session_restarted".to_owned(),
+                    detail: "the session met an internal error and was brought back from its journal".to_owned(),
+                },
+                ctx,
+            );
+        }
+        if let Some(ladder) = self.core.ladder() {
+            self.set_ladder(ladder, ctx);
+        }
+        if self.core.wants_sandbox() {
+            let raise = orders::Raise { image: self.record.image.clone(), paused: self.core.is_paused() };
+            self.link(ctx).raise.do_send(raise);
+        }
+    }
+
+    /// Lets the rules decide about what befell the session; nobody waits for the outcome.
+    fn take(&mut self, input: Input, ctx: &mut Context<Session>) {
+        if let Err(refusal) = self.decide(input).map(|decision| self.commit(decision, None, Vec::new(), ctx)) {
+            // Only wishes can be refused, and those have somebody who waits.
+            error!(session = %self.id, "an event was refused: {refusal}");
+        }
+    }
+
+    fn decide(&mut self, input: Input) -> Result<Decision, Refusal> {
+        let open = self.shared.open();
+        let now_ms = self.born.elapsed().as_millis() as u64;
+        self.core.decide(input, Moment { tail: self.tail, now_ms, open: &open })
+    }
+
+    /// Writes down something that the rules need not know of.
+    fn note(&mut self, seen: Saw, ctx: &mut Context<Session>) {
+        let body: Body = greenroom_protocol::Observation { seen, content: String::new() }.into();
+        self.note_draft(Draft { source: Source::Server, cause: None, item: None, body }, None, Vec::new(), ctx);
+    }
+
+    fn set_ladder(&mut self, ladder: Ladder, ctx: &mut Context<Session>) {
+        if let Some(armed) = self.ladder.take() {
+            ctx.cancel_future(armed);
+        }
+        if let Ladder::Arm(ms) = ladder {
+            let due = |session: &mut Session, ctx: &mut Context<Session>| {
+                session.ladder = None;
+                session.take(Input::LadderDue, ctx);
+            };
+            self.ladder = Some(ctx.run_later(std::time::Duration::from_millis(ms), due));
+        }
+    }
+
+    fn link(&mut self, ctx: &mut Context<Session>) -> &LinkPort {
+        let (parts, id, allowance) = (&self.parts, self.id, &self.allowance);
+        self.link.get_or_insert_with(|| (parts.link)(ctx.address(), id, allowance.clone()))
+    }
+
+    fn view(&self) -> View {
+        let snapshot = Snapshot { record: self.record.clone(), revision: 0, tail: self.tail, mark: None };
+        View::new(&snapshot, self.shared.listeners())
+    }
+
+    fn say_how_it_is(&self) {
+        self.entry.state(self.core.state().name());
+        self.allowance.follow(self.core.state(), &self.record.usage);
+    }
+}
+
+impl Actor for Session {
+    type Context = Context<Session>;
+}
+
+impl Drop for Session {
+    /// Whatever it died of: listeners look for the session again, and the Directory learns that the address is stale.
+    fn drop(&mut self) {
+        self.shared.close();
+        self.parts.fell.do_send(Fell { id: self.id, how: self.ending });
+    }
+}

@@ -1,0 +1,152 @@
+//! What the agent tells: it introduces itself, and its reports come into the journal once each, in its own order.
+
+use std::{io, sync::Arc};
+
+use actix::prelude::*;
+use greenroom_protocol::{
+    Body, CONTENT_LIMIT, Observation, Seen, Source, excerpt,
+    link::{LINK_VERSION, Outcome, Report, Welcome},
+    observation::Truncated,
+};
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use super::{
+    Session,
+    commit::Reply,
+    decision::Decision,
+    messages::*,
+    turn::{Input, Refusal},
+};
+use crate::store::{AppendError, Mark};
+
+impl Handler<Greeted> for Session {
+    type Result = Result<Greeting, Refusal>;
+
+    fn handle(&mut self, Greeted { hello }: Greeted, ctx: &mut Context<Session>) -> Self::Result {
+        self.entry.handled();
+        if hello.link_version != LINK_VERSION {
+            let why =
+                format!("the agent speaks version {} of the link, this server {LINK_VERSION}", hello.link_version);
+            return Err(Refusal::Unavailable(why));
+        }
+        let known = self.mark.as_ref().is_some_and(|mark| mark.boot == hello.boot);
+        let acked = self.durable_mark.as_ref().filter(|mark| mark.boot == hello.boot).map_or(0, |mark| mark.n);
+        if !known {
+            self.mark = Some(Mark { boot: hello.boot.clone(), n: 0 });
+        }
+        let restore = !self.core.has_welcomed(&hello.boot);
+        let history_to = self.core.history_to(self.tail);
+        self.take(Input::Greeted { boot: hello.boot }, ctx);
+        let settings = (self.parts.settings)(&self.record);
+        let welcome = Welcome { session: self.id.to_string(), acked, restore, settings };
+        Ok(Greeting { welcome, history_to })
+    }
+}
+
+impl Handler<Reported> for Session {
+    type Result = ResponseActFuture<Session, Durable>;
+
+    fn handle(&mut self, Reported { boot, n, report }: Reported, ctx: &mut Context<Session>) -> Self::Result {
+        self.entry.handled();
+        let known = self.mark.as_ref().filter(|mark| mark.boot == boot).map(|mark| mark.n);
+        match known {
+            Some(newest) if n == newest + 1 => self.take_in(Mark { boot, n }, report),
+            // It came before: it is acknowledged with whatever is on its way to disk.
+            Some(newest) if n <= newest => {
+                let (agent, durable) = oneshot::channel();
+                let nothing = Decision::after(self.tail);
+                self.commit(nothing, None, vec![Reply::Report(agent)], ctx);
+                Box::pin(actix::fut::ready(durable))
+            }
+            Some(_) | None => {
+                warn!(session = %self.id, n, "a report came out of its order and was not taken");
+                Box::pin(actix::fut::ready(oneshot::channel().1))
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Takes a report in, after its large content, if it has one, is safe on disk. The link sends no other meanwhile.
+    fn take_in(&mut self, mark: Mark, mut report: Report) -> ResponseActFuture<Session, Durable> {
+        let Some(content) = take_large_content(&mut report) else {
+            let take = |(), session: &mut Session, ctx: &mut Context<Session>| session.report(mark, report, ctx);
+            return Box::pin(actix::fut::ready(()).into_actor(self).map(take));
+        };
+        let kept = self.parts.store.clone();
+        let id = self.id;
+        let bytes = content.len() as u64;
+        let keep = async move { kept.put_content(id, content.into()).await };
+        Box::pin(keep.into_actor(self).map(move |kept, session, ctx| match kept {
+            Ok(name) => {
+                let href = format!("/api/sessions/{id}/contents/{name}");
+                mark_truncated(&mut report, Truncated { bytes, href: Some(href) });
+                session.report(mark, report, ctx)
+            }
+            Err(e) => {
+                session.give_up(&AppendError::Refused(Arc::new(io::Error::other(e))), ctx);
+                oneshot::channel().1
+            }
+        }))
+    }
+
+    fn report(&mut self, mark: Mark, report: Report, ctx: &mut Context<Session>) -> Durable {
+        let (agent, durable) = oneshot::channel();
+        let reply = vec![Reply::Report(agent)];
+        let input = match report {
+            Report::Event { item, body } => {
+                let asked = asks(&body).map(|request| Input::Asked { request });
+                let mut decision = Decision::after(self.tail);
+                decision.record(Source::Agent, None, item, body);
+                if let Some(Ok(asked)) = asked.map(|asked| self.decide(asked)) {
+                    decision.drafts.extend(asked.drafts);
+                }
+                self.commit(decision, Some(mark), reply, ctx);
+                return durable;
+            }
+            Report::TurnEnded { turn, outcome } => Input::TurnEnded { turn, outcome: self.explained(outcome) },
+            Report::ActEnded { act, outcome } => Input::ActEnded { act, outcome },
+            Report::Steered { command } => Input::Steered { command },
+            Report::SteerMissed { command } => Input::SteerMissed { command },
+        };
+        match self.decide(input) {
+            Ok(decision) => self.commit(decision, Some(mark), reply, ctx),
+            Err(refusal) => warn!(session = %self.id, "a report was refused: {refusal}"),
+        }
+        durable
+    }
+
+    /// Puts what the provider said into the agent's account of a failed turn: the agent saw only a status.
+    fn explained(&mut self, outcome: Outcome) -> Outcome {
+        match (outcome, self.provider_said.take()) {
+            (Outcome::Failed { code, .. }, Some(why)) if code == "model_error" => Outcome::Failed { code, detail: why },
+            (outcome, _) => outcome,
+        }
+    }
+}
+
+/// Takes the whole content out of an observation that is too large for an event, and leaves its head and tail.
+fn take_large_content(report: &mut Report) -> Option<String> {
+    let Report::Event { body: Body::Observation(Observation { content, .. }), .. } = report else { return None };
+    let cut = excerpt(content, CONTENT_LIMIT)?;
+    Some(std::mem::replace(content, cut.text))
+}
+
+fn mark_truncated(report: &mut Report, whole: Truncated) {
+    if let Report::Event { body: Body::Observation(Observation { seen, .. }), .. } = report
+        && let Seen::Run { truncated, .. } | Seen::Read { truncated, .. } | Seen::Browse { truncated, .. } = seen
+    {
+        // The agent may have cut it before: then the size is its own word, and this is where the rest is.
+        let bytes = truncated.as_ref().map_or(whole.bytes, |cut| cut.bytes.max(whole.bytes));
+        *truncated = Some(Truncated { bytes, ..whole });
+    }
+}
+
+/// Under which name an event of the agent asks a person.
+fn asks(body: &Body) -> Option<String> {
+    match body {
+        Body::Observation(Observation { seen: Seen::Confirm { request, .. }, .. }) => Some(request.clone()),
+        Body::Observation(_) | Body::Action(_) | Body::Opaque(_) => None,
+    }
+}

@@ -1,0 +1,127 @@
+//! How an interrupt gets its way, whatever the agent does about it: by a ladder, each rung harder than the last.
+
+use greenroom_protocol::{Action, DeltaKind, Observation, Seen, Source, link::Command, observation::Rung};
+
+use super::{ASK_MS, Core, Interrupting, Life, seen};
+use crate::{
+    session::{
+        decision::{Decision, Ladder, Moment, Order},
+        messages::orders::Then,
+    },
+    store::Seq,
+};
+
+/// How long after the first rung the agent has before it is taken away, milliseconds.
+const INSIST_MS: u64 = 4_000;
+
+impl Core {
+    /// The first rung: ask the agent, and cut its model's stream in the same moment.
+    pub(super) fn cancel(&mut self, cause: Seq, moment: Moment<'_>, d: &mut Decision) {
+        if self.life == Life::Paused {
+            self.life = Life::Up;
+            d.order(Order::Thaw);
+        }
+        self.drop_acts("the act was interrupted before it began", d);
+        self.confirm = None;
+        self.interrupting =
+            Some(Interrupting { rung: Rung::Cancel, since_ms: moment.now_ms, cause, what: Vec::new(), partial: false });
+        self.deliver(Command::Cancel {}, d);
+        d.order(Order::Cut);
+        d.ladder = Some(Ladder::Arm(ASK_MS));
+    }
+
+    pub(super) fn ladder_due(&mut self, moment: Moment<'_>, d: &mut Decision) {
+        let Some(interrupting) = &mut self.interrupting else { return };
+        match interrupting.rung {
+            Rung::Cancel => {
+                interrupting.rung = Rung::KillProcesses;
+                self.deliver(Command::KillProcesses {}, d);
+                d.ladder = Some(Ladder::Arm(INSIST_MS));
+            }
+            Rung::KillProcesses | Rung::RestartAgent | Rung::Sandbox => self.take_away(moment, d),
+        }
+    }
+
+    /// The last rung: the agent goes, and comes back from the journal.
+    pub(super) fn take_away(&mut self, moment: Moment<'_>, d: &mut Decision) {
+        self.cut_short(Rung::RestartAgent, moment, d);
+        self.life = Life::Starting;
+        self.boot = None;
+        d.order(Order::Kill(Then::Restart));
+    }
+
+    /// Ends everything that runs, from outside: what had been said so far is kept, and marked as cut.
+    pub(super) fn cut_short(&mut self, rung: Rung, moment: Moment<'_>, d: &mut Decision) {
+        let partial = keep_partials(moment, d);
+        let mut what = Vec::new();
+        if self.turn.take().is_some() {
+            what.push("the turn".to_owned());
+        }
+        if let Some(act) = self.act.take() {
+            what.push(in_words(&act.action));
+        }
+        self.drop_acts("its sandbox went away before it began", d);
+        for steering in self.steering.drain(..).rev() {
+            self.queue.push_front(steering.message);
+        }
+        self.outgoing.clear();
+        self.confirm = None;
+        if self.interrupting.is_none() && !what.is_empty() {
+            // Whatever took it away was written down first.
+            let cause = moment.tail + 1;
+            self.interrupting = Some(Interrupting { rung, since_ms: moment.now_ms, cause, what: Vec::new(), partial });
+        }
+        if let Some(interrupting) = &mut self.interrupting {
+            interrupting.rung = rung;
+            interrupting.partial |= partial;
+            interrupting.what.append(&mut what);
+        }
+        self.settle(moment, d);
+    }
+
+    /// Something that was asked to stop has stopped. When it was the last, the receipt is written.
+    pub(super) fn settle(&mut self, moment: Moment<'_>, d: &mut Decision) {
+        if self.turn.is_some() || self.act.is_some() {
+            return;
+        }
+        let Some(Interrupting { rung, since_ms, cause, what, partial }) = self.interrupting.take() else { return };
+        d.ladder = Some(Ladder::Disarm);
+        let stopped_ms = moment.now_ms.saturating_sub(since_ms);
+        let what = if what.is_empty() { "nothing that was still running".to_owned() } else { what.join(" and ") };
+        d.record(Source::Server, Some(cause), None, seen(Seen::Interrupted { what, stopped_ms, rung, partial }));
+    }
+
+    /// The user's acts that wait will not begin.
+    pub(super) fn drop_acts(&mut self, detail: &str, d: &mut Decision) {
+        for act in self.acts.drain(..) {
+            let error = Seen::Error { code: "not_begun".to_owned(), detail: detail.to_owned() };
+            d.record(Source::Server, Some(act.cause), Some(act.id), seen(error));
+        }
+    }
+}
+
+/// Writes down what the open items had come to, so that what a person has read does not go away. True if there was any.
+pub(super) fn keep_partials(moment: Moment<'_>, d: &mut Decision) -> bool {
+    let mut any = false;
+    for open in moment.open {
+        let seen = match open.kind {
+            DeltaKind::Text => Seen::Message { partial: true },
+            DeltaKind::Thinking => Seen::Think { partial: true },
+            DeltaKind::Output => Seen::Error { code: "cut".to_owned(), detail: "the command was cut short".to_owned() },
+            // Half of a tool call's input is of no use to anybody: the tool was never called.
+            DeltaKind::ToolInput => continue,
+        };
+        any = true;
+        let content = open.text.clone();
+        d.record(Source::Agent, None, Some(open.item.clone()), Observation { seen, content });
+    }
+    any
+}
+
+/// An act of the user, as the receipt names it.
+pub(super) fn in_words(action: &Action) -> String {
+    match action {
+        Action::Run { command } => format!("the command `{command}`"),
+        other => format!("the act `{}`", other.name()),
+    }
+}

@@ -1,0 +1,393 @@
+//! Who may speak when. Pure: no clock, no socket, no store. The rules in full are the tests in `tests.rs`.
+//!
+//! Everything that befalls a session is an [`Input`]; [`Core::decide`] answers it with a [`Decision`], what to write down
+//! and what to order, or with a [`Refusal`], after which nothing has changed. The core is all that a session must remember
+//! beside its events; it is stored with them, so a session that comes back decides as if it had never been away.
+
+mod interrupt;
+mod refusal;
+#[cfg(test)]
+mod tests;
+mod wishes;
+mod world;
+
+use std::collections::VecDeque;
+
+use greenroom_protocol::{
+    Action, Observation, Seen, Source,
+    action::{Decision as Verdict, Mode},
+    link::{Command, Numbered, Outcome, Settings},
+    observation::{Phase, QueueItem, Rung, State},
+};
+use serde::{Deserialize, Serialize};
+
+pub use self::refusal::Refusal;
+use super::decision::{Decision, Ladder, Moment, Order};
+use crate::{sandbox::Exit, store::Seq};
+
+/// How long the agent has to stop by itself, milliseconds.
+const ASK_MS: u64 = 1_000;
+/// How many names that clients gave their wishes are remembered.
+const REMEMBERED: usize = 64;
+
+/// What a session must remember beside its events.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Core {
+    life: Life,
+    turn: Option<Turn>,
+    /// The user's act that runs, beside the agent.
+    act: Option<Act>,
+    /// The user's acts that wait for it, in order.
+    acts: VecDeque<Act>,
+    /// The open request for a person's decision.
+    confirm: Option<String>,
+    interrupting: Option<Interrupting>,
+    /// Messages for turns to come.
+    queue: VecDeque<Waiting>,
+    /// A person stopped the agent while messages were waiting: they wait for the next word of a person.
+    held: bool,
+    /// Messages on their way into the turn that runs.
+    steering: Vec<Steering>,
+    /// Commands that the agent may not have yet, oldest first.
+    outgoing: Vec<Numbered>,
+    /// The start of the agent that was welcomed last.
+    boot: Option<String>,
+    /// Counts turns, acts, items and commands, so that each name is used once.
+    named: u64,
+    /// What clients called their wishes, and what these led to.
+    remembered: VecDeque<(String, Option<Seq>)>,
+}
+
+/// Whether there is a sandbox to work in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Life {
+    /// On its way up.
+    Starting,
+    Up,
+    Paused,
+    /// Its memory is freed; any message brings it back.
+    Stopped {
+        reason: Option<String>,
+    },
+    /// It died or did not start; any message tries again.
+    Failed {
+        reason: String,
+    },
+    /// Closed for good.
+    Ended,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Turn {
+    id: String,
+    /// The observation `chat` that began it.
+    chat: Seq,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Act {
+    /// Also the item of its events.
+    id: String,
+    action: Action,
+    cause: Seq,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Waiting {
+    item: QueueItem,
+    /// The event in which a person said it.
+    cause: Seq,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Steering {
+    /// The command that carries it.
+    command: String,
+    message: Waiting,
+}
+
+/// Asked to stop, and not yet stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Interrupting {
+    rung: Rung,
+    /// On the clock of [`Moment::now_ms`].
+    since_ms: u64,
+    cause: Seq,
+    /// What was stopped so far, in words.
+    what: Vec<String>,
+    partial: bool,
+}
+
+/// Everything that can befall a session.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    // What people ask for.
+    Start {
+        task: String,
+    },
+    Message {
+        content: String,
+        mode: Mode,
+        attachments: Vec<String>,
+    },
+    /// `run`, `read`, `write` or `browse` by the user.
+    Act(Action),
+    Interrupt,
+    Pause,
+    Resume,
+    Stop {
+        reason: Option<String>,
+    },
+    End,
+    Confirm {
+        request: String,
+        decision: Verdict,
+        reason: Option<String>,
+    },
+    EditQueue {
+        item: String,
+        content: Option<String>,
+        remove: bool,
+    },
+    SetModel(Settings),
+    // What the sweeper asks for.
+    Rest {
+        reason: String,
+    },
+    // What the world does.
+    /// The session has just been made.
+    Born,
+    Phased {
+        phase: Phase,
+        detail: String,
+        isolation: Option<String>,
+    },
+    Greeted {
+        boot: String,
+    },
+    Took {
+        command: String,
+    },
+    TurnEnded {
+        turn: String,
+        outcome: Outcome,
+    },
+    ActEnded {
+        act: String,
+        outcome: Outcome,
+    },
+    Steered {
+        command: String,
+    },
+    SteerMissed {
+        command: String,
+    },
+    /// The agent asks a person.
+    Asked {
+        request: String,
+    },
+    LadderDue,
+    Lost(Exit),
+    StartFailed {
+        why: String,
+        stderr_tail: Option<String>,
+    },
+    OrderFailed {
+        what: &'static str,
+        why: String,
+    },
+}
+
+impl Default for Core {
+    /// A session that has just been made: its sandbox is on its way.
+    fn default() -> Core {
+        Core {
+            life: Life::Starting,
+            turn: None,
+            act: None,
+            acts: VecDeque::new(),
+            confirm: None,
+            interrupting: None,
+            queue: VecDeque::new(),
+            held: false,
+            steering: Vec::new(),
+            outgoing: Vec::new(),
+            boot: None,
+            named: 0,
+            remembered: VecDeque::new(),
+        }
+    }
+}
+
+impl Core {
+    /// The state, as clients see it.
+    pub fn state(&self) -> State {
+        match &self.life {
+            Life::Starting => State::Starting,
+            Life::Paused => State::Paused,
+            Life::Stopped { .. } => State::Stopped,
+            Life::Failed { .. } => State::Failed,
+            Life::Ended => State::Ended,
+            Life::Up if self.interrupting.is_some() => State::Interrupting,
+            Life::Up if self.confirm.is_some() => State::AwaitingConfirmation,
+            Life::Up if self.works() => State::Running,
+            Life::Up => State::Idle,
+        }
+    }
+
+    /// Why it is in that state, where that needs saying.
+    pub fn reason(&self) -> Option<String> {
+        match &self.life {
+            Life::Stopped { reason } => reason.clone(),
+            Life::Failed { reason } => Some(reason.clone()),
+            Life::Starting | Life::Up | Life::Paused | Life::Ended => None,
+        }
+    }
+
+    /// Whether its sandbox should be there.
+    pub fn wants_sandbox(&self) -> bool {
+        matches!(self.life, Life::Starting | Life::Up | Life::Paused)
+    }
+
+    /// Whether its sandbox stands frozen.
+    pub fn is_paused(&self) -> bool {
+        self.life == Life::Paused
+    }
+
+    /// What a wish of that name led to, if it was carried out before.
+    pub fn remembers(&self, key: &str) -> Option<Option<Seq>> {
+        self.remembered.iter().find(|(known, _)| known == key).map(|(_, seq)| *seq)
+    }
+
+    /// A client may send this wish again; then it is answered with what it led to.
+    pub fn remember(&mut self, key: String, seq: Option<Seq>) {
+        if self.remembered.len() == REMEMBERED {
+            self.remembered.pop_front();
+        }
+        self.remembered.push_back((key, seq));
+    }
+
+    /// Up to where the journal is history for an agent that knows nothing: not the prompt that it is still to be given.
+    pub fn history_to(&self, tail: Seq) -> Seq {
+        let pending = |command: &Numbered| matches!(&command.command, Command::Prompt { .. });
+        match &self.turn {
+            Some(turn) if self.outgoing.iter().any(pending) => turn.chat - 1,
+            Some(_) | None => tail,
+        }
+    }
+
+    /// Whether this start of the agent knows what the journal holds.
+    pub fn has_welcomed(&self, boot: &str) -> bool {
+        self.boot.as_deref() == Some(boot)
+    }
+
+    /// The timer that a session needs which comes back in the middle of an interrupt.
+    pub fn ladder(&self) -> Option<Ladder> {
+        self.interrupting.as_ref().map(|_| Ladder::Arm(ASK_MS))
+    }
+
+    /// Where the turn that runs began, for whoever needs its events again.
+    pub fn turn_began(&self) -> Option<Seq> {
+        self.turn.as_ref().map(|turn| turn.chat)
+    }
+
+    /// Decides. On a refusal nothing has changed.
+    pub fn decide(&mut self, input: Input, moment: Moment<'_>) -> Result<Decision, Refusal> {
+        let (state, reason) = (self.state(), self.reason());
+        let waiting = self.queue.clone();
+        let mut d = Decision::after(moment.tail);
+        match input {
+            Input::Start { task } => self.start(task, &mut d)?,
+            Input::Message { content, mode, attachments } => {
+                self.message(content, mode, attachments, moment, &mut d)?
+            }
+            Input::Act(action) => self.act(action, &mut d)?,
+            Input::Interrupt => self.interrupt(moment, &mut d)?,
+            Input::Pause => self.pause(&mut d)?,
+            Input::Resume => self.resume(&mut d)?,
+            Input::Stop { reason } => self.stop(reason, moment, &mut d)?,
+            Input::End => self.end(moment, &mut d)?,
+            Input::Confirm { request, decision, reason } => self.confirm(request, decision, reason, &mut d)?,
+            Input::EditQueue { item, content, remove } => self.edit_queue(&item, content, remove)?,
+            Input::SetModel(settings) => self.set_model(settings, &mut d)?,
+            Input::Rest { reason } => self.rest(reason, &mut d)?,
+            Input::Born => d.order(Order::Raise),
+            Input::Phased { phase, detail, isolation } => {
+                d.record(Source::Server, None, None, Observation { seen: sandbox(phase, isolation), content: detail });
+            }
+            Input::Greeted { boot } => self.greeted(boot, moment, &mut d),
+            Input::Took { command } => self.outgoing.retain(|numbered| numbered.id != command),
+            Input::TurnEnded { turn, outcome } => self.turn_ended(&turn, outcome, moment, &mut d),
+            Input::ActEnded { act, outcome } => self.act_ended(&act, outcome, moment, &mut d),
+            Input::Steered { command } => self.steered(&command, &mut d),
+            Input::SteerMissed { command } => self.steer_missed(&command),
+            Input::Asked { request } => self.confirm = Some(request),
+            Input::LadderDue => self.ladder_due(moment, &mut d),
+            Input::Lost(exit) => self.lost(exit, moment, &mut d),
+            Input::StartFailed { why, stderr_tail } => self.start_failed(why, stderr_tail, moment, &mut d),
+            Input::OrderFailed { what, why } => self.order_failed(what, why, &mut d),
+        }
+        self.go_on(&mut d);
+        if self.queue != waiting {
+            let items = self.queue.iter().map(|waiting| waiting.item.clone()).collect();
+            d.record(Source::Server, None, None, seen(Seen::Queue { items }));
+        }
+        if (self.state(), self.reason()) != (state, reason) {
+            let changed =
+                Seen::AgentStateChanged { agent_state: self.state(), reason: self.reason(), since: String::new() };
+            d.record(Source::Server, None, None, seen(changed));
+        }
+        Ok(d)
+    }
+
+    /// What is next, once a decision is made: the next message begins a turn, the next act of the user begins.
+    fn go_on(&mut self, d: &mut Decision) {
+        if self.life != Life::Up || self.interrupting.is_some() {
+            return;
+        }
+        if self.turn.is_none()
+            && !self.held
+            && let Some(waiting) = self.queue.pop_front()
+        {
+            let QueueItem { content, attachments, .. } = waiting.item;
+            let chat = Observation { seen: Seen::Chat { attachments: attachments.clone() }, content: content.clone() };
+            let chat = d.record(Source::User, Some(waiting.cause), None, chat);
+            let turn = Turn { id: self.name("turn"), chat };
+            self.deliver(Command::Prompt { turn: turn.id.clone(), content, attachments }, d);
+            self.turn = Some(turn);
+        }
+        if self.act.is_none()
+            && let Some(act) = self.acts.pop_front()
+        {
+            self.deliver(Command::Act { act: act.id.clone(), action: act.action.clone() }, d);
+            self.act = Some(act);
+        }
+    }
+
+    /// Whether anything runs in the sandbox that an interrupt could stop.
+    fn works(&self) -> bool {
+        self.turn.is_some() || self.act.is_some() || !self.acts.is_empty()
+    }
+
+    fn name(&mut self, what: &str) -> String {
+        self.named += 1;
+        format!("{what}-{}", self.named)
+    }
+
+    /// Gives the agent a command, and keeps it until the agent has it. Returns its id.
+    fn deliver(&mut self, command: Command, d: &mut Decision) -> String {
+        let id = self.name("command");
+        let numbered = Numbered { id: id.clone(), command };
+        self.outgoing.push(numbered.clone());
+        d.order(Order::Deliver(numbered));
+        id
+    }
+}
+
+fn seen(seen: Seen) -> Observation {
+    Observation { seen, content: String::new() }
+}
+
+fn sandbox(phase: Phase, isolation: Option<String>) -> Seen {
+    Seen::Sandbox { phase, exit_code: None, out_of_memory: false, stderr_tail: None, isolation }
+}

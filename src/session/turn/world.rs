@@ -1,0 +1,165 @@
+//! What befalls a session: its agent, its sandbox, its time.
+
+use greenroom_protocol::{
+    Observation, Seen, Source,
+    link::{Command, Outcome},
+    observation::{Phase, Rung},
+};
+
+use super::{Core, Life, interrupt::keep_partials, sandbox, seen};
+use crate::{
+    sandbox::Exit,
+    session::decision::{Decision, Moment, Order},
+};
+
+impl Core {
+    pub(super) fn greeted(&mut self, boot: String, moment: Moment<'_>, d: &mut Decision) {
+        if self.boot.as_ref() != Some(&boot) {
+            if self.boot.is_some() {
+                self.started_again(moment, d);
+            }
+            self.boot = Some(boot);
+            // Whatever else an earlier start was told concerned what it was doing.
+            self.outgoing.retain(|n| matches!(n.command, Command::Prompt { .. } | Command::Act { .. }));
+        }
+        if self.life == Life::Starting {
+            self.life = Life::Up;
+            d.record(Source::Server, None, None, seen(sandbox(Phase::Ready, None)));
+        }
+        d.orders.extend(self.outgoing.iter().cloned().map(Order::Deliver));
+    }
+
+    /// The agent died and its sandbox did not. What it had taken on is lost; what it had not got yet is not.
+    fn started_again(&mut self, moment: Moment<'_>, d: &mut Decision) {
+        let cut = keep_partials(moment, d);
+        let turn_lost = self.turn.as_ref().is_some_and(|turn| !self.is_on_its_way(&turn.id));
+        let act_lost = self.act.as_ref().is_some_and(|act| !self.is_on_its_way(&act.id));
+        if turn_lost {
+            self.turn = None;
+            self.confirm = None;
+        }
+        if act_lost {
+            self.act = None;
+        }
+        for steering in self.steering.drain(..).rev() {
+            self.queue.push_front(steering.message);
+        }
+        if turn_lost || act_lost || cut {
+            let detail = "the agent stopped unexpectedly and was started again; what it was doing is cut".to_owned();
+            let error = Seen::Error { code: "agent_restarted".to_owned(), detail };
+            d.record(Source::Server, None, None, seen(error));
+            self.held = !self.queue.is_empty();
+        }
+        if let Some(interrupting) = &mut self.interrupting {
+            interrupting.partial |= cut;
+        }
+        self.settle(moment, d);
+    }
+
+    /// Whether the agent may not have got this turn, or this act, yet.
+    fn is_on_its_way(&self, wanted: &str) -> bool {
+        self.outgoing.iter().any(|numbered| match &numbered.command {
+            Command::Prompt { turn: id, .. } | Command::Act { act: id, .. } => id == wanted,
+            Command::Steer { .. }
+            | Command::Cancel {}
+            | Command::KillProcesses {}
+            | Command::Settings(_)
+            | Command::Answer { .. } => false,
+        })
+    }
+
+    pub(super) fn turn_ended(&mut self, turn: &str, outcome: Outcome, moment: Moment<'_>, d: &mut Decision) {
+        if self.turn.take_if(|running| running.id == turn).is_some() {
+            self.confirm = None;
+            self.ended("the turn", outcome, moment, d);
+        }
+    }
+
+    pub(super) fn act_ended(&mut self, act: &str, outcome: Outcome, moment: Moment<'_>, d: &mut Decision) {
+        if self.act.take_if(|running| running.id == act).is_some() {
+            self.ended("the act", outcome, moment, d);
+        }
+    }
+
+    fn ended(&mut self, name: &str, outcome: Outcome, moment: Moment<'_>, d: &mut Decision) {
+        let (stopped, cut) = match outcome {
+            Outcome::Done => (format!("{name}, which had just ended"), false),
+            Outcome::Cancelled { what, partial } => (what, partial),
+            Outcome::Failed { code, detail } => {
+                d.record(Source::Agent, None, None, seen(Seen::Error { code, detail }));
+                (format!("{name}, which had just failed"), false)
+            }
+        };
+        if let Some(interrupting) = &mut self.interrupting {
+            interrupting.what.push(stopped);
+            interrupting.partial |= cut;
+        }
+        self.settle(moment, d);
+    }
+
+    pub(super) fn steered(&mut self, command: &str, d: &mut Decision) {
+        let Some(at) = self.steering.iter().position(|steering| steering.command == command) else { return };
+        let message = self.steering.remove(at).message;
+        let chat = Seen::Chat { attachments: message.item.attachments };
+        d.record(Source::User, Some(message.cause), None, Observation { seen: chat, content: message.item.content });
+    }
+
+    pub(super) fn steer_missed(&mut self, command: &str) {
+        if let Some(at) = self.steering.iter().position(|steering| steering.command == command) {
+            let message = self.steering.remove(at).message;
+            self.queue.push_front(message);
+        }
+    }
+
+    pub(super) fn lost(&mut self, exit: Exit, moment: Moment<'_>, d: &mut Decision) {
+        if !self.wants_sandbox() {
+            return;
+        }
+        let Exit { code, out_of_memory, stderr_tail } = exit;
+        let reason = match code {
+            _ if out_of_memory => "the sandbox ran out of memory".to_owned(),
+            Some(code) => format!("the sandbox died with exit code {code}"),
+            None => "the sandbox is gone".to_owned(),
+        };
+        let lost = Seen::Sandbox {
+            phase: Phase::Lost,
+            exit_code: code,
+            out_of_memory,
+            stderr_tail: (!stderr_tail.is_empty()).then_some(stderr_tail),
+            isolation: None,
+        };
+        self.fail(reason, lost, moment, d);
+    }
+
+    pub(super) fn start_failed(
+        &mut self,
+        why: String,
+        stderr_tail: Option<String>,
+        moment: Moment<'_>,
+        d: &mut Decision,
+    ) {
+        if !self.wants_sandbox() {
+            return;
+        }
+        let failed =
+            Seen::Sandbox { phase: Phase::Failed, exit_code: None, out_of_memory: false, stderr_tail, isolation: None };
+        self.fail(why, failed, moment, d);
+    }
+
+    fn fail(&mut self, reason: String, how: Seen, moment: Moment<'_>, d: &mut Decision) {
+        d.record(Source::Server, None, None, Observation { seen: how, content: reason.clone() });
+        self.cut_short(Rung::Sandbox, moment, d);
+        d.order(Order::Cut);
+        self.boot = None;
+        self.held = !self.queue.is_empty();
+        self.life = Life::Failed { reason };
+    }
+
+    pub(super) fn order_failed(&mut self, what: &'static str, why: String, d: &mut Decision) {
+        let detail = format!("the sandbox could not {what}: {why}");
+        d.record(Source::Server, None, None, seen(Seen::Error { code: "sandbox".to_owned(), detail }));
+        if what == "freeze" && self.life == Life::Paused {
+            self.life = Life::Up;
+        }
+    }
+}
