@@ -69,6 +69,7 @@ async fn serve(
         Some(envelope) if envelope.model == DEMO => {
             demo::answer(route, &envelope, door.gateway.options().demo_tokens_per_second)?
         }
+        None if !door.gateway.options().usable(route.api()) => demo::models(route.api()),
         envelope => match from_provider(door, route, &head, envelope).await? {
             Ok(answer) => answer,
             Err(refused) => return Ok(refused),

@@ -218,3 +218,59 @@ impl Drop for Tally {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::gateway::{Account, Endpoint, Gateway, GatewayOptions};
+
+    struct Nobody;
+
+    impl Account for Nobody {
+        fn may_call(&self) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn notice(&self, _: Notice) {}
+    }
+
+    const MIB: usize = 1024 * 1024;
+
+    #[tokio::test]
+    async fn what_nobody_reads_is_bounded() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let listener = tokio::net::UnixListener::bind(directory.path().join("s")).expect("a socket");
+        let gateway = Gateway::new(GatewayOptions::default()).expect("the options are right");
+        let door = Endpoint::open(gateway, listener, Arc::new(Nobody)).door();
+        let tally = Tally {
+            door: door.clone(),
+            route: Route::Chat,
+            model: String::new(),
+            request_bytes: 0,
+            meter: Meter::new(Route::Chat),
+        };
+        let place = door.calls.clone().acquire_owned().await.expect("there is a place");
+        let relay = Relay { route: Route::Chat, is_stream: false, cut: CancellationToken::new(), tally, place };
+        let pulled = Arc::new(AtomicUsize::new(0));
+        let counter = pulled.clone();
+        let endless = stream::repeat_with(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Ok(Bytes::from(vec![b'x'; MIB]))
+        });
+        let mut body = relay.start(endless.boxed());
+        let settle = async || {
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            pulled.load(Ordering::Relaxed)
+        };
+        // One more than fits is in hand, and waits for room.
+        assert_eq!(settle().await, BUFFER / MIB + 1);
+        for _ in 0..3 {
+            drop(body.frame().await);
+        }
+        assert_eq!(settle().await, BUFFER / MIB + 4);
+    }
+}

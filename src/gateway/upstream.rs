@@ -109,8 +109,8 @@ async fn begin(
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_stream = content_type.starts_with("text/event-stream");
     let first = response.chunk().await.map_err(unreachable)?.unwrap_or_default();
-    if is_stream {
-        refused_at_once(route, &first)?;
+    if is_stream && let Some(refusal) = refused_at_once(route, &first) {
+        return Err(refusal);
     }
     let rest = stream::unfold(Some(response), move |response| next_piece(response, route, idle));
     let body = stream::iter([Ok(first)]).chain(rest).boxed();
@@ -118,14 +118,14 @@ async fn begin(
 }
 
 /// Providers under load say 200, and then an error as the first event. Nothing was passed on yet, so it may be retried.
-fn refused_at_once(route: Route, first: &Bytes) -> Result<(), Failure> {
+fn refused_at_once(route: Route, first: &Bytes) -> Option<Failure> {
     let mut meter = Meter::new(route);
     meter.lines(first);
-    let Some(mishap) = meter.error() else { return Ok(()) };
+    let mishap = meter.error()?;
     let status = StatusCode::from_u16(mishap.status).unwrap_or(StatusCode::BAD_GATEWAY);
     let body = Refusal::new(status, refusal::kind_of_status(mishap.status), &mishap.message).body(route.api());
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"))]);
-    Err(Failure::Refused { status, headers, body })
+    Some(Failure::Refused { status, headers, body })
 }
 
 /// The clock runs only while a piece is waited for: a buffer that is full is not the provider's silence.

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     census::Row,
     sandbox::{Found, Presence, Sandbox},
+    sweeper::{Sweep, Swept},
 };
 
 /// How long one sandbox may take to say what it takes. Sandboxes are asked at the same time, so this bounds the answer.
@@ -90,6 +91,12 @@ async fn measured(sandbox: &dyn Sandbox, found: Found) -> SandboxRow {
         cpu_us: stats.map(|stats| stats.cpu_us),
         processes: stats.map(|stats| stats.processes),
     }
+}
+
+/// Sweep now, and say what was done.
+#[utoipa::path(post, path = "/api/admin/sweep", tag = "admin", responses((status = 200, body = Swept)))]
+pub(super) async fn sweep(parts: Data<Parts>) -> Answer {
+    Ok(HttpResponse::Ok().json(parts.sweeper.send(Sweep).await?))
 }
 
 /// What a session's sandbox wrote to stdout and stderr: `{"content"}`.

@@ -12,14 +12,15 @@ use std::{net::TcpListener, sync::Arc};
 
 use actix::Addr;
 use actix_web::{
-    App, HttpServer,
+    App, HttpRequest, HttpResponse, HttpServer,
     dev::Server,
     middleware::from_fn,
-    web::{self, Data, JsonConfig, QueryConfig, ServiceConfig},
+    web::{self, Data, JsonConfig, Payload, Query, QueryConfig, ServiceConfig},
 };
 
 use crate::{
-    census::Census, config::Config, directory::Directory, gateway::ModelChoice, sandbox::Sandbox, store::Store,
+    census::Census, config::Config, directory::Directory, frontend::{self, AttachQuery}, gateway::ModelChoice, sandbox::Sandbox, store::Store,
+    sweeper::Sweeper,
 };
 
 mod admin;
@@ -43,6 +44,8 @@ const AGENT: &str = "greenroom";
 /// What the web needs of the rest.
 pub struct Parts {
     pub directory: Addr<Directory>,
+    pub sweeper: Addr<Sweeper>,
+    pub sockets: Arc<frontend::Parts>,
     pub store: Arc<dyn Store>,
     pub census: Census,
     pub sandbox: Arc<dyn Sandbox>,
@@ -87,6 +90,7 @@ fn routes(app: &mut ServiceConfig, parts: Data<Parts>, auth: Data<Auth>) {
         .service(web::resource("/healthz").get(health::alive))
         .service(web::resource("/readyz").get(health::ready))
         .service(web::resource("/metrics").get(health::metrics))
+        .service(web::resource("/ws").get(socket))
         .service(web::scope("/api").configure(api).default_service(web::to(admin::nothing)))
         .default_service(web::to(assets::serve));
 }
@@ -96,6 +100,7 @@ fn api(api: &mut ServiceConfig) {
         .service(web::resource("/options").get(admin::options))
         .service(web::resource("/admin/actors").get(admin::actors))
         .service(web::resource("/admin/sandboxes").get(admin::sandboxes))
+        .service(web::resource("/admin/sweep").post(admin::sweep))
         .service(web::resource("/sessions").get(sessions::list).post(sessions::create))
         .service(
             web::resource("/sessions/{id}").get(sessions::look).patch(sessions::change).delete(sessions::end),
@@ -109,4 +114,14 @@ fn api(api: &mut ServiceConfig) {
         .service(web::resource("/sessions/{id}/export").get(journal::export))
         .service(web::resource("/sessions/{id}/contents/{name}").get(journal::content))
         .service(web::resource("/sessions/{id}/logs").get(admin::logs));
+}
+
+/// The session socket. Whoever gets here may, so from here on it is the frontend's.
+async fn socket(
+    req: HttpRequest,
+    body: Payload,
+    query: Query<AttachQuery>,
+    parts: Data<Parts>,
+) -> actix_web::Result<HttpResponse> {
+    frontend::open(&req, body, &query, parts.sockets.clone())
 }

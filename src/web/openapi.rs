@@ -22,7 +22,7 @@ use super::{admin, error::ErrorAnswer, health, journal, sessions};
         sessions::create, sessions::list, sessions::look, sessions::change, sessions::end, sessions::message,
         sessions::interrupt, sessions::pause, sessions::resume, sessions::stop,
         journal::events, journal::export, journal::content,
-        admin::logs, admin::options, admin::actors, admin::sandboxes,
+        admin::logs, admin::options, admin::actors, admin::sandboxes, admin::sweep,
         health::alive, health::ready, health::metrics,
     ),
     components(schemas(ErrorAnswer)),

@@ -2,6 +2,7 @@
 
 mod demo;
 mod interrupts;
+mod measure;
 mod passing;
 mod refusals;
 

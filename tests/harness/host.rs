@@ -1,0 +1,85 @@
+//! What this host itself knows of a server's sandboxes: asked of `/proc` and the engine, not of the product.
+
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+/// A process of this host that lives in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    /// Its command line, with spaces between the arguments.
+    pub(crate) command: String,
+}
+
+/// The processes of all sandboxes that mount something below `data`, of whatever driver.
+pub(crate) fn processes(data: &Path) -> Vec<Process> {
+    let mark = data.file_name().expect("a temporary directory has a name").to_string_lossy().into_owned();
+    let pids = fs::read_dir("/proc").expect("this is Linux").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| fs::read_to_string(format!("/proc/{pid}/mountinfo")).is_ok_and(|mounts| mounts.contains(&mark)))
+        .filter(|pid| !is_zombie(*pid))
+        .map(|pid| Process { pid, command: command_line(pid) })
+        .collect()
+}
+
+/// The agents among them.
+pub(crate) fn agents(data: &Path) -> Vec<Process> {
+    processes(data)
+        .into_iter()
+        .filter(|process| process.command.starts_with("/greenroom/bin/greenroom-agent"))
+        .collect()
+}
+
+/// The ids of the containers that mount something below `data`, running or not.
+pub(crate) fn containers(data: &Path) -> Vec<String> {
+    let format = ["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Mounts}}"];
+    let Ok(output) = Command::new("docker").args(format).output() else { return Vec::new() };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mark = data.to_string_lossy().into_owned();
+    text.lines()
+        .filter(|line| line.contains(&mark))
+        .filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Takes away whatever the sandboxes of `data` left: a test that kills a server leaves its sandboxes, by design.
+pub(crate) fn clear(data: &Path) {
+    let containers = containers(data);
+    if !containers.is_empty() {
+        let removed = Command::new("docker").args(["rm", "--force"]).args(containers).output();
+        drop(removed);
+    }
+    for process in processes(data) {
+        kill(process.pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// Sends a signal; a process that is gone already is fine.
+pub(crate) fn kill(pid: i32, signal: rustix::process::Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+        let _gone_already = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// The names of the directories right below `dir`.
+pub(crate) fn directories(dir: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// The memory that a process holds for itself, in KiB.
+pub(crate) fn resident_kib(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+fn is_zombie(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+}
+
+fn command_line(pid: i32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ").trim().to_owned()
+}

@@ -1,0 +1,252 @@
+//! The product's own binary, started on a free port with a data directory of its own.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+use super::{
+    driver::{Driver, IMAGE},
+    host,
+    model::Model,
+    rest::Rest,
+    within,
+};
+
+/// How a server is started.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    driver: Driver,
+    bind: String,
+    args: Vec<OsString>,
+    env: Vec<(String, String)>,
+}
+
+impl Options {
+    /// With the demo model, as fast as it can.
+    pub(crate) fn new(driver: Driver) -> Options {
+        let options = Options { driver, bind: "127.0.0.1:0".into(), args: Vec::new(), env: Vec::new() };
+        options.env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0").env("GREENROOM_SANDBOX__IMAGE", IMAGE)
+    }
+
+    /// With a scripted model that speaks Anthropic's format.
+    pub(crate) fn anthropic(driver: Driver, model: &Model) -> Options {
+        Options::new(driver).model("anthropic/scripted", &model.url())
+    }
+
+    /// With a scripted model that speaks OpenAI's format.
+    pub(crate) fn openai(driver: Driver, model: &Model) -> Options {
+        Options::new(driver).model("openai/scripted", &format!("{}/v1", model.url()))
+    }
+
+    fn model(self, name: &str, url: &str) -> Options {
+        self.env("LLM_MODEL", name).env("LLM_BASE_URL", url).env("LLM_API_KEY", KEY)
+    }
+
+    pub(crate) fn bind(self, bind: &str) -> Options {
+        Options { bind: bind.to_owned(), ..self }
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Options {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn arg(mut self, arg: impl Into<OsString>) -> Options {
+        self.args.push(arg.into());
+        self
+    }
+}
+
+/// The model key that servers are given: it must never be seen anywhere.
+pub(crate) const KEY: &str = "sk-canary-7f3a9c1e5b";
+
+/// A running server, ended when dropped, with all its sandboxes and its data.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) rest: Rest,
+    options: Options,
+    home: TempDir,
+}
+
+/// A server that has ended, and what it left on disk.
+pub(crate) struct Ended {
+    options: Options,
+    home: TempDir,
+}
+
+/// What a server that did not come up said.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Server {
+    pub(crate) async fn start(options: Options) -> Server {
+        let home = tempfile::Builder::new().prefix("greenroom-it-").tempdir().expect("a temporary directory");
+        Server::start_in(home, options).await
+    }
+
+    async fn start_in(home: TempDir, options: Options) -> Server {
+        let mut child = command(home.path(), &options)
+            .stdout(Stdio::piped())
+            .stderr(log_file(home.path()))
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the binary that cargo built starts");
+        let stdout = child.stdout.take().expect("its stdout is a pipe");
+        let mut lines = BufReader::new(stdout).lines();
+        let line = within("the server's one line on stdout", lines.next_line()).await.expect("its stdout is text");
+        let Some(line) = line else {
+            panic!("the server ended before it was ready:\n{}", tail(&log_path(home.path())));
+        };
+        // The pipe stays open, and whatever else comes there is a fault.
+        tokio::spawn(async move {
+            if let Ok(Some(line)) = lines.next_line().await {
+                panic!("a second line on stdout: {line}");
+            }
+        });
+        Server { child, rest: Rest::from_line(&line), options, home }
+    }
+
+    /// Starts one that must not come up, and waits for its end.
+    pub(crate) async fn refused(home: &Path, options: &Options) -> Refused {
+        let output = within("the server to refuse", command(home, options).kill_on_drop(true).output()).await;
+        let output = output.expect("the binary that cargo built starts");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Refused { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Where its data directory and its log are.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        data(self.home.path())
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        let id = self.child.id().expect("it has not been waited for");
+        id.try_into().expect("process ids are small")
+    }
+
+    /// All that it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(log_path(self.home.path())).expect("its log is text")
+    }
+
+    /// Ends it as a power cut would.
+    pub(crate) async fn kill9(mut self) -> Ended {
+        self.child.kill().await.expect("it was running");
+        self.ended()
+    }
+
+    /// Asks it to end.
+    pub(crate) async fn terminate(mut self) -> (ExitStatus, Ended) {
+        host::kill(self.pid(), Signal::TERM);
+        let status = within("the server to end", self.child.wait()).await.expect("it is our child");
+        (status, self.ended())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        host::kill(self.pid(), signal);
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn wait(&mut self) -> ExitStatus {
+        within("the server to end", self.child.wait()).await.expect("it is our child")
+    }
+
+    fn ended(mut self) -> Ended {
+        let empty = tempfile::tempdir().expect("a temporary directory");
+        Ended { options: self.options.clone(), home: std::mem::replace(&mut self.home, empty) }
+    }
+}
+
+impl Ended {
+    /// Starts it again on the same data.
+    pub(crate) async fn restart(mut self) -> Server {
+        let empty = tempfile::tempdir().expect("a temporary directory");
+        let home = std::mem::replace(&mut self.home, empty);
+        Server::start_in(home, self.options.clone()).await
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        data(self.home.path())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the server's log ends with:\n{}", tail(&log_path(self.home.path())));
+        }
+        let _ended_already = self.child.start_kill();
+        host::clear(self.home.path());
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        host::clear(self.home.path());
+    }
+}
+
+/// How a process ended, in one number: its exit code, or 128 and the signal.
+pub(crate) fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+fn command(home: &Path, options: &Options) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if ["GREENROOM_", "LLM_", "ANTHROPIC_", "OPENAI_", "SANDBOX_", "XDG_"].iter().any(|mine| name.starts_with(mine))
+        {
+            command.env_remove(&*name);
+        }
+    }
+    command
+        .args(["--bind", &options.bind, "--sandbox", options.driver.name(), "--data"])
+        .arg(data(home))
+        .args(&options.args)
+        .env("XDG_CONFIG_HOME", home)
+        .envs(options.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null());
+    command
+}
+
+fn data(home: &Path) -> PathBuf {
+    home.join("data")
+}
+
+fn log_path(home: &Path) -> PathBuf {
+    home.join("server.log")
+}
+
+fn log_file(home: &Path) -> File {
+    File::options().create(true).append(true).open(log_path(home)).expect("the log can be written")
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}

@@ -1,0 +1,198 @@
+//! A session socket, as a client would use it. Checks on each frame what must hold for all of them.
+
+use std::net::Ipv4Addr;
+
+use futures::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{self, Message, client::IntoClientRequest, http::HeaderValue},
+};
+
+use super::{rest::Rest, within};
+
+/// An open socket, and everything that came over it.
+pub(crate) struct Socket {
+    stream: WebSocketStream<TcpStream>,
+    /// Every frame so far.
+    pub(crate) seen: Vec<Value>,
+    last_seq: Option<u64>,
+}
+
+/// Headers of the handshake beside the usual ones.
+pub(crate) type Headers<'a> = &'a [(&'static str, &'a str)];
+
+impl Socket {
+    /// Without a session: the first `initialize` or `start` makes one.
+    pub(crate) async fn open(rest: &Rest) -> Socket {
+        Socket::at(rest, "/ws").await
+    }
+
+    /// Attached to a session, from its first event.
+    pub(crate) async fn attach(rest: &Rest, session: &str) -> Socket {
+        Socket::at(rest, &format!("/ws?session={session}")).await
+    }
+
+    /// Attached to a session, with what follows `after` (a number, or `tail`).
+    pub(crate) async fn attach_after(rest: &Rest, session: &str, after: impl std::fmt::Display) -> Socket {
+        Socket::at(rest, &format!("/ws?session={session}&after={after}")).await
+    }
+
+    /// At any path, with the token in the header.
+    pub(crate) async fn at(rest: &Rest, path: &str) -> Socket {
+        let bearer = format!("Bearer {}", rest.token);
+        match Socket::handshake(rest, path, &[("authorization", &bearer)]).await {
+            Ok(socket) => socket,
+            Err(status) => panic!("`{path}` was refused with {status}"),
+        }
+    }
+
+    /// With these headers and no others of weight; the status where it was refused.
+    pub(crate) async fn handshake(rest: &Rest, path: &str, headers: Headers<'_>) -> Result<Socket, u16> {
+        let port = rest.authority.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).expect("a port");
+        let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("the server listens");
+        let mut request = format!("ws://{}{path}", rest.authority).into_client_request().expect("a fitting path");
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, HeaderValue::from_str(value).expect("a fitting header"));
+        }
+        match within("the handshake", client_async(request, tcp)).await {
+            Ok((stream, _)) => Ok(Socket { stream, seen: Vec::new(), last_seq: None }),
+            Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
+            Err(e) => panic!("the handshake failed: {e}"),
+        }
+    }
+
+    /// Sends an action.
+    pub(crate) async fn act(&mut self, action: &str, args: Value) {
+        self.send(json!({ "action": action, "args": args })).await;
+    }
+
+    pub(crate) async fn send(&mut self, frame: Value) {
+        self.send_text(frame.to_string()).await;
+    }
+
+    pub(crate) async fn send_text(&mut self, text: impl Into<String>) {
+        self.send_message(Message::text(text.into())).await;
+    }
+
+    pub(crate) async fn send_message(&mut self, message: Message) {
+        within("the server to take a frame", self.stream.send(message)).await.expect("the socket is open");
+    }
+
+    /// The next frame, whatever it is.
+    pub(crate) async fn next(&mut self) -> Value {
+        match self.next_or_close().await {
+            Ok(frame) => frame,
+            Err(code) => panic!("the server closed the socket ({code:?}); {}", self.recently()),
+        }
+    }
+
+    /// The next frame, or the code of the close in its place.
+    async fn next_or_close(&mut self) -> Result<Value, Option<u16>> {
+        loop {
+            match within("a frame", self.stream.next()).await {
+                Some(Ok(Message::Text(text))) => return Ok(self.took(&text)),
+                Some(Ok(Message::Close(close))) => return Err(close.map(|close| close.code.into())),
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Ok(Message::Binary(_))) => panic!("a binary frame on a session socket"),
+                Some(Err(_)) | None => return Err(None),
+            }
+        }
+    }
+
+    fn took(&mut self, text: &str) -> Value {
+        let frame: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("no JSON ({e}): {text}"));
+        let families = ["at", "delta", "status", "error"].iter().filter(|key| frame.get(**key).is_some()).count();
+        assert_eq!(families, 1, "a frame belongs to one family: {frame}");
+        if is_durable(&frame) {
+            let seq = frame["seq"].as_u64().expect("a durable event has a number");
+            if let Some(last) = self.last_seq {
+                assert_eq!(seq, last + 1, "a gap or a double: {frame}");
+            }
+            self.last_seq = Some(seq);
+        }
+        self.seen.push(frame.clone());
+        frame
+    }
+
+    /// Reads on to the first frame for which `is` holds.
+    pub(crate) async fn until(&mut self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let found = tokio::time::timeout(super::DEADLINE, async {
+            loop {
+                let frame = self.next().await;
+                if is(&frame) {
+                    return frame;
+                }
+            }
+        })
+        .await;
+        found.unwrap_or_else(|_| panic!("waited in vain for {what}; {}", self.recently()))
+    }
+
+    /// Reads on to the next action of that name.
+    pub(crate) async fn action(&mut self, name: &str) -> Value {
+        self.until(&format!("the action `{name}`"), |frame| frame["action"] == name).await
+    }
+
+    /// Reads on to the next observation of that name.
+    pub(crate) async fn observation(&mut self, name: &str) -> Value {
+        self.until(&format!("the observation `{name}`"), |frame| frame["observation"] == name).await
+    }
+
+    /// Reads on to the next piece of that kind.
+    pub(crate) async fn delta(&mut self, kind: &str) -> Value {
+        self.until(&format!("a delta `{kind}`"), |frame| frame["delta"] == kind).await
+    }
+
+    pub(crate) async fn status(&mut self, name: &str) -> Value {
+        self.until(&format!("the status `{name}`"), |frame| frame["status"] == name).await
+    }
+
+    /// Reads on until the session is in that state.
+    pub(crate) async fn state(&mut self, state: &str) -> Value {
+        self.until(&format!("the state `{state}`"), |frame| {
+            frame["observation"] == "agent_state_changed" && frame["extras"]["agent_state"] == state
+        })
+        .await
+    }
+
+    /// Reads on to the next error of that code; returns its text.
+    pub(crate) async fn error(&mut self, code: &str) -> String {
+        let frame = self.until(&format!("the error `{code}`"), |frame| frame.get("error").is_some()).await;
+        assert_eq!(frame["error"]["code"], code, "{frame}");
+        frame["error"]["message"].as_str().expect("an error says why").to_owned()
+    }
+
+    /// Reads to the end; the code with which the server closed.
+    pub(crate) async fn closed(&mut self) -> Option<u16> {
+        loop {
+            if let Err(code) = self.next_or_close().await {
+                return code;
+            }
+        }
+    }
+
+    /// The session that `hello` names; reads on to it.
+    pub(crate) async fn session(&mut self) -> String {
+        let hello = |frame: &Value| frame["status"] == "hello" && frame["session"].is_object();
+        let frame = self.until("a hello with a session", hello).await;
+        frame["session"]["id"].as_str().expect("a session has an id").to_owned()
+    }
+
+    /// The durable frames so far.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        self.seen.iter().filter(|frame| is_durable(frame)).cloned().collect()
+    }
+
+    fn recently(&self) -> String {
+        let last = &self.seen[self.seen.len().saturating_sub(8)..];
+        let lines: Vec<String> = last.iter().map(|frame| frame.to_string().chars().take(300).collect()).collect();
+        format!("the last frames were:\n{}", lines.join("\n"))
+    }
+}
+
+/// Of the four families, only durable events say when they were written down.
+fn is_durable(frame: &Value) -> bool {
+    frame.get("at").is_some()
+}

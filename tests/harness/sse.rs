@@ -1,0 +1,180 @@
+//! How a scripted answer looks in each provider's stream of server-sent events.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::model::{Rule, Tool};
+
+/// A provider's own wire format.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Dialect {
+    Anthropic,
+    OpenAi,
+}
+
+/// A part of an answer that leaves at once.
+#[derive(Debug, Clone)]
+pub(super) enum Piece {
+    Begin,
+    BeginThought,
+    Thought(String),
+    EndThought,
+    BeginText,
+    Word(String),
+    /// A word that says when it leaves.
+    Stamp,
+    EndText,
+    Call(Tool),
+    /// With how many tokens it took, and whether it ends with a call of a tool.
+    End {
+        tokens: usize,
+        calls: bool,
+    },
+}
+
+impl Piece {
+    pub(super) fn is_word(&self) -> bool {
+        matches!(self, Piece::Word(_) | Piece::Thought(_) | Piece::Stamp)
+    }
+}
+
+/// The pieces of an answer, in their order.
+pub(super) fn pieces(rule: &Rule) -> Vec<Piece> {
+    let mut pieces = vec![Piece::Begin];
+    if let Some(thought) = &rule.think {
+        pieces.push(Piece::BeginThought);
+        pieces.extend(words(thought).map(Piece::Thought));
+        pieces.push(Piece::EndThought);
+    }
+    if let Some(text) = &rule.say {
+        pieces.push(Piece::BeginText);
+        for _ in 0..rule.times {
+            pieces.extend(words(text).map(|word| if rule.stamped { Piece::Stamp } else { Piece::Word(word) }));
+        }
+        if !rule.hang {
+            pieces.push(Piece::EndText);
+        }
+    }
+    pieces.extend(rule.tool.clone().map(Piece::Call));
+    if !rule.hang {
+        let tokens = pieces.iter().filter(|piece| piece.is_word()).count();
+        pieces.push(Piece::End { tokens, calls: rule.tool.is_some() });
+    }
+    pieces
+}
+
+/// The text of a conversation's last message: what the person or a tool said.
+pub(super) fn last_message(body: &Value) -> String {
+    let last = body["messages"].as_array().and_then(|messages| messages.last());
+    let mut text = String::new();
+    collect(last.unwrap_or(&Value::Null), &mut text);
+    text
+}
+
+fn collect(value: &Value, text: &mut String) {
+    match value {
+        Value::String(part) => {
+            text.push_str(part);
+            text.push('\n');
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, text)),
+        Value::Object(fields) => fields.values().for_each(|field| collect(field, text)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = String> {
+    text.split_inclusive(' ').map(str::to_owned)
+}
+
+impl Dialect {
+    pub(super) fn encode(self, piece: &Piece) -> Bytes {
+        let text = match self {
+            Dialect::Anthropic => anthropic(piece),
+            Dialect::OpenAi => openai(piece),
+        };
+        Bytes::from(text)
+    }
+}
+
+fn anthropic(piece: &Piece) -> String {
+    let event = |data: Value| format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default());
+    let start = |index: u32, block: Value| {
+        event(json!({ "type": "content_block_start", "index": index, "content_block": block }))
+    };
+    let delta =
+        |index: u32, delta: Value| event(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
+    let stop = |index: u32| event(json!({ "type": "content_block_stop", "index": index }));
+    match piece {
+        Piece::Begin => event(json!({
+            "type": "message_start",
+            "message": {
+                "id": "msg_scripted", "type": "message", "role": "assistant", "model": "scripted", "content": [],
+                "stop_reason": null, "usage": { "input_tokens": 10, "output_tokens": 1 },
+            },
+        })),
+        Piece::BeginThought => start(0, json!({ "type": "thinking", "thinking": "", "signature": "" })),
+        Piece::Thought(word) => delta(0, json!({ "type": "thinking_delta", "thinking": word })),
+        Piece::EndThought => delta(0, json!({ "type": "signature_delta", "signature": "c2lnbmVk" })) + &stop(0),
+        Piece::BeginText => start(1, json!({ "type": "text", "text": "" })),
+        Piece::Word(word) => delta(1, json!({ "type": "text_delta", "text": word })),
+        Piece::Stamp => delta(1, json!({ "type": "text_delta", "text": stamp() })),
+        Piece::EndText => stop(1),
+        Piece::Call(tool) => {
+            let block = json!({ "type": "tool_use", "id": call_id(), "name": tool.name, "input": {} });
+            let input = json!({ "type": "input_json_delta", "partial_json": tool.input.to_string() });
+            start(2, block) + &delta(2, input) + &stop(2)
+        }
+        Piece::End { tokens, calls } => {
+            let reason = if *calls { "tool_use" } else { "end_turn" };
+            event(json!({
+                "type": "message_delta",
+                "delta": { "stop_reason": reason, "stop_sequence": null },
+                "usage": { "output_tokens": tokens },
+            })) + &event(json!({ "type": "message_stop" }))
+        }
+    }
+}
+
+fn openai(piece: &Piece) -> String {
+    let event = |choices: Value, usage: Value| {
+        let data = json!({
+            "id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 0, "model": "scripted",
+            "choices": choices, "usage": usage,
+        });
+        format!("data: {data}\n\n")
+    };
+    let chunk = |delta: Value, reason: Value| {
+        event(json!([{ "index": 0, "delta": delta, "finish_reason": reason }]), Value::Null)
+    };
+    match piece {
+        Piece::Begin => chunk(json!({ "role": "assistant", "content": "" }), Value::Null),
+        Piece::Thought(word) => chunk(json!({ "reasoning_content": word }), Value::Null),
+        Piece::Word(word) => chunk(json!({ "content": word }), Value::Null),
+        Piece::Stamp => chunk(json!({ "content": stamp() }), Value::Null),
+        Piece::BeginThought | Piece::EndThought | Piece::BeginText | Piece::EndText => String::new(),
+        Piece::Call(tool) => {
+            let function = json!({ "name": tool.name, "arguments": tool.input.to_string() });
+            let call = json!({ "index": 0, "id": call_id(), "type": "function", "function": function });
+            chunk(json!({ "tool_calls": [call] }), Value::Null)
+        }
+        Piece::End { tokens, calls } => {
+            let reason = if *calls { "tool_calls" } else { "stop" };
+            let usage = json!({ "prompt_tokens": 10, "completion_tokens": tokens, "total_tokens": tokens + 10 });
+            chunk(json!({}), reason.into()) + &event(json!([]), usage) + "data: [DONE]\n\n"
+        }
+    }
+}
+
+/// Unique, as a provider's are.
+fn call_id() -> String {
+    format!("call_{}", ulid::Ulid::generate())
+}
+
+/// Now, in microseconds since 1970, and a space.
+fn stamp() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+    format!("{} ", now.as_micros())
+}

@@ -1,0 +1,150 @@
+//! Who may: a page of another origin, another local user and a nosy name server get nothing without the token.
+
+use reqwest::{Method, header};
+use serde_json::json;
+
+use crate::harness::{
+    driver::Driver,
+    rest::send,
+    server::{Options, Server},
+    socket::{Headers, Socket},
+};
+
+async fn server() -> Server {
+    Server::start(Options::new(Driver::Process)).await
+}
+
+#[tokio::test]
+async fn reading_and_writing() {
+    let server = server().await;
+    let own = format!("http://{}", server.rest.authority);
+    let bearer = format!("Bearer {}", server.rest.token);
+    let wrong = format!("Bearer {}x", server.rest.token);
+    let cookie = cookie(&server).await;
+    let table: [(&str, Headers<'_>, u16); 11] = [
+        ("GET", &[], 401),
+        ("GET", &[("authorization", &wrong)], 401),
+        ("GET", &[("authorization", &bearer)], 200),
+        ("GET", &[("cookie", &cookie)], 200),
+        ("GET", &[("authorization", &bearer), ("host", "evil.test")], 403),
+        ("GET", &[("cookie", &cookie), ("sec-fetch-site", "cross-site")], 403),
+        ("POST", &[], 401),
+        ("POST", &[("authorization", &bearer), ("origin", "https://evil.test")], 403),
+        ("POST", &[("cookie", &cookie), ("origin", "https://evil.test")], 403),
+        ("POST", &[("cookie", &cookie), ("origin", "null")], 403),
+        ("POST", &[("cookie", &cookie), ("origin", &own)], 201),
+    ];
+    for (method, headers, expected) in table {
+        let method: Method = method.parse().expect("a method");
+        let mut request = server.rest.bare(method.clone(), "/api/sessions");
+        if method == Method::POST {
+            request = request.json(&json!({}));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let reply = send(request).await;
+        assert_eq!(reply.status, expected, "{method} {headers:?}: {}", reply.text);
+        assert!(!reply.text.contains(&server.rest.token), "{method} {headers:?}");
+    }
+}
+
+#[tokio::test]
+async fn forms_change_nothing() {
+    let server = server().await;
+    let cookie = cookie(&server).await;
+    let own = format!("http://{}", server.rest.authority);
+    for content_type in ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x"] {
+        let request = server.rest.bare(Method::POST, "/api/sessions").header("cookie", &cookie).header("origin", &own);
+        let reply = send(request.header("content-type", content_type).body(r#"{"title":"forged"}"#)).await;
+        assert!(reply.status.is_client_error(), "{content_type}: {}", reply.status);
+    }
+    assert_eq!(server.rest.get("/api/sessions").await.expect(200)["total"], 0);
+}
+
+#[tokio::test]
+async fn sockets() {
+    let server = server().await;
+    let authority = server.rest.authority.clone();
+    let port = authority.rsplit(':').next().expect("a port");
+    let own = format!("http://{authority}");
+    let bearer = format!("Bearer {}", server.rest.token);
+    let cookie = cookie(&server).await;
+    let other_port = "http://127.0.0.1:1";
+    let suffix = format!("http://{authority}.evil.test");
+    let scheme = format!("https://{authority}");
+    let rebound = format!("evil.test:{port}");
+    let table: [(&str, Headers<'_>, Option<u16>); 11] = [
+        ("no token", &[], Some(401)),
+        ("the bearer token", &[("authorization", &bearer)], None),
+        ("the cookie alone", &[("cookie", &cookie)], Some(403)),
+        ("the cookie from our page", &[("cookie", &cookie), ("origin", &own)], None),
+        ("another origin", &[("cookie", &cookie), ("origin", "https://evil.test")], Some(403)),
+        ("another origin with the token", &[("authorization", &bearer), ("origin", "https://evil.test")], Some(403)),
+        ("no origin to speak of", &[("cookie", &cookie), ("origin", "null")], Some(403)),
+        ("another port", &[("cookie", &cookie), ("origin", other_port)], Some(403)),
+        ("a suffix", &[("cookie", &cookie), ("origin", &suffix)], Some(403)),
+        ("another scheme", &[("cookie", &cookie), ("origin", &scheme)], Some(403)),
+        ("a rebound name", &[("authorization", &bearer), ("host", &rebound)], Some(403)),
+    ];
+    for (what, headers, expected) in table {
+        let refused = match Socket::handshake(&server.rest, "/ws", headers).await {
+            Ok(mut socket) => {
+                socket.status("hello").await;
+                None
+            }
+            Err(status) => Some(status),
+        };
+        // The cookie alone is as good as no token: both ways to say so are right.
+        let refused = refused.map(|status| if what == "the cookie alone" && status == 401 { 403 } else { status });
+        assert_eq!(refused, expected, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn only_the_health_of_the_server_is_everybodys() {
+    let server = server().await;
+    assert_eq!(send(server.rest.bare(Method::GET, "/healthz")).await.status, 200);
+    for path in ["/readyz", "/metrics", "/api/options", "/api/admin/actors", "/api/openapi.json", "/docs"] {
+        assert_eq!(send(server.rest.bare(Method::GET, path)).await.status, 401, "{path}");
+        assert_eq!(server.rest.get(path).await.status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_token_is_in_no_log() {
+    let options = Options::new(Driver::Process).env("GREENROOM_LOG__LEVEL", "trace");
+    let server = Server::start(options).await;
+    cookie(&server).await;
+    let with_token = format!("/ws?token={}", server.rest.token);
+    drop(Socket::handshake(&server.rest, &with_token, &[]).await.expect("the token opens it"));
+    server.rest.get("/api/sessions").await.expect(200);
+    let elsewhere = format!("/api/sessions?token={}", server.rest.token);
+    send(server.rest.bare(Method::GET, &elsewhere)).await;
+    let log = server.log();
+    assert!(!log.is_empty(), "there is a log to look into");
+    assert!(!log.contains(&server.rest.token), "the token is in the log");
+}
+
+#[tokio::test]
+async fn the_data_directory_is_its_owners() {
+    use std::os::unix::fs::PermissionsExt;
+    let server = server().await;
+    let mode = |path: &std::path::Path| {
+        std::fs::metadata(path).unwrap_or_else(|e| panic!("`{}`: {e}", path.display())).permissions().mode() & 0o777
+    };
+    assert_eq!(mode(&server.data()), 0o700);
+    assert_eq!(mode(&server.data().join("token")), 0o600);
+}
+
+/// Opens the printed link, as a browser would, and returns the cookie for which it is traded.
+async fn cookie(server: &Server) -> String {
+    let path = format!("/?token={}", server.rest.token);
+    let reply = send(server.rest.bare(Method::GET, &path)).await;
+    assert!(reply.status.is_redirection(), "{}: {}", reply.status, reply.text);
+    assert_eq!(reply.headers[header::LOCATION], "/", "the token leaves the address");
+    let set = reply.headers[header::SET_COOKIE].to_str().expect("text");
+    assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
+    assert!(!set.contains(&server.rest.token), "the cookie is not the token: {set}");
+    set.split(';').next().expect("a cookie").to_owned()
+}

@@ -1,0 +1,104 @@
+//! What lives is listed, and what nobody owns is swept away.
+
+use std::{collections::BTreeSet, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    driver::{Driver, IMAGE},
+    eventually, host,
+    server::{Options, Server},
+    socket::Socket,
+};
+
+#[tokio::test]
+async fn every_live_actor_is_listed_until_it_is_gone() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.start("print hello").await;
+    server.rest.until_state(&session, "idle").await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    socket.status("synced").await;
+    let terminal = Socket::at(&server.rest, &format!("/ws/sessions/{session}/terminal?name=main")).await;
+    eventually("an actor of each kind", || async { kinds(&server).await == every_kind() }).await;
+    for row in rows(&server).await {
+        for field in ["kind", "id", "session", "state", "since", "last_active", "handled", "queued"] {
+            assert!(row.get(field).is_some(), "no `{field}` in {row}");
+        }
+    }
+    drop(socket);
+    drop(terminal);
+    eventually("the sockets to be struck off", || async {
+        let kinds = kinds(&server).await;
+        !kinds.contains("frontend_socket") && !kinds.contains("terminal_socket")
+    })
+    .await;
+}
+
+fn every_kind() -> BTreeSet<String> {
+    let kinds = ["agent_link", "directory", "frontend_socket", "session", "sweeper", "terminal_socket"];
+    kinds.map(str::to_owned).into()
+}
+
+async fn rows(server: &Server) -> Vec<Value> {
+    server.rest.get("/api/admin/actors").await.expect(200)["items"].as_array().expect("items").clone()
+}
+
+async fn kinds(server: &Server) -> BTreeSet<String> {
+    rows(server).await.iter().map(|row| row["kind"].as_str().expect("a kind").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn what_a_dead_session_left_is_swept_away_and_what_lives_stays() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let live = server.rest.start("print hello").await;
+    server.rest.until_state(&live, "idle").await;
+    let runs = server.data().join("run");
+    assert!(host::directories(&runs).contains(&live), "{:?}", host::directories(&runs));
+    let orphan = runs.join("01ARZ3NDEKTSV4RRFFQ69G5FAV");
+    std::fs::create_dir_all(orphan.join("agent")).expect("the directory is ours");
+    let before = host::agents(server.home());
+    server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+    eventually("the orphan to be gone", || async { !orphan.exists() }).await;
+    assert!(host::directories(&runs).contains(&live));
+    assert_eq!(host::agents(server.home()), before);
+}
+
+#[tokio::test]
+async fn a_container_that_no_session_owns_is_swept_away() {
+    if !Driver::Docker.is_here().await {
+        return;
+    }
+    let server = Server::start(Options::new(Driver::Docker)).await;
+    let live = server.rest.start("print hello").await;
+    server.rest.until_state(&live, "idle").await;
+    let ours = host::containers(server.home());
+    assert_eq!(ours.len(), 1, "{ours:?}");
+    let orphan = twin(&ours[0], &live);
+    server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+    eventually("the orphan to be gone", || async { !exists(&orphan) }).await;
+    assert_eq!(host::containers(server.home()), ours);
+}
+
+/// A container with the same labels, but of a session that nobody knows.
+fn twin(of: &str, session: &str) -> String {
+    let labels = docker(&["inspect", "--format", "{{json .Config.Labels}}", of]);
+    let labels: serde_json::Map<String, Value> = serde_json::from_str(&labels).expect("labels are an object");
+    let unknown = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let mut args = vec!["run".to_owned(), "--detach".to_owned(), "--network=none".to_owned()];
+    for (name, value) in labels {
+        let value = value.as_str().expect("a label is text").replace(session, unknown);
+        args.extend(["--label".to_owned(), format!("{name}={value}")]);
+    }
+    args.extend([IMAGE.to_owned(), "sleep".to_owned(), "1000".to_owned()]);
+    docker(&args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn exists(container: &str) -> bool {
+    Command::new("docker").args(["inspect", container]).output().is_ok_and(|output| output.status.success())
+}
+
+fn docker(args: &[&str]) -> String {
+    let output = Command::new("docker").args(args).output().expect("docker is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}

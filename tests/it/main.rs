@@ -1,0 +1,18 @@
+//! The real product from outside: its binary, its wire, its sandboxes. One module for each thing that people rely on.
+
+#[path = "../harness/mod.rs"]
+#[allow(dead_code, reason = "the benches use the same harness, and other parts of it")]
+mod harness;
+
+mod access;
+mod actors;
+mod bad_input;
+mod deaths;
+mod interrupts;
+mod main_job;
+mod models;
+mod pauses;
+mod queue;
+mod rest;
+mod restarts;
+mod startup;

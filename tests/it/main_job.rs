@@ -1,0 +1,89 @@
+//! The one thing that must always work, word for word, on a machine without a key or a network: the demo model's task.
+
+use serde_json::json;
+
+use crate::harness::{
+    driver::{Driver, on_each_driver},
+    server::{Options, Server},
+    socket::Socket,
+};
+
+on_each_driver!(a_task_is_done_and_its_record_stays, a_later_client_gets_what_it_missed);
+
+async fn a_task_is_done_and_its_record_stays(driver: Driver) {
+    let server = Server::start(Options::new(driver)).await;
+    let mut socket =
+        Socket::handshake(&server.rest, &format!("/ws?token={}", server.rest.token), &[]).await.expect("open");
+    socket.send_text(r#"{"action": "start", "args": {"task": "write a bash script that prints hello"}}"#).await;
+
+    let session = socket.session().await;
+    let start = socket.action("start").await;
+    assert_eq!(start["args"]["task"], "write a bash script that prints hello");
+    assert_eq!((start["seq"].as_u64(), start["source"].as_str()), (Some(1), Some("user")));
+    socket.delta("thinking").await;
+    socket.delta("text").await;
+    let write = socket.action("write").await;
+    let wrote = socket.observation("write").await;
+    assert_eq!((&wrote["item"], &wrote["cause"]), (&write["item"], &write["seq"]));
+    let run = socket.action("run").await;
+    let ran = socket.observation("run").await;
+    assert_eq!((&ran["extras"]["exit_code"], &ran["cause"]), (&json!(0), &run["seq"]));
+    assert!(ran["content"].as_str().expect("output").contains("hello"), "{ran}");
+    socket.action("finish").await;
+    socket.state("idle").await;
+
+    let live = socket.events();
+    assert_eq!(live, server.rest.events(&session).await, "the journal holds what was seen, and nothing else");
+    whole_texts_follow_their_deltas(&socket);
+}
+
+/// Exactly one durable event with the same item ends the pieces of an item, and holds the whole text.
+fn whole_texts_follow_their_deltas(socket: &Socket) {
+    let texts = socket.seen.iter().filter(|frame| frame["delta"] == "text" || frame["delta"] == "thinking");
+    let mut items: Vec<_> = texts.map(|frame| frame["item"].clone()).collect();
+    items.dedup();
+    assert!(items.len() >= 2, "the demo thinks and speaks");
+    for item in items {
+        let ends: Vec<_> = socket
+            .events()
+            .into_iter()
+            .filter(|event| event["item"] == item)
+            .filter(|event| event["observation"] == "message" || event["observation"] == "think")
+            .collect();
+        assert_eq!(ends.len(), 1, "item {item}: {ends:?}");
+        let mut text = String::new();
+        for piece in socket.seen.iter().filter(|frame| frame.get("delta").is_some() && frame["item"] == item) {
+            text.truncate(piece["offset"].as_u64().expect("an offset") as usize);
+            text.push_str(piece["content"].as_str().expect("a content"));
+        }
+        let whole = ends[0]["content"].as_str().expect("a text");
+        assert!(whole.starts_with(text.trim_end()), "pieces {text:?} of {whole:?}");
+    }
+}
+
+async fn a_later_client_gets_what_it_missed(driver: Driver) {
+    let server = Server::start(Options::new(driver)).await;
+    let session = server.rest.start("say hello").await;
+    server.rest.until_state(&session, "idle").await;
+    let all = server.rest.events(&session).await;
+
+    let mut from_start = Socket::attach(&server.rest, &session).await;
+    let synced = from_start.status("synced").await;
+    assert_eq!(from_start.events(), all);
+    assert_eq!(synced["seq"], all.len());
+
+    let mut from_cursor = Socket::attach_after(&server.rest, &session, 3).await;
+    from_cursor.status("synced").await;
+    assert_eq!(from_cursor.events(), all[3..]);
+
+    let mut live = Socket::attach_after(&server.rest, &session, "tail").await;
+    live.status("synced").await;
+    assert_eq!(live.events(), [] as [serde_json::Value; 0]);
+    live.act("message", json!({ "content": "and once more" })).await;
+    let first = live.until("a durable event", |frame| frame.get("at").is_some()).await;
+    assert_eq!(first["seq"], all.len() + 1);
+    live.action("run").await;
+    live.state("idle").await;
+    from_start.state("idle").await;
+    assert_eq!(from_start.events(), server.rest.events(&session).await);
+}

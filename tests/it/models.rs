@@ -1,0 +1,96 @@
+//! Models, through the gateway: both formats, what they took, what they refuse, and a key that stays outside.
+
+use serde_json::json;
+
+use crate::harness::{
+    driver::{Driver, on_each_driver},
+    host,
+    model::Model,
+    server::{KEY, Options, Server},
+    socket::Socket,
+};
+
+on_each_driver!(the_key_reaches_the_provider_and_no_sandbox);
+
+async fn the_key_reaches_the_provider_and_no_sandbox(driver: Driver) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "wait for go" })).await;
+    let session = socket.session().await;
+    socket.delta("output").await;
+    let call = model.calls().pop().expect("the model was asked");
+    assert!(call.key.is_some_and(|key| key.contains(KEY)), "the provider gets the key");
+
+    for process in host::processes(server.home()) {
+        let environment = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        assert!(!environment.contains(KEY), "{process:?}");
+        assert!(!environment.contains(&server.rest.token), "{process:?}");
+        assert!(!process.command.contains(KEY), "{process:?}");
+    }
+    let probe = "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; cat /proc/self/mountinfo";
+    socket.act("run", json!({ "command": probe })).await;
+    let seen = socket.until("the probe's output", |frame| frame["extras"]["command"] == probe).await;
+    assert!(!seen.to_string().contains(KEY) && !seen.to_string().contains(&server.rest.token));
+    let journal = format!("{:?}", server.rest.events(&session).await);
+    assert!(!journal.contains(KEY) && !server.log().contains(KEY));
+}
+
+async fn a_turn(options: Options, model: &Model, path: &str) {
+    let server = Server::start(options).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "wait for go" })).await;
+    socket.action("run").await;
+    socket.act("write", json!({ "path": "go", "content": "" })).await;
+    let usage = socket.observation("usage").await;
+    assert_eq!(usage["extras"]["input_tokens"], 10, "{usage}");
+    socket.until("the answer", |frame| frame["content"] == "Saw the mark.").await;
+    socket.state("idle").await;
+    let total = socket.events().into_iter().rfind(|event| event["observation"] == "usage").expect("usage");
+    assert_eq!(total["extras"]["total_input_tokens"], 20, "two calls: {total}");
+    assert!(model.calls().iter().all(|call| call.path == path), "{:?}", model.calls()[0].path);
+}
+
+#[tokio::test]
+async fn anthropics_format() {
+    let model = Model::play("work");
+    a_turn(Options::anthropic(Driver::Process, &model), &model, "/v1/messages").await;
+}
+
+#[tokio::test]
+async fn openais_format() {
+    let model = Model::play("work");
+    a_turn(Options::openai(Driver::Process, &model), &model, "/v1/chat/completions").await;
+}
+
+#[tokio::test]
+async fn a_provider_that_refuses_ends_the_turn_in_words() {
+    let model = Model::play("work");
+    let options = Options::anthropic(Driver::Process, &model).env("GREENROOM_MODEL__RETRY__MAX_ATTEMPTS", "2");
+    let server = Server::start(options.env("GREENROOM_MODEL__RETRY__BASE", "10ms")).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "be overloaded" })).await;
+    let error = socket.observation("error").await;
+    assert!(error["extras"]["detail"].as_str().expect("words").len() > 10, "{error}");
+    socket.state("idle").await;
+    assert!(model.calls().len() >= 2, "it was asked again");
+    socket.act("message", json!({ "content": "and now?" })).await;
+    socket.until("an answer", |frame| frame["content"] == "All right.").await;
+}
+
+#[tokio::test]
+async fn a_flood_of_output_is_cut_in_the_frame_and_whole_on_disk() {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "flood" })).await;
+    let ran = socket.observation("run").await;
+    let content = ran["content"].as_str().expect("output");
+    assert!(content.len() <= 80 * 1024, "{} bytes", content.len());
+    assert!(content.starts_with("1\n2\n") && content.trim_end().ends_with("300000"));
+    let href = ran["extras"]["truncated"]["href"].as_str().expect("where the whole is");
+    let whole = server.rest.get(href).await;
+    let expected: String = (1..=300_000).map(|n| format!("{n}\n")).collect();
+    assert!(whole.text.trim_end() == expected.trim_end(), "{} bytes of {}", whole.text.len(), expected.len());
+}

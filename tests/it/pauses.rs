@@ -1,0 +1,107 @@
+//! Pause freezes a session where it stands, mid-token or mid-tool; resume goes on with the next. Stop frees the memory.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::harness::{
+    driver::{Driver, on_each_driver},
+    eventually, host,
+    model::Model,
+    server::{Options, Server},
+    socket::Socket,
+};
+
+on_each_driver!(in_a_stream, in_a_tool, a_stopped_session_comes_back_with_its_files, a_message_wakes_a_stopped_session);
+
+async fn in_a_stream(driver: Driver) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "tell a short story" })).await;
+    socket.delta("text").await;
+    socket.act("pause", json!({})).await;
+    socket.state("paused").await;
+    socket.act("resume", json!({})).await;
+    socket.state("running").await;
+    let whole = socket.observation("message").await;
+    assert_eq!(
+        whole["content"].as_str().expect("a text").trim_end(),
+        "tick ".repeat(150).trim_end(),
+        "no word is lost"
+    );
+    assert_eq!(model.calls().len(), 1, "the same stream went on; the model was not asked again");
+    socket.state("idle").await;
+}
+
+async fn in_a_tool(driver: Driver) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "tick into a file" })).await;
+    socket.action("run").await;
+    eventually("the command to tick", || async { ticks(&server) > 3 }).await;
+    socket.act("pause", json!({})).await;
+    socket.state("paused").await;
+    let frozen_at = ticks(&server);
+    // What is frozen cannot tick, however long one waits; what is not would tick five times.
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    assert_eq!(ticks(&server), frozen_at, "a paused command went on");
+    socket.act("resume", json!({})).await;
+    socket.state("running").await;
+    eventually("the command to tick again", || async { ticks(&server) > frozen_at }).await;
+    socket.act("write", json!({ "path": "go", "content": "" })).await;
+    let ran = socket.observation("run").await;
+    assert_eq!(ran["extras"]["exit_code"], 0);
+    socket.state("idle").await;
+    let numbers: Vec<usize> = read(&server).lines().map(|line| line.parse().expect("a number")).collect();
+    assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>(), "the same command went on, and was not run twice");
+}
+
+async fn a_stopped_session_comes_back_with_its_files(driver: Driver) {
+    let server = Server::start(Options::new(driver)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    let session = socket.session().await;
+    socket.act("run", json!({ "command": "echo kept > kept; echo kept > ~/kept" })).await;
+    socket.observation("run").await;
+    socket.state("idle").await;
+    socket.act("stop", json!({})).await;
+    socket.state("stopped").await;
+    eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
+    server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await.expect(200);
+    socket.state("idle").await;
+    socket.act("run", json!({ "command": "cat kept ~/kept" })).await;
+    let ran = socket.observation("run").await;
+    assert_eq!(ran["content"].as_str().expect("output").trim(), "kept\nkept");
+}
+
+async fn a_message_wakes_a_stopped_session(driver: Driver) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let session = server.rest.start("first").await;
+    server.rest.until_state(&session, "idle").await;
+    server.rest.post(&format!("/api/sessions/{session}/stop"), json!({})).await.expect(200);
+    server.rest.until_state(&session, "stopped").await;
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.act("message", json!({ "content": "second" })).await;
+    socket.observation("message").await;
+    socket.state("idle").await;
+    let asked = model.calls().pop().expect("the model was asked").body;
+    assert!(asked.to_string().contains("first"), "the agent knows what came before: {asked}");
+}
+
+fn ticks(server: &Server) -> usize {
+    read(server).lines().count()
+}
+
+fn read(server: &Server) -> String {
+    find(&server.data(), "ticks").and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
+}
+
+/// A file of that name anywhere below `dir`.
+fn find(dir: &Path, name: &str) -> Option<PathBuf> {
+    let paths: Vec<PathBuf> = std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path()).collect();
+    let here = paths.iter().find(|path| path.is_file() && path.file_name().is_some_and(|found| found == name));
+    here.cloned().or_else(|| paths.iter().filter(|path| path.is_dir()).find_map(|path| find(path, name)))
+}

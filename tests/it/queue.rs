@@ -1,0 +1,104 @@
+//! What a person says while the agent works: it waits and can still be changed, steers at the next step, or breaks in.
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    driver::Driver,
+    model::Model,
+    server::{Options, Server},
+    socket::Socket,
+};
+
+/// A session whose agent waits in a tool until somebody writes the file `go`.
+async fn waiting() -> (Model, Server, Socket) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "wait for go" })).await;
+    socket.delta("output").await;
+    (model, server, socket)
+}
+
+async fn go(socket: &mut Socket) {
+    socket.act("write", json!({ "path": "go", "content": "" })).await;
+}
+
+fn queued(event: &Value) -> Vec<(String, String)> {
+    let items = event["extras"]["items"].as_array().expect("items");
+    let text = |item: &Value, key: &str| item[key].as_str().expect("text").to_owned();
+    items.iter().map(|item| (text(item, "item"), text(item, "content"))).collect()
+}
+
+#[tokio::test]
+async fn a_queued_message_waits_for_the_end_of_the_turn_and_can_be_changed() {
+    let (model, _server, mut socket) = waiting().await;
+    for content in ["one", "two", "three"] {
+        socket.act("message", json!({ "content": content })).await;
+        socket.observation("queue").await;
+    }
+    let queue = socket.events().into_iter().rfind(|event| event["observation"] == "queue").expect("a queue");
+    let items = queued(&queue);
+    assert_eq!(items.iter().map(|(_, content)| content.as_str()).collect::<Vec<_>>(), ["one", "two", "three"]);
+    socket.act("edit_queue", json!({ "item": items[0].0, "content": "ONE" })).await;
+    socket.observation("queue").await;
+    socket.act("edit_queue", json!({ "item": items[1].0, "remove": true })).await;
+    let queue = socket.observation("queue").await;
+    assert_eq!(queued(&queue).into_iter().map(|(_, content)| content).collect::<Vec<_>>(), ["ONE", "three"]);
+    socket.act("edit_queue", json!({ "item": items[1].0, "content": "too late" })).await;
+    socket.error("not_queued").await;
+
+    go(&mut socket).await;
+    let first = socket.observation("chat").await;
+    assert_eq!(first["content"], "ONE");
+    let second = socket.observation("chat").await;
+    assert_eq!(second["content"], "three");
+    socket.state("idle").await;
+    assert!(
+        !model.calls().iter().any(|call| call.body.to_string().contains("\"two\"")),
+        "a removed message is not sent"
+    );
+}
+
+#[tokio::test]
+async fn a_steering_message_reaches_the_agent_inside_its_turn() {
+    let (model, _server, mut socket) = waiting().await;
+    socket.act("message", json!({ "content": "turn left", "mode": "steer" })).await;
+    socket.action("message").await;
+    go(&mut socket).await;
+    let answer = socket.observation("message").await;
+    assert_eq!(answer["content"], "Turning left.");
+    socket.state("idle").await;
+    assert_eq!(model.calls().len(), 2, "one call for the task and one for the step after the tool");
+    let ends = socket.events().into_iter().filter(|event| event["extras"]["agent_state"] == "idle").count();
+    assert!(ends <= 2, "one turn: idle at most once before it and once after it");
+}
+
+#[tokio::test]
+async fn an_interrupting_message_ends_the_turn_and_is_answered() {
+    let (_model, _server, mut socket) = waiting().await;
+    socket.act("message", json!({ "content": "turn left", "mode": "interrupt" })).await;
+    socket.observation("interrupted").await;
+    let answer = socket.observation("message").await;
+    assert_eq!(answer["content"], "Turning left.");
+    socket.state("idle").await;
+}
+
+#[tokio::test]
+async fn the_same_id_acts_once() {
+    let (_model, server, mut socket) = waiting().await;
+    let frame = json!({ "action": "message", "args": { "content": "once" }, "id": "mine" });
+    socket.send(frame.clone()).await;
+    let first = socket.status("accepted").await;
+    socket.send(frame.clone()).await;
+    let again = socket.status("accepted").await;
+    assert_eq!((&first["id"], &first["seq"]), (&again["id"], &again["seq"]));
+    let session = socket.seen.iter().find_map(|frame| frame["session"]["id"].as_str()).expect("a hello").to_owned();
+    let mut other = Socket::attach_after(&server.rest, &session, "tail").await;
+    other.send(frame).await;
+    assert_eq!(other.status("accepted").await["seq"], first["seq"], "also over another connection");
+    go(&mut socket).await;
+    socket.observation("chat").await;
+    socket.state("idle").await;
+    let messages = server.rest.events(&session).await.into_iter().filter(|event| event["action"] == "message").count();
+    assert_eq!(messages, 1);
+}

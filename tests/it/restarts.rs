@@ -1,0 +1,115 @@
+//! The server may end at any moment, asked or not: nothing that was seen is lost, and turns go on.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::{
+    driver::{Driver, on_each_driver},
+    eventually, host,
+    model::Model,
+    server::{Options, Server, code},
+    socket::Socket,
+};
+
+on_each_driver!(
+    after_a_kill_all_is_there_and_turns_go_on,
+    asked_to_end_it_leaves_the_sandboxes_for_the_next_start,
+    asked_to_take_the_sandboxes_along_it_does,
+);
+
+async fn after_a_kill_all_is_there_and_turns_go_on(driver: Driver) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let idle = server.rest.start("first").await;
+    server.rest.until_state(&idle, "idle").await;
+    let idle_before = server.rest.events(&idle).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "wait for go" })).await;
+    let working = socket.session().await;
+    socket.delta("output").await;
+    let agents_before = host::agents(server.home());
+    let seen = socket.events();
+
+    let server = server.kill9().await.restart().await;
+    let listed = server.rest.get("/api/sessions").await.expect(200);
+    assert_eq!(listed["total"], 2, "{listed}");
+    assert_eq!(server.rest.events(&idle).await[..idle_before.len()], idle_before);
+    let journal = server.rest.events(&working).await;
+    assert_eq!(journal[..seen.len()], seen, "what a client has seen is on disk");
+    assert_eq!(host::agents(server.home()), agents_before, "the sandboxes worked on");
+
+    let mut socket = Socket::attach_after(&server.rest, &working, journal.len()).await;
+    socket.status("synced").await;
+    socket.act("write", json!({ "path": "go", "content": "" })).await;
+    let ran = socket.observation("run").await;
+    assert_eq!(ran["extras"]["exit_code"], 0, "the command that ran all along: {ran}");
+    socket.until("the end of the turn", |frame| frame["content"] == "Saw the mark.").await;
+    socket.state("idle").await;
+    let runs = server.rest.events(&working).await.into_iter().filter(|event| event["action"] == "run").count();
+    assert_eq!(runs, 1, "nothing was done twice");
+
+    let mut other = Socket::attach_after(&server.rest, &idle, "tail").await;
+    other.act("message", json!({ "content": "second" })).await;
+    other.observation("message").await;
+    other.state("idle").await;
+}
+
+async fn asked_to_end_it_leaves_the_sandboxes_for_the_next_start(driver: Driver) {
+    let server = Server::start(Options::new(driver)).await;
+    let session = server.rest.start("print hello").await;
+    server.rest.until_state(&session, "idle").await;
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.status("synced").await;
+    let before = host::agents(server.home());
+    assert_eq!(before.len(), 1);
+    server.signal(Signal::TERM);
+    assert_eq!(socket.closed().await, Some(1001));
+    let (status, ended) = server.terminate().await;
+    assert_eq!(code(status), 0);
+    assert_eq!(host::agents(ended.home()), before);
+    let server = ended.restart().await;
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.act("run", json!({ "command": "echo $((6 * 7))" })).await;
+    let ran = socket.observation("run").await;
+    assert_eq!(ran["content"].as_str().expect("output").trim(), "42");
+    assert_eq!(host::agents(server.home()), before, "the same sandbox");
+}
+
+async fn asked_to_take_the_sandboxes_along_it_does(driver: Driver) {
+    let server = Server::start(Options::new(driver).arg("--stop-sandboxes")).await;
+    let session = server.rest.start("print hello").await;
+    server.rest.until_state(&session, "idle").await;
+    let (status, ended) = server.terminate().await;
+    assert_eq!(code(status), 0);
+    assert_eq!(host::processes(ended.home()), []);
+    let server = ended.restart().await;
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.act("run", json!({ "command": "ls" })).await;
+    let ran = socket.observation("run").await;
+    assert!(ran["content"].as_str().expect("output").contains("hello"), "the workspace is still there: {ran}");
+}
+
+#[tokio::test]
+async fn a_purged_session_stays_purged() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let gone = server.rest.create(json!({ "title": "gone" })).await;
+    let kept = server.rest.create(json!({ "title": "kept" })).await;
+    server.rest.delete(&format!("/api/sessions/{gone}?purge=true")).await;
+    let server = server.kill9().await.restart().await;
+    server.rest.get(&format!("/api/sessions/{gone}")).await.error(404, "not_found");
+    assert_eq!(server.rest.session(&kept).await["title"], "kept");
+}
+
+#[tokio::test]
+async fn many_sessions_come_back() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let mut ids = Vec::new();
+    for n in 0..50 {
+        ids.push(server.rest.create(json!({ "title": format!("session {n}") })).await);
+    }
+    let server = server.kill9().await.restart().await;
+    for (n, id) in ids.iter().enumerate() {
+        assert_eq!(server.rest.session(id).await["title"], format!("session {n}"));
+    }
+    eventually("it to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
+}

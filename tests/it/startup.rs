@@ -1,0 +1,77 @@
+//! What cannot work is said at the start, in words that name the way out, with the documented exit code.
+
+use rustix::process::Signal;
+
+use crate::harness::{
+    driver::Driver,
+    server::{Options, Refused, Server, code},
+};
+
+async fn refused(options: Options) -> Refused {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    Server::refused(home.path(), &options).await
+}
+
+#[track_caller]
+fn check(refused: &Refused, exit: i32, parts: &[&str]) {
+    assert_eq!(refused.code, Some(exit), "{refused:?}");
+    assert_eq!(refused.stdout, "", "stdout is for the one line of a server that is ready");
+    for part in parts {
+        assert!(refused.stderr.contains(part), "no {part:?} in {}", refused.stderr);
+    }
+    assert!(!refused.stderr.contains("panicked"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let bind = server.rest.authority.clone();
+    check(&refused(Options::new(Driver::Process).bind(&bind)).await, 1, &[&bind, "--bind"]);
+}
+
+#[tokio::test]
+async fn a_data_directory_that_is_taken() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let second = Server::refused(server.home(), &Options::new(Driver::Process)).await;
+    check(&second, 1, &[&server.data().to_string_lossy(), "--data"]);
+    assert_eq!(server.rest.get("/readyz").await.status, 200, "the first goes on");
+}
+
+#[tokio::test]
+async fn a_config_that_is_wrong() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let table: [(&str, &[&str]); 3] = [
+        ("[server\nbind = 1", &["config.toml"]),
+        ("[server]\nbnd = \"127.0.0.1:0\"", &["`server.bnd`", "line 2"]),
+        ("[sandbox]\npids = \"many\"", &["sandbox.pids", "line 2"]),
+    ];
+    for (text, parts) in table {
+        let path = home.path().join("config.toml");
+        std::fs::write(&path, text).expect("it can be written");
+        check(&refused(Options::new(Driver::Process).arg("--config").arg(path)).await, 2, parts);
+    }
+}
+
+#[tokio::test]
+async fn a_command_line_that_is_wrong() {
+    check(&refused(Options::new(Driver::Process).arg("--colour")).await, 2, &["--colour"]);
+    check(&refused(Options::new(Driver::Process).arg("--config").arg("/nowhere.toml")).await, 2, &["/nowhere.toml"]);
+    check(&refused(Options::new(Driver::Process).bind("localhost:many")).await, 2, &["localhost:many"]);
+    let variable = Options::new(Driver::Process).env("GREENROOM_SERVER__BND", "1");
+    check(&refused(variable).await, 2, &["GREENROOM_SERVER__BND"]);
+}
+
+#[tokio::test]
+async fn an_engine_that_is_not_there() {
+    let options = Options::new(Driver::Docker).env("DOCKER_HOST", "unix:///nowhere/docker.sock");
+    check(&refused(options).await, 1, &["/nowhere/docker.sock", "--sandbox process"]);
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let mut server = Server::start(Options::new(Driver::Process)).await;
+    server.signal(Signal::INT);
+    server.signal(Signal::TERM);
+    let status = server.wait().await;
+    assert!([0, 1, 128 + 2, 128 + 15].contains(&code(status)), "{status}");
+}

@@ -1,0 +1,195 @@
+//! The order of the modules of `src/`, and the fences around third-party crates, read from the sources themselves.
+//!
+//! A module imports only from layers below its own. That is what keeps a session free of HTTP, Docker and clocks, and
+//! every part small enough to be read alone.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// From the ground up. Modules of one layer do not know each other, but for the ground, which is one family.
+const LAYERS: [&[&str]; 8] = [
+    &["config", "telemetry", "census", "clock", "data"],
+    &["store", "sandbox", "gateway"],
+    &["session"],
+    &["frontend", "link"],
+    &["directory"],
+    &["web", "sweeper"],
+    &["lib"],
+    &["main"],
+];
+
+/// Who may name one thing of a neighbour, and which: (importer, imported path).
+const EXCEPTIONS: [(&str, &str); 2] = [("sandbox", "store::SessionId"), ("gateway", "store::SessionId")];
+
+/// A crate and the only place that may name it.
+const FENCES: [(&str, &str); 4] = [
+    ("bollard", "sandbox/docker"),
+    ("hakoniwa", "sandbox/process"),
+    ("sled", "store/local"),
+    ("actix_web_actors", "frontend"),
+];
+
+#[test]
+fn modules_import_only_from_layers_below() {
+    let mut wrong = Vec::new();
+    for (path, source) in sources() {
+        let importer = module_of(&path);
+        let own = layer_of(&importer);
+        for imported in imports(&source) {
+            let module = imported.split("::").next().unwrap_or_default().to_owned();
+            let below = layer_of(&module) < own || (own == 0 && layer_of(&module) == 0);
+            let excepted = EXCEPTIONS.iter().any(|(who, what)| *who == importer && *what == imported);
+            if module != importer && !below && !excepted {
+                wrong.push(format!("src/{}: `crate::{imported}`", path.display()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "these imports go sideways or up:\n  {}\nMove what is shared to a lower layer, or pass it in from above (a trait \
+         here, its implementation there). The order is LAYERS in tests/layers.rs",
+        wrong.join("\n  ")
+    );
+}
+
+#[test]
+fn third_party_crates_stay_behind_their_ports() {
+    let mut wrong = Vec::new();
+    for (path, source) in sources() {
+        for (name, home) in FENCES {
+            if names_crate(&source, name) && !path.to_string_lossy().starts_with(home) {
+                wrong.push(format!("src/{}: `{name}` belongs to src/{home} alone", path.display()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "\n  {}\nSay what you need as a method or a type of the port in that directory's parent, and call that",
+        wrong.join("\n  ")
+    );
+}
+
+/// Every source file of the server, by its path below `src/`, without comments.
+fn sources() -> Vec<(PathBuf, String)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    collect(&src, &mut found);
+    let sources = found.into_iter().map(|path| {
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("`{}`: {e}", path.display()));
+        let below = path.strip_prefix(&src).expect("it was found there").to_path_buf();
+        (below, without_comments(&text))
+    });
+    sources.collect()
+}
+
+fn collect(dir: &Path, found: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(dir).unwrap_or_else(|e| panic!("`{}`: {e}", dir.display()));
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            collect(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The top-level module that a file belongs to: `session` for `session/turn/rules.rs` and for `session.rs`.
+fn module_of(path: &Path) -> String {
+    let first = path.iter().next().expect("a path below src/").to_string_lossy();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+fn layer_of(module: &str) -> usize {
+    LAYERS.iter().position(|layer| layer.contains(&module)).unwrap_or_else(|| {
+        panic!("module `{module}` has no place yet: add it to LAYERS in tests/layers.rs, as low as it can be")
+    })
+}
+
+fn without_comments(source: &str) -> String {
+    source.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// What a file takes from its own crate: `store::SessionId` for `use crate::{store::SessionId, …}` and for a path in code.
+fn imports(source: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (at, _) in source.match_indices("crate::") {
+        let preceded = source[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
+        if !preceded {
+            take(&source[at + "crate::".len()..], "", &mut found);
+        }
+    }
+    found
+}
+
+/// Takes one path, or each path of a group, to the depth of two names.
+fn take(text: &str, prefix: &str, found: &mut BTreeSet<String>) {
+    let text = text.trim_start();
+    if let Some(group) = text.strip_prefix('{') {
+        parts(group).into_iter().for_each(|part| take(part, prefix, found));
+        return;
+    }
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    if name.is_empty() {
+        return;
+    }
+    match (prefix, rest.strip_prefix("::")) {
+        ("", Some(rest)) => take(rest, name, found),
+        ("", None) => drop(found.insert(name.to_owned())),
+        (prefix, _) if name == "self" => drop(found.insert(prefix.to_owned())),
+        (prefix, _) => drop(found.insert(format!("{prefix}::{name}"))),
+    }
+}
+
+/// The comma-separated parts of a group, up to its closing brace.
+fn parts(group: &str) -> Vec<&str> {
+    let (mut depth, mut from, mut parts) = (0, 0, Vec::new());
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                parts.push(&group[from..at]);
+                break;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&group[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts
+}
+
+fn names_crate(source: &str, name: &str) -> bool {
+    source.match_indices(name).any(|(at, _)| {
+        let before = source[..at].chars().next_back();
+        let free = before.is_none_or(|c| !(c.is_alphanumeric() || c == '_' || c == ':' || c == '"'));
+        free && (source[at + name.len()..].starts_with("::") || source[..at].ends_with("use "))
+    })
+}
+
+#[test]
+fn imports_are_read() {
+    let check = |source: &str, expected: &[&str]| {
+        let found: Vec<String> = imports(&without_comments(source)).into_iter().collect();
+        assert_eq!(found, expected, "{source}");
+    };
+    check("use crate::store::SessionId;", &["store::SessionId"]);
+    check("use crate::{\n    clock,\n    store::{Seq, local::Local},\n};", &["clock", "store::Seq", "store::local"]);
+    check("fn f() { crate::clock::now() } // crate::web::x", &["clock::now"]);
+    check("use greenroom_crate::web;", &[]);
+    check("use crate::session::{self, Turn};", &["session", "session::Turn"]);
+    check("pub(crate) fn f() {}", &[]);
+}
+
+#[test]
+fn crates_are_recognised() {
+    assert!(names_crate("use sled;", "sled"));
+    assert!(names_crate("let db = sled::open(path);", "sled"));
+    assert!(!names_crate("let tousled = 1; \"sled::\"", "sled"));
+}

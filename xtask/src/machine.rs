@@ -1,0 +1,206 @@
+//! What the tests need of the machine: packages, where they may be installed, and a Docker engine, where none runs yet.
+
+use std::{
+    cell::RefCell,
+    env,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Whether packages may be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Install {
+    Allowed,
+    Forbidden,
+}
+
+impl Install {
+    /// By the flag `--no-install`.
+    pub(crate) fn from_flag(no_install: bool) -> Install {
+        if no_install { Install::Forbidden } else { Install::Allowed }
+    }
+}
+
+/// This machine. Dropping it ends the engine that it started, and no other.
+pub(crate) struct Machine {
+    install: Install,
+    engine: RefCell<Option<Child>>,
+}
+
+/// A program that the tests use, and the Debian package that brings it.
+struct Needed {
+    program: &'static str,
+    package: &'static str,
+}
+
+const ENGINE: [Needed; 5] = [
+    Needed { program: "dockerd", package: "docker.io" },
+    // Newer Debians split it off; in older ones the package above brings it.
+    Needed { program: "docker", package: "docker-cli" },
+    Needed { program: "iptables", package: "iptables" },
+    Needed { program: "busybox", package: "busybox-static" },
+    Needed { program: "debootstrap", package: "debootstrap" },
+];
+const BROWSER: [Needed; 2] = [
+    Needed { program: "chromium", package: "chromium" },
+    Needed { program: "chromedriver", package: "chromium-driver" },
+];
+const UI: [Needed; 2] = [Needed { program: "node", package: "nodejs" }, Needed { program: "npm", package: "npm" }];
+
+/// The engine has this long to answer after its start.
+const ENGINE_DEADLINE: Duration = Duration::from_secs(60);
+
+impl Machine {
+    pub(crate) fn new(install: Install) -> Machine {
+        Machine { install, engine: RefCell::new(None) }
+    }
+
+    /// Brings node and npm.
+    pub(crate) fn ui(&self) -> Result<(), String> {
+        self.install(&UI)
+    }
+
+    /// Brings Chromium and its driver.
+    pub(crate) fn browser(&self) -> Result<(), String> {
+        self.install(&BROWSER)
+    }
+
+    /// Brings an engine that answers: the one that runs, or one of our own.
+    pub(crate) fn engine(&self) -> Result<(), String> {
+        if engine_answers() {
+            return self.install(&ENGINE[3..]);
+        }
+        if env::var_os("DOCKER_HOST").is_some() {
+            return Err("the Docker engine that `DOCKER_HOST` names does not answer".to_owned());
+        }
+        if !is_root() {
+            return Err("no Docker engine answers, and only root can start one".to_owned());
+        }
+        self.install(&ENGINE)?;
+        // Where the kernel does not let us set up a bridge, one is not needed: sandboxes have no network.
+        self.start_engine(&[]).or_else(|first| {
+            println!("  {first}; trying without a network of its own");
+            self.start_engine(&["--iptables=false", "--ip6tables=false", "--bridge=none"])
+        })
+    }
+
+    fn start_engine(&self, flags: &[&str]) -> Result<(), String> {
+        let log_path = target_dir().join("dockerd.log");
+        let log = fs::create_dir_all(target_dir()).and_then(|()| File::create(&log_path));
+        let log = log.map_err(|e| format!("`{}`: {e}", log_path.display()))?;
+        let errors = log.try_clone().map_err(|e| format!("`{}`: {e}", log_path.display()))?;
+        println!("  starting `dockerd`; its log is {}", log_path.display());
+        let mut child = Command::new("dockerd")
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .map_err(|e| format!("`dockerd` cannot be started: {e}"))?;
+        let deadline = Instant::now() + ENGINE_DEADLINE;
+        while Instant::now() < deadline {
+            if engine_answers() {
+                self.engine.replace(Some(child));
+                return Ok(());
+            }
+            if let Ok(Some(status)) = child.try_wait() {
+                return Err(format!("`dockerd` ended ({status}): {}", last_line(&log_path)));
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        end(&mut child);
+        Err(format!("`dockerd` did not answer within {} s: {}", ENGINE_DEADLINE.as_secs(), last_line(&log_path)))
+    }
+
+    fn install(&self, needed: &[Needed]) -> Result<(), String> {
+        let missing = missing(needed);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let packages = missing.join(" ");
+        if self.install == Install::Forbidden || !is_root() || !on_path("apt-get") {
+            return Err(format!("not installed here: {packages} (Debian: `apt install {packages}`)"));
+        }
+        apt_get(&["update", "--quiet"])?;
+        // One after the other: a package that this Debian does not have (docker-cli) may not be needed after the first.
+        for one in needed {
+            if !on_path(one.program) {
+                apt_get(&["install", "--yes", "--quiet", "--no-install-recommends", one.package])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.engine.take() {
+            println!("stopping the `dockerd` that was started for the tests");
+            end(&mut child);
+        }
+    }
+}
+
+/// Whether an engine answers, by `DOCKER_HOST` or at its usual place.
+pub(crate) fn engine_answers() -> bool {
+    let version = Command::new("docker").args(["version", "--format", "{{.Server.Version}}"]).output();
+    version.is_ok_and(|output| output.status.success())
+}
+
+/// The workspace's target directory.
+pub(crate) fn target_dir() -> PathBuf {
+    let set = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    set.unwrap_or_else(|| root().join("target"))
+}
+
+/// The workspace's root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+}
+
+fn missing(needed: &[Needed]) -> Vec<&'static str> {
+    needed.iter().filter(|needed| !on_path(needed.program)).map(|needed| needed.package).collect()
+}
+
+/// Whether there is such a program; also where root's `PATH` lacks the `sbin` directories.
+pub(crate) fn on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    env::split_paths(&path).chain(sbin).any(|dir| dir.join(program).is_file())
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+fn apt_get(args: &[&str]) -> Result<(), String> {
+    println!("  apt-get {}", args.join(" "));
+    let status = Command::new("apt-get")
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .map_err(|e| format!("`apt-get` cannot be started: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("`apt-get {}` failed ({status})", args.join(" "))) }
+}
+
+/// Asks it to end, so that it ends its containers too, and waits.
+fn end(child: &mut Child) {
+    let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    if !asked.is_ok_and(|status| status.success()) {
+        // It has ended already, or it does not listen; waiting for it below ends in both cases.
+        let _: io::Result<()> = child.kill();
+    }
+    let _: io::Result<_> = child.wait();
+}
+
+fn last_line(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    text.lines().last().unwrap_or("its log is empty").to_owned()
+}
