@@ -1,1 +1,192 @@
-fn main() { println!("cargo::rustc-env=GREENROOM_UI_DIR=/tmp/web-ui"); println!("cargo::rustc-env=GREENROOM_AGENT_BIN=/bin/true"); }
+//! Builds the two things that travel inside the server's binary: the web UI and the static agent.
+//!
+//! | variable for `env!` | what it names |
+//! |---|---|
+//! | `GREENROOM_UI_DIR` | a directory with the built web UI (`index.html`, `assets/`) |
+//! | `GREENROOM_AGENT_BIN` | the agent's binary, linked statically, so that it runs in any image |
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+fn main() -> ExitCode {
+    match build() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            for line in error.lines() {
+                println!("cargo::error={line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build() -> Result<(), String> {
+    println!("cargo::rerun-if-changed=build.rs");
+    let root = PathBuf::from(cargo_env("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(cargo_env("OUT_DIR")?);
+    let ui = build_ui(&root.join("static"), &out)?;
+    let agent = build_agent(&root, &out)?;
+    println!("cargo::rustc-env=GREENROOM_UI_DIR={}", ui.display());
+    println!("cargo::rustc-env=GREENROOM_AGENT_BIN={}", agent.display());
+    Ok(())
+}
+
+// The web UI.
+
+/// What lies in `static/` beside the sources: made by npm and by builds, or of no concern to the built UI.
+const NOT_UI_SOURCES: [&str; 5] = ["node_modules", "dist", "dist-test", "test", "dev"];
+
+fn build_ui(sources: &Path, out: &Path) -> Result<PathBuf, String> {
+    let entries = fs::read_dir(sources).map_err(|e| format!("the web UI's sources `{}`: {e}", sources.display()))?;
+    for entry in entries {
+        let entry = entry.map_err(|e| format!("`{}`: {e}", sources.display()))?;
+        if !NOT_UI_SOURCES.iter().any(|name| entry.file_name() == *name) {
+            println!("cargo::rerun-if-changed={}", entry.path().display());
+        }
+    }
+    install_packages(sources)?;
+    npm(sources, &["run", "build"])?;
+    // A copy for each profile: one profile's build does not make another's embedded files look changed.
+    let ui = out.join("ui");
+    let copied = remove_dir(&ui).and_then(|()| copy_dir(&sources.join("dist"), &ui));
+    copied.map_err(|e| format!("cannot copy the built web UI to `{}`: {e}", ui.display()))?;
+    Ok(ui)
+}
+
+/// Runs `npm ci` where the installed packages are not those of `package-lock.json`.
+fn install_packages(sources: &Path) -> Result<(), String> {
+    let lock_path = sources.join("package-lock.json");
+    let lock = fs::read(&lock_path).map_err(|e| format!("`{}`: {e}", lock_path.display()))?;
+    // Written last, and removed by `npm ci` with all else: it is there only when an installation was completed.
+    let stamp = sources.join("node_modules/.installed-lock");
+    if fs::read(&stamp).is_ok_and(|installed| installed == lock) {
+        return Ok(());
+    }
+    npm(sources, &["ci", "--no-audit", "--no-fund"])?;
+    fs::write(&stamp, &lock).map_err(|e| format!("`{}`: {e}", stamp.display()))
+}
+
+fn npm(dir: &Path, args: &[&str]) -> Result<(), String> {
+    let what = format!("npm {}", args.join(" "));
+    // Its stdout goes to stderr, where cargo shows it after a failure: on stdout cargo would look for instructions.
+    let npm = Command::new("npm").args(args).current_dir(dir).stdout(io::stderr()).status();
+    let status = npm.map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => {
+            "the web UI is built with `npm` on Node 20 or newer, and there is no `npm` here; install it (Debian 13: \
+             `apt install nodejs npm`)"
+                .to_owned()
+        }
+        _ => format!("`{what}` cannot be started: {e}"),
+    })?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "`{what}` failed in `{}` ({status}); its output is below; Node 20 or newer is needed, here is {}",
+        dir.display(),
+        node_version()
+    ))
+}
+
+fn node_version() -> String {
+    match Command::new("node").arg("--version").output() {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        Err(_) => "none (Debian 13: `apt install nodejs`)".to_owned(),
+    }
+}
+
+fn remove_dir(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_dir(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+// The agent.
+
+/// What the nested cargo must not inherit: the outer build's flags and wrappers (clippy's among them), and what cargo tells
+/// this script about *its* package. With them the agent would be built anew for each profile and each tool.
+const OUTER_BUILD: [&str; 15] = [
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_BUILD_RUSTFLAGS",
+    "CARGO_BUILD_TARGET",
+    "CARGO_TARGET_DIR",
+    "CARGO_BUILD_TARGET_DIR",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "CLIPPY_ARGS",
+    "TARGET",
+    "HOST",
+    "PROFILE",
+    "OPT_LEVEL",
+    "DEBUG",
+    "NUM_JOBS",
+    "OUT_DIR",
+    "RUSTDOC",
+];
+const OUTER_BUILD_PREFIXES: [&str; 5] = ["CARGO_CFG_", "CARGO_FEATURE_", "CARGO_MANIFEST_", "CARGO_PKG_", "DEP_"];
+
+fn build_agent(root: &Path, out: &Path) -> Result<PathBuf, String> {
+    for input in
+        ["Cargo.toml", "Cargo.lock", "agent/Cargo.toml", "agent/src", "agent/protocol/Cargo.toml", "agent/protocol/src"]
+    {
+        println!("cargo::rerun-if-changed={}", root.join(input).display());
+    }
+    let triple = cargo_env("TARGET")?;
+    let target_dir = workspace_target(root, out).join("agent");
+    let mut cargo = Command::new(cargo_env("CARGO")?);
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if OUTER_BUILD.contains(&&*name) || OUTER_BUILD_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            cargo.env_remove(&*name);
+        }
+    }
+    cargo
+        .args(["build", "--release", "--package", "greenroom-agent", "--target", &triple])
+        // A target directory of its own: this one's lock is held by the outer build.
+        .arg("--target-dir")
+        .arg(&target_dir)
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .current_dir(root);
+    let status = cargo.status().map_err(|e| format!("cargo cannot be started to build the agent: {e}"))?;
+    if !status.success() {
+        return Err(format!("the agent was not built ({status}); cargo's output is below{}", missing_libc()));
+    }
+    Ok(target_dir.join(&triple).join("release/greenroom-agent"))
+}
+
+/// The workspace's target directory, which all profiles share: the nearest directory above `out` that cargo marked as one.
+fn workspace_target(root: &Path, out: &Path) -> PathBuf {
+    let marked = out.ancestors().find(|dir| dir.join("CACHEDIR.TAG").exists());
+    marked.map_or_else(|| root.join("target"), Path::to_path_buf)
+}
+
+/// A hint where the C library cannot be linked statically.
+fn missing_libc() -> &'static str {
+    // The compiler answers with the bare name when it does not find the file.
+    match Command::new("cc").arg("-print-file-name=libc.a").output() {
+        Ok(output) if output.stdout.trim_ascii() != b"libc.a" => "",
+        Ok(_) => "\nthere is no static C library here; install it (Debian: `libc6-dev`, Fedora: `glibc-static`)",
+        Err(_) => "\nthere is no C compiler `cc` here; install it (Debian: `gcc` and `libc6-dev`)",
+    }
+}
+
+fn cargo_env(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|e| format!("cargo did not set `{name}`: {e}"))
+}
