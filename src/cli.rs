@@ -84,7 +84,8 @@ mod tests {
 
     fn load(arguments: &[&str]) -> Result<Config, String> {
         let cli = Cli::try_parse_from([&["greenroom"], arguments].concat()).map_err(|e| e.to_string())?;
-        Config::load(&cli.options.sources([("HOME".to_owned(), "/nowhere".to_owned())].into())).map_err(|e| e.to_string())
+        Config::load(&cli.options.sources([("HOME".to_owned(), "/nowhere".to_owned())].into()))
+            .map_err(|e| e.to_string())
     }
 
     #[test]

@@ -32,7 +32,9 @@ pub use token::Token;
 /// What keeps a directory from being a data directory. The text names the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    #[error("the data directory `{path}` is in use by another server; stop that one, or choose another with `--data DIR`")]
+    #[error(
+        "the data directory `{path}` is in use by another server; stop that one, or choose another with `--data DIR`"
+    )]
     InUse { path: PathBuf },
     #[error("the data directory `{path}` belongs to user {owner}; choose one of your own with `--data DIR`")]
     NotOurs { path: PathBuf, owner: u32 },

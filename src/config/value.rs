@@ -147,14 +147,15 @@ mod tests {
 
     #[test]
     fn volumes() {
-        let check = |text: &str, expected: Result<(&str, &str, Access), &str>| {
-            match (Volume::try_from(text.to_owned()), expected) {
-                (Ok(volume), Ok((host, inside, access))) => {
-                    assert_eq!(volume, Volume { host: host.into(), inside: inside.into(), access });
-                }
-                (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
-                (got, expected) => panic!("{text}: {got:?}, expected {expected:?}"),
+        let check = |text: &str, expected: Result<(&str, &str, Access), &str>| match (
+            Volume::try_from(text.to_owned()),
+            expected,
+        ) {
+            (Ok(volume), Ok((host, inside, access))) => {
+                assert_eq!(volume, Volume { host: host.into(), inside: inside.into(), access });
             }
+            (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+            (got, expected) => panic!("{text}: {got:?}, expected {expected:?}"),
         };
         check("/a:/b", Ok(("/a", "/b", Access::ReadWrite)));
         check("/a:/b:rw", Ok(("/a", "/b", Access::ReadWrite)));

@@ -98,7 +98,8 @@ fn one_or_bad(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 
 fn body(headers: &HeaderMap) -> Body {
     let sized = |value: &HeaderValue| value.as_bytes() != b"0";
-    let has_one = headers.get(header::CONTENT_LENGTH).is_some_and(sized) || headers.contains_key(header::TRANSFER_ENCODING);
+    let has_one =
+        headers.get(header::CONTENT_LENGTH).is_some_and(sized) || headers.contains_key(header::TRANSFER_ENCODING);
     match one_or_bad(headers, header::CONTENT_TYPE) {
         None if !has_one => Body::None,
         Some(kind) if kind.split(';').next().is_some_and(|it| it.trim().eq_ignore_ascii_case("application/json")) => {
@@ -126,7 +127,8 @@ fn sign_in(auth: &Auth, req: &ServiceRequest) -> HttpResponse {
         .secure(auth.is_tls(host))
         .max_age(Duration::days(400))
         .finish();
-    let rest: Vec<_> = req.query_string().split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("token=")).collect();
+    let rest: Vec<_> =
+        req.query_string().split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("token=")).collect();
     // The path as it was asked for begins with one slash: `//evil.test` is no page, so it does not get here.
     let address = match rest.is_empty() {
         true => req.path().to_owned(),

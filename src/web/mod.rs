@@ -19,7 +19,13 @@ use actix_web::{
 };
 
 use crate::{
-    census::Census, config::Config, directory::Directory, frontend::{self, AttachQuery}, gateway::ModelChoice, sandbox::Sandbox, store::Store,
+    census::Census,
+    config::Config,
+    directory::Directory,
+    frontend::{self, AttachQuery},
+    gateway::ModelChoice,
+    sandbox::Sandbox,
+    store::Store,
     sweeper::Sweeper,
 };
 
@@ -64,10 +70,7 @@ pub fn serve(parts: Parts, auth: Auth, listener: TcpListener) -> std::io::Result
     let mut server = HttpServer::new(move || {
         let (parts, auth) = (parts.clone(), auth.clone());
         // The last one is outermost.
-        App::new()
-            .wrap(from_fn(gate::gate))
-            .wrap(from_fn(gate::dress))
-            .configure(move |app| routes(app, parts, auth))
+        App::new().wrap(from_fn(gate::gate)).wrap(from_fn(gate::dress)).configure(move |app| routes(app, parts, auth))
     })
     .client_request_timeout(config.server.header_timeout.0)
     .client_disconnect_timeout(std::time::Duration::from_secs(5))
@@ -102,9 +105,7 @@ fn api(api: &mut ServiceConfig) {
         .service(web::resource("/admin/sandboxes").get(admin::sandboxes))
         .service(web::resource("/admin/sweep").post(admin::sweep))
         .service(web::resource("/sessions").get(sessions::list).post(sessions::create))
-        .service(
-            web::resource("/sessions/{id}").get(sessions::look).patch(sessions::change).delete(sessions::end),
-        )
+        .service(web::resource("/sessions/{id}").get(sessions::look).patch(sessions::change).delete(sessions::end))
         .service(web::resource("/sessions/{id}/messages").post(sessions::message))
         .service(web::resource("/sessions/{id}/interrupt").post(sessions::interrupt))
         .service(web::resource("/sessions/{id}/pause").post(sessions::pause))

@@ -134,9 +134,9 @@ pub(super) async fn change(parts: Data<Parts>, id: Named, change: Json<Change>) 
 /// End a session for good; it stays readable. With `purge` nothing of it stays.
 #[utoipa::path(delete, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path), Ending),
     responses((status = 200, body = Receipt), (status = 204, description = "purged")))]
-pub(super) async fn end(parts: Data<Parts>, id: Named, ending: Query<Ending>) -> Answer {
+pub(super) async fn end(parts: Data<Parts>, id: Named, ending: Query<Ending>, key: Key) -> Answer {
     if !ending.purge {
-        return parts.wish(id.0, messages::End).await;
+        return parts.wish(id.0, messages::End { key: key.0 }).await;
     }
     parts.snapshot(id.0).await?;
     parts.directory.send(directory::Purge { id: id.0 }).await??;
@@ -160,29 +160,29 @@ pub(super) async fn message(parts: Data<Parts>, id: Named, message: Json<NewMess
 /// Stop whatever runs. A second time takes the agent away.
 #[utoipa::path(post, path = "/api/sessions/{id}/interrupt", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn interrupt(parts: Data<Parts>, id: Named) -> Answer {
-    parts.wish(id.0, messages::Interrupt).await
+pub(super) async fn interrupt(parts: Data<Parts>, id: Named, key: Key) -> Answer {
+    parts.wish(id.0, messages::Interrupt { key: key.0 }).await
 }
 
 /// Freeze the sandbox where it stands.
 #[utoipa::path(post, path = "/api/sessions/{id}/pause", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn pause(parts: Data<Parts>, id: Named) -> Answer {
-    parts.wish(id.0, messages::Pause).await
+pub(super) async fn pause(parts: Data<Parts>, id: Named, key: Key) -> Answer {
+    parts.wish(id.0, messages::Pause { key: key.0 }).await
 }
 
 /// Go on after a pause, or start a stopped sandbox again.
 #[utoipa::path(post, path = "/api/sessions/{id}/resume", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn resume(parts: Data<Parts>, id: Named) -> Answer {
-    parts.wish(id.0, messages::Resume).await
+pub(super) async fn resume(parts: Data<Parts>, id: Named, key: Key) -> Answer {
+    parts.wish(id.0, messages::Resume { key: key.0 }).await
 }
 
 /// Stop the sandbox, which frees its memory; any message brings it back.
 #[utoipa::path(post, path = "/api/sessions/{id}/stop", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn stop(parts: Data<Parts>, id: Named) -> Answer {
-    parts.wish(id.0, messages::Stop { reason: None }).await
+pub(super) async fn stop(parts: Data<Parts>, id: Named, key: Key) -> Answer {
+    parts.wish(id.0, messages::Stop { key: key.0 }).await
 }
 
 impl Parts {

@@ -76,10 +76,10 @@ fn every_well_known_variable_is_heard() {
     assert_eq!((config.model.default.as_str(), config.model.base_url.as_str()), ("m", "http://u"));
     assert_eq!(config.model.anthropic.api_key, Secret::new("k2"));
     assert_eq!(config.model.openai.api_key, Secret::new("k4"), "the exact name wins over the well-known one");
-    assert_eq!(config.sandbox.volumes.iter().map(|v| v.access).collect::<Vec<_>>(), [
-        Access::ReadWrite,
-        Access::ReadOnly
-    ]);
+    assert_eq!(
+        config.sandbox.volumes.iter().map(|v| v.access).collect::<Vec<_>>(),
+        [Access::ReadWrite, Access::ReadOnly]
+    );
     assert_eq!((config.sandbox.driver, config.sandbox.docker_host.as_str()), (Driver::Process, "unix:///x.sock"));
     assert_eq!((config.agent.max_steps, config.sandbox.cpus), (9, 1.5));
     assert!(config.sandbox.unconfined && config.sandbox.stop_with_server);

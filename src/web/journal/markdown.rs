@@ -26,7 +26,8 @@ pub(super) fn event(json: &[u8]) -> String {
         (_, "message") => said("Agent", text("/content")),
         (_, "think") => format!("\n> {}\n", text("/content").replace('\n', "\n> ")),
         (_, "run") => {
-            let code = event.pointer("/extras/exit_code").map(|code| format!(" (exit code {code})")).unwrap_or_default();
+            let code =
+                event.pointer("/extras/exit_code").map(|code| format!(" (exit code {code})")).unwrap_or_default();
             format!("\nRan{code}:\n{}{}", fenced("sh", text("/extras/command")), fenced("", text("/content")))
         }
         (_, "edit") => format!("\nEdited `{}`:\n{}", text("/extras/path"), fenced("diff", text("/extras/diff"))),
