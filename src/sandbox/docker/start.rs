@@ -81,9 +81,16 @@ async fn create(engine: &Engine, name: &str, body: &ContainerCreateBody) -> Resu
     Ok(created.id)
 }
 
-/// Starts the container of that id; one that runs is no error to the engine.
+/// Starts the container of that id; one that runs is no error to the engine. Missing: somebody has removed it.
 async fn run(engine: &Engine, id: &str) -> Result<(), Trouble> {
-    engine.call(START, engine.client.start_container(id, None::<StartContainerOptions>)).await
+    match engine.call(START, engine.client.start_container(id, None::<StartContainerOptions>)).await {
+        // The engine says so of a network too.
+        Err(Trouble::Missing { call, detail }) => {
+            engine.inspect(id).await?;
+            Err(Trouble::Refused { call, detail })
+        }
+        done => done,
+    }
 }
 
 /// Makes what is there run, or takes it away. Whether it runs now; where not, it is to be created.

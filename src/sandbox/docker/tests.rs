@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
     sync::{Arc, Mutex, OnceLock},
 };
@@ -9,7 +10,7 @@ use std::{
 use greenroom_protocol::observation::Phase;
 
 use super::{Docker, DockerOptions, test_image};
-use crate::sandbox::{Access, SandboxError, Spec, Volume, contract, contract::Bench};
+use crate::sandbox::{Access, Network, SandboxError, Spec, Volume, contract, contract::Bench};
 
 mod engine;
 mod registry;
@@ -118,8 +119,7 @@ async fn volumes_are_as_the_operator_said() {
     let Some(bench) = bench().await else { return };
     let shared = tempfile::tempdir().expect("a directory");
     fs::write(shared.path().join("data"), "42").expect("it is written");
-    let open = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o777));
-    fs::set_permissions(shared.path(), open).expect("all may write");
+    fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o777)).expect("all may write");
     let script = "cat /sets/data >/workspace/.out; : >/mine/x; (: >/sets/x) || echo kept >>/workspace/.out; mv /workspace/.out /workspace/out";
     bench
         .room(script, async |room| {
@@ -147,6 +147,9 @@ async fn what_is_missing_or_dangerous_is_named() {
                 assert!(told.to_string().contains(words), "{told}");
                 assert_eq!(room.presence().await, None);
             }
+            let elsewhere = Spec { network: Network::Named("no-such-network".into()), ..room.spec.clone() };
+            let told = bench.start(&elsewhere, &|_, _| ()).await.expect_err("it does not start");
+            assert!(told.to_string().contains("no-such-network"), "{told}");
             assert!(!fs::exists("/no").expect("it can be asked"), "nothing was made on the host");
         })
         .await;
