@@ -41,7 +41,7 @@ impl Bench {
     pub(crate) async fn room(&self, script: &str, test: impl AsyncFnOnce(&Room<'_>)) {
         let room = Room::furnish(self, script);
         let result = AssertUnwindSafe(test(&room)).catch_unwind().await;
-        let removed = self.remove(room.spec.session).await;
+        let removed = self.reopened.remove(room.spec.session).await;
         if let Err(panic) = result {
             resume_unwind(panic);
         }
