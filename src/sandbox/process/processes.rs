@@ -124,11 +124,12 @@ pub(super) fn only_child(parent: i32) -> Option<Identity> {
 /// Returns who stood still before.
 pub(super) fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Identity>> {
     let began = Instant::now();
-    let before = family(first).iter().filter(|stat| stat.stands_still()).map(|stat| stat.identity).collect();
+    let mut now = family(first);
+    let before = now.iter().filter(|stat| stat.stands_still()).map(|stat| stat.identity).collect();
     let mut told = HashSet::new();
     loop {
         let held = |stat: &Stat| stat.stands_still() || stat.is_in_the_kernel() && told.contains(&stat.identity);
-        let moving: Vec<Stat> = family(first).into_iter().filter(|stat| !held(stat)).collect();
+        let moving: Vec<Stat> = now.into_iter().filter(|stat| !held(stat)).collect();
         if moving.is_empty() {
             return Ok(before);
         }
@@ -142,6 +143,7 @@ pub(super) fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Id
             stat.identity.signal(Signal::STOP)?;
             told.insert(stat.identity);
         }
+        now = family(first);
     }
 }
 

@@ -2,6 +2,7 @@
 //! which a small script starts for the one test that is none.
 
 use std::{
+    cell::RefCell,
     fs,
     net::TcpListener,
     os::{
@@ -104,32 +105,44 @@ async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     asked.await.unwrap_or_else(|_| panic!("{what}: it never was"));
 }
 
+/// Two drivers of one site, as before and after a server's restart, over these control groups.
+fn bench_over(cgroups: impl Fn(Option<Cgroups>) -> Option<Cgroups>) -> Bench {
+    thread_local! {
+        /// Each test has a thread of its own, and its sites go with it.
+        static SITES: RefCell<Vec<Site>> = const { RefCell::new(Vec::new()) };
+    }
+    let site = Site::new();
+    let driver = || {
+        let driver = site.driver();
+        Arc::new(Process { cgroups: cgroups(driver.cgroups.clone()), ..driver })
+    };
+    let bench = Bench { sandbox: driver(), reopened: driver(), image: String::new() };
+    SITES.with_borrow_mut(|sites| sites.push(site));
+    bench
+}
+
+/// Over whatever this user may have here.
 async fn bench() -> Option<Bench> {
-    let site = Box::leak(Box::new(Site::new()));
-    Some(Bench { sandbox: Arc::new(site.driver()), reopened: Arc::new(site.driver()), image: String::new() })
+    Some(bench_over(|found| found))
 }
 
 mod promises {
     crate::sandbox::contract::suite!(super::bench);
 }
 
-/// Root has control groups here, and most users have none: both ways of freezing, counting and limiting keep the promises.
-async fn bench_without_control_groups() -> Option<Bench> {
-    let site = Box::leak(Box::new(Site::new()));
-    let driver = || Process { cgroups: None, ..site.driver() };
-    Some(Bench { sandbox: Arc::new(driver()), reopened: Arc::new(driver()), image: String::new() })
-}
-
 /// Where version 1 is mounted with the controllers, version 2 often is beside it, and freezes.
 async fn bench_with_version_2() -> Option<Bench> {
     let cgroups = Cgroups::find_below(Path::new("/sys/fs/cgroup/unified"), "test")?;
-    let site = Box::leak(Box::new(Site::new()));
-    let driver = || Process { cgroups: Some(cgroups.clone()), ..site.driver() };
-    Some(Bench { sandbox: Arc::new(driver()), reopened: Arc::new(driver()), image: String::new() })
+    Some(bench_over(|_| Some(cgroups.clone())))
 }
 
 mod promises_with_version_2 {
     crate::sandbox::contract::suite!(super::bench_with_version_2);
+}
+
+/// As most ordinary users have it: freezing, counting and limiting without control groups keep the promises too.
+async fn bench_without_control_groups() -> Option<Bench> {
+    Some(bench_over(|_| None))
 }
 
 mod promises_without_control_groups {
