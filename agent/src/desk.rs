@@ -52,6 +52,8 @@ struct State {
 struct Lane<T> {
     waiting: VecDeque<T>,
     running: Option<Running>,
+    /// Whether somebody works on it, or is about to begin.
+    worked_on: bool,
 }
 
 struct Running {
@@ -69,9 +71,25 @@ struct Act {
     action: Action,
 }
 
+impl<T> Lane<T> {
+    /// Adds a thing to do, and says whether a worker is to be started for it.
+    fn add(&mut self, thing: T) -> bool {
+        self.waiting.push_back(thing);
+        !std::mem::replace(&mut self.worked_on, true)
+    }
+
+    /// The next thing to do. Where there is none the worker goes home.
+    fn take(&mut self) -> Option<T> {
+        self.running = None;
+        let next = self.waiting.pop_front();
+        self.worked_on = next.is_some();
+        next
+    }
+}
+
 impl<T> Default for Lane<T> {
     fn default() -> Lane<T> {
-        Lane { waiting: VecDeque::new(), running: None }
+        Lane { waiting: VecDeque::new(), running: None, worked_on: false }
     }
 }
 
@@ -169,17 +187,13 @@ impl Desk {
     }
 
     fn begin_turn(&self, prompt: Prompt) {
-        let mut state = self.state();
-        state.turns.waiting.push_back(prompt);
-        if state.turns.running.is_none() && state.turns.waiting.len() == 1 {
+        if self.state().turns.add(prompt) {
             tokio::spawn(self.clone().work_on_turns());
         }
     }
 
     fn begin_act(&self, act: Act) {
-        let mut state = self.state();
-        state.acts.waiting.push_back(act);
-        if state.acts.running.is_none() && state.acts.waiting.len() == 1 {
+        if self.state().acts.add(act) {
             tokio::spawn(self.clone().work_on_acts());
         }
     }
@@ -219,15 +233,12 @@ impl Desk {
             // Nothing can be steered into it any more, whatever way it ended.
             stage.intake.close();
             self.0.outgoing.report(Report::TurnEnded { turn, outcome }).await;
-            let mut state = self.state();
-            state.turns.running = None;
-            state.intake = None;
         }
     }
 
     fn next_turn(&self) -> Option<(Prompt, Stage)> {
         let mut state = self.state();
-        let prompt = state.turns.waiting.pop_front()?;
+        let prompt = state.turns.take()?;
         let (stop, intake) = (CancellationToken::new(), Intake::default());
         state.turns.running = Some(Running { id: prompt.turn.clone(), stop: stop.clone() });
         state.intake = Some(intake.clone());
@@ -246,13 +257,12 @@ impl Desk {
         while let Some((Act { act, action }, stop)) = self.next_act() {
             let outcome = self.perform(&act, &action, stop).await;
             self.0.outgoing.report(Report::ActEnded { act, outcome }).await;
-            self.state().acts.running = None;
         }
     }
 
     fn next_act(&self) -> Option<(Act, CancellationToken)> {
         let mut state = self.state();
-        let act = state.acts.waiting.pop_front()?;
+        let act = state.acts.take()?;
         let stop = CancellationToken::new();
         state.acts.running = Some(Running { id: act.act.clone(), stop: stop.clone() });
         Some((act, stop))
@@ -272,7 +282,11 @@ impl Desk {
             }
             Err(Fault::Stopped { what, observation }) => {
                 let partial = observation.is_some();
-                (observation, "(stopped)".to_owned(), Outcome::Cancelled { what, partial })
+                (
+                    observation.map(|observation| *observation),
+                    "(stopped)".to_owned(),
+                    Outcome::Cancelled { what, partial },
+                )
             }
         };
         let aside = format!("[The user did this in the sandbox: {}]\n{told}", action.line());

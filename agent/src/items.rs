@@ -62,7 +62,7 @@ impl Items {
     }
 
     /// The next delta; items take turns.
-    pub fn next(&mut self) -> Option<Delta> {
+    pub fn next_delta(&mut self) -> Option<Delta> {
         let at = self.open.iter().position(|open| !open.untold.is_empty())?;
         let mut open = self.open.remove(at);
         let content = std::mem::take(&mut open.untold);
@@ -97,14 +97,14 @@ mod tests {
                 match what {
                     0 => { listening = false; items.forget_untold(); }
                     1 => { listening = true; items.tell_anew(); }
-                    2 => { items.next().into_iter().for_each(|delta| hear(&mut heard, delta)); }
+                    2 => { items.next_delta().into_iter().for_each(|delta| hear(&mut heard, delta)); }
                     _ => {}
                 }
                 whole.push_str(piece);
                 items.grow(DeltaKind::Text, "i", piece, listening);
             }
             items.tell_anew();
-            while let Some(delta) = items.next() { hear(&mut heard, delta); }
+            while let Some(delta) = items.next_delta() { hear(&mut heard, delta); }
             prop_assert_eq!(heard, whole);
         }
     }
@@ -115,7 +115,7 @@ mod tests {
         items.grow(DeltaKind::Text, "a", "x", true);
         items.grow(DeltaKind::Output, "b", "y", true);
         items.close("a");
-        assert_eq!(items.next().map(|delta| delta.item), Some("b".into()));
-        assert_eq!(items.next(), None);
+        assert_eq!(items.next_delta().map(|delta| delta.item), Some("b".into()));
+        assert_eq!(items.next_delta(), None);
     }
 }

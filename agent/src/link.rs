@@ -117,7 +117,7 @@ async fn write(
         if let Err(error) = sink.send(Message::Text(next)).await {
             return error.into();
         }
-        next = outgoing.next().await;
+        next = outgoing.next_frame().await;
     }
 }
 

@@ -3,14 +3,19 @@
 use std::process::ExitCode;
 
 use greenroom_agent::places::Places;
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    fmt,
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(tracing::Level::INFO)
-        .without_time()
-        .with_ansi(false)
+    // Only our own words: the crates below log each failed request, and we say what became of it.
+    tracing_subscriber::registry()
+        .with(fmt::layer().with_writer(std::io::stderr).without_time().with_ansi(false))
+        .with(Targets::new().with_target("greenroom_agent", LevelFilter::INFO))
         .init();
     let places = Places::from_env();
     match greenroom_agent::run(places.clone()).await {

@@ -4,10 +4,7 @@
 //! takes back what was not yet told of it, so no delta ever follows the event that ended its item. When the outbox is full,
 //! or the socket is behind with deltas, whoever makes more waits here; without a connection deltas wait for nobody.
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, MutexGuard},
-};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use greenroom_protocol::{
     Body, DeltaKind,
@@ -130,7 +127,7 @@ impl Outgoing {
     }
 
     /// The next frame for the connection that stands. For its one writer.
-    pub async fn next(&self) -> Utf8Bytes {
+    pub async fn next_frame(&self) -> Utf8Bytes {
         loop {
             if let Some(frame) = self.try_next() {
                 self.0.room.notify_waiters();
@@ -148,20 +145,18 @@ impl Outgoing {
         if let Some(command) = state.taken.pop() {
             return Some(frame(&FromAgent::Taken { command }));
         }
-        state.outbox.next().or_else(|| state.items.next().map(|delta| frame(&FromAgent::Delta(delta))))
+        state.outbox.next_frame().or_else(|| state.items.next_delta().map(|delta| frame(&FromAgent::Delta(delta))))
     }
 
-    fn when_there_is_room(&self, mut attempt: impl FnMut(&mut State) -> bool) -> impl Future<Output = ()> {
-        async move {
-            loop {
-                let mut changed = std::pin::pin!(self.0.room.notified());
-                // Before the attempt, so that room made between the two is not missed.
-                changed.as_mut().enable();
-                if attempt(&mut self.lock()) {
-                    return;
-                }
-                changed.await;
+    async fn when_there_is_room(&self, mut attempt: impl FnMut(&mut State) -> bool) {
+        loop {
+            let mut changed = std::pin::pin!(self.0.room.notified());
+            // Before the attempt, so that room made between the two is not missed.
+            changed.as_mut().enable();
+            if attempt(&mut self.lock()) {
+                return;
             }
+            changed.await;
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 use tokio::{
     net::unix::pipe,
     process::{Child, Command},
@@ -59,8 +59,7 @@ impl Processes {
     /// Runs `command` by a shell in `directory`.
     pub fn spawn(&self, item: &str, by: By, command: &str, directory: &Path) -> io::Result<Running> {
         let (output, input) = io::pipe()?;
-        let shell = if Path::new("/bin/bash").exists() || Path::new("/usr/bin/bash").exists() { "bash" } else { "sh" };
-        let mut shell = Command::new(shell);
+        let mut shell = Command::new(shell());
         shell
             .args(["-c", command])
             .current_dir(directory)
@@ -86,6 +85,10 @@ impl Processes {
     /// Kills what `item` started, wherever it went, and returns when nothing of it is left.
     pub async fn kill_tree(&self, item: &str) {
         let roots: Vec<i32> = self.ours().iter().filter(|(_, of)| *of == item).map(|(pid, _)| *pid).collect();
+        for group in roots.iter().filter_map(|root| Pid::from_raw(*root)) {
+            // The most of it at one blow, also where there is no `/proc`. The group may be gone already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         // A process without marks cannot be told apart from another command's while one runs.
         let alone = self.ours().values().all(|of| of == item);
         kill_until_gone(|rows| {
@@ -148,6 +151,13 @@ impl Processes {
     fn ours(&self) -> MutexGuard<'_, HashMap<i32, String>> {
         self.0.ours.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+/// `bash` where there is one.
+fn shell() -> &'static str {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let has_bash = std::env::split_paths(&path).any(|directory| directory.join("bash").is_file());
+    if has_bash { "bash" } else { "sh" }
 }
 
 /// Looks and kills until two looks in a row find nobody: what forked while we looked is found by the next look.

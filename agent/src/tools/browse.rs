@@ -44,11 +44,17 @@ async fn fetch(url: &str) -> Result<Done, Fault> {
     if body.contains(&0) {
         return Err(Fault::Failed(format!("`{url}` is not text; fetch it with `run` and curl, if there is one")));
     }
-    let (title, content) = if html { page(&body) } else { (None, String::from_utf8_lossy(&body).into_owned()) };
+    let size = body.len() as u64;
+    let (title, content) = if html {
+        // A large page takes a while, and the one thread has to hear an interrupt meanwhile.
+        tokio::task::spawn_blocking(move || page(&body)).await.map_err(Fault::because)?
+    } else {
+        (None, String::from_utf8_lossy(&body).into_owned())
+    };
     if !status.is_success() {
         return Err(Fault::Failed(format!("`{url}` answered {status}:\n{}", for_model(&content))));
     }
-    let truncated = cut.then(|| Truncated { bytes: body.len() as u64, href: None });
+    let truncated = cut.then_some(Truncated { bytes: size, href: None });
     let told = match &title {
         Some(title) => format!("{title}\n{url}\n\n{}", for_model(&content)),
         None => for_model(&content),

@@ -1,6 +1,6 @@
 //! `edit`: part of a file, by line or by a text that occurs exactly once.
 
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
 use greenroom_protocol::{
     Observation, Seen,
@@ -10,6 +10,9 @@ use greenroom_protocol::{
 use similar::TextDiff;
 
 use super::{Bench, Done, Fault, files, for_model};
+
+/// After this long a diff is finished roughly: the one thread has other things to do.
+const DIFF_TIME: Duration = Duration::from_millis(300);
 
 pub(super) async fn edit(path: &str, edit: &Edit, bench: &Bench<'_>) -> Result<Done, Fault> {
     let file = files::locate(&bench.directory, path)?;
@@ -24,7 +27,9 @@ pub(super) async fn edit(path: &str, edit: &Edit, bench: &Bench<'_>) -> Result<D
         Edit::Insert { lines, .. } => (Change::Insert, lines.clone()),
         Edit::Delete { .. } => (Change::Delete, Vec::new()),
     };
-    let diff = TextDiff::from_lines(&before, &after)
+    let diff = TextDiff::configure()
+        .timeout(DIFF_TIME)
+        .diff_lines(&before, &after)
         .unified_diff()
         .context_radius(3)
         .header(&format!("a/{path}"), &format!("b/{path}"))

@@ -72,7 +72,7 @@ pub enum Fault {
     /// In words, for the model and the person: what is wrong and what there is instead.
     Failed(String),
     /// By an interrupt. `observation` holds what there was until then.
-    Stopped { what: String, observation: Option<Observation> },
+    Stopped { what: String, observation: Option<Box<Observation>> },
 }
 
 impl Fault {

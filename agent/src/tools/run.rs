@@ -52,7 +52,7 @@ pub(super) async fn run(command: &str, bench: &Bench<'_>) -> Result<Done, Fault>
         End::Exited(status) => done(command, &kept, status.code(), duration, None),
         End::TimedOut => done(command, &kept, None, duration, Some(bench.timeout)),
         End::Stopped => {
-            let observation = Some(done(command, &kept, None, duration, None).observation);
+            let observation = Some(Box::new(done(command, &kept, None, duration, None).observation));
             return Err(Fault::Stopped { what: format!("the command `{command}`"), observation });
         }
     })

@@ -112,6 +112,15 @@ impl Conversation {
         }
     }
 
+    /// Drops what only the model that thought it can make use of.
+    pub(super) fn forget_thoughts(&mut self) {
+        for entry in &mut self.entries {
+            if let Entry::Assistant(said) = entry {
+                said.thoughts.clear();
+            }
+        }
+    }
+
     /// Whether a call of that id was made before: some servers count from 0 in each step.
     pub(super) fn knows(&self, id: &str) -> bool {
         self.ids.contains(id)

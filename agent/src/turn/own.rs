@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use greenroom_protocol::{
     Action, Event, Observation, Seen,
-    link::{Outcome, Settings},
+    link::{Api, Outcome, Settings},
 };
 
 use super::{
@@ -36,6 +36,8 @@ pub struct OwnLoop {
     model: Model,
     /// How many bytes of conversation the model takes; less once it has said that it was too much.
     budget: usize,
+    /// The model that was asked last: what one has signed, another refuses.
+    asked: Option<(Api, String)>,
 }
 
 /// What came of one tool call.
@@ -54,7 +56,8 @@ struct Circle {
 
 impl OwnLoop {
     pub fn new(gateway: PathBuf) -> OwnLoop {
-        OwnLoop { conversation: Conversation::default(), model: Model::new(gateway), budget: conversation::BUDGET }
+        let (conversation, model) = (Conversation::default(), Model::new(gateway));
+        OwnLoop { conversation, model, budget: conversation::BUDGET, asked: None }
     }
 
     async fn work(&mut self, stage: &Stage) -> Outcome {
@@ -143,12 +146,14 @@ impl OwnLoop {
     }
 
     async fn ask(&mut self, settings: &Settings, stage: &Stage) -> Result<Said, Broken> {
-        let entries = self.conversation.to_send(self.budget);
-        let system = prompt(settings);
+        let model = (settings.api, settings.model.clone());
+        if self.asked.replace(model.clone()) != Some(model) {
+            self.conversation.forget_thoughts();
+        }
         let asked = tokio::select! {
             biased;
             () = stage.stop.cancelled() => Err(Why::Stopped),
-            answer = self.model.ask(settings, system, entries) => answer.map_err(Why::Failed),
+            answer = self.model.ask(settings, prompt(settings), self.conversation.to_send(self.budget)) => answer.map_err(Why::Failed),
         };
         let answer = asked.map_err(|why| Broken { why, text: String::new(), partial: false })?;
         step::tell(answer, &self.conversation, &stage.outgoing, &stage.stop).await
@@ -187,7 +192,7 @@ impl OwnLoop {
             Err(Fault::Stopped { what, observation }) => {
                 let partial = observation.is_some();
                 match observation {
-                    Some(observation) => stage.outgoing.event(Some(&id), observation).await,
+                    Some(observation) => stage.outgoing.event(Some(&id), *observation).await,
                     None => stage.outgoing.forget(&id),
                 }
                 Called::Stopped(cancelled(&what, partial))
@@ -212,6 +217,8 @@ impl Driver for OwnLoop {
         for aside in stage.take_asides() {
             self.conversation.user(&aside);
         }
+        // A model wants its thoughts back within a turn, and no longer.
+        self.conversation.forget_thoughts();
         self.conversation.message(&message);
         let outcome = self.work(stage).await;
         if let Outcome::Cancelled { .. } = outcome {
