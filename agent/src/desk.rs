@@ -38,14 +38,22 @@ struct Shared {
 
 struct State {
     boot: String,
-    /// The server has said that the journal follows, and it has not come whole yet.
-    awaits_history: bool,
+    history: History,
     /// Every command of this boot. A session sends a few thousand at most, and an id has 26 bytes.
     seen: HashSet<String>,
     turns: Lane<Prompt>,
     acts: Lane<Act>,
     /// Where a steering message goes while a turn runs.
     intake: Option<Intake>,
+}
+
+/// How far the journal has come that a new boot is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum History {
+    None,
+    Coming,
+    /// It came whole, or a command came without it; one that comes later tells nothing new.
+    Settled,
 }
 
 /// Things to be done one after the other.
@@ -105,7 +113,7 @@ impl Desk {
         let driver = tokio::sync::Mutex::new(OwnLoop::new(places.gateway_socket.clone()));
         let state = State {
             boot: Ulid::generate().to_string(),
-            awaits_history: false,
+            history: History::None,
             seen: HashSet::new(),
             turns: Lane::default(),
             acts: Lane::default(),
@@ -125,7 +133,8 @@ impl Desk {
     /// name, so that the server sends the history again.
     pub fn boot(&self) -> String {
         let mut state = self.state();
-        if std::mem::take(&mut state.awaits_history) {
+        if state.history == History::Coming {
+            state.history = History::None;
             state.boot = Ulid::generate().to_string();
         }
         state.boot.clone()
@@ -141,22 +150,38 @@ impl Desk {
         *self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = settings;
     }
 
-    /// The journal follows.
-    pub fn await_history(&self) {
-        self.state().awaits_history = true;
+    /// The journal follows, from its beginning.
+    pub async fn await_history(&self) {
+        if self.history() != History::Settled {
+            // No turn has begun in this boot, so nobody holds the driver for long.
+            self.0.driver.lock().await.forget();
+            self.state().history = History::Coming;
+        }
     }
 
-    /// The whole journal so far. Comes before any command of this boot.
-    pub async fn restore(&self, journal: Vec<Event>) {
-        self.0.driver.lock().await.restore(&journal);
-        self.state().awaits_history = false;
+    /// The next part of the journal. A server that lost its memory of this boot sends one that is known; it is passed over.
+    pub async fn restore(&self, part: &[Event], complete: bool) {
+        if self.history() == History::Settled {
+            return;
+        }
+        self.0.driver.lock().await.restore(part);
+        if complete {
+            self.state().history = History::Settled;
+        }
+    }
+
+    fn history(&self) -> History {
+        self.state().history
     }
 
     /// Takes a command; one that came before is known, and does nothing.
     pub fn take(&self, Numbered { id, command }: Numbered) {
-        if !self.state().seen.insert(id) {
+        let mut state = self.state();
+        state.history = History::Settled;
+        if !state.seen.insert(id) {
             return;
         }
+        drop(state);
         match command {
             Command::Prompt { turn, content, attachments } => {
                 self.begin_turn(Prompt { turn, message: Message { content, attachments } });

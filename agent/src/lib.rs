@@ -39,7 +39,14 @@ use crate::{desk::Desk, outgoing::Outgoing, places::Places, processes::Processes
 /// Runs the agent until SIGTERM, and leaves no process behind.
 pub async fn run(places: Places) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
-    let gateway_url = gateway::open(places.gateway_socket.clone()).await?;
+    let gateway_url = match gateway::open(places.gateway_socket.clone()).await {
+        Ok(url) => Some(url),
+        Err(error) => {
+            // Without a loopback device other programs have no model; the agent itself dials the socket.
+            tracing::warn!(%error, "there is no loopback door to the model gateway");
+            None
+        }
+    };
     let processes = Processes::new(gateway_url)?;
     let outgoing = Outgoing::default();
     let desk = Desk::new(outgoing.clone(), processes.clone(), &places);

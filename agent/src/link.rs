@@ -7,7 +7,7 @@ use futures::{
     stream::{SplitSink, SplitStream},
 };
 use greenroom_protocol::{
-    Event, LINK_FRAME_LIMIT,
+    LINK_FRAME_LIMIT,
     link::{FromAgent, Hello, LINK_VERSION, ToAgent},
 };
 use tokio::{
@@ -143,7 +143,7 @@ fn hello(desk: &Desk, outgoing: &Outgoing) -> Hello {
 /// What the server may say next.
 enum Expect {
     Welcome,
-    History(Vec<Event>),
+    History,
     Anything,
 }
 
@@ -159,20 +159,15 @@ async fn read(stream: &mut SplitStream<WebSocketStream<UnixStream>>, desk: &Desk
                 desk.settle(welcome.settings);
                 outgoing.connect(welcome.acked);
                 if welcome.restore {
-                    desk.await_history();
-                    Expect::History(Vec::new())
+                    desk.await_history().await;
+                    Expect::History
                 } else {
                     Expect::Anything
                 }
             }
-            (Expect::History(mut so_far), ToAgent::History { events, complete }) => {
-                so_far.extend(events);
-                if complete {
-                    desk.restore(so_far).await;
-                    Expect::Anything
-                } else {
-                    Expect::History(so_far)
-                }
+            (Expect::History, ToAgent::History { events, complete }) => {
+                desk.restore(&events, complete).await;
+                if complete { Expect::Anything } else { Expect::History }
             }
             (Expect::Anything, ToAgent::Command(command)) => {
                 let id = command.id.clone();
@@ -180,13 +175,9 @@ async fn read(stream: &mut SplitStream<WebSocketStream<UnixStream>>, desk: &Desk
                 outgoing.taken(id);
                 Expect::Anything
             }
-            (Expect::Anything, ToAgent::Ack { n }) => {
+            (expect @ (Expect::Anything | Expect::History), ToAgent::Ack { n }) => {
                 outgoing.ack(n);
-                Expect::Anything
-            }
-            (Expect::History(so_far), ToAgent::Ack { n }) => {
-                outgoing.ack(n);
-                Expect::History(so_far)
+                expect
             }
             (_, ToAgent::Welcome(_)) => return Broken::OutOfPlace("welcome"),
             (_, ToAgent::History { .. }) => return Broken::OutOfPlace("history"),

@@ -37,7 +37,7 @@ struct Shared {
     /// The item of each child that is ours to wait for, by pid. The reaper leaves these alone.
     ours: Mutex<HashMap<i32, String>>,
     /// Where any program in here finds the model gateway.
-    gateway_url: String,
+    gateway_url: Option<String>,
 }
 
 /// A command that runs. Whoever holds it waits for it, then calls [`Processes::gone`].
@@ -51,7 +51,7 @@ pub struct Running {
 
 impl Processes {
     /// Makes this process the parent of every orphan below it.
-    pub fn new(gateway_url: String) -> io::Result<Processes> {
+    pub fn new(gateway_url: Option<String>) -> io::Result<Processes> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         Ok(Processes(Arc::new(Shared { ours: Mutex::default(), gateway_url })))
     }
@@ -131,19 +131,22 @@ impl Processes {
     }
 
     fn environment(&self) -> Vec<(&'static str, String)> {
-        let url = &self.0.gateway_url;
         let mut environment = vec![
-            ("GREENROOM_GATEWAY_URL", url.clone()),
-            ("ANTHROPIC_BASE_URL", format!("{url}/anthropic")),
-            ("OPENAI_BASE_URL", format!("{url}/openai/v1")),
-            // The gateway sets the real ones; programs refuse to start without any.
-            ("ANTHROPIC_API_KEY", "set-by-the-gateway".to_owned()),
-            ("OPENAI_API_KEY", "set-by-the-gateway".to_owned()),
             ("TERM", "dumb".to_owned()),
             ("PAGER", "cat".to_owned()),
             ("GIT_PAGER", "cat".to_owned()),
             ("GIT_TERMINAL_PROMPT", "0".to_owned()),
         ];
+        if let Some(url) = &self.0.gateway_url {
+            environment.extend([
+                ("GREENROOM_GATEWAY_URL", url.clone()),
+                ("ANTHROPIC_BASE_URL", format!("{url}/anthropic")),
+                ("OPENAI_BASE_URL", format!("{url}/openai/v1")),
+                // The gateway sets the real ones; programs refuse to start without any.
+                ("ANTHROPIC_API_KEY", "set-by-the-gateway".to_owned()),
+                ("OPENAI_API_KEY", "set-by-the-gateway".to_owned()),
+            ]);
+        }
         environment.retain(|(name, _)| *name == "TERM" || std::env::var_os(name).is_none());
         environment
     }

@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::{Message, model::Thought};
 
-/// How many bytes of conversation are sent, about 120,000 tokens of English or code.
+/// How many bytes of conversation are kept and sent: about 120,000 tokens of English or code.
 pub(super) const BUDGET: usize = 480 * 1024;
 
 /// What stands in place of a result that had to go.
-const DROPPED: &str = "[This output was left out to save room. Run the tool again if you need it.]";
+const OUTPUT_DROPPED: &str = "[This output was left out to save room. Run the tool again if you need it.]";
 const INTERRUPTED: &str = "[Interrupted before it had a result.]";
-const FORGOTTEN: &str = "[What came here was left out to save room.]";
+const DROPPED: &str = "[What came here was left out to save room.]";
 
 /// How many of the newest entries are never shortened.
 const FRESH: usize = 6;
@@ -126,34 +126,59 @@ impl Conversation {
         self.ids.contains(id)
     }
 
-    /// The conversation as it is sent, in at most about `budget` bytes: first old results go, then old messages.
-    pub(super) fn to_send(&self, budget: usize) -> Vec<Entry> {
+    /// The conversation as it is sent.
+    pub(super) fn to_send(&self) -> Vec<Entry> {
         let mut sent = self.clone();
         sent.answer_open_calls();
-        let mut entries = sent.entries;
-        if !matches!(entries.first(), None | Some(Entry::User(_))) {
-            entries.insert(0, Entry::User(FORGOTTEN.to_owned()));
+        if !matches!(sent.entries.first(), None | Some(Entry::User(_))) {
+            sent.entries.insert(0, Entry::User(DROPPED.to_owned()));
         }
-        let mut size: usize = entries.iter().map(Entry::size).sum();
-        let old = entries.len().saturating_sub(FRESH);
-        for entry in &mut entries[..old] {
-            if size <= budget {
+        sent.entries
+    }
+
+    /// Makes a conversation of more than `budget` bytes smaller for good: first old results go, then old messages; the first
+    /// message, which is the task, and the newest stay. It shrinks well below the budget, so that the beginning of what is
+    /// sent stays the same over many steps, and a provider that remembers beginnings need not read it anew each time.
+    pub(super) fn fit(&mut self, budget: usize) {
+        let mut size: usize = self.entries.iter().map(Entry::size).sum();
+        if size <= budget {
+            return;
+        }
+        let (enough, old) = (budget / 4 * 3, self.entries.len().saturating_sub(FRESH));
+        for entry in &mut self.entries[..old] {
+            if size <= enough {
                 break;
             }
             let before = entry.size();
             entry.shorten();
             size -= before - entry.size();
         }
-        // The first message is the task; it stays.
-        let all = entries.len();
-        while size > budget && entries.len() > FRESH + 1 {
-            size -= entries.remove(1).size();
+        let all = self.entries.len();
+        while size > enough && self.entries.len() > FRESH + 1 {
+            size -= self.entries.remove(1).size();
         }
-        if let (true, Some(Entry::User(first))) = (entries.len() < all, entries.first_mut()) {
-            join(first, FORGOTTEN);
+        if self.entries.len() < all {
+            self.mend();
         }
-        mend(&mut entries);
-        entries
+    }
+
+    /// After messages behind the first were taken out: results whose calls are gone go too, and what the user said in them,
+    /// or after them, joins the first message.
+    fn mend(&mut self) {
+        if !matches!(self.entries.first(), Some(Entry::User(_))) {
+            self.entries[0] = Entry::User(String::new());
+        }
+        if let Some(Entry::User(first)) = self.entries.first_mut()
+            && !first.ends_with(DROPPED)
+        {
+            join(first, DROPPED);
+        }
+        while let [Entry::User(first), Entry::User(more) | Entry::Results { user: more, .. }, ..] =
+            self.entries.as_mut_slice()
+        {
+            join(first, more);
+            self.entries.remove(1);
+        }
     }
 
     /// The calls that have no result yet.
@@ -190,19 +215,10 @@ impl Entry {
 
     fn shorten(&mut self) {
         if let Entry::Results { results, .. } = self {
-            for result in results.iter_mut().filter(|result| result.text.len() > DROPPED.len()) {
-                result.text = DROPPED.to_owned();
+            for result in results.iter_mut().filter(|result| result.text.len() > OUTPUT_DROPPED.len()) {
+                result.text = OUTPUT_DROPPED.to_owned();
             }
         }
-    }
-}
-
-/// After messages behind the first were taken out: results whose calls are gone go too, and what the user said in them, or
-/// after them, joins the first message, which is a user's.
-fn mend(entries: &mut Vec<Entry>) {
-    while let [Entry::User(first), Entry::User(more) | Entry::Results { user: more, .. }, ..] = entries.as_mut_slice() {
-        join(first, more);
-        entries.remove(1);
     }
 }
 
@@ -263,9 +279,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_provider_accepts_it_whatever_happened(moves in moves(), budget in 0usize..20_000) {
+        fn a_provider_accepts_it_whatever_happened(moves in moves(), budget in 0usize..20_000, fit: bool) {
             let (mut conversation, mut calls) = (Conversation::default(), 0u32);
             for step in moves {
+                if fit { conversation.fit(budget); }
                 match step {
                     Move::User(size) => conversation.user(&"u".repeat(size)),
                     Move::Text(size) => conversation.assistant(Said { text: "t".repeat(size), ..Said::default() }),
@@ -276,7 +293,8 @@ mod tests {
                     Move::Result(back, size) => conversation.result(&calls.saturating_sub(back.into()).to_string(), "r".repeat(size)),
                 }
             }
-            assert_acceptable(&conversation.to_send(budget));
+            conversation.fit(budget);
+            assert_acceptable(&conversation.to_send());
         }
     }
 
@@ -289,9 +307,10 @@ mod tests {
             conversation.assistant(Said { calls: vec![call], ..Said::default() });
             conversation.result(&n.to_string(), format!("{n} {}", "x".repeat(1000)));
         }
-        let sent = conversation.to_send(10_000);
+        conversation.fit(10_000);
+        let sent = conversation.to_send();
         assert!(matches!(&sent[0], Entry::User(text) if text.starts_with("the task")));
         assert!(matches!(sent.last(), Some(Entry::Results { results, .. }) if results[0].text.starts_with("49 xx")));
-        assert!(sent.iter().map(Entry::size).sum::<usize>() <= 10_000 + FORGOTTEN.len() + 2);
+        assert!(sent.iter().map(Entry::size).sum::<usize>() <= 10_000 + DROPPED.len() + 2);
     }
 }

@@ -16,31 +16,33 @@ const RESULT_LIMIT: usize = 30 * 1024;
 /// What the user is told to have done when an interrupt stopped the turn.
 pub(super) const INTERRUPTED: &str = "[The user interrupted you here.]";
 
-/// The conversation that a journal tells of.
-pub(super) fn conversation(journal: &[Event]) -> Conversation {
-    let mut conversation = Conversation::default();
-    // What the user did beside the agent, by item, until its result comes.
-    let mut beside: HashMap<&str, String> = HashMap::new();
-    for event in journal {
+/// Reads a journal, oldest event first, into a conversation.
+#[derive(Default)]
+pub(super) struct Reader {
+    /// What the user did beside the agent, by item, until its result comes.
+    beside: HashMap<String, String>,
+}
+
+impl Reader {
+    pub(super) fn read(&mut self, event: &Event, conversation: &mut Conversation) {
         let item = event.item.as_deref().unwrap_or_default();
         match &event.body {
-            Body::Action(action) if event.source == Source::Agent => called(&mut conversation, item, action),
+            Body::Action(action) if event.source == Source::Agent => called(conversation, item, action),
             Body::Action(action) => {
                 if let Action::Run { .. } | Action::Read { .. } | Action::Write { .. } | Action::Browse { .. } = action
                 {
-                    beside.insert(item, action.line());
+                    self.beside.insert(item.to_owned(), action.line());
                 }
             }
-            Body::Observation(seen) => match beside.remove(item) {
+            Body::Observation(seen) => match self.beside.remove(item) {
                 Some(line) => {
                     conversation.user(&format!("[The user did this in the sandbox: {line}]\n{}", told(seen)));
                 }
-                None => observed(&mut conversation, item, seen),
+                None => observed(conversation, item, seen),
             },
             Body::Opaque(_) => {}
         }
     }
-    conversation
 }
 
 fn called(conversation: &mut Conversation, item: &str, action: &Action) {
@@ -127,7 +129,9 @@ mod tests {
                 format!("result: {} {user}", results.join(" "))
             }
         };
-        let told: Vec<String> = conversation(&journal(lines)).to_send(usize::MAX).into_iter().map(short).collect();
+        let (mut reader, mut conversation) = (Reader::default(), Conversation::default());
+        journal(lines).iter().for_each(|event| reader.read(event, &mut conversation));
+        let told: Vec<String> = conversation.to_send().into_iter().map(short).collect();
         assert_eq!(told, expected);
     }
 

@@ -35,8 +35,11 @@ pub struct Message {
 
 /// Something that can carry out a turn.
 pub trait Driver {
-    /// Takes up the session where its journal leaves it. Comes before the first turn.
-    fn restore(&mut self, journal: &[Event]);
+    /// Takes in the next part of the journal, to take up the session where that leaves it. Comes before the first turn.
+    fn restore(&mut self, part: &[Event]);
+
+    /// Forgets what [`Driver::restore`] took in: the journal was cut off, and comes again from its beginning.
+    fn forget(&mut self);
 
     /// Works on `message` until there is an outcome. Ends soon after `stage.stop` is cancelled, whatever it is doing.
     fn turn(&mut self, message: Message, stage: &Stage) -> impl Future<Output = Outcome> + Send;

@@ -10,7 +10,7 @@ use greenroom_protocol::{
 use super::{
     Driver, Message, Stage,
     conversation::{self, Call, Conversation, Said},
-    history,
+    history::{self, Reader},
     model::{Model, ModelError},
     step::{self, Broken, Why},
 };
@@ -33,6 +33,8 @@ const CIRCLES: u32 = 5;
 /// The driver that talks to a model itself.
 pub struct OwnLoop {
     conversation: Conversation,
+    /// Reads the journal into it.
+    reader: Reader,
     model: Model,
     /// How many bytes of conversation the model takes; less once it has said that it was too much.
     budget: usize,
@@ -56,8 +58,8 @@ struct Circle {
 
 impl OwnLoop {
     pub fn new(gateway: PathBuf) -> OwnLoop {
-        let (conversation, model) = (Conversation::default(), Model::new(gateway));
-        OwnLoop { conversation, model, budget: conversation::BUDGET, asked: None }
+        let (conversation, reader) = (Conversation::default(), Reader::default());
+        OwnLoop { conversation, reader, model: Model::new(gateway), budget: conversation::BUDGET, asked: None }
     }
 
     async fn work(&mut self, stage: &Stage) -> Outcome {
@@ -146,6 +148,7 @@ impl OwnLoop {
     }
 
     async fn ask(&mut self, settings: &Settings, stage: &Stage) -> Result<Said, Broken> {
+        self.conversation.fit(self.budget);
         let model = (settings.api, settings.model.clone());
         if self.asked.replace(model.clone()) != Some(model) {
             self.conversation.forget_thoughts();
@@ -153,7 +156,7 @@ impl OwnLoop {
         let asked = tokio::select! {
             biased;
             () = stage.stop.cancelled() => Err(Why::Stopped),
-            answer = self.model.ask(settings, prompt(settings), self.conversation.to_send(self.budget)) => answer.map_err(Why::Failed),
+            answer = self.model.ask(settings, prompt(settings), self.conversation.to_send()) => answer.map_err(Why::Failed),
         };
         let answer = asked.map_err(|why| Broken { why, text: String::new(), partial: false })?;
         step::tell(answer, &self.conversation, &stage.outgoing, &stage.stop).await
@@ -209,8 +212,13 @@ impl OwnLoop {
 }
 
 impl Driver for OwnLoop {
-    fn restore(&mut self, journal: &[Event]) {
-        self.conversation = history::conversation(journal);
+    fn restore(&mut self, part: &[Event]) {
+        part.iter().for_each(|event| self.reader.read(event, &mut self.conversation));
+        self.conversation.fit(conversation::BUDGET);
+    }
+
+    fn forget(&mut self) {
+        (self.conversation, self.reader) = (Conversation::default(), Reader::default());
     }
 
     async fn turn(&mut self, message: Message, stage: &Stage) -> Outcome {

@@ -2,13 +2,16 @@
 
 use greenroom_protocol::{
     Event,
-    link::{Api, Outcome},
+    link::{Api, Command, Outcome, ToAgent},
 };
 use serde_json::{Value, json};
 
 use crate::{
     agent::Agent,
-    gateway::{Answer::Whole, text},
+    gateway::{
+        Answer::{Hangs, Whole},
+        text,
+    },
     session::Session,
 };
 
@@ -66,6 +69,20 @@ async fn by_anthropics_format() {
     assert_eq!(request["tools"].as_array().map(Vec::len), Some(8));
     assert!(request["system"].to_string().contains("/work`"));
     assert_eq!(request["model"], "claude-test");
+}
+
+#[tokio::test]
+async fn a_history_that_comes_again_disturbs_nothing() {
+    let mut session = Session::open(vec![Hangs(vec![text("I wor")])]).await;
+    session.prompt("t1", "go").await;
+    session.until(|session| !session.heard.is_empty()).await;
+    session.redial_to(true).await;
+    session.link.say(&ToAgent::History { events: journal(), complete: false }).await;
+    session.redial_to(true).await;
+    session.link.say(&ToAgent::History { events: journal(), complete: true }).await;
+    session.order(Command::Cancel {}).await;
+    assert!(matches!(session.outcome("t1").await, Outcome::Cancelled { partial: true, .. }));
+    assert_eq!(session.events(), ["message _: [partial] I wor"]);
 }
 
 #[tokio::test]

@@ -53,11 +53,16 @@ impl Session {
 
     /// Drops the connection and makes a new one.
     pub(crate) async fn redial(&mut self) {
+        self.redial_to(false).await;
+    }
+
+    /// The same as a server that may have forgotten that it knows this boot.
+    pub(crate) async fn redial_to(&mut self, restore: bool) {
         self.link = self.agent.dial().await;
         let before = self.hello.boot.clone();
         self.hello = hello(&mut self.link).await;
         assert_eq!(self.hello.boot, before);
-        self.welcome(false).await;
+        self.welcome(restore).await;
     }
 
     async fn welcome(&mut self, restore: bool) {
