@@ -12,7 +12,7 @@
 //! | [`tools`] | what a model, or the user, can do here: one file for each |
 //! | [`processes`] | commands in groups of their own, and the end of everything that came of them |
 //! | [`gateway`] | a loopback port through which any program reaches the model gateway |
-//! | [`clock`] | timeouts that stand still while the sandbox is frozen |
+//! | [`clock`], [`headtail`] | timeouts that stand still while the sandbox is frozen; long texts in little memory |
 //!
 //! What does not happen here: no model key, no actor, no clock time, no `seq`; those are the server's.
 

@@ -91,7 +91,7 @@ impl Processes {
         }
         // A process without marks cannot be told apart from another command's while one runs.
         let alone = self.ours().values().all(|of| of == item);
-        kill_until_gone(|rows| {
+        self.kill_until_gone(|rows| {
             let below: HashSet<i32> = roots.iter().flat_map(|root| table::below(rows, *root)).collect();
             rows.iter()
                 .filter(|row| match &row.item {
@@ -106,12 +106,12 @@ impl Processes {
 
     /// Kills everything that the agent's own commands started, of whatever turn; what the user runs stays.
     pub async fn kill_agents(&self) {
-        kill_until_gone(|rows| rows.iter().filter(|row| !row.by_user).map(|row| row.pid).collect()).await;
+        self.kill_until_gone(|rows| rows.iter().filter(|row| !row.by_user).map(|row| row.pid).collect()).await;
     }
 
     /// Kills everything below us.
     pub async fn kill_all(&self) {
-        kill_until_gone(|rows| rows.iter().map(|row| row.pid).collect()).await;
+        self.kill_until_gone(|rows| rows.iter().map(|row| row.pid).collect()).await;
     }
 
     /// Takes the exit of every orphan that became our child, for ever, and leaves our own children to those who wait.
@@ -119,14 +119,38 @@ impl Processes {
         let mut deaths = signal(SignalKind::child())?;
         loop {
             deaths.recv().await;
-            let Ok(rows) = table::descendants() else { continue };
-            for pid in table::zombie_children(&rows) {
-                let known = self.ours().contains_key(&pid);
-                if let (false, Some(pid)) = (known, Pid::from_raw(pid)) {
-                    // It is a zombie and ours, so this takes its exit; which one it was does not matter.
-                    let _ = waitpid(Some(pid), WaitOptions::NOHANG);
-                }
+            if let Ok(rows) = table::descendants() {
+                self.reap(&rows);
             }
+        }
+    }
+
+    fn reap(&self, rows: &[table::Row]) {
+        for pid in table::zombie_children(rows) {
+            let known = self.ours().contains_key(&pid);
+            if let (false, Some(pid)) = (known, Pid::from_raw(pid)) {
+                // It is a zombie and ours, so this takes its exit; which one it was does not matter.
+                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+        }
+    }
+
+    /// Looks and kills until two looks in a row find nobody: what forked while we looked is found by the next look. What
+    /// died becomes our child and is reaped here, so that its pid is gone too.
+    async fn kill_until_gone(&self, chosen: impl Fn(&[table::Row]) -> Vec<i32>) {
+        let mut clean = 0;
+        while clean < 2 {
+            let Ok(mut rows) = table::descendants() else { return };
+            self.reap(&rows);
+            rows.retain(|row| !row.zombie);
+            let found = chosen(&rows);
+            if found.is_empty() {
+                clean += 1;
+                continue;
+            }
+            clean = 0;
+            found.into_iter().for_each(table::kill);
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
@@ -161,21 +185,4 @@ fn shell() -> &'static str {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let has_bash = std::env::split_paths(&path).any(|directory| directory.join("bash").is_file());
     if has_bash { "bash" } else { "sh" }
-}
-
-/// Looks and kills until two looks in a row find nobody: what forked while we looked is found by the next look.
-async fn kill_until_gone(chosen: impl Fn(&[table::Row]) -> Vec<i32>) {
-    let mut clean = 0;
-    while clean < 2 {
-        let Ok(mut rows) = table::descendants() else { return };
-        rows.retain(|row| !row.zombie);
-        let found = chosen(&rows);
-        if found.is_empty() {
-            clean += 1;
-            continue;
-        }
-        clean = 0;
-        found.into_iter().for_each(table::kill);
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
 }

@@ -13,7 +13,7 @@ use super::{
 /// How much of one old result is told, in bytes.
 const RESULT_LIMIT: usize = 30 * 1024;
 
-/// What the user is told to have done when an interrupt stopped the turn.
+/// What the model is told where an interrupt stopped its turn.
 pub(super) const INTERRUPTED: &str = "[The user interrupted you here.]";
 
 /// Reads a journal, oldest event first, into a conversation.

@@ -141,7 +141,10 @@ impl OwnLoop {
             }
             tokio::select! {
                 biased;
-                () = stage.stop.cancelled() => return Err(cancelled("the model's answer", partial)),
+                () = stage.stop.cancelled() => {
+                    self.conversation.assistant(Said { text, ..Said::default() });
+                    return Err(cancelled("the model's answer", partial));
+                }
                 () = clock::sleep(wait) => wait = (wait * 2).min(LAST_WAIT),
             }
         }
