@@ -1,0 +1,232 @@
+//! What an operator can set, as types. `config/default.toml` has every key with its default and its reason.
+//!
+//! [`Config::load`] merges the layers; a value that is wrong is reported with the layer, the line and the key it stands in.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use bytesize::ByteSize;
+use serde::Deserialize;
+
+mod layers;
+mod load;
+mod value;
+
+pub use load::{ConfigError, Sources};
+pub use value::{Access, Id, Secret, Span, Volume};
+
+/// All of it. Every field is a key of `config/default.toml`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub server: Server,
+    pub data: Data,
+    pub sandbox: Sandbox,
+    pub agent: Agent,
+    pub model: Model,
+    pub sweeper: Sweeper,
+    pub log: Log,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    pub bind: SocketAddr,
+    pub allowed_origins: Vec<String>,
+    pub allowed_hosts: Vec<String>,
+    pub token: Secret,
+    /// 0: one per core.
+    pub workers: usize,
+    pub max_connections: usize,
+    pub header_timeout: Span,
+    pub keep_alive: Span,
+    pub max_body: ByteSize,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Data {
+    /// Never empty once loaded.
+    pub dir: PathBuf,
+    pub journal: Journal,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Journal {
+    Local,
+    Memory,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sandbox {
+    pub driver: Driver,
+    /// Empty: the well-known sockets.
+    pub docker_host: String,
+    pub image: String,
+    pub memory: ByteSize,
+    pub cpus: f64,
+    pub pids: u64,
+    /// `none`, or an engine's network.
+    pub network: String,
+    pub volumes: Vec<Volume>,
+    pub uid: Id,
+    pub gid: Id,
+    pub readonly_root: bool,
+    /// Empty: the engine's default.
+    pub runtime: String,
+    pub max_starting: usize,
+    pub unconfined: bool,
+    pub stop_with_server: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    /// Docker where an engine answers, else process.
+    Auto,
+    /// Containers.
+    Docker,
+    /// Confined processes of this host.
+    Process,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agent {
+    pub run_timeout: Span,
+    pub max_steps: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// Empty: the first of `models` that can be asked.
+    pub default: String,
+    pub models: Vec<String>,
+    /// Of the provider of `default`.
+    pub api_key: Secret,
+    pub base_url: String,
+    pub demo_tokens_per_second: u32,
+    pub prices_as_of: String,
+    pub anthropic: Provider,
+    pub openai: Provider,
+    pub retry: Retry,
+    pub timeouts: Timeouts,
+    pub prices: Vec<Price>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Provider {
+    pub api_key: Secret,
+    /// Empty: the provider's own service.
+    pub base_url: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    pub max_attempts: u32,
+    pub base: Span,
+    pub max: Span,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timeouts {
+    pub connect: Span,
+    pub first_byte: Span,
+    pub whole_answer: Span,
+    pub idle: Span,
+}
+
+/// USD per million tokens.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// A model as its provider names it; one `*` at the end stands for anything.
+    pub model: String,
+    pub input: f64,
+    pub output: f64,
+    #[serde(default)]
+    pub cache_read: f64,
+    #[serde(default)]
+    pub cache_write: f64,
+    /// The model's context, in tokens.
+    pub context_limit: Option<u64>,
+}
+
+/// 0 means never.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweeper {
+    pub every: Span,
+    pub pause_after: Span,
+    pub stop_after: Span,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// What `tracing_subscriber::EnvFilter` reads.
+    pub level: String,
+    pub format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    Auto,
+    Text,
+    Json,
+}
+
+/// A value that has the right type and still makes no sense.
+#[derive(Debug, PartialEq)]
+struct Nonsense {
+    key: &'static str,
+    why: &'static str,
+}
+
+impl Config {
+    /// The first value that has the right type and still makes no sense.
+    fn nonsense(&self) -> Option<Nonsense> {
+        let rules = [
+            (self.sandbox.memory >= ByteSize::mib(32), "sandbox.memory", "an agent needs 32MiB at least"),
+            (self.sandbox.cpus > 0.0, "sandbox.cpus", "it is in CPUs, such as 1.5, and more than 0"),
+            (self.sandbox.pids >= 16, "sandbox.pids", "an agent with its tools needs 16 at least"),
+            (self.sandbox.uid != Id::Is(0), "sandbox.uid", "agents never run as root"),
+            (self.sandbox.gid != Id::Is(0), "sandbox.gid", "agents never run as root"),
+            (self.sandbox.max_starting > 0, "sandbox.max_starting", "with 0 no session would ever start"),
+            (!self.sandbox.network.is_empty(), "sandbox.network", "it is `none`, or the name of a network"),
+            (self.sandbox.network != "host", "sandbox.network", "the host's own network would be no wall"),
+            (self.agent.max_steps > 0, "agent.max_steps", "with 0 no agent could take a step"),
+            (self.model.retry.max_attempts > 0, "model.retry.max_attempts", "it counts the first attempt too"),
+            (!self.sweeper.every.0.is_zero(), "sweeper.every", "it would never rest"),
+            (self.server.max_connections > 0, "server.max_connections", "with 0 nobody could connect"),
+            (self.server.max_body >= ByteSize::kib(16), "server.max_body", "a request needs 16KiB at least"),
+            (self.server.token.is_fit(), "server.token", "it has 16 letters, digits or `-._~` at least, or is empty"),
+            (
+                self.server.allowed_origins.iter().all(|origin| is_origin(origin)),
+                "server.allowed_origins",
+                "an origin is scheme, host and port without a path, such as `https://tools.example`",
+            ),
+            (
+                tracing_subscriber::EnvFilter::try_new(&self.log.level).is_ok(),
+                "log.level",
+                "it is error, warn, info, debug or trace, or by module such as `info,greenroom::web=debug`",
+            ),
+        ];
+        rules.into_iter().find(|(fine, ..)| !fine).map(|(_, key, why)| Nonsense { key, why })
+    }
+}
+
+/// An origin as browsers send it: lower case, no path, no slash at the end.
+fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    host.is_some_and(|host| {
+        !host.is_empty() && !host.contains(['/', '*', '@', '?', '#']) && !host.chars().any(|c| c.is_ascii_uppercase())
+    })
+}

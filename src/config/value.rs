@@ -1,0 +1,187 @@
+//! The types of single values: times, secrets, users, volumes.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Deserializer, de};
+
+/// A length of time: `"90s"`, `"30min"`, `"1h 30min"`, or a number of seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
+        match Scalar::deserialize(from)? {
+            Scalar::Number(seconds) => u64::try_from(seconds).ok().map(Duration::from_secs),
+            Scalar::Text(text) => jiff::SignedDuration::from_str(&text).ok().and_then(|span| span.try_into().ok()),
+        }
+        .map(Span)
+        .ok_or_else(|| de::Error::custom("no length of time; write `90s`, `30min`, `1h 30min` or a number of seconds"))
+    }
+}
+
+/// A text that no log, no error and no `Debug` shows. Empty: not set.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The text itself, where one is set, without the white space that a copied key often brings along.
+    pub fn expose(&self) -> Option<&str> {
+        Some(self.0.trim()).filter(|text| !text.is_empty())
+    }
+
+    /// Whether it can be a token: hard to guess, and the same in a header, in an address and in a shell.
+    pub(super) fn is_fit(&self) -> bool {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+        self.expose().is_none_or(|text| text.len() >= 16 && text.bytes().all(plain))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.expose().is_some() { "Secret(redacted)" } else { "Secret(not set)" })
+    }
+}
+
+/// A user or a group of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Id {
+    /// The one that runs this server; where that is root, nobody.
+    Auto,
+    Is(u32),
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Id, D::Error> {
+        match Scalar::deserialize(from)? {
+            Scalar::Number(id) => u32::try_from(id).ok().map(Id::Is),
+            Scalar::Text(text) if text == "auto" => Some(Id::Auto),
+            Scalar::Text(text) => text.parse().ok().map(Id::Is),
+        }
+        .ok_or_else(|| de::Error::custom("no user or group; write its number, or `auto`"))
+    }
+}
+
+/// A directory of this host inside every sandbox: `"/host:/inside"`, `"/host:/inside:ro"`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Volume {
+    pub host: PathBuf,
+    pub inside: PathBuf,
+    pub access: Access,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+impl TryFrom<String> for Volume {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Volume, String> {
+        let (host, inside, access) = match text.split(':').collect::<Vec<_>>()[..] {
+            [host, inside] | [host, inside, "rw"] => (host, inside, Access::ReadWrite),
+            [host, inside, "ro"] => (host, inside, Access::ReadOnly),
+            _ => return Err(format!("`{text}` is no volume; write `/host:/inside:ro` or `/host:/inside:rw`")),
+        };
+        let (host, inside) = (PathBuf::from(host), PathBuf::from(inside));
+        if !host.is_absolute() || !inside.is_absolute() {
+            return Err(format!("`{text}` is no volume; both of its paths begin with `/`"));
+        }
+        if inside.starts_with("/greenroom") {
+            return Err(format!("`{text}` would hide the agent; choose a place outside `/greenroom`"));
+        }
+        Ok(Volume { host, inside, access })
+    }
+}
+
+/// What a person may write as a number or as a text.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "neither a number nor a text")]
+enum Scalar {
+    Number(i64),
+    Text(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<T: de::DeserializeOwned>(toml: &str) -> Result<T, String> {
+        let value = toml::from_str::<toml::Table>(&format!("v = {toml}")).expect("it is TOML")["v"].clone();
+        value.try_into().map_err(|e: toml::de::Error| e.message().to_owned())
+    }
+
+    #[test]
+    fn spans() {
+        let check = |toml, expected: Option<u64>| {
+            assert_eq!(read::<Span>(toml).ok(), expected.map(|ms| Span(Duration::from_millis(ms))), "{toml}");
+        };
+        check("90", Some(90_000));
+        check(r#""90s""#, Some(90_000));
+        check(r#""30min""#, Some(1_800_000));
+        check(r#""1h 30min""#, Some(5_400_000));
+        check(r#""500ms""#, Some(500));
+        check(r#""0s""#, Some(0));
+        check("-1", None);
+        check(r#""-5s""#, None);
+        check(r#""soon""#, None);
+        check("[]", None);
+    }
+
+    #[test]
+    fn users() {
+        let check = |toml, expected| assert_eq!(read::<Id>(toml).ok(), expected, "{toml}");
+        check(r#""auto""#, Some(Id::Auto));
+        check("1000", Some(Id::Is(1000)));
+        check(r#""1000""#, Some(Id::Is(1000)));
+        check("-1", None);
+        check(r#""root""#, None);
+    }
+
+    #[test]
+    fn volumes() {
+        let check = |text: &str, expected: Result<(&str, &str, Access), &str>| {
+            match (Volume::try_from(text.to_owned()), expected) {
+                (Ok(volume), Ok((host, inside, access))) => {
+                    assert_eq!(volume, Volume { host: host.into(), inside: inside.into(), access });
+                }
+                (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+                (got, expected) => panic!("{text}: {got:?}, expected {expected:?}"),
+            }
+        };
+        check("/a:/b", Ok(("/a", "/b", Access::ReadWrite)));
+        check("/a:/b:rw", Ok(("/a", "/b", Access::ReadWrite)));
+        check("/a:/b:ro", Ok(("/a", "/b", Access::ReadOnly)));
+        check("/a", Err("no volume"));
+        check("/a:/b:rx", Err("no volume"));
+        check("a:/b", Err("begin with `/`"));
+        check("/a:b:ro", Err("begin with `/`"));
+        check("/a:/greenroom/run", Err("hide the agent"));
+    }
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        assert_eq!(format!("{:?}", Secret::new("sk-canary")), "Secret(redacted)");
+        assert_eq!(Secret::new(" key\n").expose(), Some("key"));
+        assert_eq!(Secret::new("  ").expose(), None);
+    }
+
+    #[test]
+    fn tokens_that_can_be_guessed_or_would_break_a_header_are_not_fit() {
+        let check = |text: &str, fit| assert_eq!(Secret::new(text).is_fit(), fit, "{text}");
+        check("", true);
+        check("0123456789abcdef", true);
+        check("short", false);
+        check("0123456789-._~aBc", true);
+        check("0123456789 abcdef", false);
+        check("0123456789&abcdef", false);
+        check("0123456789abcdeü", false);
+    }
+}

@@ -1,0 +1,240 @@
+//! The data directory: where everything of this node lies, who may read it, and who may use it at a time.
+//!
+//! ```text
+//! <data>/            0700, so nobody else gets further; what is mounted into a sandbox is mounted from below here
+//!   lock  node  token  greenroom.toml
+//!   journal/  sandboxes/                  for this server's eyes
+//!   run/  workspaces/  homes/             one directory a session, mounted into its sandbox
+//!   bin/                                  the agent's binaries, mounted read-only into every sandbox
+//! ```
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{MetadataExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags},
+    io::Errno,
+};
+use sha2::{Digest, Sha256};
+
+use crate::config::Secret;
+
+mod token;
+pub use token::Token;
+
+/// What keeps a directory from being a data directory. The text names the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    #[error("the data directory `{path}` is in use by another server; stop that one, or choose another with `--data DIR`")]
+    InUse { path: PathBuf },
+    #[error("the data directory `{path}` belongs to user {owner}; choose one of your own with `--data DIR`")]
+    NotOurs { path: PathBuf, owner: u32 },
+    #[error("`{path}` is open to other users and holds other things; choose an empty directory with `--data DIR`")]
+    Foreign { path: PathBuf },
+    #[error("`{path}` {what}; remove it, and it is made anew")]
+    Suspicious { path: PathBuf, what: &'static str },
+    #[error("`{path}` in the data directory: {source}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// An open data directory. While it lives, no other server can open it.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    dir: OwnedFd,
+    /// Locked; unlocked by the kernel when the process ends, however it ends.
+    _lock: File,
+}
+
+/// What is made below it, and who else may pass: a sandbox's user walks through none of this from outside, as the data
+/// directory itself is closed; the modes are for what a mount shows inside.
+const PARTS: [(&str, u32); 6] =
+    [("journal", 0o700), ("sandboxes", 0o700), ("run", 0o711), ("workspaces", 0o711), ("homes", 0o711), ("bin", 0o755)];
+
+impl DataDir {
+    /// Opens the directory, and makes what is missing of it.
+    pub fn open(path: &Path) -> Result<DataDir, DataError> {
+        let at = |source: io::Error| DataError::Io { path: path.to_owned(), source };
+        std::fs::create_dir_all(path).map_err(at)?;
+        let path = path.canonicalize().map_err(at)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| at(e.into()))?;
+        close_to_others(&path, &dir)?;
+        let lock = lock(&path, &dir)?;
+        let data = DataDir { path, dir, _lock: lock };
+        for (name, mode) in PARTS {
+            data.part(name, mode)?;
+        }
+        Ok(data)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal")
+    }
+
+    /// One run directory a session.
+    pub fn runs(&self) -> PathBuf {
+        self.path.join("run")
+    }
+
+    pub fn workspaces(&self) -> PathBuf {
+        self.path.join("workspaces")
+    }
+
+    pub fn homes(&self) -> PathBuf {
+        self.path.join("homes")
+    }
+
+    /// What the process driver must remember of its sandboxes.
+    pub fn sandboxes(&self) -> PathBuf {
+        self.path.join("sandboxes")
+    }
+
+    /// The bearer token: `given` if it is set, else the one in the directory, made on first start.
+    pub fn token(&self, given: &Secret) -> Result<Token, DataError> {
+        if let Some(text) = given.expose() {
+            return Ok(Token::new(text));
+        }
+        self.kept("token", token::random).map(Token::new)
+    }
+
+    /// Names this node: made on first start, and the same ever after.
+    pub fn node(&self) -> Result<String, DataError> {
+        self.kept("node", || Ok(ulid::Ulid::generate().to_string()))
+    }
+
+    /// Puts the agent's binary where sandboxes can be given it, and returns its path. Other versions stay: a sandbox that
+    /// was started with one is started with it again.
+    pub fn install_agent(&self, bytes: &[u8]) -> Result<PathBuf, DataError> {
+        let digest = Sha256::digest(bytes);
+        let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let path = self.path.join("bin").join(format!("greenroom-agent-{hash}"));
+        let at = |source: io::Error| DataError::Io { path: path.clone(), source };
+        // A name is taken only by a whole file, so a file of that name and length is the one.
+        if path.symlink_metadata().is_ok_and(|it| it.is_file() && it.len() == bytes.len() as u64) {
+            return Ok(path);
+        }
+        let unfinished = path.with_extension(format!("{}.new", std::process::id()));
+        write_synced(&unfinished, bytes, 0o755).and_then(|()| std::fs::rename(&unfinished, &path)).map_err(at)?;
+        Ok(path)
+    }
+
+    /// Makes a directory below this one. It was made by us or is not there: nobody else can write here.
+    fn part(&self, name: &str, mode: u32) -> Result<(), DataError> {
+        let at = |source: io::Error| DataError::Io { path: self.path.join(name), source };
+        match rustix::fs::mkdirat(&self.dir, name, Mode::from_raw_mode(mode)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(at(e.into())),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(&self.dir, name, flags, Mode::empty()).map_err(|e| at(e.into()))?;
+        rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).map_err(|e| at(e.into()))
+    }
+
+    /// The text of a small private file, made on first use. A link in its place is not followed.
+    fn kept(&self, name: &str, make: impl FnOnce() -> io::Result<String>) -> Result<String, DataError> {
+        let at = |source: io::Error| DataError::Io { path: self.path.join(name), source };
+        if let Some(text) = self.read_private(name)? {
+            return Ok(text);
+        }
+        let text = make().map_err(at)?;
+        let unfinished = format!("{name}.new");
+        let made = rustix::fs::unlinkat(&self.dir, &unfinished, AtFlags::empty())
+            .or_else(|e| if e == Errno::NOENT { Ok(()) } else { Err(e) })
+            .map_err(io::Error::from)
+            .and_then(|()| self.create_private(&unfinished, &text));
+        made.map_err(at)?;
+        rustix::fs::renameat_with(&self.dir, &unfinished, &self.dir, name, RenameFlags::NOREPLACE)
+            .and_then(|()| rustix::fs::fsync(&self.dir))
+            .map_err(|e| at(e.into()))?;
+        Ok(text)
+    }
+
+    fn create_private(&self, name: &str, text: &str) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    }
+
+    fn read_private(&self, name: &str) -> Result<Option<String>, DataError> {
+        let path = self.path.join(name);
+        let suspicious = |what| Err(DataError::Suspicious { path: path.clone(), what });
+        let at = |source: io::Error| DataError::Io { path: path.clone(), source };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&self.dir, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return suspicious("is a link"),
+            Err(e) => return Err(at(e.into())),
+        };
+        let meta = file.metadata().map_err(at)?;
+        if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() {
+            return suspicious("is no file of ours");
+        }
+        if meta.mode() & 0o077 != 0 {
+            return suspicious("could be read by other users, so it is no secret any more");
+        }
+        let mut text = String::new();
+        file.take(4096).read_to_string(&mut text).map_err(at)?;
+        match text.trim() {
+            "" => suspicious("is empty"),
+            text => Ok(Some(text.to_owned())),
+        }
+    }
+}
+
+/// Refuses what is not ours, and closes what is ours and open.
+fn close_to_others(path: &Path, dir: &OwnedFd) -> Result<(), DataError> {
+    let at = |e: Errno| DataError::Io { path: path.to_owned(), source: e.into() };
+    let stat = rustix::fs::fstat(dir).map_err(at)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(DataError::NotOurs { path: path.to_owned(), owner: stat.st_uid });
+    }
+    if stat.st_mode & 0o077 == 0 {
+        return Ok(());
+    }
+    // Somebody may have said `--data /tmp`: closing that would break the machine for everybody else.
+    let io = |source| DataError::Io { path: path.to_owned(), source };
+    let empty = path.read_dir().map_err(io)?.next().is_none();
+    if !empty && !path.join("node").exists() {
+        return Err(DataError::Foreign { path: path.to_owned() });
+    }
+    rustix::fs::fchmod(dir, Mode::RWXU).map_err(at)
+}
+
+fn lock(path: &Path, dir: &OwnedFd) -> Result<File, DataError> {
+    let at = |e: Errno| DataError::Io { path: path.join("lock"), source: e.into() };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, "lock", flags, Mode::RUSR | Mode::WUSR).map_err(at)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(File::from(file)),
+        Err(Errno::WOULDBLOCK) => Err(DataError::InUse { path: path.to_owned() }),
+        Err(e) => Err(at(e)),
+    }
+}
+
+fn write_synced(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

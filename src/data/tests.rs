@@ -1,0 +1,140 @@
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use super::*;
+
+fn empty() -> (tempfile::TempDir, PathBuf) {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let path = temp.path().join("data");
+    (temp, path)
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().expect("it is there").mode() & 0o7777
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, DataError>) -> String {
+    result.expect_err("it is refused").to_string()
+}
+
+#[test]
+fn a_first_start_makes_everything_for_its_owner_alone() {
+    let (_temp, path) = empty();
+    let data = DataDir::open(&path).expect("it opens");
+    let token = data.token(&Secret::default()).expect("a token");
+    assert_eq!(mode(&path), 0o700);
+    assert_eq!(mode(&path.join("token")), 0o600);
+    assert_eq!(mode(&data.journal()), 0o700);
+    assert_eq!(token.expose().len(), 64);
+}
+
+#[test]
+fn token_and_node_stay_the_same_over_a_restart_and_differ_between_nodes() {
+    let (_temp, path) = empty();
+    let read = |path: &Path| {
+        let data = DataDir::open(path).expect("it opens");
+        (data.token(&Secret::default()).expect("a token").expose().to_owned(), data.node().expect("a name"))
+    };
+    let first = read(&path);
+    assert_eq!(read(&path), first);
+    let other = read(&path.with_file_name("other"));
+    assert!(other.0 != first.0 && other.1 != first.1);
+}
+
+#[test]
+fn a_given_token_wins_and_leaves_no_file() {
+    let (_temp, path) = empty();
+    let token = DataDir::open(&path).and_then(|data| data.token(&Secret::new("0123456789abcdef"))).expect("a token");
+    assert!(token.is("0123456789abcdef"));
+    assert!(!path.join("token").exists());
+}
+
+#[test]
+fn a_token_file_that_is_not_a_secret_is_refused() {
+    let check = |plant: &dyn Fn(&Path), part: &str| {
+        let (_temp, path) = empty();
+        let data = DataDir::open(&path).expect("it opens");
+        plant(&path.join("token"));
+        let why = refusal(data.token(&Secret::default()));
+        assert!(why.contains(part) && why.contains("token"), "{why}");
+    };
+    let write = |path: &Path, text: &str, mode| {
+        std::fs::write(path, text).expect("it is written");
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its mode is set");
+    };
+    check(&|path| write(path, "0123456789abcdef", 0o644), "read by other users");
+    check(&|path| write(path, "\n", 0o600), "is empty");
+    check(&|path| symlink("/etc/hostname", path).expect("a link"), "is a link");
+    check(&|path| symlink("/nowhere", path).expect("a link"), "is a link");
+    check(&|path| std::fs::create_dir(path).expect("a directory"), "is no file of ours");
+    check(
+        &|path| rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, Mode::RUSR, 0).expect("a pipe"),
+        "is no file of ours",
+    );
+}
+
+#[test]
+fn one_server_at_a_time() {
+    let (_temp, path) = empty();
+    let first = DataDir::open(&path).expect("it opens");
+    let why = refusal(DataDir::open(&path));
+    assert!(why.contains("in use") && why.contains("--data"), "{why}");
+    drop(first);
+    DataDir::open(&path).expect("it opens again");
+}
+
+#[test]
+fn an_open_directory_is_closed_unless_it_holds_other_things() {
+    let (_temp, path) = empty();
+    let open_up = || std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    std::fs::create_dir(&path).expect("it is made");
+    open_up();
+    DataDir::open(&path).and_then(|data| data.node()).expect("an empty one is taken");
+    open_up();
+    drop(DataDir::open(&path).expect("our own is taken"));
+    assert_eq!(mode(&path), 0o700);
+
+    std::fs::remove_file(path.join("node")).expect("it is there");
+    open_up();
+    let why = refusal(DataDir::open(&path));
+    assert!(why.contains("holds other things"), "{why}");
+    assert_eq!(mode(&path), 0o755, "and it is left as it was");
+}
+
+#[test]
+fn the_agent_is_installed_once_and_can_be_executed_by_anybody_who_has_it_mounted() {
+    let (_temp, path) = empty();
+    let data = DataDir::open(&path).expect("it opens");
+    let one = data.install_agent(b"one").expect("it is installed");
+    let inode = one.metadata().expect("it is there").ino();
+    assert_eq!((mode(&one), mode(&path.join("bin"))), (0o755, 0o755));
+    assert_eq!(data.install_agent(b"one").expect("it is found"), one);
+    assert_eq!(one.metadata().expect("it is there").ino(), inode, "a running one is not replaced");
+    assert_ne!(data.install_agent(b"two").expect("it is installed"), one);
+    assert_eq!(std::fs::read(&one).expect("it is still there"), b"one");
+}
+
+/// Needs root, to become somebody else: elsewhere it says so and shows nothing.
+#[test]
+fn another_user_reads_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can act as another user");
+        return;
+    }
+    let (_temp, path) = empty();
+    std::fs::set_permissions(path.parent().expect("it has one"), std::fs::Permissions::from_mode(0o755)).expect("ours");
+    let data = DataDir::open(&path).expect("it opens");
+    data.token(&Secret::default()).expect("a token");
+    let as_nobody = |program: &str, file: &Path| {
+        use std::os::unix::process::CommandExt;
+        let mut command = std::process::Command::new(program);
+        command.uid(65534).gid(65534).arg(file).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        command.status().expect("it runs").success()
+    };
+    assert!(as_nobody("ls", path.parent().expect("it has one")), "the test itself can look that far");
+    assert!(!as_nobody("ls", &path));
+    assert!(!as_nobody("cat", &path.join("token")));
+    std::os::unix::fs::chown(&path, Some(65534), None).expect("root may");
+    drop(data);
+    let why = refusal(DataDir::open(&path));
+    assert!(why.contains("belongs to user 65534"), "{why}");
+}

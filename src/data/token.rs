@@ -1,0 +1,80 @@
+//! The one secret that lets a client in, and the cookie that stands for it.
+
+use std::{fmt, io};
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// The bearer token. Compared in constant time, never shown by `Debug`.
+#[derive(Clone)]
+pub struct Token {
+    text: String,
+    cookie: String,
+}
+
+impl Token {
+    pub fn new(text: impl Into<String>) -> Token {
+        let text = text.into();
+        let cookie = hex(&Sha256::new().chain_update("greenroom cookie\0").chain_update(&text).finalize());
+        Token { text, cookie }
+    }
+
+    /// For the one link that the server prints, and for nothing else.
+    pub fn expose(&self) -> &str {
+        &self.text
+    }
+
+    /// What a browser keeps in its place: it opens the same doors, and nobody learns the token from it.
+    pub fn cookie(&self) -> &str {
+        &self.cookie
+    }
+
+    pub fn is(&self, presented: &str) -> bool {
+        same(&self.text, presented)
+    }
+
+    pub fn is_cookie(&self, presented: &str) -> bool {
+        same(&self.cookie, presented)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(redacted)")
+    }
+}
+
+/// Takes the same time wherever two texts differ, and however long they are: it compares their digests.
+fn same(ours: &str, presented: &str) -> bool {
+    Sha256::digest(ours).ct_eq(&Sha256::digest(presented)).into()
+}
+
+/// 256 bits that nobody can guess.
+pub(super) fn random() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(hex(&bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_is_the_token() {
+        let token = Token::new("0123456789abcdef");
+        let check = |presented: &str, expected| assert_eq!(token.is(presented), expected, "{presented}");
+        check("0123456789abcdef", true);
+        check("0123456789abcde", false);
+        check("0123456789abcdeF", false);
+        check("", false);
+        check(token.cookie(), false);
+        assert!(token.is_cookie(token.cookie()) && !token.is_cookie("0123456789abcdef"));
+        assert!(!token.cookie().contains("0123456789abcdef"));
+        assert_eq!(format!("{token:?}"), "Token(redacted)");
+    }
+}

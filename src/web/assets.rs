@@ -1,0 +1,143 @@
+//! The web UI inside the binary: its shell for every page, its assets for ever.
+
+use std::{collections::HashMap, io::Write, sync::LazyLock};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    body::BoxBody,
+    http::header::{self, ETag, EntityTag},
+};
+use bytes::Bytes;
+use rust_embed::{EmbeddedFile, RustEmbed};
+
+use super::error::{Answer, Failure};
+
+#[derive(RustEmbed)]
+#[folder = "$GREENROOM_UI_DIR"]
+struct Ui;
+
+/// A file, ready to be sent.
+struct Asset {
+    plain: Bytes,
+    /// Only where it is smaller.
+    gzip: Option<Bytes>,
+    etag: String,
+    kind: String,
+}
+
+/// All of them are made at the first request: the UI is small, and compressing it takes less time than one page view.
+static ASSETS: LazyLock<HashMap<String, Asset>> = LazyLock::new(|| {
+    Ui::iter().filter_map(|name| Ui::get(&name).map(|file| (name.into_owned(), Asset::of(file)))).collect()
+});
+
+/// Whether the path is the UI's: the same for everybody, with or without a token.
+pub(super) fn is_page(path: &str) -> bool {
+    is_screen(path) || path.strip_prefix('/').is_some_and(|name| Ui::get(name).is_some() || name.starts_with("assets/"))
+}
+
+/// The addresses that the application shows in the browser. All of them are its one shell.
+fn is_screen(path: &str) -> bool {
+    let session = path.strip_prefix("/sessions/").is_some_and(|id| !id.is_empty() && !id.contains('/'));
+    session || matches!(path, "/" | "/sessions" | "/admin")
+}
+
+/// Answers every address that no other route takes.
+pub(super) async fn serve(req: HttpRequest) -> Answer {
+    let path = req.match_info().as_str();
+    let name = if is_screen(path) { "index.html" } else { path.strip_prefix('/').unwrap_or(path) };
+    let asset = ASSETS.get(name).ok_or_else(|| Failure::not_found(format!("there is nothing at `{path}`")))?;
+    let read = matches!(*req.method(), actix_web::http::Method::GET | actix_web::http::Method::HEAD);
+    if !read {
+        return Ok(HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "GET, HEAD")).finish());
+    }
+    Ok(asset.answer(&req, name))
+}
+
+impl Asset {
+    fn of(file: EmbeddedFile) -> Asset {
+        let plain = Bytes::from(file.data.into_owned());
+        let etag = file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let kind = match file.metadata.mimetype() {
+            text if text.starts_with("text/") => format!("{text}; charset=utf-8"),
+            other => other.to_owned(),
+        };
+        let gzip = gzip(&plain).filter(|packed| packed.len() < plain.len());
+        Asset { plain, gzip, etag, kind }
+    }
+
+    fn answer(&self, req: &HttpRequest, name: &str) -> HttpResponse<BoxBody> {
+        let packed = self.gzip.as_ref().filter(|_| takes_gzip(req));
+        // A strong tag names one sequence of bytes, so each encoding has its own.
+        let tag = if packed.is_some() { format!("{}-gzip", self.etag) } else { self.etag.clone() };
+        let etag = EntityTag::new_strong(tag);
+        let known = req.headers().get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+        let fresh = known.is_some_and(|tags| tags.split(',').any(|tag| tag.trim() == etag.to_string()));
+        let mut response = if fresh { HttpResponse::NotModified() } else { HttpResponse::Ok() };
+        response
+            .insert_header(ETag(etag))
+            .insert_header((header::VARY, "Accept-Encoding"))
+            .insert_header((header::CACHE_CONTROL, cache_control(name)));
+        if fresh {
+            return response.finish();
+        }
+        response.insert_header((header::CONTENT_TYPE, self.kind.as_str()));
+        match packed {
+            Some(bytes) => response.insert_header((header::CONTENT_ENCODING, "gzip")).body(bytes.clone()),
+            None => response.body(self.plain.clone()),
+        }
+    }
+}
+
+/// What has its content's hash in its name never changes; everything else is asked for again, and mostly answered 304.
+fn cache_control(name: &str) -> &'static str {
+    if is_hashed(name) { "public, max-age=31536000, immutable" } else { "no-cache" }
+}
+
+/// `assets/main-4FZQ7TXB.js`: as esbuild names what it builds.
+fn is_hashed(name: &str) -> bool {
+    let stem = name.strip_prefix("assets/").and_then(|file| file.split('.').next()).unwrap_or_default();
+    let hash = stem.rsplit_once('-').map(|(_, hash)| hash).unwrap_or_default();
+    hash.len() == 8 && hash.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase())
+}
+
+fn takes_gzip(req: &HttpRequest) -> bool {
+    let accepted = req.headers().get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accepted.split(',').any(|one| {
+        let mut parts = one.split(';').map(str::trim);
+        parts.next() == Some("gzip") && !parts.any(|weight| weight == "q=0")
+    })
+}
+
+fn gzip(plain: &[u8]) -> Option<Bytes> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(plain).ok()?;
+    encoder.finish().ok().map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn screens() {
+        let check = |path, expected| assert_eq!(is_screen(path), expected, "{path}");
+        check("/", true);
+        check("/sessions", true);
+        check("/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE", true);
+        check("/admin", true);
+        check("/sessions/", false);
+        check("/sessions/a/b", false);
+        check("/api/sessions", false);
+        check("//evil.test", false);
+    }
+
+    #[test]
+    fn only_hashed_names_are_kept_for_ever() {
+        let check = |name, expected| assert_eq!(is_hashed(name), expected, "{name}");
+        check("assets/main-4FZQ7TXB.js", true);
+        check("assets/main-4FZQ7TXB.js.map", true);
+        check("assets/main.js", false);
+        check("assets/main-settings.js", false);
+        check("index.html", false);
+    }
+}

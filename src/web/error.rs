@@ -1,0 +1,172 @@
+//! Every way in which a request can fail, as one JSON body with the fitting status.
+
+use actix::MailboxError;
+use actix_web::{
+    HttpRequest, HttpResponse, ResponseError,
+    body::BoxBody,
+    error::{JsonPayloadError, QueryPayloadError},
+    http::{StatusCode, header},
+};
+use greenroom_protocol::client::ErrorBody;
+use serde::Serialize;
+
+use super::judge::Denial;
+use crate::{sandbox::SandboxError, session::Refusal, store::StoreError};
+
+/// What REST answers in place of what was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct Failure {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+}
+
+/// `{"error": {"code", "message"}}`
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct ErrorAnswer {
+    #[schema(value_type = Object, example = json!({"code": "not_found", "message": "no session `01J…`"}))]
+    error: ErrorBody,
+}
+
+pub(super) type Answer = Result<HttpResponse, Failure>;
+
+impl Failure {
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Failure {
+        Failure { status, code, message: message.into() }
+    }
+
+    pub(super) fn not_found(message: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    pub(super) fn invalid(message: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::BAD_REQUEST, "invalid_args", message)
+    }
+
+    pub(super) fn unavailable(message: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+    }
+
+    /// What an answer of the framework's own means, which comes without a body that we wrote.
+    pub(super) fn of_status(status: StatusCode, method: &str, path: &str) -> Failure {
+        match status {
+            StatusCode::METHOD_NOT_ALLOWED => {
+                Failure::new(status, "method_not_allowed", format!("`{path}` does not answer to {method}"))
+            }
+            StatusCode::NOT_FOUND => Failure::not_found(format!("there is nothing at `{path}`")),
+            StatusCode::PAYLOAD_TOO_LARGE => Failure::new(status, "too_large", "the body is too large"),
+            status if status.is_client_error() => {
+                Failure::new(status, "invalid_args", format!("{method} `{path}` is no request that can be understood"))
+            }
+            status => Failure::new(status, "internal", "the server failed; its log says why"),
+        }
+    }
+}
+
+impl ResponseError for Failure {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
+    fn error_response(&self) -> HttpResponse<BoxBody> {
+        let mut response = HttpResponse::build(self.status);
+        match self.status {
+            StatusCode::UNAUTHORIZED => response.insert_header((header::WWW_AUTHENTICATE, "Bearer")),
+            StatusCode::SERVICE_UNAVAILABLE => response.insert_header((header::RETRY_AFTER, "1")),
+            _ => &mut response,
+        };
+        response.json(ErrorAnswer { error: ErrorBody { code: self.code.to_owned(), message: self.message.clone() } })
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        let status = match refusal {
+            Refusal::NoSession(_) | Refusal::NotQueued(_) | Refusal::NoRequest(_) => StatusCode::NOT_FOUND,
+            Refusal::BadArgs(_) => StatusCode::BAD_REQUEST,
+            Refusal::BudgetSpent(_) => StatusCode::PAYMENT_REQUIRED,
+            Refusal::Busy
+            | Refusal::NothingToInterrupt
+            | Refusal::Already(_)
+            | Refusal::WrongState { .. }
+            | Refusal::Ended => StatusCode::CONFLICT,
+            Refusal::Journal(_) | Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Failure::new(status, refusal.code(), refusal.to_string())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        let (status, code) = match error {
+            StoreError::NoSession(_) => (StatusCode::NOT_FOUND, "not_found"),
+            StoreError::Conflict { .. } => (StatusCode::CONFLICT, "conflict"),
+            StoreError::BadCursor(_) => (StatusCode::BAD_REQUEST, "invalid_args"),
+            StoreError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
+            StoreError::Io(_) => (StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable"),
+        };
+        Failure::new(status, code, error.to_string())
+    }
+}
+
+impl From<SandboxError> for Failure {
+    fn from(error: SandboxError) -> Failure {
+        match error {
+            SandboxError::Gone { .. } => Failure::not_found(error.to_string()),
+            SandboxError::NoEngine { .. }
+            | SandboxError::NoImage { .. }
+            | SandboxError::Forbidden { .. }
+            | SandboxError::Unconfinable { .. }
+            | SandboxError::Deadline { .. }
+            | SandboxError::Failed { .. }
+            | SandboxError::Io { .. } => Failure::unavailable(error.to_string()),
+        }
+    }
+}
+
+impl From<Denial> for Failure {
+    fn from(denial: Denial) -> Failure {
+        let (status, code) = match denial {
+            Denial::Host(_) => (StatusCode::FORBIDDEN, "foreign_host"),
+            Denial::Origin(_) => (StatusCode::FORBIDDEN, "foreign_origin"),
+            Denial::NoToken | Denial::WrongToken | Denial::CookieAlone => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            Denial::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json"),
+        };
+        Failure::new(status, code, denial.to_string())
+    }
+}
+
+/// An actor that did not answer: it is ending, or it panicked over this very message.
+impl From<MailboxError> for Failure {
+    fn from(_: MailboxError) -> Failure {
+        Failure::unavailable("the session is just coming back; ask again")
+    }
+}
+
+/// A body that is no JSON, not of the wanted shape, or too large.
+pub(super) fn bad_json(error: JsonPayloadError, _: &HttpRequest) -> actix_web::Error {
+    let failure = match error {
+        JsonPayloadError::OverflowKnownLength { limit, .. } | JsonPayloadError::Overflow { limit } => Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too_large",
+            format!("the body is larger than {limit} bytes, which is `server.max_body`"),
+        ),
+        JsonPayloadError::ContentType => Denial::NotJson.into(),
+        JsonPayloadError::Deserialize(e) if e.is_syntax() || e.is_eof() => {
+            Failure::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is no JSON: {e}"))
+        }
+        JsonPayloadError::Deserialize(e) => Failure::invalid(format!("the body: {e}")),
+        other => Failure::invalid(format!("the body could not be read: {other}")),
+    };
+    failure.into()
+}
+
+/// A query string with an unknown parameter, or a value of the wrong type.
+pub(super) fn bad_query(error: QueryPayloadError, _: &HttpRequest) -> actix_web::Error {
+    let detail = match error {
+        QueryPayloadError::Deserialize(e) => e.to_string(),
+        other => other.to_string(),
+    };
+    Failure::invalid(format!("the query: {detail}")).into()
+}

@@ -1,0 +1,206 @@
+//! The gate that every request passes: asks [`super::judge`], and dresses every answer with the headers that keep a browser in bounds.
+
+use actix_web::{
+    Error, HttpResponse,
+    body::{BoxBody, MessageBody},
+    cookie::{Cookie, SameSite, time::Duration},
+    dev::{ServiceRequest, ServiceResponse},
+    http::{
+        Method, StatusCode,
+        header::{self, HeaderMap, HeaderName, HeaderValue},
+    },
+    middleware::Next,
+    web::Data,
+};
+
+use super::{
+    assets,
+    error::Failure,
+    judge::{Act, Auth, Body, Door, Facts, Verdict},
+};
+use crate::telemetry;
+
+/// Lets a request through, or answers it. Nothing behind it, and no actor, has heard of one that it refuses.
+pub(super) async fn gate(
+    req: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let auth = req.app_data::<Data<Auth>>().expect("the application is built with it").clone();
+    match verdict(&auth, &req) {
+        Verdict::Pass => Ok(next.call(req).await?.map_into_boxed_body()),
+        Verdict::PassTo(origin) => {
+            let mut response = next.call(req).await?.map_into_boxed_body();
+            allow(response.headers_mut(), &origin);
+            Ok(response)
+        }
+        Verdict::Answer(origin) => {
+            let mut response = HttpResponse::NoContent().finish();
+            allow(response.headers_mut(), &origin);
+            for (name, value) in PREFLIGHT {
+                response.headers_mut().insert(name, HeaderValue::from_static(value));
+            }
+            Ok(req.into_response(response))
+        }
+        Verdict::SignIn => {
+            let response = sign_in(&auth, &req);
+            Ok(req.into_response(response))
+        }
+        Verdict::Refuse(denial) => Ok(req.error_response(Failure::from(denial))),
+    }
+}
+
+fn verdict(auth: &Auth, req: &ServiceRequest) -> Verdict {
+    let cookie = req.cookie(&auth.cookie_name());
+    let query = query_token(req.query_string());
+    let host = sole(req.headers(), header::HOST);
+    auth.judge(&Facts {
+        door: door(req),
+        act: match *req.method() {
+            Method::GET | Method::HEAD => Act::Read,
+            Method::OPTIONS => Act::Ask,
+            _ => Act::Write,
+        },
+        host,
+        origin: one_or_bad(req.headers(), header::ORIGIN),
+        fetch_site: one_or_bad(req.headers(), HeaderName::from_static("sec-fetch-site")),
+        bearer: one_or_bad(req.headers(), header::AUTHORIZATION)
+            .map(|value| value.strip_prefix("Bearer ").unwrap_or_default().trim()),
+        query: query.as_deref(),
+        cookie: cookie.as_ref().map(|cookie| cookie.value()),
+        body: body(req.headers()),
+    })
+}
+
+/// By the decoded path, which is what the router goes by. What is no page is the API's, so a new route is closed until
+/// somebody opens it.
+fn door(req: &ServiceRequest) -> Door {
+    let path = req.match_info().as_str();
+    match path {
+        "/healthz" => Door::Health,
+        "/ws" => Door::Socket,
+        path if path.starts_with("/ws/") => Door::Socket,
+        path if assets::is_page(path) => Door::Page,
+        _ => Door::Api,
+    }
+}
+
+/// The value of a header that must come once; `None` where it is missing or comes twice.
+fn sole(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let mut values = headers.get_all(name);
+    let first = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(first)
+}
+
+/// The value of a header that may be missing. One that comes twice, or is no text, is there and matches nothing.
+fn one_or_bad(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.contains_key(&name).then(|| sole(headers, name).unwrap_or_default())
+}
+
+fn body(headers: &HeaderMap) -> Body {
+    let sized = |value: &HeaderValue| value.as_bytes() != b"0";
+    let has_one = headers.get(header::CONTENT_LENGTH).is_some_and(sized) || headers.contains_key(header::TRANSFER_ENCODING);
+    match one_or_bad(headers, header::CONTENT_TYPE) {
+        None if !has_one => Body::None,
+        Some(kind) if kind.split(';').next().is_some_and(|it| it.trim().eq_ignore_ascii_case("application/json")) => {
+            Body::Json
+        }
+        None | Some(_) => Body::Other,
+    }
+}
+
+fn query_token(query: &str) -> Option<String> {
+    pairs(query).find(|(name, _)| *name == "token").map(|(_, value)| value.to_owned())
+}
+
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// Trades the token in the address for the cookie.
+fn sign_in(auth: &Auth, req: &ServiceRequest) -> HttpResponse {
+    let host = sole(req.headers(), header::HOST).unwrap_or_default();
+    let cookie = Cookie::build(auth.cookie_name(), auth.cookie_value())
+        .path("/")
+        .http_only(true)
+        .same_site(SameSite::Strict)
+        .secure(auth.is_tls(host))
+        .max_age(Duration::days(400))
+        .finish();
+    let rest: Vec<_> = req.query_string().split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("token=")).collect();
+    // The path as it was asked for begins with one slash: `//evil.test` is no page, so it does not get here.
+    let address = match rest.is_empty() {
+        true => req.path().to_owned(),
+        false => format!("{}?{}", req.path(), rest.join("&")),
+    };
+    HttpResponse::SeeOther().insert_header((header::LOCATION, address)).cookie(cookie).finish()
+}
+
+const PREFLIGHT: [(HeaderName, &str); 3] = [
+    (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE"),
+    (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, idempotency-key, last-event-id"),
+    (header::ACCESS_CONTROL_MAX_AGE, "600"),
+];
+
+fn allow(headers: &mut HeaderMap, origin: &str) {
+    if let Ok(origin) = HeaderValue::from_str(origin) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.append(header::VARY, HeaderValue::from_static("Origin"));
+    }
+}
+
+/// What a browser may do with anything that comes from here (FAULTS: scripts, frames and images of strangers).
+const BOUNDS: [(&str, &str); 6] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("x-frame-options", "DENY"),
+];
+
+/// Outermost: gives every answer its headers, and every error the one form, also those that the framework made itself.
+pub(super) async fn dress(
+    req: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let (method, path) = (req.method().clone(), req.path().to_owned());
+    let mut response = next.call(req).await?.map_into_boxed_body();
+    let status = response.status();
+    if (status.is_client_error() || status.is_server_error()) && !is_json(response.headers()) {
+        response = in_our_words(response, &method, &path);
+    }
+    let headers = response.headers_mut();
+    for (name, value) in BOUNDS {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    count(&method, status);
+    Ok(response)
+}
+
+fn in_our_words(response: ServiceResponse<BoxBody>, method: &Method, path: &str) -> ServiceResponse<BoxBody> {
+    use actix_web::ResponseError;
+    let allow = response.headers().get(header::ALLOW).cloned();
+    let mut ours = Failure::of_status(response.status(), method.as_str(), path).error_response();
+    if let Some(allow) = allow {
+        ours.headers_mut().insert(header::ALLOW, allow);
+    }
+    response.into_response(ours)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
+}
+
+/// Methods that a client invented count as one, so that nobody fills the memory with new ones.
+fn count(method: &Method, status: StatusCode) {
+    let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
+    let method = if known.contains(method) { method.as_str() } else { "other" };
+    telemetry::HTTP_REQUESTS.with_label_values(&[method, status.as_str()]).inc();
+}

@@ -1,0 +1,85 @@
+//! What machines ask: alive, ready, and how much of everything.
+
+use std::{collections::HashMap, fmt::Display, future::Future, time::Duration};
+
+use actix_web::{HttpResponse, http::StatusCode, web::Data};
+use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
+use serde_json::{Value, json};
+
+use super::{
+    Parts,
+    error::{Answer, Failure},
+};
+use crate::telemetry;
+
+/// A store or an engine that takes longer is not ready: whoever asks, asks often.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// This process answers.
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = Object)))]
+pub(super) async fn alive() -> HttpResponse {
+    HttpResponse::Ok().json(json!({"status": "ok"}))
+}
+
+/// Store and sandbox engine answer, so sessions can be served.
+#[utoipa::path(get, path = "/readyz", tag = "health",
+    responses((status = 200, body = Object), (status = 503, body = Object)))]
+pub(super) async fn ready(parts: Data<Parts>) -> HttpResponse {
+    let (store, sandbox) = tokio::join!(in_time(parts.store.check()), in_time(parts.sandbox.check()));
+    let wrong: Vec<_> = [("store", &store), ("sandbox", &sandbox)]
+        .iter()
+        .filter_map(|(what, state)| state.as_ref().err().map(|why| format!("{what}: {why}")))
+        .collect();
+    let mut body = json!({"ready": wrong.is_empty(), "store": said(&store), "sandbox": said(&sandbox)});
+    if wrong.is_empty() {
+        return HttpResponse::Ok().json(body);
+    }
+    body["error"] = json!({"code": "not_ready", "message": wrong.join("; ")});
+    HttpResponse::build(StatusCode::SERVICE_UNAVAILABLE).json(body)
+}
+
+async fn in_time<E: Display>(check: impl Future<Output = Result<(), E>>) -> Result<(), String> {
+    match tokio::time::timeout(PATIENCE, check).await {
+        Ok(result) => result.map_err(|e| e.to_string()),
+        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+    }
+}
+
+fn said(state: &Result<(), String>) -> Value {
+    match state {
+        Ok(()) => "ok".into(),
+        Err(why) => why.as_str().into(),
+    }
+}
+
+/// Counters and gauges, as Prometheus reads them.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
+pub(super) async fn metrics(parts: Data<Parts>) -> Answer {
+    // Named here, so that they are shown from the start and not only once something was counted.
+    std::sync::LazyLock::force(&telemetry::EVENTS_APPENDED);
+    let mut sessions = HashMap::new();
+    for snapshot in parts.store.live().await? {
+        *sessions.entry(snapshot.record.state.name()).or_insert(0) += 1;
+    }
+    let mut actors = HashMap::new();
+    for row in parts.census.rows() {
+        let kind = serde_json::to_value(row.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned));
+        *actors.entry(kind.unwrap_or_default()).or_insert(0) += 1;
+    }
+    let text = gauges("greenroom_sessions", "Sessions that have not ended, by state.", "state", &sessions)
+        .and_then(|first| Ok(first + &gauges("greenroom_actors", "Live actors, by kind.", "kind", &actors)?))
+        .and_then(|gauges| Ok(gauges + &TextEncoder::new().encode_to_string(&prometheus::gather())?))
+        .map_err(|e| Failure::unavailable(format!("the metrics could not be written: {e}")))?;
+    Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
+}
+
+/// What is counted at the moment of asking, and so needs no memory between two questions.
+fn gauges<K: AsRef<str>>(name: &str, help: &str, label: &str, values: &HashMap<K, i64>) -> prometheus::Result<String> {
+    let registry = Registry::new();
+    let gauge = IntGaugeVec::new(Opts::new(name, help), &[label])?;
+    registry.register(Box::new(gauge.clone()))?;
+    for (key, value) in values {
+        gauge.with_label_values(&[key.as_ref()]).set(*value);
+    }
+    TextEncoder::new().encode_to_string(&registry.gather())
+}

@@ -1,0 +1,173 @@
+//! A session's journal over REST: its events, the large contents that they refer to, and all of it as one file.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::header,
+    web::{Data, Query},
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::{Stream, TryStreamExt, stream};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    Parts,
+    error::{Answer, ErrorAnswer, Failure},
+    request::Named,
+};
+use crate::{
+    clock,
+    store::{Limit, NewEvent, Seq, SessionId, Store, StoreError, StoredEvent},
+};
+
+mod markdown;
+
+/// One read of the store, and the most that one answer holds in memory.
+const CHUNK: Limit = Limit { events: 1_000, bytes: 1024 * 1024 };
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Span {
+    /// Events after this number; 0 is from the start.
+    #[serde(default)]
+    after: Seq,
+    /// At most 1000; 100 if not given. An answer ends earlier where it would grow beyond 1 MiB.
+    limit: Option<usize>,
+    /// Only actions and observations of this name.
+    kind: Option<String>,
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Form {
+    #[serde(default)]
+    #[param(value_type = Option<String>, example = "jsonl")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    #[default]
+    Jsonl,
+    Md,
+}
+
+/// Read events, oldest first: `{items, last_seq}`.
+#[utoipa::path(get, path = "/api/sessions/{id}/events", tag = "journal", params(("id" = String, Path), Span),
+    responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
+pub(super) async fn events(parts: Data<Parts>, id: Named, span: Query<Span>) -> Answer {
+    let last_seq = parts.snapshot(id.0).await?.tail;
+    let items = find(parts.store.as_ref(), id.0, &span).await?;
+    let mut body = BytesMut::from(&br#"{"items":["#[..]);
+    for (n, event) in items.iter().enumerate() {
+        if n > 0 {
+            body.put_u8(b',');
+        }
+        body.put_slice(&event.json);
+    }
+    body.put_slice(format!(r#"],"last_seq":{last_seq}}}"#).as_bytes());
+    Ok(HttpResponse::Ok().content_type("application/json").body(body.freeze()))
+}
+
+/// The events that were asked for, as they stand in the journal.
+async fn find(store: &dyn Store, id: SessionId, span: &Span) -> Result<Vec<NewEvent>, Failure> {
+    let wanted = span.limit.unwrap_or(100).clamp(1, CHUNK.events);
+    let (mut found, mut size, mut after) = (Vec::new(), 0, span.after);
+    loop {
+        // With a kind to look for, most of what is read is left out.
+        let events = if span.kind.is_some() { CHUNK.events } else { wanted - found.len() };
+        let chunk = read(store, id, after, Limit { events, ..CHUNK }).await?;
+        let Some((last, _)) = chunk.last() else { return Ok(found) };
+        after = *last;
+        for (_, event) in chunk {
+            if span.kind.as_ref().is_some_and(|kind| *kind != event.kind) {
+                continue;
+            }
+            size += event.json.len();
+            if !found.is_empty() && size > CHUNK.bytes {
+                return Ok(found);
+            }
+            found.push(event);
+            if found.len() == wanted {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+/// Reads on over what is damaged: an event that says so takes its place.
+async fn read(store: &dyn Store, id: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
+    match store.read(id, after, limit).await {
+        Err(StoreError::Damaged { seq, detail, .. }) => {
+            let detail = format!("this event is damaged on disk and cannot be read: {detail}");
+            let event = json!({
+                "seq": seq, "at": clock::now(), "source": "server", "observation": "error",
+                "extras": {"code": "damaged", "detail": detail}, "content": "", "message": detail,
+            });
+            Ok(vec![(seq, NewEvent { kind: "error".to_owned(), json: Bytes::from(event.to_string()) })])
+        }
+        other => other,
+    }
+}
+
+/// The whole session in one file: `jsonl`, a line with the session and one for each event, or `md`, to be read.
+#[utoipa::path(get, path = "/api/sessions/{id}/export", tag = "journal", params(("id" = String, Path), Form),
+    responses((status = 200, body = String), (status = 404, body = ErrorAnswer)))]
+pub(super) async fn export(parts: Data<Parts>, id: Named, form: Query<Form>) -> Answer {
+    let snapshot = parts.snapshot(id.0).await?;
+    let (kind, extension, head) = match form.format {
+        Format::Jsonl => ("application/x-ndjson", "jsonl", format!("{}\n", json!({"session": snapshot.record}))),
+        Format::Md => ("text/markdown; charset=utf-8", "md", markdown::head(&snapshot.record)),
+    };
+    let format = form.format;
+    let head = stream::once(std::future::ready(Ok(Bytes::from(head))));
+    let events = chunks(parts, id.0, snapshot.tail).map_ok(move |chunk| match format {
+        Format::Jsonl => lines(&chunk),
+        Format::Md => Bytes::from(chunk.iter().map(|(_, event)| markdown::event(&event.json)).collect::<String>()),
+    });
+    let name = format!("attachment; filename=\"greenroom-{}.{extension}\"", id.0);
+    Ok(HttpResponse::Ok()
+        .content_type(kind)
+        .insert_header((header::CONTENT_DISPOSITION, name))
+        .streaming(futures::StreamExt::chain(head, events)))
+}
+
+/// The journal up to `tail`, a chunk at a time, as fast as the client takes it.
+fn chunks(parts: Data<Parts>, id: SessionId, tail: Seq) -> impl Stream<Item = Result<Vec<StoredEvent>, Failure>> {
+    stream::try_unfold((parts, 0), move |(parts, after)| async move {
+        if after >= tail {
+            return Ok(None);
+        }
+        let mut chunk = read(parts.store.as_ref(), id, after, CHUNK).await?;
+        chunk.retain(|(seq, _)| *seq <= tail);
+        Ok(chunk.last().map(|(last, _)| *last).map(|last| (chunk, (parts, last))))
+    })
+}
+
+fn lines(chunk: &[StoredEvent]) -> Bytes {
+    let mut bytes = BytesMut::new();
+    for (_, event) in chunk {
+        bytes.put_slice(&event.json);
+        bytes.put_u8(b'\n');
+    }
+    bytes.freeze()
+}
+
+/// A content that was too large for its event, as a download.
+#[utoipa::path(get, path = "/api/sessions/{id}/contents/{name}", tag = "journal",
+    params(("id" = String, Path), ("name" = String, Path)),
+    responses((status = 200, body = Vec<u8>), (status = 404, body = ErrorAnswer)))]
+pub(super) async fn content(parts: Data<Parts>, id: Named, req: HttpRequest) -> Answer {
+    let name = req.match_info().query("name");
+    let content = parts.store.content(id.0, name).await?;
+    let content = content.ok_or_else(|| Failure::not_found(format!("session `{}` keeps no content `{name}`", id.0)))?;
+    // Whatever an agent wrote must never run as a page of ours: it has no type, and no browser shows it.
+    Ok(HttpResponse::Ok()
+        .content_type("application/octet-stream")
+        .insert_header((header::CONTENT_DISPOSITION, "attachment; filename=\"content.txt\""))
+        .insert_header((header::CACHE_CONTROL, "private, max-age=31536000, immutable"))
+        .body(content))
+}

@@ -1,0 +1,225 @@
+//! Who may do what: one pure function from what a request shows to a verdict. Knows no HTTP library; `gate` asks it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::data::Token;
+
+/// Whom this server lets in.
+#[derive(Debug, Clone)]
+pub struct Auth {
+    token: Token,
+    bound: SocketAddr,
+    /// Further names of this server, with or without a port.
+    hosts: Vec<String>,
+    /// Further origins, exact.
+    origins: Vec<String>,
+}
+
+/// What a request shows of itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Facts<'a> {
+    pub door: Door,
+    pub act: Act,
+    pub host: Option<&'a str>,
+    pub origin: Option<&'a str>,
+    /// `Sec-Fetch-Site`, which only browsers send, and no page can forge.
+    pub fetch_site: Option<&'a str>,
+    pub bearer: Option<&'a str>,
+    /// `?token=`
+    pub query: Option<&'a str>,
+    pub cookie: Option<&'a str>,
+    pub body: Body,
+}
+
+/// What a request knocks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Door {
+    /// `/healthz`
+    Health,
+    /// The application's shell and its assets: the same for everybody, so no secret.
+    Page,
+    Socket,
+    /// Everything else.
+    Api,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    Read,
+    Write,
+    /// `OPTIONS`: a browser asks whether a page of another origin may.
+    Ask,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Body {
+    /// No body and no type of one.
+    None,
+    Json,
+    Other,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Pass,
+    /// Pass, and tell the browser that a page of this other origin may read the answer.
+    PassTo(String),
+    /// Answer the browser's question; nothing else happens.
+    Answer(String),
+    /// The link was opened: trade the token for the cookie.
+    SignIn,
+    Refuse(Denial),
+}
+
+/// Why not. The text names the way out, and never what was presented as a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Denial {
+    #[error("this server is not called `{0}`; where that is meant to be its name, add it to `server.allowed_hosts`")]
+    Host(String),
+    #[error("pages of `{0}` may not do this; where they should, add that origin to `server.allowed_origins`")]
+    Origin(String),
+    #[error("the token is missing; open the link that the server printed, or send `Authorization: Bearer …`")]
+    NoToken,
+    #[error("the token is not this server's; open the link that it printed at its start")]
+    WrongToken,
+    #[error("a cookie is not enough here without an `Origin`; send `Authorization: Bearer …`")]
+    CookieAlone,
+    #[error("a body must be JSON; send `Content-Type: application/json`")]
+    NotJson,
+}
+
+/// Where a request comes from, by what the browser says about it.
+enum Sender<'a> {
+    /// No page: a script, or somebody who typed the address.
+    Nobody,
+    /// A page of this server.
+    Ourselves,
+    /// A page of an origin that the operator named.
+    Friend(&'a str),
+    Stranger(&'a str),
+}
+
+impl Auth {
+    pub fn new(token: Token, bound: SocketAddr, config: &crate::config::Server) -> Auth {
+        Auth { token, bound, hosts: config.allowed_hosts.clone(), origins: config.allowed_origins.clone() }
+    }
+
+    /// The cookie's name. Cookies know no ports, so it holds ours: two servers on one host must not sign each other out.
+    pub(super) fn cookie_name(&self) -> String {
+        format!("greenroom_{}", self.bound.port())
+    }
+
+    pub(super) fn cookie_value(&self) -> &str {
+        self.token.cookie()
+    }
+
+    /// Whether this server is reached over TLS under that name, through somebody's proxy.
+    pub(super) fn is_tls(&self, host: &str) -> bool {
+        self.origins.iter().any(|origin| origin.strip_prefix("https://") == Some(host))
+    }
+
+    pub(super) fn judge(&self, facts: &Facts<'_>) -> Verdict {
+        match self.decide(facts) {
+            Ok(verdict) => verdict,
+            Err(denial) => Verdict::Refuse(denial),
+        }
+    }
+
+    fn decide(&self, facts: &Facts<'_>) -> Result<Verdict, Denial> {
+        let host = facts.host.unwrap_or_default();
+        if !self.is_called(host) {
+            return Err(Denial::Host(host.to_owned()));
+        }
+        let sender = self.sender(facts, host);
+        match (facts.door, facts.act) {
+            (Door::Health, _) => Ok(Verdict::Pass),
+            (Door::Page, Act::Read) => self.page(facts),
+            (_, Act::Ask) => match sender {
+                Sender::Friend(origin) => Ok(Verdict::Answer(origin.to_owned())),
+                Sender::Ourselves => Ok(Verdict::Pass),
+                Sender::Nobody => self.known(facts, &sender).map(|()| Verdict::Pass),
+                Sender::Stranger(origin) => Err(Denial::Origin(origin.to_owned())),
+            },
+            (Door::Page | Door::Socket | Door::Api, Act::Read | Act::Write) => {
+                if let Sender::Stranger(origin) = sender {
+                    return Err(Denial::Origin(origin.to_owned()));
+                }
+                self.known(facts, &sender)?;
+                if facts.act == Act::Write && facts.body == Body::Other {
+                    return Err(Denial::NotJson);
+                }
+                match sender {
+                    Sender::Friend(origin) => Ok(Verdict::PassTo(origin.to_owned())),
+                    Sender::Nobody | Sender::Ourselves | Sender::Stranger(_) => Ok(Verdict::Pass),
+                }
+            }
+        }
+    }
+
+    fn page(&self, facts: &Facts<'_>) -> Result<Verdict, Denial> {
+        match facts.query {
+            None => Ok(Verdict::Pass),
+            Some(token) if self.token.is(token) => Ok(Verdict::SignIn),
+            Some(_) => Err(Denial::WrongToken),
+        }
+    }
+
+    /// Whether the request shows that it may. A wrong token is refused also where the cookie is right: somebody is
+    /// mistaken, and should hear of it.
+    fn known(&self, facts: &Facts<'_>, sender: &Sender<'_>) -> Result<(), Denial> {
+        // An API address with the token in it would end in a proxy's log; a browser's socket has no other place for it.
+        let in_query = facts.query.filter(|_| facts.door == Door::Socket);
+        if let Some(token) = facts.bearer.or(in_query) {
+            return if self.token.is(token) { Ok(()) } else { Err(Denial::WrongToken) };
+        }
+        let cookie = facts.cookie.ok_or(Denial::NoToken)?;
+        if !self.token.is_cookie(cookie) {
+            return Err(Denial::WrongToken);
+        }
+        let changes_something = facts.door == Door::Socket || facts.act == Act::Write;
+        match sender {
+            Sender::Nobody if changes_something => Err(Denial::CookieAlone),
+            Sender::Nobody | Sender::Ourselves | Sender::Friend(_) | Sender::Stranger(_) => Ok(()),
+        }
+    }
+
+    fn sender<'a>(&self, facts: &Facts<'a>, host: &str) -> Sender<'a> {
+        match facts.origin {
+            Some(origin) if self.origins.iter().any(|friend| friend == origin) => Sender::Friend(origin),
+            Some(origin) if origin.strip_prefix("http://") == Some(host) => Sender::Ourselves,
+            Some(origin) => Sender::Stranger(origin),
+            // A browser omits `Origin` on a plain GET. Pages of other ports of this host count as the same site, so
+            // SameSite alone does not stop their requests: only those of our own origin, and typed addresses, are ours.
+            None => match facts.fetch_site {
+                None | Some("same-origin" | "none") => Sender::Nobody,
+                Some(other) => Sender::Stranger(other),
+            },
+        }
+    }
+
+    /// Whether `host` is a name of this server. A page that rebinds its own name to our address comes with its own name.
+    fn is_called(&self, host: &str) -> bool {
+        let Ok(authority) = host.parse::<actix_web::http::uri::Authority>() else { return false };
+        if host.contains('@') {
+            return false;
+        }
+        let name = authority.host();
+        let listed = |allowed: &String| allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name);
+        if self.hosts.iter().any(listed) {
+            return true;
+        }
+        if authority.port_u16().unwrap_or(80) != self.bound.port() {
+            return false;
+        }
+        let address: Option<IpAddr> = name.trim_start_matches('[').trim_end_matches(']').parse().ok();
+        match address {
+            None => name.eq_ignore_ascii_case("localhost"),
+            Some(ip) if ip.is_loopback() => ip.to_string() == "127.0.0.1" || ip.to_string() == "::1",
+            // Bound to every address, it is reached by any of them; an address in numbers cannot be rebound.
+            Some(ip) => ip == self.bound.ip() || self.bound.ip().is_unspecified(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! The web: who may enter, the REST API, the way to the sockets, and the embedded UI. It knows no rules of a session.
+//!
+//! | module | what it answers |
+//! |---|---|
+//! | [`judge`] | whether a request may pass; pure. [`gate`] asks it for every one, and dresses every answer |
+//! | [`sessions`] · [`journal`] · [`admin`] · [`health`] | REST |
+//! | [`openapi`] | what REST there is |
+//! | [`assets`] | everything else: the UI |
+//! | [`error`] | every failure, in one form |
+
+use std::{net::TcpListener, sync::Arc};
+
+use actix::Addr;
+use actix_web::{
+    App, HttpRequest, HttpResponse, HttpServer,
+    dev::Server,
+    middleware::from_fn,
+    web::{self, Data, JsonConfig, Payload, Query, QueryConfig, ServiceConfig},
+};
+
+use crate::{
+    census::Census, config::Config, directory::Directory, frontend::{self, AttachQuery}, gateway::ModelChoice, sandbox::Sandbox, store::Store,
+    sweeper::Sweeper,
+};
+
+mod admin;
+mod assets;
+mod error;
+mod gate;
+mod health;
+mod journal;
+mod judge;
+mod openapi;
+mod request;
+mod sessions;
+#[cfg(test)]
+mod tests;
+
+pub use judge::Auth;
+
+/// The name of the agent that every server has.
+const AGENT: &str = "greenroom";
+
+/// What the web needs of the rest.
+pub struct Parts {
+    pub directory: Addr<Directory>,
+    pub sweeper: Addr<Sweeper>,
+    pub sockets: Arc<frontend::Parts>,
+    pub store: Arc<dyn Store>,
+    pub census: Census,
+    pub sandbox: Arc<dyn Sandbox>,
+    /// What clients may choose.
+    pub models: Vec<ModelChoice>,
+    pub default_model: String,
+    pub config: Arc<Config>,
+    /// The name of this node.
+    pub node: String,
+}
+
+/// Serves until it is stopped. Signals are the caller's.
+pub fn serve(parts: Parts, auth: Auth, listener: TcpListener) -> std::io::Result<Server> {
+    let config = parts.config.clone();
+    let (parts, auth) = (Data::new(parts), Data::new(auth));
+    let mut server = HttpServer::new(move || {
+        let (parts, auth) = (parts.clone(), auth.clone());
+        // The last one is outermost.
+        App::new()
+            .wrap(from_fn(gate::gate))
+            .wrap(from_fn(gate::dress))
+            .configure(move |app| routes(app, parts, auth))
+    })
+    .client_request_timeout(config.server.header_timeout.0)
+    .client_disconnect_timeout(std::time::Duration::from_secs(5))
+    .keep_alive(config.server.keep_alive.0)
+    .shutdown_timeout(5)
+    .disable_signals();
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let workers = if config.server.workers == 0 { cores } else { config.server.workers };
+    server = server.workers(workers).max_connections(config.server.max_connections.div_ceil(workers));
+    Ok(server.listen(listener)?.run())
+}
+
+/// Everything that has an address.
+fn routes(app: &mut ServiceConfig, parts: Data<Parts>, auth: Data<Auth>) {
+    let max_body = usize::try_from(parts.config.server.max_body.as_u64()).unwrap_or(usize::MAX);
+    app.app_data(parts)
+        .app_data(auth)
+        .app_data(JsonConfig::default().limit(max_body).error_handler(error::bad_json))
+        .app_data(QueryConfig::default().error_handler(error::bad_query))
+        .service(web::resource("/healthz").get(health::alive))
+        .service(web::resource("/readyz").get(health::ready))
+        .service(web::resource("/metrics").get(health::metrics))
+        .service(web::resource("/ws").get(socket))
+        .service(web::scope("/api").configure(api).default_service(web::to(admin::nothing)))
+        .default_service(web::to(assets::serve));
+}
+
+fn api(api: &mut ServiceConfig) {
+    api.service(web::resource("/openapi.json").get(openapi::document))
+        .service(web::resource("/options").get(admin::options))
+        .service(web::resource("/admin/actors").get(admin::actors))
+        .service(web::resource("/admin/sandboxes").get(admin::sandboxes))
+        .service(web::resource("/admin/sweep").post(admin::sweep))
+        .service(web::resource("/sessions").get(sessions::list).post(sessions::create))
+        .service(
+            web::resource("/sessions/{id}").get(sessions::look).patch(sessions::change).delete(sessions::end),
+        )
+        .service(web::resource("/sessions/{id}/messages").post(sessions::message))
+        .service(web::resource("/sessions/{id}/interrupt").post(sessions::interrupt))
+        .service(web::resource("/sessions/{id}/pause").post(sessions::pause))
+        .service(web::resource("/sessions/{id}/resume").post(sessions::resume))
+        .service(web::resource("/sessions/{id}/stop").post(sessions::stop))
+        .service(web::resource("/sessions/{id}/events").get(journal::events))
+        .service(web::resource("/sessions/{id}/export").get(journal::export))
+        .service(web::resource("/sessions/{id}/contents/{name}").get(journal::content))
+        .service(web::resource("/sessions/{id}/logs").get(admin::logs));
+}
+
+/// The session socket. Whoever gets here may, so from here on it is the frontend's.
+async fn socket(
+    req: HttpRequest,
+    body: Payload,
+    query: Query<AttachQuery>,
+    parts: Data<Parts>,
+) -> actix_web::Result<HttpResponse> {
+    frontend::open(&req, body, &query, parts.sockets.clone())
+}

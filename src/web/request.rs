@@ -1,0 +1,38 @@
+//! What handlers take out of a request beside its JSON body and its query.
+
+use std::future::{Ready, ready};
+
+use actix_web::{FromRequest, HttpRequest, dev::Payload};
+
+use super::error::Failure;
+use crate::store::SessionId;
+
+/// The session that the address names.
+pub(super) struct Named(pub SessionId);
+
+impl FromRequest for Named {
+    type Error = Failure;
+    type Future = Ready<Result<Named, Failure>>;
+
+    fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let text = req.match_info().query("id");
+        ready(text.parse().map(Named).map_err(|_| Failure::not_found(format!("`{text}` is no session id"))))
+    }
+}
+
+/// `Idempotency-Key`: the client's own name for what it asks, so that asking twice acts once.
+pub(super) struct Key(pub Option<String>);
+
+impl FromRequest for Key {
+    type Error = Failure;
+    type Future = Ready<Result<Key, Failure>>;
+
+    fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let Some(value) = req.headers().get("idempotency-key") else { return ready(Ok(Key(None))) };
+        let text = value.to_str().ok().filter(|text| (1..=128).contains(&text.len()));
+        ready(match text {
+            Some(text) => Ok(Key(Some(text.to_owned()))),
+            None => Err(Failure::invalid("`Idempotency-Key` has 1 to 128 visible ASCII characters")),
+        })
+    }
+}
