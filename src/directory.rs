@@ -1,11 +1,34 @@
 //! The Directory actor: session id → address. The only place where a session is started.
 
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
 use actix::prelude::*;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use greenroom_protocol::{client::Wish, observation::State};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
 
 use crate::{
-    session::{Refusal, Session, View},
-    store::SessionId,
+    census::{Census, Entry, Kind},
+    clock,
+    frontend::Sessions,
+    gateway::Gateway,
+    sandbox::{RunDir, Sandbox},
+    session::{
+        self, Refusal, Session, View,
+        messages::{End, Ending, Fell, Look, Relay, Retire},
+    },
+    store::{Record, SessionId, Snapshot, Store, StoreError, Totals},
 };
+
+/// The first wait before a session is brought back that fell; it doubles up to [`COME_BACK_MAX`].
+const COME_BACK: Duration = Duration::from_millis(100);
+const COME_BACK_MAX: Duration = Duration::from_secs(10);
 
 /// What a new session is to be. Every field has a default.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, utoipa::ToSchema)]
@@ -63,4 +86,406 @@ pub struct Find {
 #[rtype(result = "Result<(), Refusal>")]
 pub struct Purge {
     pub id: SessionId,
+}
+
+/// Let go of every session that is at rest. Returns how many were.
+#[derive(Debug, Message)]
+#[rtype(result = "usize")]
+pub struct Tidy;
+
+/// What the Directory works with.
+pub struct Parts {
+    pub store: Arc<dyn Store>,
+    pub census: Census,
+    pub gateway: Gateway,
+    pub sandbox: Arc<dyn Sandbox>,
+    /// Where the sandboxes' run directories, workspaces and homes lie.
+    pub runs: std::path::PathBuf,
+    pub workspaces: std::path::PathBuf,
+    pub homes: std::path::PathBuf,
+    /// Sessions are spread over these threads.
+    pub threads: Vec<ArbiterHandle>,
+    /// What sessions are made of, once the Directory has an address for them to report to.
+    pub sessions: Box<dyn FnOnce(Recipient<Fell>) -> session::Parts + Send>,
+}
+
+/// The Directory actor.
+pub struct Directory {
+    entry: Entry,
+    store: Arc<dyn Store>,
+    gateway: Gateway,
+    sandbox: Arc<dyn Sandbox>,
+    places: [std::path::PathBuf; 3],
+    threads: Vec<ArbiterHandle>,
+    next_thread: usize,
+    sessions: Arc<session::Parts>,
+    slots: HashMap<SessionId, Slot>,
+    /// Which session a client's key made.
+    keys: HashMap<String, SessionId>,
+    /// Sessions that fell, and how long to wait before the next try.
+    fallen: HashMap<SessionId, (Ending, Duration)>,
+}
+
+/// What is known of a session's actor.
+enum Slot {
+    /// On its way; these wait for it.
+    Opening(Vec<oneshot::Sender<Opened>>),
+    Live(Addr<Session>),
+}
+
+type Opened = Result<Addr<Session>, Refusal>;
+
+impl Directory {
+    /// Starts the Directory on the current thread, and every session whose sandbox should be there.
+    pub fn start(parts: Parts) -> Addr<Directory> {
+        Directory::create(|ctx| {
+            ctx.set_mailbox_capacity(1024);
+            let Parts { store, census, gateway, sandbox, runs, workspaces, homes, threads, sessions } = parts;
+            let directory = Directory {
+                entry: census.register(Kind::Directory, None),
+                store,
+                gateway,
+                sandbox,
+                places: [runs, workspaces, homes],
+                threads,
+                next_thread: 0,
+                sessions: Arc::new(sessions(ctx.address().recipient())),
+                slots: HashMap::new(),
+                keys: HashMap::new(),
+                fallen: HashMap::new(),
+            };
+            directory.take_up(ctx);
+            directory
+        })
+    }
+
+    /// Brings back what a server before this one left running.
+    fn take_up(&self, ctx: &mut Context<Directory>) {
+        let store = self.store.clone();
+        let live = async move { store.live().await }.into_actor(self);
+        ctx.wait(live.map(|live, directory, ctx| match live {
+            Ok(live) => {
+                for Snapshot { record, .. } in live {
+                    if let Some(key) = &record.key {
+                        directory.keys.insert(key.clone(), record.id);
+                    }
+                    if !matches!(record.state, State::Stopped | State::Failed | State::Ended) {
+                        drop(directory.open(record.id, ctx));
+                    }
+                }
+                directory.say_how_it_is();
+            }
+            Err(e) => warn!("the sessions of the last run cannot be listed: {e}"),
+        }));
+    }
+
+    /// The session's address, now or when its actor is there.
+    fn open(&mut self, id: SessionId, ctx: &mut Context<Directory>) -> BoxFuture<'static, Opened> {
+        let (asker, opened) = oneshot::channel();
+        match self.slots.get_mut(&id) {
+            Some(Slot::Live(session)) if session.connected() => {
+                let session = session.clone();
+                return Box::pin(async move { Ok(session) });
+            }
+            Some(Slot::Opening(waiting)) => waiting.push(asker),
+            Some(Slot::Live(_)) | None => {
+                self.slots.insert(id, Slot::Opening(vec![asker]));
+                self.start_session(id, ctx);
+            }
+        }
+        let gone = || Refusal::Unavailable("the server is shutting down".to_owned());
+        Box::pin(async move { opened.await.unwrap_or_else(|_| Err(gone())) })
+    }
+
+    fn start_session(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
+        let thread = self.threads[self.next_thread % self.threads.len()].clone();
+        self.next_thread += 1;
+        let (store, parts) = (self.store.clone(), self.sessions.clone());
+        let after = self.fallen.get(&id).map(|(ending, _)| *ending);
+        let started = async move {
+            let (epoch, snapshot) = store.claim(id).await.map_err(|e| refusal(&e))?;
+            let (tell, started) = oneshot::channel();
+            let start = move || drop(tell.send(Session::start_from(parts, epoch, snapshot, after)));
+            thread.spawn_fn(start);
+            started.await.unwrap_or_else(|_| Err(Refusal::Unavailable("the server is shutting down".to_owned())))
+        };
+        ctx.spawn(started.into_actor(self).map(move |opened, directory, ctx| directory.opened(id, opened, ctx)));
+    }
+
+    fn opened(&mut self, id: SessionId, opened: Opened, ctx: &mut Context<Directory>) {
+        let slot = match &opened {
+            Ok(session) => self.slots.insert(id, Slot::Live(session.clone())),
+            Err(_) => self.slots.remove(&id),
+        };
+        if let Some(Slot::Opening(waiting)) = slot {
+            for asker in waiting {
+                // Somebody who does not wait any more misses nothing.
+                let _ = asker.send(opened.clone());
+            }
+        }
+        match opened {
+            Ok(_) => drop(self.fallen.remove(&id)),
+            Err(why) => {
+                if self.fallen.contains_key(&id) {
+                    warn!(session = %id, "the session cannot be brought back yet: {why}");
+                    self.come_back(id, ctx);
+                }
+            }
+        }
+        self.say_how_it_is();
+    }
+
+    /// Brings a session back that fell, after a wait.
+    fn come_back(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
+        let Some((_, wait)) = self.fallen.get_mut(&id) else { return };
+        let now = *wait;
+        *wait = (now * 2).min(COME_BACK_MAX);
+        ctx.run_later(now, move |directory, ctx| drop(directory.open(id, ctx)));
+    }
+
+    fn record(&self, id: SessionId, new: &NewSession, key: Option<String>) -> Result<Record, Refusal> {
+        let model = new.model.clone().filter(|model| !model.is_empty()).unwrap_or_else(|| self.gateway.default_model());
+        self.gateway.ready(&model).map_err(|e| Refusal::BadArgs(e.to_string()))?;
+        let agent = new.agent.clone().unwrap_or_else(|| AGENT.to_owned());
+        if agent != AGENT {
+            return Err(Refusal::BadArgs(format!("there is no agent `{agent}` (known agents: `{AGENT}`)")));
+        }
+        if let Some(directory) = &new.directory
+            && !directory.starts_with('/')
+        {
+            return Err(Refusal::BadArgs(format!(
+                "`directory` is an absolute path inside the sandbox, not `{directory}`"
+            )));
+        }
+        if new.budget_usd.is_some_and(|budget| !budget.is_finite() || budget <= 0.0) {
+            return Err(Refusal::BadArgs("`budget_usd` is a number above 0".to_owned()));
+        }
+        let now = clock::now();
+        Ok(Record {
+            id,
+            title: new.title.clone().unwrap_or_default(),
+            state: State::Starting,
+            reason: None,
+            agent,
+            model,
+            image: new.image.clone(),
+            sandbox: self.sandbox.name().to_owned(),
+            directory: new.directory.clone(),
+            created_at: now.clone(),
+            updated_at: now,
+            usage: Totals { cost_usd: Some(0.0), ..Totals::default() },
+            budget_usd: new.budget_usd,
+            archived: false,
+            key,
+            core: serde_json::Value::Null,
+        })
+    }
+
+    fn say_how_it_is(&self) {
+        self.entry.state(format!("{} sessions live", self.slots.len()));
+    }
+}
+
+/// The agent that every session has, until others can be configured.
+pub const AGENT: &str = "greenroom";
+
+impl Actor for Directory {
+    type Context = Context<Directory>;
+}
+
+impl Handler<Open> for Directory {
+    type Result = ResponseFuture<Opened>;
+
+    fn handle(&mut self, Open { id }: Open, ctx: &mut Context<Directory>) -> Self::Result {
+        self.entry.handled();
+        self.open(id, ctx)
+    }
+}
+
+impl Handler<Find> for Directory {
+    type Result = Option<Addr<Session>>;
+
+    fn handle(&mut self, Find { id }: Find, _: &mut Context<Directory>) -> Self::Result {
+        self.entry.handled();
+        match self.slots.get(&id) {
+            Some(Slot::Live(session)) if session.connected() => Some(session.clone()),
+            Some(Slot::Live(_) | Slot::Opening(_)) | None => None,
+        }
+    }
+}
+
+impl Handler<Create> for Directory {
+    type Result = ResponseActFuture<Directory, Result<Created, Refusal>>;
+
+    fn handle(&mut self, Create { new, key }: Create, ctx: &mut Context<Directory>) -> Self::Result {
+        self.entry.handled();
+        if let Some(id) = key.as_ref().and_then(|key| self.keys.get(key)).copied() {
+            let opened = self.open(id, ctx);
+            return Box::pin(async move { created(opened.await?, None, false).await }.into_actor(self));
+        }
+        let id = SessionId::generate();
+        let record = match self.record(id, &new, key.clone()) {
+            Ok(record) => record,
+            Err(refusal) => return Box::pin(fut::ready(Err(refusal))),
+        };
+        if let Some(key) = key.clone() {
+            self.keys.insert(key, id);
+        }
+        // Whoever asks for it in the meantime waits with the one who asked first.
+        self.slots.insert(id, Slot::Opening(Vec::new()));
+        let store = self.store.clone();
+        let made = async move { store.create(record).await }.into_actor(self);
+        Box::pin(made.then(move |made, directory, ctx| match made {
+            Ok(_) => {
+                let (asker, opened) = oneshot::channel();
+                if let Some(Slot::Opening(waiting)) = directory.slots.get_mut(&id) {
+                    waiting.push(asker);
+                }
+                directory.start_session(id, ctx);
+                let gone = || Refusal::Unavailable("the server is shutting down".to_owned());
+                let opened = async move { opened.await.unwrap_or_else(|_| Err(gone())) };
+                async move { created(opened.await?, new.task, true).await }.into_actor(directory).boxed_local()
+            }
+            Err(e) => {
+                if let Some(key) = key {
+                    directory.keys.remove(&key);
+                }
+                let refusal = refusal(&e);
+                directory.opened(id, Err(refusal.clone()), ctx);
+                fut::ready(Err(refusal)).boxed_local()
+            }
+        }))
+    }
+}
+
+async fn created(session: Addr<Session>, task: Option<String>, fresh: bool) -> Result<Created, Refusal> {
+    let gone = |_| Refusal::Unavailable("the session stopped as soon as it was made".to_owned());
+    if let Some(task) = task {
+        session.send(Relay { wish: Wish::Start { task }, key: None }).await.map_err(gone)??;
+    }
+    let view = session.send(Look).await.map_err(gone)?;
+    Ok(Created { session, view, fresh })
+}
+
+impl Handler<Purge> for Directory {
+    type Result = ResponseActFuture<Directory, Result<(), Refusal>>;
+
+    fn handle(&mut self, Purge { id }: Purge, ctx: &mut Context<Directory>) -> Self::Result {
+        self.entry.handled();
+        let opened = self.open(id, ctx);
+        let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
+        let places = self.places.clone();
+        let purged = async move {
+            // One that has ended already is as good.
+            if let Ok(session) = opened.await {
+                let _ = session.send(End { key: None }).await;
+            } else if store.get(id).await.map_err(|e| refusal(&e))?.is_none() {
+                return Err(Refusal::NoSession(id.to_string()));
+            }
+            sandbox.remove(id).await.map_err(|e| Refusal::Unavailable(e.to_string()))?;
+            clear(id, places).await;
+            store.forget(id).await.map_err(|e| refusal(&e))
+        };
+        Box::pin(purged.into_actor(self).map(move |purged, directory, _| {
+            directory.slots.remove(&id);
+            directory.keys.retain(|_, made| *made != id);
+            directory.say_how_it_is();
+            purged
+        }))
+    }
+}
+
+/// Removes a session's directories. What cannot be removed is left to the sweeper's next round.
+async fn clear(id: SessionId, places: [std::path::PathBuf; 3]) {
+    let cleared = tokio::task::spawn_blocking(move || {
+        let [runs, workspaces, homes] = places;
+        RunDir::of(&runs, id).remove()?;
+        for below in [workspaces, homes] {
+            match std::fs::remove_dir_all(below.join(id.to_string())) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    });
+    if let Ok(Err(e)) = cleared.await {
+        warn!(session = %id, "a purged session's directories cannot be removed: {e}");
+    }
+}
+
+impl Handler<Fell> for Directory {
+    type Result = ();
+
+    fn handle(&mut self, Fell { id, how }: Fell, ctx: &mut Context<Directory>) {
+        // The address in the slot may be that of a newer actor already.
+        if matches!(self.slots.get(&id), Some(Slot::Live(session)) if !session.connected()) {
+            self.slots.remove(&id);
+        }
+        match how {
+            Ending::AtRest => {}
+            Ending::JournalRefused | Ending::Panicked => {
+                info!(session = %id, ?how, "a session fell; bringing it back from its journal");
+                self.fallen.insert(id, (how, COME_BACK));
+                self.come_back(id, ctx);
+            }
+        }
+        self.say_how_it_is();
+    }
+}
+
+impl Handler<Tidy> for Directory {
+    type Result = ResponseFuture<usize>;
+
+    fn handle(&mut self, _: Tidy, _: &mut Context<Directory>) -> Self::Result {
+        let live: HashSet<Addr<Session>> = self.slots.values().filter_map(Slot::live).collect();
+        Box::pin(async move {
+            let mut retired = 0;
+            for session in live {
+                retired += usize::from(session.send(Retire).await.unwrap_or(false));
+            }
+            retired
+        })
+    }
+}
+
+impl Slot {
+    fn live(&self) -> Option<Addr<Session>> {
+        match self {
+            Slot::Live(session) => Some(session.clone()),
+            Slot::Opening(_) => None,
+        }
+    }
+}
+
+/// The Directory, as sockets see it.
+#[async_trait]
+impl Sessions for Addr<Directory> {
+    async fn open(&self, id: SessionId) -> Result<Addr<Session>, Refusal> {
+        self.send(Open { id }).await.unwrap_or_else(|_| Err(shutting_down()))
+    }
+
+    async fn create(&self, wish: &Wish, key: Option<String>) -> Result<(SessionId, Addr<Session>), Refusal> {
+        let new = match wish.clone() {
+            Wish::Initialize { model, directory, agent_cls, image, title } => {
+                NewSession { title, agent: agent_cls, model, image, directory, task: None, budget_usd: None }
+            }
+            // The task itself follows as a wish of its own.
+            _ => NewSession::default(),
+        };
+        let created = self.send(Create { new, key }).await.unwrap_or_else(|_| Err(shutting_down()))?;
+        Ok((created.view.id, created.session))
+    }
+}
+
+fn shutting_down() -> Refusal {
+    Refusal::Unavailable("the server is shutting down".to_owned())
+}
+
+fn refusal(error: &StoreError) -> Refusal {
+    match error {
+        StoreError::NoSession(id) => Refusal::NoSession(id.to_string()),
+        StoreError::Conflict { .. } | StoreError::Damaged { .. } | StoreError::BadCursor(_) | StoreError::Io(_) => {
+            Refusal::Journal(error.to_string())
+        }
+    }
 }

@@ -4,15 +4,46 @@
 //! nothing inside a sandbox needs a secret. The endpoint speaks the providers' own formats as a pass-through
 //! (`/anthropic/v1/messages`, `/openai/v1/chat/completions`, `/openai/v1/responses`): it sets the real key, passes unknown
 //! headers and fields on, streams, meters what passes, and retries what is worth retrying.
+//!
+//! One request passes through [`endpoint`] (the socket), [`call`] (the request), [`upstream`] (the provider, again where it is
+//! worth it) or [`demo`] (the script), and [`relay`] (the answer). The other modules are pure: they read, price, and word.
 
-use std::sync::Arc;
+mod call;
+mod catalog;
+mod demo;
+mod endpoint;
+mod envelope;
+#[cfg(test)]
+mod fake;
+mod headers;
+mod lines;
+mod meter;
+mod options;
+mod refusal;
+mod relay;
+mod retry;
+mod route;
+#[cfg(test)]
+mod tests;
+mod upstream;
+
+use std::{sync::Arc, time::Duration};
 
 use greenroom_protocol::link::Api;
+use tokio::net::UnixListener;
+
+pub use self::{
+    catalog::Resolved,
+    endpoint::Endpoint,
+    options::{GatewayOptions, Price, ProviderOptions, RetryOptions, Secret, TimeoutOptions},
+};
 
 /// What one call took, read from the provider's own stream.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metered {
+    /// As its provider names it.
     pub model: String,
+    /// Without what came from a cache or went into one: the context that the call used is the sum of the three.
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
@@ -21,6 +52,8 @@ pub struct Metered {
     pub cost_usd: Option<f64>,
     /// The model's context, in tokens, where the table knows it.
     pub context_limit: Option<u64>,
+    /// The answer was cut before its provider told what it took: the counts that it did not tell are estimates.
+    pub estimated: bool,
 }
 
 /// What an endpoint tells the session that owns it.
@@ -28,7 +61,8 @@ pub struct Metered {
 pub enum Notice {
     /// A call ended, whole or cut; this is what it took.
     Used(Metered),
-    /// The provider refused for now; the gateway asks again after `wait_ms`.
+    /// The provider refused for now; the gateway asks again after `wait_ms`. That will be the attempt number `attempt`, so
+    /// the first retry is 2.
     Retrying { attempt: u32, wait_ms: u64, why: String },
     /// The provider refused for good; `why` is for a person.
     Refused { status: u16, why: String },
@@ -53,5 +87,103 @@ pub struct ModelChoice {
     pub demo: bool,
 }
 
-/// An account that only a type needs: kept alive by the endpoint that it was opened with.
-pub type SharedAccount = Arc<dyn Account>;
+/// All that the gateway cannot do. The texts are shown to a person word for word.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    #[error("the model `{model}` needs a key: set `{variable}` or `LLM_API_KEY`, or choose the model `demo`")]
+    NoKey { model: String, variable: &'static str },
+    #[error("the base URL `{url}` is no http or https address: write it like `https://api.example.com/v1`")]
+    BaseUrl { url: String },
+    #[error("the key in `{variable}` has characters that no key has: copy it again")]
+    Key { variable: &'static str },
+    #[error("the HTTP client for the model providers cannot be made; does this machine have CA certificates?")]
+    Client(#[source] reqwest::Error),
+}
+
+/// How long an unused connection to a provider is kept.
+const IDLE_CONNECTION: Duration = Duration::from_secs(90);
+
+/// The gateway of one server. Cheap to clone; all clones share one pool of connections.
+#[derive(Clone)]
+pub struct Gateway {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: GatewayOptions,
+    client: reqwest::Client,
+}
+
+impl Gateway {
+    /// # Errors
+    /// What is wrong with the options, or with this machine's certificates.
+    pub fn new(options: GatewayOptions) -> Result<Gateway, GatewayError> {
+        for api in [Api::Anthropic, Api::Openai] {
+            check(api, options.provider(api))?;
+        }
+        let client = reqwest::Client::builder()
+            // A redirect would carry the key to another address.
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(Duration::from_secs(options.timeouts.connect_s))
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .tcp_nodelay(true)
+            .build()
+            .map_err(GatewayError::Client)?;
+        Ok(Gateway { inner: Arc::new(Inner { options, client }) })
+    }
+
+    /// Serves one session on `listener` until the endpoint is dropped. Must be called inside a tokio runtime, which then
+    /// runs the endpoint's tasks.
+    pub fn open(&self, listener: UnixListener, account: Arc<dyn Account>) -> Endpoint {
+        Endpoint::open(self.clone(), listener, account)
+    }
+
+    /// Which model `name` means.
+    pub fn resolve(&self, name: &str) -> Resolved {
+        catalog::resolve(name)
+    }
+
+    /// What a client may choose; the default one first, the demo last.
+    pub fn models(&self) -> Vec<ModelChoice> {
+        self.inner.options.choices()
+    }
+
+    /// What a session gets that names no model: `demo` where no provider can be asked.
+    pub fn default_model(&self) -> String {
+        self.inner.options.default_choice()
+    }
+
+    /// Whether a session may work with the model `name`.
+    ///
+    /// # Errors
+    /// [`GatewayError::NoKey`], which names what to set.
+    pub fn ready(&self, name: &str) -> Result<(), GatewayError> {
+        self.inner.options.ready(name)
+    }
+
+    /// When the price table was last checked: a date, or empty.
+    pub fn prices_as_of(&self) -> &str {
+        &self.inner.options.prices_as_of
+    }
+
+    fn options(&self) -> &GatewayOptions {
+        &self.inner.options
+    }
+
+    fn client(&self) -> &reqwest::Client {
+        &self.inner.client
+    }
+}
+
+fn check(api: Api, provider: &ProviderOptions) -> Result<(), GatewayError> {
+    let url = &provider.base_url;
+    if !url.is_empty() && !reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
+        return Err(GatewayError::BaseUrl { url: url.clone() });
+    }
+    match &provider.api_key {
+        Some(key) if headers::key_header(api, key).is_none() => {
+            Err(GatewayError::Key { variable: catalog::key_variable(api) })
+        }
+        _ => Ok(()),
+    }
+}

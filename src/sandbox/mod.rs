@@ -16,7 +16,14 @@ use greenroom_protocol::observation::Phase;
 
 use crate::store::SessionId;
 
+#[cfg(test)]
+mod contract;
+pub mod docker;
+#[cfg(target_os = "linux")]
+pub mod process;
 mod rundir;
+
+pub use docker::{Docker, DockerOptions};
 pub use rundir::RunDir;
 
 /// Where things are inside every sandbox, whatever the driver.

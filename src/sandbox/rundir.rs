@@ -33,13 +33,12 @@ impl RunDir {
         RunDir { root: runs.join(session.to_string()) }
     }
 
-    /// Makes it, empty of sockets: the sandbox's half belongs to `uid`, the rest to this server.
+    /// Makes it, or leaves it as it is: a sandbox that runs may be using it. The sandbox's half belongs to `uid`.
     pub fn prepare(&self, uid: u32, gid: u32) -> io::Result<()> {
         let mut dirs = fs::DirBuilder::new();
         dirs.recursive(true).mode(0o711);
         dirs.create(self.gateway())?;
         dirs.create(self.agent())?;
-        remove_if_there(&self.agent().join("agent.sock"))?;
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(self.agent(), Some(uid), Some(gid))?;
         }

@@ -1,5 +1,7 @@
 //! One handler for each message: it forwards.
 
+use std::time::{Duration, Instant};
+
 use actix::prelude::*;
 use greenroom_protocol::{Action, Seen, client::Wish, observation::Usage};
 use tokio::sync::oneshot;
@@ -21,6 +23,7 @@ impl Session {
     /// Lets the rules decide about a wish; the answer comes when it is on disk.
     fn wish(&mut self, input: Input, key: Option<String>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
         self.entry.handled();
+        self.active = Instant::now();
         if let Some(seq) = key.as_ref().and_then(|key| self.core.remembers(key)) {
             return self.answer_again(seq, ctx);
         }
@@ -164,51 +167,70 @@ impl Handler<Relay> for Session {
 impl Handler<Interrupt> for Session {
     type Result = ResponseFuture<Answer>;
 
-    fn handle(&mut self, _: Interrupt, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Interrupt, None, ctx)
+    fn handle(&mut self, Interrupt { key }: Interrupt, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::Interrupt, key, ctx)
     }
 }
 
 impl Handler<Pause> for Session {
     type Result = ResponseFuture<Answer>;
 
-    fn handle(&mut self, _: Pause, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Pause, None, ctx)
+    fn handle(&mut self, Pause { key }: Pause, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::Pause, key, ctx)
     }
 }
 
 impl Handler<Resume> for Session {
     type Result = ResponseFuture<Answer>;
 
-    fn handle(&mut self, _: Resume, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Resume, None, ctx)
+    fn handle(&mut self, Resume { key }: Resume, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::Resume, key, ctx)
     }
 }
 
 impl Handler<Stop> for Session {
     type Result = ResponseFuture<Answer>;
 
-    fn handle(&mut self, Stop { reason }: Stop, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Stop { reason }, None, ctx)
+    fn handle(&mut self, Stop { key }: Stop, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::Stop { reason: None }, key, ctx)
     }
 }
 
 impl Handler<End> for Session {
     type Result = ResponseFuture<Answer>;
 
-    fn handle(&mut self, _: End, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::End, None, ctx)
+    fn handle(&mut self, End { key }: End, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::End, key, ctx)
     }
 }
 
 impl Handler<Rest> for Session {
     type Result = ResponseFuture<Answer>;
 
-    fn handle(&mut self, Rest { reason }: Rest, ctx: &mut Context<Session>) -> Self::Result {
-        if self.shared.listeners() > 0 {
+    fn handle(&mut self, Rest { pause_after, stop_after }: Rest, ctx: &mut Context<Session>) -> Self::Result {
+        let idle = self.active.elapsed();
+        let (long_enough, input) = if self.core.is_paused() {
+            let reason = Some(format!("nothing happened for {}", in_words(idle)));
+            (idle >= stop_after, Input::StopResting { reason })
+        } else {
+            (idle >= pause_after, Input::Rest { reason: format!("nothing happened for {}", in_words(idle)) })
+        };
+        if !long_enough || self.shared.listeners() > 0 {
             return Box::pin(async { Err(Refusal::Busy) });
         }
-        self.wish(Input::Rest { reason }, None, ctx)
+        let active = self.active;
+        let answer = self.wish(input, None, ctx);
+        // Being put to rest is no activity.
+        self.active = active;
+        answer
+    }
+}
+
+/// A time in which nothing happened, for a person.
+fn in_words(idle: Duration) -> String {
+    match idle.as_secs() {
+        seconds @ 0..120 => format!("{seconds} seconds"),
+        seconds => format!("{} minutes", seconds / 60),
     }
 }
 

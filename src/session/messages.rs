@@ -4,6 +4,8 @@
 //! [`Attach`], and leave by dropping what they got for it; the link sends [`Greeted`], [`Reported`], [`Grew`] and what befell the sandbox. The session tells
 //! listeners that something is [`Published`], and gives its link the orders of [`orders`].
 
+use std::time::Duration;
+
 use actix::prelude::*;
 use greenroom_protocol::{
     Delta,
@@ -44,38 +46,47 @@ pub struct Relay {
 }
 
 /// Stop whatever runs, the agent's turn and a user's act alike. A second one takes the agent away.
-#[derive(Debug, Message)]
+#[derive(Debug, Default, Message)]
 #[rtype(result = "Answer")]
-pub struct Interrupt;
+pub struct Interrupt {
+    pub key: Option<String>,
+}
 
 /// Freeze the sandbox where it stands, mid-token or mid-tool.
-#[derive(Debug, Message)]
+#[derive(Debug, Default, Message)]
 #[rtype(result = "Answer")]
-pub struct Pause;
+pub struct Pause {
+    pub key: Option<String>,
+}
 
 /// Thaw a paused sandbox, or start a stopped one again.
-#[derive(Debug, Message)]
+#[derive(Debug, Default, Message)]
 #[rtype(result = "Answer")]
-pub struct Resume;
+pub struct Resume {
+    pub key: Option<String>,
+}
 
 /// Free the memory: the sandbox stops, its file system and the journal stay.
-#[derive(Debug, Message)]
+#[derive(Debug, Default, Message)]
 #[rtype(result = "Answer")]
 pub struct Stop {
-    /// Shown to people, where it was not they who asked (`nothing happened for 30 minutes`).
-    pub reason: Option<String>,
+    pub key: Option<String>,
 }
 
 /// Close the session for good.
-#[derive(Debug, Message)]
+#[derive(Debug, Default, Message)]
 #[rtype(result = "Answer")]
-pub struct End;
+pub struct End {
+    pub key: Option<String>,
+}
 
-/// Pause because nothing happens: refused where something runs, waits for a person, or is watched.
+/// Rest, if nothing has happened for so long: be paused, and later be stopped. Refused where something runs, waits for a
+/// person, or is watched.
 #[derive(Debug, Message)]
 #[rtype(result = "Answer")]
 pub struct Rest {
-    pub reason: String,
+    pub pause_after: Duration,
+    pub stop_after: Duration,
 }
 
 /// Change what a person may change beside the conversation. `None` leaves a field as it is.

@@ -87,6 +87,8 @@ pub struct Session {
     provider_said: Option<String>,
     /// The clock of [`Moment::now_ms`] counts from here.
     born: Instant,
+    /// When somebody last asked for something, or the agent last did something. It does not jump when the wall clock does.
+    active: Instant,
     /// How it ended, for whoever keeps its address.
     ending: Ending,
 }
@@ -133,6 +135,7 @@ impl Session {
             ladder: None,
             provider_said: None,
             born: Instant::now(),
+            active: Instant::now(),
             ending: Ending::Panicked,
             record,
         };

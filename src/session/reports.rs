@@ -1,6 +1,6 @@
 //! What the agent tells: it introduces itself, and its reports come into the journal once each, in its own order.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Instant};
 
 use actix::prelude::*;
 use greenroom_protocol::{
@@ -92,6 +92,7 @@ impl Session {
     }
 
     fn report(&mut self, mark: Mark, report: Report, ctx: &mut Context<Session>) -> Durable {
+        self.active = Instant::now();
         let (agent, durable) = oneshot::channel();
         let reply = vec![Reply::Report(agent)];
         let input = match report {

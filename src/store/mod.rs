@@ -7,6 +7,13 @@
 //!
 //! Every driver passes `contract.rs` before the config offers it.
 
+#[cfg(test)]
+mod contract;
+mod ledger;
+mod listing;
+pub mod local;
+pub mod memory;
+
 use std::{fmt, io, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
@@ -113,6 +120,9 @@ pub struct Record {
     pub usage: Totals,
     pub budget_usd: Option<f64>,
     pub archived: bool,
+    /// What the client called the wish that made it (`Idempotency-Key`).
+    #[serde(default)]
+    pub key: Option<String>,
     /// The session actor's own memory, opaque to everybody else.
     #[serde(default)]
     pub core: Value,

@@ -154,6 +154,10 @@ pub enum Input {
     Rest {
         reason: String,
     },
+    /// It has been paused for long, and nothing was under way.
+    StopResting {
+        reason: Option<String>,
+    },
     // What the world does.
     /// The session has just been made.
     Born,
@@ -311,6 +315,8 @@ impl Core {
             Input::EditQueue { item, content, remove } => self.edit_queue(&item, content, remove)?,
             Input::SetModel(settings) => self.set_model(settings, &mut d)?,
             Input::Rest { reason } => self.rest(reason, &mut d)?,
+            Input::StopResting { .. } if self.works() || self.confirm.is_some() => return Err(Refusal::Busy),
+            Input::StopResting { reason } => self.stop(reason, moment, &mut d)?,
             Input::Born => d.order(Order::Raise),
             Input::Phased { phase, detail, isolation } => {
                 d.record(Source::Server, None, None, Observation { seen: sandbox(phase, isolation), content: detail });

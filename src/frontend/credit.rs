@@ -1,0 +1,105 @@
+//! How much a client has room for. Pure.
+//!
+//! After each [`STEP`] of bytes the socket sends a Ping that carries the count of all bytes so far; every WebSocket client,
+//! browsers included, answers a Ping with a Pong of the same payload, and that Pong opens the window further. No client has
+//! to know. Only the newest Ping need be answered (RFC 6455, section 5.5.3), which is why the counts are cumulative.
+
+/// A Ping after so many bytes.
+const STEP: u64 = 64 * 1024;
+/// Nothing new is sent while more than this is unanswered.
+const WINDOW: u64 = 256 * 1024;
+/// So many Pings without a Pong, one every [`super::socket::HEARTBEAT`], and the client is gone.
+const DEAF: u32 = 3;
+
+/// The account of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Credit {
+    sent: u64,
+    pinged: u64,
+    confirmed: u64,
+    unanswered: u32,
+}
+
+impl Credit {
+    /// How many bytes may be sent now. What is sent may be larger than that by one frame.
+    pub(super) fn room(&self) -> u64 {
+        WINDOW.saturating_sub(self.unconfirmed())
+    }
+
+    /// Bytes that the client has not confirmed.
+    pub(super) fn unconfirmed(&self) -> u64 {
+        self.sent - self.confirmed
+    }
+
+    /// So many bytes were sent. Returns the payload of a Ping where one is due.
+    pub(super) fn sent(&mut self, bytes: usize) -> Option<[u8; 8]> {
+        self.sent += bytes as u64;
+        (self.sent - self.pinged >= STEP).then(|| self.ping())
+    }
+
+    /// A heartbeat: the Ping to send, or `None` where the client has not answered for too long.
+    ///
+    /// It counts heartbeats, not time: a server that slept itself has not heard anybody, and blames nobody.
+    pub(super) fn beat(&mut self) -> Option<[u8; 8]> {
+        self.unanswered += 1;
+        (self.unanswered <= DEAF).then(|| self.ping())
+    }
+
+    /// The client answered a Ping, or spoke (`None`). A count that was never sent is no answer.
+    pub(super) fn heard(&mut self, pong: Option<&[u8]>) {
+        self.unanswered = 0;
+        if let Some(count) = pong.and_then(|payload| payload.try_into().ok()).map(u64::from_be_bytes)
+            && count <= self.pinged
+        {
+            self.confirmed = self.confirmed.max(count);
+        }
+    }
+
+    fn ping(&mut self) -> [u8; 8] {
+        self.pinged = self.sent;
+        self.sent.to_be_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_does_not_read_gets_one_window_and_no_more() {
+        let mut credit = Credit::default();
+        let mut pings = Vec::new();
+        while credit.room() > 0 {
+            pings.extend(credit.sent(10_000));
+        }
+        assert!(credit.unconfirmed() < WINDOW + 10_000);
+        credit.heard(Some(&pings[1]));
+        assert!(credit.room() >= 2 * STEP - 10_000);
+        credit.heard(Some(&pings[0]));
+        assert!(credit.room() >= 2 * STEP - 10_000, "an old answer takes nothing back");
+    }
+
+    #[test]
+    fn a_count_that_was_never_sent_opens_nothing() {
+        let mut credit = Credit::default();
+        while credit.room() > 0 {
+            credit.sent(STEP as usize);
+        }
+        credit.heard(Some(&u64::MAX.to_be_bytes()));
+        credit.heard(Some(b"hello"));
+        assert_eq!(credit.room(), 0);
+    }
+
+    #[test]
+    fn a_deaf_client_is_given_up_and_one_that_speaks_is_not() {
+        let mut credit = Credit::default();
+        for _ in 0..10 {
+            assert!(credit.beat().is_some());
+            credit.heard(None);
+        }
+        for _ in 0..DEAF {
+            assert!(credit.beat().is_some());
+        }
+        assert!(credit.beat().is_none());
+    }
+}

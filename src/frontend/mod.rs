@@ -1,0 +1,74 @@
+//! Attached clients: one FrontendSocket actor for each, and what they all share.
+//!
+//! A socket never holds a queue of what its client has not read. It is a cursor over the journal: told that there is more,
+//! it pulls as much as its client has room for ([`credit`]).
+
+mod credit;
+mod frames;
+mod socket;
+
+use std::sync::Arc;
+
+use actix::Addr;
+use actix_web::{HttpRequest, HttpResponse, web::Payload};
+use async_trait::async_trait;
+use greenroom_protocol::client::Wish;
+
+pub use self::socket::refuse;
+use self::socket::{FrontendSocket, Since};
+use crate::{
+    census::Census,
+    session::{Refusal, Session},
+    store::{Seq, SessionId, Store},
+};
+
+/// Where a socket finds the session that its client names, or has one made.
+#[async_trait]
+pub trait Sessions: Send + Sync + 'static {
+    async fn open(&self, id: SessionId) -> Result<Addr<Session>, Refusal>;
+
+    /// Makes the session that `wish` (`initialize` or `start`) asks for, or finds the one that the same key made before.
+    async fn create(&self, wish: &Wish, key: Option<String>) -> Result<(SessionId, Addr<Session>), Refusal>;
+}
+
+/// What every socket of this process shares.
+pub struct Parts {
+    pub sessions: Arc<dyn Sessions>,
+    pub store: Arc<dyn Store>,
+    pub census: Census,
+}
+
+/// How a client wants to attach: the query of `GET /ws`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
+pub struct AttachQuery {
+    /// Without one, the first `initialize` or `start` makes it.
+    pub session: Option<String>,
+    /// A number, or `tail` for live only. Absent: from the start.
+    pub after: Option<String>,
+}
+
+/// Turns an allowed request into a socket. What the query names wrongly is told over the socket, where every client can
+/// read it.
+pub fn open(
+    request: &HttpRequest,
+    body: Payload,
+    query: &AttachQuery,
+    parts: Arc<Parts>,
+) -> Result<HttpResponse, actix_web::Error> {
+    let since = match query.after.as_deref() {
+        None | Some("") => Since::Start,
+        Some("tail") => Since::Tail,
+        Some(number) => match number.parse::<Seq>() {
+            Ok(seq) => Since::After(seq),
+            Err(_) => return refuse(request, body, 4400, &format!("`after` is a number or `tail`, not `{number}`")),
+        },
+    };
+    let session = match query.session.as_deref() {
+        None | Some("") => None,
+        Some(id) => match id.parse::<SessionId>() {
+            Ok(id) => Some(id),
+            Err(_) => return refuse(request, body, 4404, &format!("no session `{id}`")),
+        },
+    };
+    FrontendSocket::open(request, body, session, since, parts)
+}

@@ -1,0 +1,431 @@
+//! The FrontendSocket actor: one attached client, and how far it has come in its session.
+
+use std::{sync::Arc, time::Duration};
+
+use actix::prelude::*;
+use actix_web::{HttpRequest, HttpResponse, web::Payload};
+use actix_web_actors::ws::{self, CloseCode, CloseReason, ProtocolError, WebsocketContext, WsResponseBuilder};
+use bytestring::ByteString;
+use futures::FutureExt;
+use greenroom_protocol::client::{ClientFrame, ErrorBody, ErrorFrame, Status, Wish};
+use serde::Serialize;
+
+use super::{
+    Parts,
+    credit::Credit,
+    frames::{Heard, Pieces, READ_LIMIT},
+};
+use crate::{
+    census::{Entry, Kind},
+    session::{
+        Listening, Look, Refusal, Seen, Session, View,
+        messages::{Accepted, Attach, Attached, End, Interrupt, Pause, Published, Relay, Resume, Stop},
+    },
+    store::{Limit, Seq, SessionId, StoreError, StoredEvent},
+};
+
+/// How often a client that is not otherwise asked is asked whether it is there.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
+/// The most that is read from the journal at once.
+const PAGE: Limit = Limit { events: 256, bytes: 64 * 1024 };
+/// How many wishes of one client may be under way. One more is refused.
+const UNDER_WAY: usize = 64;
+/// The first wait before a session is looked for again whose actor is gone; it doubles up to [`LOOK_AGAIN_MAX`].
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
+
+type Context = WebsocketContext<FrontendSocket>;
+
+/// Where the replay begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Since {
+    Start,
+    After(Seq),
+    /// Live only.
+    Tail,
+}
+
+/// One attached client.
+pub(super) struct FrontendSocket {
+    parts: Arc<Parts>,
+    entry: Option<Entry>,
+    wanted: Option<SessionId>,
+    since: Since,
+    attached: Option<Attachment>,
+    credit: Credit,
+    pieces: Pieces,
+    under_way: usize,
+    look_again: Duration,
+}
+
+/// A client's place in a session.
+struct Attachment {
+    id: SessionId,
+    session: Addr<Session>,
+    listening: Listening,
+    /// The newest event that the client was sent.
+    cursor: Seq,
+    /// How far it has come in the items that still grow.
+    seen: Seen,
+    /// The replay ends here; then the client is told that it is in sync.
+    replay_to: Option<Seq>,
+    /// A page of the journal is being read.
+    reading: bool,
+}
+
+impl FrontendSocket {
+    pub(super) fn open(
+        request: &HttpRequest,
+        body: Payload,
+        wanted: Option<SessionId>,
+        since: Since,
+        parts: Arc<Parts>,
+    ) -> Result<HttpResponse, actix_web::Error> {
+        let socket = FrontendSocket {
+            parts,
+            entry: None,
+            wanted,
+            since,
+            attached: None,
+            credit: Credit::default(),
+            pieces: Pieces::default(),
+            under_way: 0,
+            look_again: LOOK_AGAIN,
+        };
+        WsResponseBuilder::new(socket, request, body).frame_size(READ_LIMIT).start()
+    }
+
+    fn attach(&mut self, id: SessionId, session: Addr<Session>, ctx: &mut Context) {
+        let listener = ctx.address().recipient();
+        let attached = session.send(Attach { listener }).into_actor(self);
+        ctx.wait(attached.map(move |attached, socket, ctx| match attached {
+            Ok(attached) => socket.attached(id, session, attached, ctx),
+            Err(_) => socket.find_again(ctx),
+        }));
+    }
+
+    fn attached(&mut self, id: SessionId, session: Addr<Session>, attached: Attached, ctx: &mut Context) {
+        let Attached { view, listening } = attached;
+        let tail = listening.tail();
+        // Whoever comes back to a session whose actor was replaced goes on where it was.
+        let again = self.attached.take();
+        let cursor = match (&again, self.since) {
+            (Some(before), _) => before.cursor,
+            (None, Since::Start) => 0,
+            (None, Since::After(seq)) => seq.min(tail),
+            (None, Since::Tail) => tail,
+        };
+        self.look_again = LOOK_AGAIN;
+        self.entry = Some(self.parts.census.register(Kind::FrontendSocket, Some(id.to_string())));
+        if again.is_none() {
+            self.hello(Some(&view), tail, ctx);
+        }
+        let replay_to = again.is_none().then_some(tail);
+        let attachment = Attachment { id, session, listening, cursor, seen: Seen::new(), replay_to, reading: false };
+        self.attached = Some(attachment);
+        self.pull(ctx);
+    }
+
+    fn hello(&mut self, view: Option<&View>, last_seq: Seq, ctx: &mut Context) {
+        let state = view.map(|view| view.state);
+        // A view has string keys and plain values, so this cannot fail.
+        let session = view.map(|view| serde_json::to_value(view).expect("a view is JSON"));
+        self.say(&Status::Hello { session, last_seq, state }, ctx);
+    }
+
+    /// The session's actor is gone; its journal is not.
+    fn find_again(&mut self, ctx: &mut Context) {
+        let Some(id) = self.attached.as_ref().map(|attached| attached.id).or(self.wanted) else { return };
+        let wait = self.look_again;
+        self.look_again = (wait * 2).min(LOOK_AGAIN_MAX);
+        ctx.run_later(wait, move |socket, ctx| socket.find(id, ctx));
+    }
+
+    fn find(&mut self, id: SessionId, ctx: &mut Context) {
+        let sessions = self.parts.sessions.clone();
+        let found = async move { sessions.open(id).await }.into_actor(self);
+        ctx.wait(found.map(move |found, socket, ctx| match found {
+            Ok(session) => socket.attach(id, session, ctx),
+            Err(refusal @ Refusal::NoSession(_)) => {
+                socket.refused(&refusal, None, ctx);
+                close(4404, &refusal.to_string(), ctx);
+            }
+            Err(refusal) => {
+                // Said once; the looking goes on.
+                if socket.look_again == LOOK_AGAIN * 2 || socket.attached.is_none() {
+                    socket.refused(&refusal, None, ctx);
+                }
+                socket.find_again(ctx);
+            }
+        }));
+    }
+
+    /// Sends what the client has room for: first the journal up to its end, then what the open items have grown.
+    fn pull(&mut self, ctx: &mut Context) {
+        loop {
+            let room = self.credit.room();
+            let Some(at) = &mut self.attached else { return };
+            if at.reading || room == 0 {
+                return;
+            }
+            match at.listening.look(at.cursor, &mut at.seen, room as usize) {
+                Look::Closed => {
+                    at.reading = true;
+                    self.find_again(ctx);
+                    return;
+                }
+                Look::Behind { tail } => return self.read(tail, ctx),
+                Look::Deltas(deltas) => {
+                    self.synced(ctx);
+                    if deltas.is_empty() {
+                        return;
+                    }
+                    for delta in deltas {
+                        self.say(&delta, ctx);
+                    }
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, tail: Seq, ctx: &mut Context) {
+        let Some(at) = &mut self.attached else { return };
+        at.reading = true;
+        let (store, id, cursor) = (self.parts.store.clone(), at.id, at.cursor);
+        let page = async move { store.read(id, cursor, PAGE).await }.into_actor(self);
+        ctx.spawn(page.map(move |page, socket, ctx| socket.send_page(tail, page, ctx)));
+    }
+
+    fn send_page(&mut self, tail: Seq, page: Result<Vec<StoredEvent>, StoreError>, ctx: &mut Context) {
+        let Some(at) = &mut self.attached else { return };
+        at.reading = false;
+        match page {
+            Ok(page) => {
+                for (seq, event) in page.into_iter().filter(|(seq, _)| *seq <= tail) {
+                    if let Some(at) = &mut self.attached {
+                        at.cursor = seq;
+                    }
+                    // What is in the journal was made from a `String`, and its checksum has just been checked.
+                    if let Ok(text) = ByteString::try_from(event.json) {
+                        self.send(text, ctx);
+                    }
+                }
+            }
+            Err(StoreError::Damaged { seq, .. }) => {
+                at.cursor = seq;
+                let message = format!("event {seq} is damaged on disk and is left out");
+                self.error("damaged", message, None, ctx);
+            }
+            Err(e) => {
+                self.error("journal_unavailable", e.to_string(), None, ctx);
+                ctx.run_later(LOOK_AGAIN_MAX, FrontendSocket::pull);
+                return;
+            }
+        }
+        self.pull(ctx);
+    }
+
+    fn synced(&mut self, ctx: &mut Context) {
+        let Some(at) = &mut self.attached else { return };
+        if at.replay_to.is_some_and(|end| at.cursor >= end) {
+            at.replay_to = None;
+            let seq = at.cursor;
+            self.say(&Status::Synced { seq }, ctx);
+        }
+    }
+
+    fn hear(&mut self, text: &str, ctx: &mut Context) {
+        match ClientFrame::parse(text) {
+            Ok(ClientFrame { wish: Wish::Ping {}, .. }) => self.say(&Status::Pong {}, ctx),
+            Ok(ClientFrame { id, wish }) => match &self.attached {
+                Some(at) => {
+                    let session = at.session.clone();
+                    self.relay(&session, id, wish, ctx);
+                }
+                None => self.create(id, wish, ctx),
+            },
+            Err(bad) => self.error(bad.code, bad.message, bad.id, ctx),
+        }
+    }
+
+    fn relay(&mut self, session: &Addr<Session>, id: Option<String>, wish: Wish, ctx: &mut Context) {
+        if self.under_way >= UNDER_WAY {
+            let message = format!("{UNDER_WAY} frames are unanswered already; wait for some of the answers");
+            return self.error("too_many", message, id, ctx);
+        }
+        self.under_way += 1;
+        let key = id.clone();
+        // Sent here and now, so that a client's frames reach its session in their order.
+        let answer = match wish {
+            Wish::Interrupt {} => session.send(Interrupt { key }).boxed(),
+            Wish::Pause {} => session.send(Pause { key }).boxed(),
+            Wish::Resume {} => session.send(Resume { key }).boxed(),
+            Wish::Stop {} => session.send(Stop { key }).boxed(),
+            Wish::End {} => session.send(End { key }).boxed(),
+            wish => session.send(Relay { wish, key }).boxed(),
+        };
+        ctx.spawn(answer.into_actor(self).map(move |answer, socket, ctx| {
+            socket.under_way -= 1;
+            let gone = |_| Err(Refusal::Unavailable("the session is being brought back; try again".to_owned()));
+            socket.answered(answer.unwrap_or_else(gone), id, ctx);
+        }));
+    }
+
+    fn answered(&mut self, answer: Result<Accepted, Refusal>, id: Option<String>, ctx: &mut Context) {
+        match (answer, id) {
+            (Ok(accepted), Some(id)) => self.say(&Status::Accepted { id, seq: accepted.seq }, ctx),
+            (Ok(_), None) => {}
+            (Err(refusal), id) => self.refused(&refusal, id, ctx),
+        }
+    }
+
+    /// The first wish of a client without a session. What comes after it waits until there is one.
+    fn create(&mut self, id: Option<String>, wish: Wish, ctx: &mut Context) {
+        if !matches!(wish, Wish::Initialize { .. } | Wish::Start { .. }) {
+            let message = "there is no session yet; begin with `initialize` or `start`, or attach with `?session=`";
+            return self.error("no_session", message.to_owned(), id, ctx);
+        }
+        let sessions = self.parts.sessions.clone();
+        let key = id.clone();
+        let made = async move {
+            let made = sessions.create(&wish, key).await;
+            (made, wish)
+        };
+        ctx.wait(made.into_actor(self).map(move |(made, wish), socket, ctx| match made {
+            Ok((session_id, session)) => {
+                socket.attach(session_id, session.clone(), ctx);
+                // What the session was made from is no wish any more; a task is.
+                match wish {
+                    Wish::Start { .. } => socket.relay(&session, id, wish, ctx),
+                    _ => socket.answered(
+                        Ok(Accepted { seq: None, state: greenroom_protocol::observation::State::Starting }),
+                        id,
+                        ctx,
+                    ),
+                }
+            }
+            Err(refusal) => socket.refused(&refusal, id, ctx),
+        }));
+    }
+
+    fn refused(&mut self, refusal: &Refusal, id: Option<String>, ctx: &mut Context) {
+        self.error(refusal.code(), refusal.to_string(), id, ctx);
+    }
+
+    fn error(&mut self, code: &str, message: String, id: Option<String>, ctx: &mut Context) {
+        self.say(&ErrorFrame { error: ErrorBody { code: code.to_owned(), message }, id }, ctx);
+    }
+
+    fn say(&mut self, frame: &impl Serialize, ctx: &mut Context) {
+        // Every frame has string keys and no fallible `Serialize`, so this cannot fail.
+        self.send(serde_json::to_string(frame).expect("a frame is JSON").into(), ctx);
+    }
+
+    fn send(&mut self, text: ByteString, ctx: &mut Context) {
+        let bytes = text.len();
+        ctx.text(text);
+        if let Some(ping) = self.credit.sent(bytes) {
+            ctx.ping(&ping);
+        }
+        if let Some(entry) = &self.entry {
+            entry.queued(self.credit.unconfirmed());
+        }
+    }
+}
+
+impl Actor for FrontendSocket {
+    type Context = Context;
+
+    fn started(&mut self, ctx: &mut Context) {
+        self.entry = Some(self.parts.census.register(Kind::FrontendSocket, None));
+        ctx.run_interval(HEARTBEAT, |socket, ctx| match socket.credit.beat() {
+            Some(ping) => ctx.ping(&ping),
+            None => {
+                close(4408, "no answer to pings", ctx);
+                ctx.stop();
+            }
+        });
+        match self.wanted {
+            Some(id) => self.find(id, ctx),
+            None => self.hello(None, 0, ctx),
+        }
+    }
+}
+
+impl Handler<Published> for FrontendSocket {
+    type Result = ();
+
+    fn handle(&mut self, _: Published, ctx: &mut Context) {
+        if let Some(entry) = &self.entry {
+            entry.handled();
+        }
+        self.pull(ctx);
+    }
+}
+
+impl StreamHandler<Result<ws::Message, ProtocolError>> for FrontendSocket {
+    fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut Context) {
+        self.credit.heard(match &message {
+            Ok(ws::Message::Pong(payload)) => Some(payload),
+            Ok(_) | Err(_) => None,
+        });
+        match message {
+            Ok(ws::Message::Ping(payload)) => ctx.pong(&payload),
+            Ok(ws::Message::Pong(_)) => self.pull(ctx),
+            Ok(ws::Message::Close(reason)) => {
+                ctx.close(reason);
+                ctx.stop();
+            }
+            Ok(message) => match self.pieces.hear(message) {
+                Heard::Text(text) => self.hear(&text, ctx),
+                Heard::NotText => {
+                    self.error("invalid_json", "a frame is JSON in a text frame, not binary".to_owned(), None, ctx);
+                }
+                Heard::TooLarge => {
+                    let limit = greenroom_protocol::CLIENT_FRAME_LIMIT;
+                    let message = format!("a frame is at most {limit} bytes; put what is larger into a file");
+                    self.error("too_large", message, None, ctx);
+                }
+                Heard::Nothing => {}
+            },
+            Err(ProtocolError::Overflow) => {
+                close(1009, &format!("a frame is at most {READ_LIMIT} bytes"), ctx);
+                ctx.stop();
+            }
+            Err(e) => {
+                close(1002, &e.to_string(), ctx);
+                ctx.stop();
+            }
+        }
+    }
+}
+
+fn close(code: u16, why: &str, ctx: &mut Context) {
+    // A close frame's text is at most 123 bytes.
+    let description = why[..why.floor_char_boundary(120)].to_owned();
+    ctx.close(Some(CloseReason { code: CloseCode::Other(code), description: Some(description) }));
+}
+
+/// Accepts a socket only to close it with `code`: the one way to tell a browser's script why.
+pub fn refuse(request: &HttpRequest, body: Payload, code: u16, why: &str) -> Result<HttpResponse, actix_web::Error> {
+    ws::start(Refused { code, why: why.to_owned() }, request, body)
+}
+
+struct Refused {
+    code: u16,
+    why: String,
+}
+
+impl Actor for Refused {
+    type Context = WebsocketContext<Refused>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let description = Some(self.why[..self.why.floor_char_boundary(120)].to_owned());
+        ctx.close(Some(CloseReason { code: CloseCode::Other(self.code), description }));
+        ctx.stop();
+    }
+}
+
+impl StreamHandler<Result<ws::Message, ProtocolError>> for Refused {
+    fn handle(&mut self, _: Result<ws::Message, ProtocolError>, _: &mut Self::Context) {}
+}

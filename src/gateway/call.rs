@@ -1,0 +1,176 @@
+//! One request to an endpoint, from its head to the beginning of its answer.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    HeaderMap, Request, Response, StatusCode,
+    body::{Body as _, Incoming},
+    header::{CONTENT_TYPE, HeaderValue},
+    http::request::Parts,
+};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Notice,
+    catalog::{self, DEMO},
+    demo,
+    endpoint::{Door, LARGEST_BODY},
+    envelope::Envelope,
+    headers,
+    meter::Meter,
+    refusal::{self, Refusal},
+    relay::{Body, Relay, Tally},
+    route::{self, Route},
+    upstream::{self, Answer, Ask, Failure},
+};
+
+/// Always answers; what goes wrong is told in the shape of the provider that the path names.
+pub(super) async fn answer(door: &Arc<Door>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let cut = door.cut_token();
+    let api = route::api_of_path(request.uri().path());
+    let answered = tokio::select! {
+        biased;
+        () = cut.cancelled() => Err(Refusal::interrupted()),
+        answered = serve(door, request, cut.clone()) => answered,
+    };
+    Ok(answered.unwrap_or_else(|refusal| {
+        let mut response = whole(refusal.status, HeaderMap::new(), refusal.body(api));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }))
+}
+
+async fn serve(
+    door: &Arc<Door>,
+    request: Request<Incoming>,
+    cut: CancellationToken,
+) -> Result<Response<Body>, Refusal> {
+    let (head, body) = request.into_parts();
+    let route = Route::find(&head.method, head.uri.path()).ok_or_else(|| unknown(&head))?;
+    let place = door.calls.clone().acquire_owned().await.expect("the semaphore of calls is never closed");
+    door.account.may_call().map_err(|why| Refusal::new(StatusCode::PAYMENT_REQUIRED, "billing_error", why))?;
+
+    let (envelope, room) = if route.has_body() {
+        let (body, room) = read(door, body).await?;
+        let mut envelope = Envelope::read(route, body).map_err(Refusal::invalid)?;
+        let name = door.gateway.options().upstream_name(route.api(), &envelope.model).to_owned();
+        envelope.rename(&name);
+        (Some(envelope), Some(room))
+    } else {
+        (None, None)
+    };
+    let (model, request_bytes) =
+        envelope.as_ref().map_or(Default::default(), |envelope| (envelope.model.clone(), envelope.body.len()));
+
+    let answer = match envelope {
+        Some(envelope) if envelope.model == DEMO => {
+            demo::answer(route, &envelope, door.gateway.options().demo_tokens_per_second)?
+        }
+        None if !door.gateway.options().usable(route.api()) => demo::models(route.api()),
+        envelope => match from_provider(door, route, &head, envelope).await? {
+            Ok(answer) => answer,
+            Err(refused) => return Ok(refused),
+        },
+    };
+    drop(room);
+    let tally = Tally { door: door.clone(), route, model, request_bytes, meter: Meter::new(route) };
+    let relay = Relay { route, is_stream: answer.is_stream, cut, tally, place };
+    let mut response = Response::new(relay.start(answer.body));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    Ok(response)
+}
+
+fn unknown(head: &Parts) -> Refusal {
+    let message = format!("there is no `{} {}` here (there is: {})", head.method, head.uri.path(), route::list());
+    Refusal::new(StatusCode::NOT_FOUND, "not_found_error", message)
+}
+
+/// Reads a request's body into room that is set aside for it first, so that no session keeps more than its share. It may
+/// come as slowly as it likes: a frozen sandbox sends nothing either, and who dawdles takes up only places of its own session.
+async fn read(door: &Door, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
+    let largest = LARGEST_BODY as u64;
+    let announced = body.size_hint().exact().unwrap_or(largest);
+    if announced > largest {
+        return Err(too_large());
+    }
+    let room = door.bodies.clone().acquire_many_owned(announced as u32).await;
+    let mut room = room.expect("the semaphore of bodies is never closed");
+    let body = match Limited::new(body, LARGEST_BODY).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(e) if e.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
+        Err(e) => return Err(Refusal::invalid(format!("the request's body broke off: {e}"))),
+    };
+    // A body of unknown length was given all the room that there is.
+    drop(room.split(announced as usize - body.len()));
+    Ok((body, room))
+}
+
+fn too_large() -> Refusal {
+    let message = format!("the request is larger than {} MiB, which is the most that passes", LARGEST_BODY >> 20);
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+}
+
+/// The outer error is the gateway's own, the inner one a response that says what the provider said.
+async fn from_provider(
+    door: &Door,
+    route: Route,
+    head: &Parts,
+    envelope: Option<Envelope>,
+) -> Result<Result<Answer, Response<Body>>, Refusal> {
+    let (options, api) = (door.gateway.options(), route.api());
+    let provider = options.provider(api);
+    if !options.usable(api) {
+        let why = format!("{} needs a key: set `{}`", refusal::provider_name(api), catalog::key_variable(api));
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, "permission_error", why);
+        door.account.notice(Notice::Refused { status: refusal.status.as_u16(), why: refusal.message.clone() });
+        return Err(refusal);
+    }
+    let mut url = catalog::address(api, &provider.base_url, route.upstream_path());
+    if let Some(query) = head.uri.query() {
+        url = format!("{url}?{query}");
+    }
+    let key = provider.api_key.as_ref();
+    let headers = headers::to_provider(&head.headers, api, key);
+    let (body, streaming, model) = envelope
+        .map_or((Bytes::new(), false, String::new()), |envelope| (envelope.body, envelope.streaming, envelope.model));
+    let ask = Ask { route, method: head.method.clone(), url, headers, body, streaming, model };
+    match upstream::ask(door.gateway.client(), options, &ask, &*door.account).await {
+        Ok(answer) => Ok(Ok(Answer { headers: headers::to_client(&answer.headers, key), ..answer })),
+        Err(failure) => {
+            let why = failure.in_words(&ask);
+            Ok(Err(refused(door, failure, why, route)))
+        }
+    }
+}
+
+/// Tells the session in words, and the agent in the provider's own. Its SDK need not try again: that was done here.
+fn refused(door: &Door, failure: Failure, why: String, route: Route) -> Response<Body> {
+    let key = door.gateway.options().provider(route.api()).api_key.as_ref();
+    let (status, mut headers, body) = match failure {
+        Failure::Refused { status, headers, body } => {
+            (status, headers::to_client(&headers, key), refusal::scrub(body, key.map(|key| key.expose())))
+        }
+        Failure::Unreachable { .. } | Failure::Late { .. } => {
+            let is_late = matches!(failure, Failure::Late { .. });
+            let status = if is_late { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
+            let refusal = Refusal::new(status, refusal::kind_of_status(status.as_u16()), why.as_str());
+            let json = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            (status, HeaderMap::from_iter([json]), refusal.body(route.api()))
+        }
+    };
+    let why = String::from_utf8_lossy(&refusal::scrub(why.into(), key.map(|key| key.expose()))).into_owned();
+    door.account.notice(Notice::Refused { status: status.as_u16(), why });
+    headers.insert(headers::SHOULD_RETRY, HeaderValue::from_static("false"));
+    whole(status, headers, body)
+}
+
+fn whole(status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Body> {
+    let mut response = Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}

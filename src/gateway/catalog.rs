@@ -1,0 +1,285 @@
+//! Which model a name means, who serves it, whether it may be used, and what it costs. Pure.
+
+use greenroom_protocol::link::Api;
+
+use super::{
+    GatewayError, Metered, ModelChoice,
+    options::{ANTHROPIC_URL, GatewayOptions, OPENAI_URL, Price, ProviderOptions},
+};
+
+/// The scripted model's name.
+pub(super) const DEMO: &str = "demo";
+
+/// What the demo model pretends to have room for.
+const DEMO_CONTEXT: u64 = 100_000;
+
+/// A model's name, understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// Which endpoint serves it.
+    pub api: Api,
+    /// As its provider names it.
+    pub model: String,
+    /// Whether it is the scripted demonstration.
+    pub demo: bool,
+}
+
+/// `anthropic/…` and `openai/…` name the provider; without them `claude…` is Anthropic's, `demo` is the demo, and
+/// everything else is asked of the OpenAI endpoint, which most other providers imitate.
+pub(super) fn resolve(name: &str) -> Resolved {
+    let resolved = |api, model: &str, demo| Resolved { api, model: model.to_owned(), demo };
+    match name.split_once('/') {
+        Some(("anthropic", model)) => resolved(Api::Anthropic, model, false),
+        Some(("openai", model)) => resolved(Api::Openai, model, false),
+        _ if name == DEMO => resolved(Api::Anthropic, DEMO, true),
+        _ if name.starts_with("claude") => resolved(Api::Anthropic, name, false),
+        _ => resolved(Api::Openai, name, false),
+    }
+}
+
+impl GatewayOptions {
+    pub(super) fn provider(&self, api: Api) -> &ProviderOptions {
+        match api {
+            Api::Anthropic => &self.anthropic,
+            Api::Openai => &self.openai,
+        }
+    }
+
+    /// A provider can be asked where there is a key, or where the base URL is somebody's own server, which may need none.
+    pub(super) fn usable(&self, api: Api) -> bool {
+        self.provider(api).api_key.is_some() || !self.is_own_service(api)
+    }
+
+    /// Whether `api` goes to the provider's own service.
+    fn is_own_service(&self, api: Api) -> bool {
+        let base = self.provider(api).base_url.trim_end_matches('/');
+        base.is_empty() || base == own_service(api)
+    }
+
+    pub(super) fn ready(&self, name: &str) -> Result<(), GatewayError> {
+        let Resolved { api, demo, .. } = resolve(name);
+        if demo || self.usable(api) {
+            return Ok(());
+        }
+        Err(GatewayError::NoKey { model: name.to_owned(), variable: key_variable(api) })
+    }
+
+    pub(super) fn default_choice(&self) -> String {
+        let configured = Some(self.default_model.as_str()).filter(|name| !name.is_empty());
+        let nobody_to_ask = !self.usable(Api::Anthropic) && !self.usable(Api::Openai);
+        let chosen = if nobody_to_ask {
+            None
+        } else {
+            configured.or_else(|| self.models.iter().map(String::as_str).find(|name| self.ready(name).is_ok()))
+        };
+        chosen.unwrap_or(DEMO).to_owned()
+    }
+
+    pub(super) fn choices(&self) -> Vec<ModelChoice> {
+        let mut names: Vec<&str> = self.models.iter().map(String::as_str).collect();
+        if !self.default_model.is_empty() {
+            names.insert(0, &self.default_model);
+        }
+        names.push(DEMO);
+        let mut choices: Vec<ModelChoice> = Vec::new();
+        for name in names {
+            if choices.iter().all(|choice| choice.name != name) {
+                let Resolved { api, demo, .. } = resolve(name);
+                choices.push(ModelChoice { name: name.to_owned(), api, demo });
+            }
+        }
+        choices
+    }
+
+    /// The name to send upstream for `name` as it came to the endpoint of `api`. A provider's own service knows no name
+    /// with a slash, so a prefix that reached it by mistake is taken off; other servers may well have such names.
+    pub(super) fn upstream_name<'a>(&self, api: Api, name: &'a str) -> &'a str {
+        let prefix = match api {
+            Api::Anthropic => "anthropic/",
+            Api::Openai => "openai/",
+        };
+        if self.is_own_service(api) { name.strip_prefix(prefix).unwrap_or(name) } else { name }
+    }
+
+    /// Fills in what the price table knows of `metered.model`, or else of `asked`, the name that was asked for.
+    pub(super) fn price(&self, metered: &mut Metered, asked: &str) {
+        if metered.model == DEMO {
+            metered.cost_usd = Some(0.0);
+            metered.context_limit = Some(DEMO_CONTEXT);
+        } else if let Some(price) = self.price_of(&metered.model).or_else(|| self.price_of(asked)) {
+            metered.context_limit = price.context_limit;
+            if metered.estimated {
+                // A picture has many bytes and few tokens; no call takes more than the model's context.
+                metered.input_tokens = metered.input_tokens.min(price.context_limit.unwrap_or(u64::MAX));
+            }
+            metered.cost_usd = Some(cost(price, metered));
+        }
+    }
+
+    fn price_of(&self, model: &str) -> Option<&Price> {
+        self.prices.iter().filter(|price| fits(&price.model, model)).max_by_key(|price| price.model.len())
+    }
+}
+
+/// The environment variables that hold the key, for a sentence.
+pub(super) fn key_variable(api: Api) -> &'static str {
+    match api {
+        Api::Anthropic => "ANTHROPIC_API_KEY",
+        Api::Openai => "OPENAI_API_KEY",
+    }
+}
+
+pub(super) fn own_service(api: Api) -> &'static str {
+    match api {
+        Api::Anthropic => ANTHROPIC_URL,
+        Api::Openai => OPENAI_URL,
+    }
+}
+
+/// `path` begins with `/v1`. Anthropic's SDK takes a base URL without it, OpenAI's with it; both habits are taken here.
+pub(super) fn address(api: Api, base: &str, path: &str) -> String {
+    let base = base.trim_end_matches('/');
+    let base = if base.is_empty() { own_service(api) } else { base };
+    let after_scheme = base.split_once("://").map_or(base, |(_, rest)| rest);
+    let names_a_version = match api {
+        Api::Anthropic => base.ends_with("/v1"),
+        Api::Openai => after_scheme.contains('/'),
+    };
+    let path = if names_a_version { path.strip_prefix("/v1").unwrap_or(path) } else { path };
+    format!("{base}{path}")
+}
+
+fn fits(pattern: &str, model: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => model.starts_with(beginning),
+        None => model == pattern,
+    }
+}
+
+fn cost(price: &Price, metered: &Metered) -> f64 {
+    let tokens_and_prices = [
+        (metered.input_tokens, price.input),
+        (metered.output_tokens, price.output),
+        (metered.cache_read_tokens, price.cache_read),
+        (metered.cache_write_tokens, price.cache_write),
+    ];
+    tokens_and_prices.iter().map(|&(tokens, usd)| tokens as f64 * usd).sum::<f64>() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::Secret;
+
+    #[test]
+    fn names() {
+        fn check(name: &str, api: Api, model: &str, demo: bool) {
+            assert_eq!(resolve(name), Resolved { api, model: model.to_owned(), demo }, "{name}");
+        }
+        check("claude-sonnet-4-5", Api::Anthropic, "claude-sonnet-4-5", false);
+        check("anthropic/claude-sonnet-4-5", Api::Anthropic, "claude-sonnet-4-5", false);
+        check("openai/gpt-5", Api::Openai, "gpt-5", false);
+        check("openai/anthropic/claude-x", Api::Openai, "anthropic/claude-x", false);
+        check("gpt-5", Api::Openai, "gpt-5", false);
+        check("qwen/qwen3", Api::Openai, "qwen/qwen3", false);
+        check("demo", Api::Anthropic, "demo", true);
+        check("openai/demo", Api::Openai, "demo", false);
+    }
+
+    #[test]
+    fn addresses() {
+        fn check(api: Api, base: &str, expected: &str) {
+            let path = match api {
+                Api::Anthropic => "/v1/messages",
+                Api::Openai => "/v1/chat/completions",
+            };
+            assert_eq!(address(api, base, path), expected);
+        }
+        check(Api::Anthropic, "", "https://api.anthropic.com/v1/messages");
+        check(Api::Anthropic, "http://h:1/v1/", "http://h:1/v1/messages");
+        check(Api::Anthropic, "http://h/proxy", "http://h/proxy/v1/messages");
+        check(Api::Openai, "", "https://api.openai.com/v1/chat/completions");
+        check(Api::Openai, "http://h:8000", "http://h:8000/v1/chat/completions");
+        check(Api::Openai, "http://h/v1beta/openai/", "http://h/v1beta/openai/chat/completions");
+    }
+
+    fn options(anthropic_key: bool, default_model: &str) -> GatewayOptions {
+        let mut options = GatewayOptions {
+            default_model: default_model.to_owned(),
+            models: vec!["gpt-5".into(), "claude-x".into()],
+            ..GatewayOptions::default()
+        };
+        options.anthropic.api_key = anthropic_key.then(|| Secret::new("k"));
+        options
+    }
+
+    #[test]
+    fn the_default_is_what_can_be_used() {
+        fn check(options: GatewayOptions, expected: &str) {
+            assert_eq!(options.default_choice(), expected);
+        }
+        check(options(false, "claude-y"), "demo");
+        check(options(false, ""), "demo");
+        check(options(true, ""), "claude-x");
+        check(options(true, "claude-y"), "claude-y");
+        check(options(true, "gpt-5"), "gpt-5");
+    }
+
+    #[test]
+    fn a_model_without_a_key_says_what_to_set() {
+        let refused = options(true, "").ready("gpt-5").expect_err("there is no key");
+        assert!(refused.to_string().contains("`gpt-5`"), "{refused}");
+        assert!(refused.to_string().contains("`OPENAI_API_KEY`"), "{refused}");
+        assert!(options(true, "").ready("claude-x").is_ok());
+        assert!(options(false, "").ready("demo").is_ok());
+        let mut own_server = options(false, "");
+        own_server.openai.base_url = "http://127.0.0.1:11434/v1".into();
+        assert!(own_server.ready("gpt-5").is_ok());
+        assert_eq!(own_server.upstream_name(Api::Openai, "openai/gpt-oss"), "openai/gpt-oss");
+        assert_eq!(options(true, "").upstream_name(Api::Openai, "openai/gpt-5"), "gpt-5");
+    }
+
+    #[test]
+    fn the_longest_price_that_fits_wins() {
+        let price = |model: &str, input| Price {
+            model: model.into(),
+            input,
+            output: 10.0,
+            cache_read: 0.5,
+            cache_write: 2.0,
+            context_limit: Some(200_000),
+        };
+        let options = GatewayOptions {
+            prices: vec![price("claude-*", 1.0), price("claude-big*", 4.0), price("claude-*x", 9.0)],
+            ..GatewayOptions::default()
+        };
+        let check = |model: &str, asked: &str, expected: Option<f64>| {
+            let mut metered = Metered {
+                model: model.into(),
+                input_tokens: 1_000_000,
+                output_tokens: 100_000,
+                cache_read_tokens: 2_000_000,
+                cache_write_tokens: 500_000,
+                ..Metered::default()
+            };
+            options.price(&mut metered, asked);
+            assert_eq!(metered.cost_usd, expected, "{model}");
+        };
+        check("claude-big-2", "", Some(4.0 + 1.0 + 1.0 + 1.0));
+        check("claude-small", "", Some(1.0 + 1.0 + 1.0 + 1.0));
+        check("its-own-alias", "claude-small", Some(4.0));
+        check("gpt-5", "gpt-5", None);
+        check("demo", "demo", Some(0.0));
+
+        let mut estimate =
+            Metered { model: "claude-x".into(), input_tokens: 9_000_000, estimated: true, ..Metered::default() };
+        options.price(&mut estimate, "");
+        assert_eq!((estimate.input_tokens, estimate.cost_usd), (200_000, Some(0.2)));
+    }
+
+    #[test]
+    fn each_choice_is_offered_once() {
+        let names: Vec<String> = options(true, "claude-x").choices().into_iter().map(|choice| choice.name).collect();
+        assert_eq!(names, ["claude-x", "gpt-5", "demo"]);
+    }
+}

@@ -1,0 +1,130 @@
+//! What the demo model understands of a conversation: the last task, how far its work is, and what came of the last step.
+
+use serde_json::Value;
+
+/// A conversation, reduced.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Conversation {
+    /// The newest text of the user.
+    pub(super) task: String,
+    /// How often the user wrote: what comes in one go, such as a context and a task, counts once.
+    pub(super) tasks: usize,
+    /// How many answers the model gave since.
+    pub(super) steps: usize,
+    /// What the newest tool call led to.
+    pub(super) result: String,
+    /// The tools that the agent offers.
+    pub(super) tools: Vec<String>,
+}
+
+impl Conversation {
+    /// Reads a body of Anthropic's messages.
+    pub(super) fn of_messages(body: &Value) -> Conversation {
+        let mut conversation = Conversation { tools: names(&body["tools"], "/name"), ..Conversation::default() };
+        for message in items(&body["messages"]) {
+            match message["role"].as_str() {
+                Some("assistant") => conversation.steps += 1,
+                Some("user") if message["content"].is_string() => conversation.user(&text(&message["content"])),
+                Some("user") => {
+                    for block in items(&message["content"]) {
+                        match block["type"].as_str() {
+                            Some("text") => conversation.user(&text(&block["text"])),
+                            Some("tool_result") => conversation.result = text(&block["content"]),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        conversation
+    }
+
+    /// Reads a body of OpenAI's chat completions.
+    pub(super) fn of_chat(body: &Value) -> Conversation {
+        let mut conversation =
+            Conversation { tools: names(&body["tools"], "/function/name"), ..Conversation::default() };
+        for message in items(&body["messages"]) {
+            match message["role"].as_str() {
+                Some("assistant") => conversation.steps += 1,
+                Some("user") => conversation.user(&text(&message["content"])),
+                Some("tool") => conversation.result = text(&message["content"]),
+                _ => {}
+            }
+        }
+        conversation
+    }
+
+    fn user(&mut self, text: &str) {
+        if !text.trim().is_empty() {
+            self.task = text.trim().to_owned();
+            self.tasks += usize::from(self.tasks == 0 || self.steps > 0);
+            self.steps = 0;
+            self.result.clear();
+        }
+    }
+}
+
+/// A text, or the texts of a list of blocks.
+fn text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n"),
+        _ => String::new(),
+    }
+}
+
+fn names(tools: &Value, pointer: &str) -> Vec<String> {
+    items(tools).iter().filter_map(|tool| tool.pointer(pointer)?.as_str()).map(str::to_owned).collect()
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_formats_read_the_same() {
+        let messages = json!({
+            "tools": [{"name": "run"}],
+            "messages": [
+                {"role": "user", "content": "first"},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "run", "input": {}}]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "1", "content": "old"},
+                    {"type": "text", "text": " second "},
+                ]},
+                {"role": "assistant", "content": "x"},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "2", "content": [{"type": "text", "text": "new"}]},
+                ]},
+            ],
+        });
+        let chat = json!({
+            "tools": [{"type": "function", "function": {"name": "run"}}],
+            "messages": [
+                {"role": "system", "content": "s"},
+                {"role": "user", "content": "first"},
+                {"role": "assistant", "tool_calls": []},
+                {"role": "tool", "content": "old"},
+                {"role": "user", "content": [{"type": "text", "text": "second"}]},
+                {"role": "assistant", "content": "x"},
+                {"role": "tool", "content": "new"},
+            ],
+        });
+        let expected =
+            Conversation { task: "second".into(), tasks: 2, steps: 1, result: "new".into(), tools: vec!["run".into()] };
+        assert_eq!(Conversation::of_messages(&messages), expected);
+        assert_eq!(Conversation::of_chat(&chat), expected);
+        assert_eq!(Conversation::of_messages(&json!([])), Conversation::default());
+
+        let context = json!([{"type": "text", "text": "the date"}, {"type": "text", "text": "the task"}]);
+        let in_one_go = Conversation::of_messages(&json!({"messages": [{"role": "user", "content": context}]}));
+        assert_eq!((in_one_go.task.as_str(), in_one_go.tasks), ("the task", 1));
+    }
+}

@@ -1,0 +1,227 @@
+//! Which step of which scene comes next. Pure.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use serde::Deserialize;
+
+use super::conversation::Conversation;
+
+/// How fast `slow: N` speaks, whatever the demo's own pace: it is there to be interrupted.
+const SLOW_TOKENS_PER_SECOND: u32 = 20;
+
+/// The most that `slow: N` says.
+const SLOWEST: usize = 10_000;
+
+/// How much of a tool's result is repeated, characters.
+const LONGEST_RESULT: usize = 4_000;
+
+/// One answer of the model: what it thinks, says, and calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Step {
+    pub(super) think: String,
+    pub(super) say: String,
+    /// Empty: no call, which ends the turn.
+    pub(super) tool: String,
+    pub(super) input: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scenes {
+    task: Vec<Step>,
+    follow_up: Vec<Step>,
+    run: Vec<Step>,
+    no_tools: Vec<Step>,
+    over: Vec<Step>,
+}
+
+static SCENES: LazyLock<Scenes> =
+    LazyLock::new(|| toml::from_str(include_str!("script.toml")).expect("a test reads the script that is compiled in"));
+
+/// The next step, and its pace where it has one of its own, in tokens a second.
+pub(super) fn next(conversation: &Conversation) -> (Step, Option<u32>) {
+    if let Some(count) = conversation.task.strip_prefix("slow:").and_then(|count| count.trim().parse().ok()) {
+        return (slow(count), Some(SLOW_TOKENS_PER_SECOND));
+    }
+    let offers = |tool: &str| conversation.tools.iter().any(|offered| offered == tool);
+    let command = conversation.task.strip_prefix("run:").map(str::trim);
+    let scene = match command {
+        _ if !offers("run") || !offers("write") => &SCENES.no_tools,
+        Some(_) => &SCENES.run,
+        None if conversation.tasks > 1 => &SCENES.follow_up,
+        None => &SCENES.task,
+    };
+    // A plan is left out where there is no tool for it; an end is then the text alone.
+    let mut steps = scene.iter().filter(|step| step.tool != "plan" || offers("plan"));
+    let step = steps.nth(conversation.steps).unwrap_or(&SCENES.over[0]);
+    let mut step = fill(step, &Words::of(conversation, command));
+    if !offers(&step.tool) {
+        step.tool.clear();
+    }
+    (step, None)
+}
+
+fn slow(count: usize) -> Step {
+    let words = (1..=count.clamp(1, SLOWEST)).map(|n| format!("{n} ")).collect();
+    Step { say: words, ..Step::default() }
+}
+
+/// What the script's placeholders stand for.
+struct Words {
+    task: String,
+    file: String,
+    word: String,
+    program: String,
+    command: String,
+    result: String,
+}
+
+impl Words {
+    fn of(conversation: &Conversation, command: Option<&str>) -> Words {
+        let task = &conversation.task;
+        let file = file_in(task).unwrap_or("hello.sh").to_owned();
+        let word = word_in(task).unwrap_or("hello").to_owned();
+        let (interpreter, program) = if file.ends_with(".py") {
+            ("python3", format!("print({})\n", serde_json::Value::from(word.as_str())))
+        } else {
+            ("sh", format!("#!/bin/sh\necho '{}'\n", word.replace('\'', r"'\''")))
+        };
+        let command = command.map_or_else(|| format!("{interpreter} {file}"), str::to_owned);
+        let result = shortened(conversation.result.trim_end(), LONGEST_RESULT);
+        Words { task: shortened(task, 200), file, word, program, command, result }
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        match name {
+            "task" => Some(&self.task),
+            "file" => Some(&self.file),
+            "word" => Some(&self.word),
+            "program" => Some(&self.program),
+            "command" => Some(&self.command),
+            "result" => Some(&self.result),
+            _ => None,
+        }
+    }
+}
+
+fn fill(step: &Step, words: &Words) -> Step {
+    Step {
+        think: filled(step.think.trim(), words),
+        say: filled(step.say.trim(), words),
+        tool: step.tool.clone(),
+        input: step.input.iter().map(|(name, value)| (name.clone(), filled(value, words))).collect(),
+    }
+}
+
+/// In one pass, so that a placeholder in the user's own words stays what it is.
+fn filled(text: &str, words: &Words) -> String {
+    let mut parts = text.split('{');
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once('}').and_then(|(name, rest)| Some((words.get(name)?, rest))) {
+            Some((word, rest)) => filled.extend([word, rest]),
+            None => filled.extend(["{", part]),
+        }
+    }
+    filled
+}
+
+/// A file name that the task mentions, of a kind that the script can write.
+fn file_in(task: &str) -> Option<&str> {
+    task.split(|c: char| c.is_whitespace() || "\"'`,;:()".contains(c))
+        .map(|word| word.trim_end_matches(['.', '?', '!']))
+        .find(|word| (word.ends_with(".sh") || word.ends_with(".py")) && word.len() > 3 && is_plain(word))
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.starts_with('-') && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+}
+
+/// What shall be printed: what stands in quotes after the verb, or else the word after it.
+fn word_in(task: &str) -> Option<&str> {
+    let rest = ["prints ", "print ", "says ", "say ", "echoes ", "echo "].iter().find_map(|verb| {
+        let at = task.find(verb)?;
+        Some(task[at + verb.len()..].trim_start())
+    })?;
+    let quote = rest.chars().next().filter(|c| "\"'`".contains(*c));
+    let word = match quote {
+        Some(quote) => rest[1..].split(quote).next(),
+        None => rest.split(|c: char| c.is_whitespace() || ".,;:!?".contains(c)).next(),
+    };
+    word.filter(|word| !word.is_empty() && !word.contains('\n'))
+}
+
+fn shortened(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOOLS: [&str; 4] = ["plan", "write", "run", "finish"];
+
+    fn at(task: &str, tasks: usize, steps: usize, result: &str, tools: &[&str]) -> Step {
+        let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
+        let conversation = Conversation { task: task.into(), tasks, steps, result: result.into(), tools };
+        next(&conversation).0
+    }
+
+    fn check(task: &str, tasks: usize, expected: &[(&str, &str, &str)]) {
+        for (steps, &(tool, input, value)) in expected.iter().enumerate() {
+            let step = at(task, tasks, steps, "the output", &TOOLS);
+            assert_eq!(step.tool, tool, "{task}, step {steps}");
+            assert_eq!(step.input.get(input).map_or("", String::as_str), value, "{task}, step {steps}");
+        }
+    }
+
+    #[test]
+    fn scenes() {
+        check(
+            "write a bash script that prints hello",
+            1,
+            &[
+                ("plan", "content", "- [ ] Write `hello.sh`\n- [ ] Run it\n- [ ] Tell what it printed\n"),
+                ("write", "content", "#!/bin/sh\necho 'hello'\n"),
+                ("run", "command", "sh hello.sh"),
+                ("finish", "message", "Wrote `hello.sh` and ran it with `sh hello.sh`. (Played by the demo model.)"),
+                ("", "", ""),
+            ],
+        );
+        check(
+            r#"Write greet.py that prints "it's {word}"."#,
+            1,
+            &[
+                ("plan", "content", "- [ ] Write `greet.py`\n- [ ] Run it\n- [ ] Tell what it printed\n"),
+                ("write", "content", "print(\"it's {word}\")\n"),
+                ("run", "command", "python3 greet.py"),
+            ],
+        );
+        check("print 'a b' with x.sh", 1, &[("plan", "", ""), ("write", "content", "#!/bin/sh\necho 'a b'\n")]);
+        check("print \"don't\"", 1, &[("plan", "", ""), ("write", "content", "#!/bin/sh\necho 'don'\\''t'\n")]);
+        check("run: sleep 9 | cat {file}", 1, &[("run", "command", "sleep 9 | cat {file}"), ("finish", "", "")]);
+        check("run: id", 2, &[("run", "command", "id"), ("finish", "", "")]);
+        check("and now?", 2, &[("run", "command", "ls -l"), ("finish", "", ""), ("", "", "")]);
+        check("slow: 3", 1, &[("", "", "")]);
+    }
+
+    #[test]
+    fn it_says_what_it_is_and_what_came_back() {
+        assert!(at("x", 1, 0, "", &TOOLS).say.contains("demo model"));
+        assert!(at("x", 1, 3, "exit 7\n", &TOOLS).say.contains("```\nexit 7\n```"));
+        assert!(at("run: x", 1, 1, "{task}", &TOOLS).say.contains("```\n{task}\n```"));
+        assert_eq!(at("slow: 3", 1, 0, "", &[]).say, "1 2 3 ");
+    }
+
+    #[test]
+    fn it_calls_no_tool_that_is_not_offered() {
+        let step = at("x", 1, 0, "", &["search"]);
+        assert!(step.tool.is_empty() && step.say.contains("`write` and `run`"), "{step:?}");
+        assert_eq!(at("x", 1, 0, "", &["write", "run"]).tool, "write");
+        assert_eq!(at("x", 1, 2, "", &["write", "run"]).tool, "");
+    }
+}

@@ -1,0 +1,182 @@
+//! The little of a request's body that the gateway reads, and the little that it changes: every other byte passes as it is.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::route::Route;
+
+/// A request's body, read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Envelope {
+    pub(super) model: String,
+    pub(super) streaming: bool,
+    pub(super) body: Bytes,
+    /// Where in `body` the model's name stands, quotes included.
+    model_at: Range<usize>,
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    model: &'a RawValue,
+    #[serde(default)]
+    stream: Option<bool>,
+    #[serde(borrow, default, deserialize_with = "as_it_stands")]
+    stream_options: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct StreamOptions<'a> {
+    #[serde(borrow, default, deserialize_with = "as_it_stands")]
+    include_usage: Option<&'a RawValue>,
+}
+
+/// `null` too is a value that stands somewhere, and may have to be replaced.
+fn as_it_stands<'de: 'a, 'a, D: Deserializer<'de>>(value: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(value).map(Some)
+}
+
+impl Envelope {
+    /// The error is for the person who wrote the client.
+    pub(super) fn read(route: Route, body: Bytes) -> Result<Envelope, String> {
+        let head: Head = serde_json::from_slice(&body)
+            .map_err(|e| format!("the body is no JSON object with a `model` and a boolean `stream`: {e}"))?;
+        let model: String = serde_json::from_str(head.model.get()).map_err(|e| format!("`model` is no string: {e}"))?;
+        let model_at = place(&body, head.model);
+        let streaming = head.stream.unwrap_or(false);
+        let change = match route {
+            Route::Chat if streaming => asking_for_usage(&body, head.stream_options),
+            _ => None,
+        };
+        let mut envelope = Envelope { model, streaming, model_at, body: body.clone() };
+        if let Some((at, text)) = change {
+            envelope.splice(at, text.as_bytes());
+        }
+        Ok(envelope)
+    }
+
+    /// Names another model.
+    pub(super) fn rename(&mut self, model: &str) {
+        if self.model != model {
+            let quoted = serde_json::Value::from(model).to_string();
+            self.splice(self.model_at.clone(), quoted.as_bytes());
+            self.model = model.to_owned();
+        }
+    }
+
+    fn splice(&mut self, at: Range<usize>, with: &[u8]) {
+        let body = [&self.body[..at.start], with, &self.body[at.end..]].concat();
+        if at.start <= self.model_at.start {
+            let start = if at == self.model_at { at.start } else { self.model_at.start + with.len() - at.len() };
+            let len = if at == self.model_at { with.len() } else { self.model_at.len() };
+            self.model_at = start..start + len;
+        }
+        self.body = body.into();
+    }
+}
+
+/// OpenAI's chat tells what a stream took only when asked. A client that asks not to be told is overruled: what is not
+/// metered could be spent without limit.
+fn asking_for_usage(body: &[u8], options: Option<&RawValue>) -> Option<(Range<usize>, &'static str)> {
+    let Some(options) = options else {
+        let brace = body.iter().position(|byte| *byte == b'{')? + 1;
+        return Some((brace..brace, r#""stream_options":{"include_usage":true},"#));
+    };
+    match serde_json::from_str::<StreamOptions>(options.get()) {
+        Ok(StreamOptions { include_usage: Some(value) }) if value.get() == "true" => None,
+        Ok(StreamOptions { include_usage: Some(value) }) => Some((place(body, value), "true")),
+        Ok(StreamOptions { include_usage: None }) if options.get().starts_with('{') => {
+            let brace = place(body, options).start + 1;
+            let is_empty = options.get()[1..].trim_start().starts_with('}');
+            let text = if is_empty { r#""include_usage":true"# } else { r#""include_usage":true,"# };
+            Some((brace..brace, text))
+        }
+        Ok(_) | Err(_) => Some((place(body, options), r#"{"include_usage":true}"#)),
+    }
+}
+
+/// Where `value`, which was read out of `body` without a copy, stands in it.
+fn place(body: &[u8], value: &RawValue) -> Range<usize> {
+    let start = value.get().as_ptr() as usize - body.as_ptr() as usize;
+    start..start + value.get().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(route: Route, body: &str, expected: &str) {
+        let envelope = Envelope::read(route, Bytes::copy_from_slice(body.as_bytes())).expect("it is read");
+        assert_eq!(String::from_utf8_lossy(&envelope.body), expected);
+        assert_eq!(&envelope.body[envelope.model_at.clone()], br#""m""#);
+    }
+
+    #[test]
+    fn usage_is_asked_for_and_nothing_else_changes() {
+        const ASKED: &str = r#"{ "stream_options":{"include_usage":true}, "model" : "m","stream":true,"x":1.0e3 }"#;
+        check(Route::Chat, ASKED, ASKED);
+        check(
+            Route::Chat,
+            r#" { "model" : "m","stream":true,"x":1.0e3 }"#,
+            r#" {"stream_options":{"include_usage":true}, "model" : "m","stream":true,"x":1.0e3 }"#,
+        );
+        check(
+            Route::Chat,
+            r#"{"stream_options":{ "include_usage" : false,"y":2},"model":"m","stream":true}"#,
+            r#"{"stream_options":{ "include_usage" : true,"y":2},"model":"m","stream":true}"#,
+        );
+        check(
+            Route::Chat,
+            r#"{"model":"m","stream":true,"stream_options":{"y":2}}"#,
+            r#"{"model":"m","stream":true,"stream_options":{"include_usage":true,"y":2}}"#,
+        );
+        check(
+            Route::Chat,
+            r#"{"model":"m","stream":true,"stream_options":{ }}"#,
+            r#"{"model":"m","stream":true,"stream_options":{"include_usage":true }}"#,
+        );
+        check(
+            Route::Chat,
+            r#"{"model":"m","stream":true,"stream_options":7}"#,
+            r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#,
+        );
+        check(
+            Route::Chat,
+            r#"{"model":"m","stream":true,"stream_options":null}"#,
+            r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#,
+        );
+        const WHOLE: &str = r#"{"model":"m","messages":[{"x":[1,{"stream":true}]}]}"#;
+        check(Route::Chat, WHOLE, WHOLE);
+        const MESSAGES: &str = r#"{"stream":true,"model":"m"}"#;
+        check(Route::Messages, MESSAGES, MESSAGES);
+    }
+
+    #[test]
+    fn a_model_is_renamed_where_it_stands() {
+        let body = Bytes::from_static(br#"{"stream":true,"model": "openai/gpt\u002d5","n":1}"#);
+        let mut envelope = Envelope::read(Route::Chat, body).expect("it is read");
+        assert_eq!(envelope.model, "openai/gpt-5");
+        envelope.rename("gpt-5");
+        assert_eq!(
+            &envelope.body[..],
+            br#"{"stream_options":{"include_usage":true},"stream":true,"model": "gpt-5","n":1}"#
+        );
+    }
+
+    #[test]
+    fn a_wrong_body_says_what_is_wrong() {
+        fn check(body: &'static str, part: &str) {
+            let wrong = Envelope::read(Route::Chat, Bytes::from_static(body.as_bytes())).expect_err("it is wrong");
+            assert!(wrong.contains(part), "{wrong}");
+        }
+        check("{", "no JSON object");
+        check("[]", "no JSON object");
+        check(r#"{"stream":true}"#, "missing field `model`");
+        check(r#"{"model":7}"#, "`model` is no string");
+        check(r#"{"model":"m","stream":"yes"}"#, "expected a boolean");
+        check(r#"{"model":"m","model":"n"}"#, "duplicate field `model`");
+    }
+}

@@ -1,0 +1,290 @@
+//! A model provider for tests: speaks both providers' formats, as well or as badly as its script says. It knows nothing of
+//! the gateway, only tokio and hyper, so it can serve any test or benchmark that needs a model server.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::{Frame, Incoming},
+    header::{HeaderName, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+/// A running server. Dropping it stops it.
+pub(crate) struct Fake {
+    /// `http://127.0.0.1:PORT`
+    pub(crate) url: String,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    script: Mutex<VecDeque<Answer>>,
+    seen: Mutex<Vec<Seen>>,
+    /// How many answers are being streamed now.
+    open: AtomicUsize,
+}
+
+/// A request, as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) method: Method,
+    /// With its query.
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// One answer. Made by one of the constructors, and changed from there.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    /// Before the head.
+    delay: Duration,
+    chunks: Vec<Bytes>,
+    /// Between two chunks.
+    pause: Duration,
+    end: End,
+}
+
+/// How an answer ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Whole,
+    /// The connection closes in the middle.
+    Cut,
+    /// Nothing more comes, and nothing ends.
+    Hang,
+}
+
+impl Fake {
+    /// Answers with `script`, one request after the other.
+    pub(crate) async fn start(script: impl IntoIterator<Item = Answer>) -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let shared = Arc::new(Shared { script: Mutex::new(script.into_iter().collect()), ..Shared::default() });
+        let task = tokio::spawn(serve(listener, shared.clone()));
+        Fake { url, shared, task }
+    }
+
+    /// Every request so far.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.shared.seen.lock().expect("no test panics with it").clone()
+    }
+
+    /// Waits until `count` answers are being streamed.
+    pub(crate) async fn streaming(&self, count: usize) {
+        while self.shared.open.load(Ordering::Acquire) != count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Answer {
+    /// An error, or any other answer in one piece.
+    pub(crate) fn whole(status: u16, body: impl Into<Bytes>) -> Answer {
+        Answer {
+            status,
+            headers: vec![("content-type", "application/json".to_owned())],
+            delay: Duration::ZERO,
+            chunks: vec![body.into()],
+            pause: Duration::ZERO,
+            end: End::Whole,
+        }
+    }
+
+    /// A stream of server-sent events, one chunk each.
+    pub(crate) fn stream(events: impl IntoIterator<Item = String>) -> Answer {
+        let chunks = events.into_iter().map(Bytes::from).collect();
+        Answer { headers: vec![("content-type", "text/event-stream".to_owned())], chunks, ..Answer::whole(200, "") }
+    }
+
+    /// `tokens` words in Anthropic's format; the usage is 10 input, 7 read from the cache, 5 written to it, `tokens` output.
+    pub(crate) fn anthropic(tokens: usize) -> Answer {
+        let usage = json!({"input_tokens": 10, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 5, "output_tokens": 1});
+        let message = json!({"id": "m", "type": "message", "role": "assistant", "model": "claude-x-1", "usage": usage});
+        let block = json!({"type": "text", "text": ""});
+        let mut events = vec![
+            anthropic(json!({"type": "message_start", "message": message})),
+            anthropic(json!({"type": "content_block_start", "index": 0, "content_block": block})),
+        ];
+        events.extend((0..tokens).map(|n| {
+            let delta = json!({"type": "text_delta", "text": format!("w{n} ")});
+            anthropic(json!({"type": "content_block_delta", "index": 0, "delta": delta}))
+        }));
+        events.push(anthropic(json!({"type": "content_block_stop", "index": 0})));
+        let delta = json!({"stop_reason": "end_turn"});
+        events.push(anthropic(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": tokens}})));
+        events.push(anthropic(json!({"type": "message_stop"})));
+        Answer::stream(events)
+    }
+
+    /// `tokens` words of a chat completion; the usage is 10 input, of which 4 are cached, `tokens` output.
+    pub(crate) fn chat(tokens: usize) -> Answer {
+        let chunk = |delta: Value, finish: Value| {
+            let choices = json!([{"index": 0, "delta": delta, "finish_reason": finish}]);
+            openai(json!({"object": "chat.completion.chunk", "model": "gpt-x-1", "choices": choices, "usage": null}))
+        };
+        let mut events: Vec<String> =
+            (0..tokens).map(|n| chunk(json!({"content": format!("w{n} ")}), Value::Null)).collect();
+        events.push(chunk(json!({}), json!("stop")));
+        let details = json!({"cached_tokens": 4});
+        let usage = json!({"prompt_tokens": 10, "completion_tokens": tokens, "prompt_tokens_details": details});
+        events.push(openai(json!({"model": "gpt-x-1", "choices": [], "usage": usage})));
+        events.push("data: [DONE]\n\n".to_owned());
+        Answer::stream(events)
+    }
+
+    /// `tokens` words in the format of OpenAI's responses, with the usage of [`Answer::chat`].
+    pub(crate) fn responses(tokens: usize) -> Answer {
+        let mut events: Vec<String> = (0..tokens)
+            .map(|n| anthropic(json!({"type": "response.output_text.delta", "delta": format!("w{n} ")})))
+            .collect();
+        let usage = json!({"input_tokens": 10, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": tokens});
+        events.push(anthropic(json!({"type": "response.completed", "response": {"model": "gpt-x-1", "usage": usage}})));
+        Answer::stream(events)
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Answer {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    pub(crate) fn after(mut self, delay: Duration) -> Answer {
+        self.delay = delay;
+        self
+    }
+
+    pub(crate) fn tokens_per_second(mut self, rate: u32) -> Answer {
+        self.pause = Duration::from_secs(1) / rate;
+        self
+    }
+
+    /// The same bytes in two chunks, split at `at`.
+    pub(crate) fn split_at(mut self, at: usize) -> Answer {
+        let mut text = Bytes::from(self.chunks.concat());
+        let first = text.split_to(at.min(text.len()));
+        self.chunks = vec![first, text];
+        // Two chunks that are written at once would arrive as one.
+        self.pause = Duration::from_micros(200);
+        self
+    }
+
+    /// Ends after the first `count` chunks.
+    pub(crate) fn ending(mut self, count: usize, end: End) -> Answer {
+        self.chunks.truncate(count);
+        self.end = end;
+        self
+    }
+
+    /// Everything that it says, as one text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.chunks.concat()).into_owned()
+    }
+}
+
+fn anthropic(data: Value) -> String {
+    format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default())
+}
+
+fn openai(data: Value) -> String {
+    format!("data: {data}\n\n")
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        stream.set_nodelay(true).expect("a TCP socket");
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request| answer(request, shared.clone()));
+            // An answer that is cut ends its connection with an error: that is what it is for.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let path = head.uri.to_string();
+    let seen = Seen { method: head.method, path, headers: head.headers, body };
+    shared.seen.lock().expect("no test panics with it").push(seen);
+    let next = shared.script.lock().expect("no test panics with it").pop_front();
+    let answer = next.unwrap_or_else(|| Answer::whole(418, r#"{"error":{"message":"the script is over"}}"#));
+    tokio::time::sleep(answer.delay).await;
+    let mut response = Response::new(StreamBody::new(answer.body(shared)).boxed_unsync());
+    *response.status_mut() = StatusCode::from_u16(answer.status).expect("the script has a status");
+    for (name, value) in answer.headers {
+        let value = HeaderValue::from_str(&value).expect("the script has a header value");
+        response.headers_mut().append(HeaderName::from_static(name), value);
+    }
+    Ok(response)
+}
+
+impl Answer {
+    fn body(&self, shared: Arc<Shared>) -> impl Stream<Item = Result<Frame<Bytes>, io::Error>> + use<> {
+        let (pause, end) = (self.pause, self.end);
+        let open = Open::new(shared);
+        let chunks = stream::iter(self.chunks.clone()).enumerate().then(move |(n, chunk)| async move {
+            if n > 0 && !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            Ok(Frame::data(chunk))
+        });
+        let last = stream::once(async move {
+            let _open = open;
+            match end {
+                End::Whole => None,
+                End::Cut => {
+                    // Lets hyper write what came before: it drops what it holds when a body fails.
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    Some(Err(io::Error::other("the script cuts it here")))
+                }
+                End::Hang => std::future::pending().await,
+            }
+        });
+        chunks.chain(last.filter_map(std::future::ready))
+    }
+}
+
+/// Counts an answer for as long as it is being streamed.
+struct Open(Arc<Shared>);
+
+impl Open {
+    fn new(shared: Arc<Shared>) -> Open {
+        shared.open.fetch_add(1, Ordering::AcqRel);
+        Open(shared)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}

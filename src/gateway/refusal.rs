@@ -1,0 +1,198 @@
+//! How the endpoint says no: in the caller's own provider's shape for the agent, and in words for the person. Pure.
+
+use bytes::Bytes;
+use greenroom_protocol::link::Api;
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::{catalog::key_variable, route::Route};
+
+/// An answer that the gateway itself makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    /// The provider's word for this kind of error.
+    pub(super) kind: &'static str,
+    pub(super) message: String,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal { status, kind, message: message.into() }
+    }
+
+    pub(super) fn invalid(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// 403 and not 408 or 503: agents must not ask again in a turn that was interrupted.
+    pub(super) fn interrupted() -> Refusal {
+        Refusal::new(StatusCode::FORBIDDEN, "permission_error", "the session interrupted this call")
+    }
+
+    pub(super) fn body(&self, api: Api) -> Bytes {
+        error_json(api, self.kind, &self.message).to_string().into()
+    }
+
+    /// The same, in the middle of a stream whose last line was whole. The empty line first ends an event whose end was lost.
+    pub(super) fn event(&self, route: Route) -> Bytes {
+        let api = route.api();
+        let (name, data) = match route {
+            Route::Responses => {
+                let data = json!({"type": "error", "code": self.kind, "message": self.message, "param": null});
+                ("event: error\n", data)
+            }
+            _ => match api {
+                Api::Anthropic => ("event: error\n", error_json(api, self.kind, &self.message)),
+                Api::Openai => ("", error_json(api, self.kind, &self.message)),
+            },
+        };
+        format!("\n{name}data: {data}\n\n").into()
+    }
+}
+
+fn error_json(api: Api, kind: &str, message: &str) -> Value {
+    match api {
+        Api::Anthropic => json!({"type": "error", "error": {"type": kind, "message": message}}),
+        Api::Openai => json!({"error": {"message": message, "type": kind, "param": null, "code": kind}}),
+    }
+}
+
+/// Why a provider refused for good, for a person.
+pub(super) fn in_words(api: Api, model: &str, status: u16, body: &[u8]) -> String {
+    let provider = provider_name(api);
+    let said = message_in(body);
+    match status {
+        401 => format!("{provider} refused the key (401): check `{}` or `LLM_API_KEY`", key_variable(api)),
+        402 => format!("{provider} asks for payment (402): {said}"),
+        403 => format!("{provider} does not allow this key to use `{model}` (403): {said}"),
+        404 => format!("{provider} knows no model `{model}` (404): choose another one, or check the base URL"),
+        413 => format!("the conversation is too large for {provider} (413): {said}"),
+        429 => format!("{provider} limits how much this key may ask (429): {said}"),
+        503 | 529 => format!("{provider} is overloaded ({status}): {said}"),
+        500..=599 => format!("{provider} failed ({status}): {said}"),
+        _ => format!("{provider} refused the request ({status}): {said}"),
+    }
+}
+
+pub(super) fn provider_name(api: Api) -> &'static str {
+    match api {
+        Api::Anthropic => "Anthropic",
+        Api::Openai => "OpenAI",
+    }
+}
+
+/// The status that would have carried an error of this kind, had it come before the stream began.
+pub(super) fn status_of_kind(kind: &str) -> u16 {
+    match kind {
+        "overloaded_error" => 529,
+        "rate_limit_error" | "rate_limit_exceeded" => 429,
+        "invalid_request_error" => 400,
+        "authentication_error" => 401,
+        "permission_error" => 403,
+        "not_found_error" => 404,
+        "request_too_large" => 413,
+        "timeout_error" => 504,
+        _ => 500,
+    }
+}
+
+/// The word for a status, which both providers share.
+pub(super) fn kind_of_status(status: u16) -> &'static str {
+    match status {
+        400 => "invalid_request_error",
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        504 => "timeout_error",
+        529 => "overloaded_error",
+        _ => "api_error",
+    }
+}
+
+/// A provider's own sentence, or what can be had of its answer.
+fn message_in(body: &[u8]) -> String {
+    const LONGEST: usize = 300;
+    let parsed: Option<Value> = serde_json::from_slice(body).ok();
+    let told = parsed.as_ref().and_then(|body| {
+        let error = &body["error"];
+        error["message"].as_str().or(error.as_str()).or(body["message"].as_str()).or(body["detail"].as_str())
+    });
+    let text = told.map_or_else(|| String::from_utf8_lossy(body), Into::into);
+    let text = text.trim();
+    match text.char_indices().nth(LONGEST) {
+        _ if text.is_empty() => "no reason given".to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Takes `key` out of a provider's error, and any word that shows a masked part of one (OpenAI quotes a wrong key so).
+pub(super) fn scrub(body: Bytes, key: Option<&str>) -> Bytes {
+    let shows_key = key.is_some_and(|key| !key.is_empty() && contains(&body, key.as_bytes()));
+    if !shows_key && !contains(&body, b"***") {
+        return body;
+    }
+    let text = String::from_utf8_lossy(&body);
+    let text = key.filter(|key| !key.is_empty()).map_or(text.to_string(), |key| text.replace(key, "[redacted]"));
+    let is_border = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '\\');
+    let words = text.split_inclusive(is_border).map(|word| match word.find("***") {
+        Some(_) => format!(
+            "[redacted]{}",
+            word.chars().next_back().filter(|c| is_border(*c)).map_or(String::new(), Into::into)
+        ),
+        None => word.to_owned(),
+    });
+    words.collect::<String>().into()
+}
+
+fn contains(body: &[u8], part: &[u8]) -> bool {
+    body.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_in_words() {
+        fn check(status: u16, body: &str, expected: &str) {
+            assert_eq!(in_words(Api::Anthropic, "claude-x", status, body.as_bytes()), expected);
+        }
+        check(401, "{}", "Anthropic refused the key (401): check `ANTHROPIC_API_KEY` or `LLM_API_KEY`");
+        check(400, r#"{"error":{"message":"bad role"}}"#, "Anthropic refused the request (400): bad role");
+        check(400, r#"{"error":"bad role"}"#, "Anthropic refused the request (400): bad role");
+        check(404, "", "Anthropic knows no model `claude-x` (404): choose another one, or check the base URL");
+        check(529, "", "Anthropic is overloaded (529): no reason given");
+        check(502, "<h1>Bad gateway</h1>\n", "Anthropic failed (502): <h1>Bad gateway</h1>");
+        let long = in_words(Api::Openai, "m", 400, "ä".repeat(1000).as_bytes());
+        assert!(long.ends_with("ä…") && long.chars().count() < 350);
+    }
+
+    #[test]
+    fn shapes() {
+        let refusal = Refusal::new(StatusCode::PAYMENT_REQUIRED, "billing_error", "the budget is spent");
+        assert_eq!(
+            refusal.body(Api::Anthropic),
+            r#"{"type":"error","error":{"type":"billing_error","message":"the budget is spent"}}"#
+        );
+        assert_eq!(
+            refusal.event(Route::Chat),
+            "\ndata: {\"error\":{\"message\":\"the budget is spent\",\"type\":\"billing_error\",\"param\":null,\"code\":\"billing_error\"}}\n\n"
+        );
+        assert!(refusal.event(Route::Messages).starts_with(b"\nevent: error\ndata: {\"type\":\"error\""));
+        assert!(refusal.event(Route::Responses).starts_with(b"\nevent: error\ndata: {\"type\":\"error\",\"code\""));
+    }
+
+    #[test]
+    fn a_key_is_taken_out_of_an_error() {
+        fn check(body: &'static str, expected: &str) {
+            assert_eq!(scrub(Bytes::from_static(body.as_bytes()), Some("sk-canary")), expected);
+        }
+        check(r#"{"message":"bad key: sk-canary."}"#, r#"{"message":"bad key: [redacted]."}"#);
+        check(r#"{"message":"key sk-ca***ry. See"}"#, r#"{"message":"key [redacted] See"}"#);
+        check(r#"{"message":"a ** b"}"#, r#"{"message":"a ** b"}"#);
+    }
+}

@@ -1,0 +1,276 @@
+//! Carries one answer from a provider to a client: at once, metered, and over a pause of the client.
+//!
+//! Two halves with a buffer between them. A task of its own reads the provider, so that a frozen sandbox does not stop the
+//! stream; the connection to the client takes from the buffer whenever it can write.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{StatusCode, body::Frame};
+use tokio::sync::{
+    OwnedSemaphorePermit, Semaphore,
+    mpsc::{self, UnboundedReceiver, UnboundedSender},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Notice,
+    endpoint::Door,
+    lines::Lines,
+    meter::Meter,
+    refusal::{Refusal, in_words},
+    route::Route,
+    upstream::Source,
+};
+
+/// How much of its providers' answers one session may keep for a client that does not read, bytes. When it is full the
+/// providers are held back.
+pub(super) const BUFFER: usize = 16 * 1024 * 1024;
+
+/// What a client's body is made of.
+pub(super) type Body = UnsyncBoxBody<Bytes, Aborted>;
+
+/// Ends a body in a way that its reader sees: the connection is closed before the body is complete.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer was cut")]
+pub(super) struct Aborted;
+
+/// One answer on its way.
+pub(super) struct Relay {
+    pub(super) route: Route,
+    pub(super) is_stream: bool,
+    /// Cancelled by an interrupt, and when the endpoint goes.
+    pub(super) cut: CancellationToken,
+    pub(super) tally: Tally,
+    /// Held until the provider's answer is here, whole or not.
+    pub(super) place: OwnedSemaphorePermit,
+}
+
+enum Piece {
+    /// The permit is its room in the buffer.
+    Data(Bytes, OwnedSemaphorePermit),
+    /// An error in the provider's shape, after which the body ends as if it were whole.
+    Last(Bytes),
+    Abort,
+}
+
+/// How the provider's half ended.
+enum End {
+    Whole,
+    /// By an interrupt.
+    Cut,
+    HungUp,
+    Broken(String),
+}
+
+impl Relay {
+    /// Begins to read `source`, and gives what the client shall read.
+    pub(super) fn start(self, source: Source) -> Body {
+        // Bounded by the buffer's permits: each piece in it holds as many as it has bytes.
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let outlet = outlet(receiver, self.cut.clone());
+        tokio::spawn(self.run(source, sender));
+        StreamBody::new(outlet).boxed_unsync()
+    }
+
+    async fn run(mut self, source: Source, out: UnboundedSender<Piece>) {
+        let (cut, mut lines) = (self.cut.clone(), Lines::default());
+        let end = tokio::select! {
+            biased;
+            () = cut.cancelled() => End::Cut,
+            () = out.closed() => End::HungUp,
+            end = self.forward(source, &mut lines, &out) => end,
+        };
+        let Relay { route, is_stream, tally, place, .. } = self;
+        // Told before the client sees the end, so that its next call is judged by what this one took.
+        let refusal = tally.close(end);
+        drop(place);
+        let last = match refusal {
+            Some(refusal) if is_stream && !lines.is_torn() => Piece::Last(refusal.event(route)),
+            Some(_) => Piece::Abort,
+            None => return,
+        };
+        // A client that has gone needs no last words.
+        let _ = out.send(last);
+    }
+
+    async fn forward(&mut self, mut source: Source, lines: &mut Lines, out: &UnboundedSender<Piece>) -> End {
+        while let Some(piece) = source.next().await {
+            let piece = match piece {
+                Ok(piece) if self.is_stream => lines.push(piece),
+                Ok(piece) => piece,
+                Err(why) => return End::Broken(why),
+            };
+            self.pass(piece, out).await;
+        }
+        self.pass(lines.rest(), out).await;
+        if self.is_stream {
+            self.tally.end_of_stream()
+        } else {
+            self.tally.meter.whole();
+            End::Whole
+        }
+    }
+
+    async fn pass(&mut self, piece: Bytes, out: &UnboundedSender<Piece>) {
+        if piece.is_empty() {
+            return;
+        }
+        if self.is_stream {
+            self.tally.meter.lines(&piece);
+        } else {
+            self.tally.meter.part(&piece);
+        }
+        let room = piece.len().min(BUFFER) as u32;
+        let buffer: Arc<Semaphore> = self.tally.door.buffer.clone();
+        let permit = buffer.acquire_many_owned(room).await.expect("the buffer's semaphore is never closed");
+        // A client that has gone is noticed by `run`.
+        let _ = out.send(Piece::Data(piece, permit));
+    }
+}
+
+/// What the client reads. After a cut nothing that was buffered passes any more.
+fn outlet(
+    pieces: UnboundedReceiver<Piece>,
+    cut: CancellationToken,
+) -> impl Stream<Item = Result<Frame<Bytes>, Aborted>> {
+    stream::unfold(Some(pieces), move |pieces| {
+        let cut = cut.clone();
+        async move {
+            let mut pieces = pieces?;
+            let next = tokio::select! {
+                biased;
+                () = cut.cancelled() => None,
+                piece = pieces.recv() => Some(piece),
+            };
+            let piece = match next {
+                Some(piece) => piece?,
+                None => last_words(&mut pieces).await,
+            };
+            match piece {
+                Piece::Data(data, _room) => Some((Ok(Frame::data(data)), Some(pieces))),
+                Piece::Last(data) => Some((Ok(Frame::data(data)), None)),
+                Piece::Abort => Some((Err(Aborted), None)),
+            }
+        }
+    })
+}
+
+async fn last_words(pieces: &mut UnboundedReceiver<Piece>) -> Piece {
+    while let Some(piece) = pieces.recv().await {
+        match piece {
+            Piece::Data(..) => {}
+            Piece::Last(_) | Piece::Abort => return piece,
+        }
+    }
+    Piece::Abort
+}
+
+/// What one call took, told to its session exactly once, however the call ends.
+pub(super) struct Tally {
+    pub(super) door: Arc<Door>,
+    pub(super) route: Route,
+    /// As the provider names it.
+    pub(super) model: String,
+    pub(super) request_bytes: usize,
+    pub(super) meter: Meter,
+}
+
+impl Tally {
+    /// A stream that ends before the provider said that it would was cut on the way.
+    fn end_of_stream(&self) -> End {
+        if self.route.is_metered() && !self.meter.is_complete() {
+            return End::Broken("the provider's stream ended before its answer was complete".to_owned());
+        }
+        End::Whole
+    }
+
+    /// Tells the session; what comes back is what the agent has yet to be told.
+    fn close(self, end: End) -> Option<Refusal> {
+        match end {
+            End::Whole => {
+                if let Some(mishap) = self.meter.error() {
+                    let why = in_words(self.route.api(), &self.model, mishap.status, mishap.message.as_bytes());
+                    self.door.account.notice(Notice::Refused { status: mishap.status, why });
+                }
+                None
+            }
+            End::Cut => Some(Refusal::interrupted()),
+            End::HungUp => None,
+            End::Broken(why) => {
+                self.door
+                    .account
+                    .notice(Notice::Refused { status: StatusCode::BAD_GATEWAY.as_u16(), why: why.clone() });
+                Some(Refusal::new(StatusCode::BAD_GATEWAY, "api_error", why))
+            }
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        if self.route.is_metered() {
+            let mut metered = self.meter.metered(&self.model, self.request_bytes);
+            self.door.gateway.options().price(&mut metered, &self.model);
+            self.door.account.notice(Notice::Used(metered));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::gateway::{Account, Endpoint, Gateway, GatewayOptions};
+
+    struct Nobody;
+
+    impl Account for Nobody {
+        fn may_call(&self) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn notice(&self, _: Notice) {}
+    }
+
+    const MIB: usize = 1024 * 1024;
+
+    #[tokio::test]
+    async fn what_nobody_reads_is_bounded() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let listener = tokio::net::UnixListener::bind(directory.path().join("s")).expect("a socket");
+        let gateway = Gateway::new(GatewayOptions::default()).expect("the options are right");
+        let door = Endpoint::open(gateway, listener, Arc::new(Nobody)).door();
+        let tally = Tally {
+            door: door.clone(),
+            route: Route::Chat,
+            model: String::new(),
+            request_bytes: 0,
+            meter: Meter::new(Route::Chat),
+        };
+        let place = door.calls.clone().acquire_owned().await.expect("there is a place");
+        let relay = Relay { route: Route::Chat, is_stream: false, cut: CancellationToken::new(), tally, place };
+        let pulled = Arc::new(AtomicUsize::new(0));
+        let counter = pulled.clone();
+        let endless = stream::repeat_with(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Ok(Bytes::from(vec![b'x'; MIB]))
+        });
+        let mut body = relay.start(endless.boxed());
+        let settle = async || {
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            pulled.load(Ordering::Relaxed)
+        };
+        // One more than fits is in hand, and waits for room.
+        assert_eq!(settle().await, BUFFER / MIB + 1);
+        for _ in 0..3 {
+            drop(body.frame().await);
+        }
+        assert_eq!(settle().await, BUFFER / MIB + 4);
+    }
+}

@@ -1,0 +1,115 @@
+//! Whether a provider that refused is asked again, and when. Pure, but for the clock that reads a date.
+
+use std::time::Duration;
+
+use hyper::{HeaderMap, StatusCode, header::RETRY_AFTER};
+
+use super::{headers::SHOULD_RETRY, options::RetryOptions};
+
+/// How long to wait after the attempt number `attempt` (counted from 1); `None`: do not ask again.
+///
+/// `asked` is what the provider itself asked for; `jitter` is between 0 and 1, and keeps sessions that were refused
+/// together from coming back together.
+pub(super) fn wait(options: &RetryOptions, attempt: u32, asked: Option<Duration>, jitter: f64) -> Option<Duration> {
+    if attempt >= options.max_attempts {
+        return None;
+    }
+    let longest = Duration::from_millis(options.max_ms);
+    match asked {
+        Some(asked) if asked > longest => None,
+        // Never sooner than asked.
+        Some(asked) => Some(asked + spread(options, jitter)),
+        None => {
+            let doubled = options.base_ms.saturating_mul(1u64.checked_shl(attempt - 1).unwrap_or(u64::MAX));
+            Some(Duration::from_millis(doubled).min(longest).mul_f64(0.5 + jitter / 2.0))
+        }
+    }
+}
+
+fn spread(options: &RetryOptions, jitter: f64) -> Duration {
+    Duration::from_millis(options.base_ms).mul_f64(jitter / 2.0)
+}
+
+/// Whether a refusal is one for now.
+pub(super) fn is_worth_it(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> bool {
+    let for_now = matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504 | 529);
+    let says_no = headers.get(SHOULD_RETRY).is_some_and(|value| value == "false");
+    // OpenAI's 429 for an account without money.
+    let is_broke = body.windows(QUOTA.len()).any(|window| window == QUOTA);
+    for_now && !says_no && !is_broke
+}
+
+const QUOTA: &[u8] = b"insufficient_quota";
+
+/// What the provider asked for: seconds, milliseconds (OpenAI's own header), or a date.
+pub(super) fn asked_for(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {
+        return Duration::try_from_secs_f64(ms / 1000.0).ok();
+    }
+    let after = text(RETRY_AFTER.as_str())?;
+    if let Ok(seconds) = after.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = jiff::fmt::rfc2822::parse(after).ok()?.timestamp();
+    Some(Duration::try_from(date.duration_since(jiff::Timestamp::now())).unwrap_or(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: RetryOptions = RetryOptions { max_attempts: 4, base_ms: 100, max_ms: 250 };
+
+    #[test]
+    fn waits() {
+        fn check(attempt: u32, asked_ms: Option<u64>, jitter: f64, expected_ms: Option<u64>) {
+            let got = wait(&OPTIONS, attempt, asked_ms.map(Duration::from_millis), jitter);
+            assert_eq!(got, expected_ms.map(Duration::from_millis), "attempt {attempt}");
+        }
+        check(1, None, 1.0, Some(100));
+        check(1, None, 0.0, Some(50));
+        check(2, None, 1.0, Some(200));
+        check(3, None, 1.0, Some(250));
+        check(4, None, 1.0, None);
+        check(1, Some(240), 0.0, Some(240));
+        check(1, Some(0), 1.0, Some(50));
+        check(1, Some(251), 0.0, None);
+        check(4, Some(1), 0.0, None);
+    }
+
+    #[test]
+    fn what_is_worth_another_attempt() {
+        fn check(status: u16, should_retry: Option<&'static str>, body: &str, expected: bool) {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = should_retry {
+                headers.insert(SHOULD_RETRY, value.parse().expect("a header value"));
+            }
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(is_worth_it(status, &headers, body.as_bytes()), expected, "{status}");
+        }
+        for status in [429, 500, 502, 503, 504, 529] {
+            check(status, None, "", true);
+            check(status, Some("false"), "", false);
+        }
+        for status in [302, 400, 401, 402, 403, 404, 413, 422] {
+            check(status, Some("true"), "", false);
+        }
+        check(429, None, r#"{"error":{"code":"insufficient_quota"}}"#, false);
+    }
+
+    #[test]
+    fn what_a_provider_asks_for() {
+        fn check(name: &'static str, value: &'static str, expected: Option<Duration>) {
+            let headers = HeaderMap::from_iter([(name.parse().expect("a name"), value.parse().expect("a value"))]);
+            assert_eq!(asked_for(&headers), expected, "{value}");
+        }
+        check("retry-after", "7", Some(Duration::from_secs(7)));
+        check("retry-after", "0.5", Some(Duration::from_millis(500)));
+        check("retry-after-ms", "250", Some(Duration::from_millis(250)));
+        check("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT", Some(Duration::ZERO));
+        check("retry-after", "soon", None);
+        check("retry-after", "-3", None);
+        check("date", "7", None);
+    }
+}

@@ -1,0 +1,129 @@
+//! What passes, and that it is metered.
+
+use std::time::Duration;
+
+use super::*;
+use crate::gateway::Metered;
+
+fn used(model: &str, tokens: [u64; 4], cost_usd: f64) -> Notice {
+    let [input_tokens, output_tokens, cache_read_tokens, cache_write_tokens] = tokens;
+    Notice::Used(Metered {
+        model: model.to_owned(),
+        input_tokens,
+        output_tokens,
+        cache_read_tokens,
+        cache_write_tokens,
+        cost_usd: Some(cost_usd),
+        context_limit: Some(200_000),
+        estimated: false,
+    })
+}
+
+fn anthropic_used(output: u64) -> Notice {
+    used("claude-x-1", [10, output, 7, 5], (10.0 + 10.0 * output as f64 + 3.5 + 10.0) / 1e6)
+}
+
+fn openai_used(output: u64) -> Notice {
+    used("gpt-x-1", [6, output, 4, 0], (6.0 + 10.0 * output as f64 + 2.0) / 1e6)
+}
+
+async fn check_stream(path: &str, model: &str, answer: Answer, expected: Notice) {
+    let text = answer.text();
+    let stand = Stand::with([answer]).await;
+    let reply = stand.post(path, &streaming(model)).await;
+    assert_eq!(reply.headers()["content-type"], "text/event-stream");
+    assert_eq!(reply.text().await, text);
+    assert_eq!(stand.ledger.all(), [expected]);
+}
+
+#[tokio::test]
+async fn streams_pass_byte_for_byte_and_are_metered() {
+    check_stream(MESSAGES, "claude-x", Answer::anthropic(20), anthropic_used(20)).await;
+    check_stream(CHAT, "gpt-x", Answer::chat(20), openai_used(20)).await;
+    check_stream(RESPONSES, "gpt-x", Answer::responses(20), openai_used(20)).await;
+    check_stream(MESSAGES, "claude-x", Answer::anthropic(3).after(Duration::from_millis(50)), anthropic_used(3)).await;
+}
+
+async fn check_splits(path: &str, model: &str, answer: Answer, expected: Notice) {
+    let text = answer.text();
+    let stand = Stand::with((0..text.len()).map(|at| answer.clone().split_at(at))).await;
+    let mut client = stand.connect().await;
+    for at in 0..text.len() {
+        let request = Request::post(path).body(Full::from(streaming(model))).expect("a request");
+        let response = client.send_request(request).await.expect("it answers");
+        assert_eq!(Reply { response }.text().await, text, "split at {at}");
+        client.ready().await.expect("the connection stays");
+    }
+    assert_eq!(stand.ledger.all(), vec![expected; text.len()]);
+}
+
+#[tokio::test]
+async fn a_stream_may_be_split_anywhere() {
+    check_splits(MESSAGES, "claude-x", Answer::anthropic(1), anthropic_used(1)).await;
+    check_splits(CHAT, "gpt-x", Answer::chat(1), openai_used(1)).await;
+    check_splits(RESPONSES, "gpt-x", Answer::responses(1), openai_used(1)).await;
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_is_metered() {
+    let answer = r#"{"model":"claude-x-1","content":[],"new":1.0e2,"usage":{"input_tokens":10,"cache_read_input_tokens":7,"cache_creation_input_tokens":5,"output_tokens":3}}"#;
+    let stand = Stand::with([Answer::whole(200, answer)]).await;
+    assert_eq!(stand.post(MESSAGES, r#"{"model":"claude-x"}"#).await.text().await, answer);
+    assert_eq!(stand.ledger.all(), [anthropic_used(3)]);
+}
+
+#[tokio::test]
+async fn what_is_unknown_passes_and_the_key_is_set() {
+    let answer = Answer::whole(200, r#"{"usage":null}"#).header("request-id", "r1").header("x-new", "2");
+    let stand = Stand::with([answer]).await;
+    let body = r#"{ "model" : "claude-x", "from-tomorrow": [1.50, {"a" : null}] }"#;
+    let request = Request::post("/anthropic/v1/messages?beta=true")
+        .header("x-api-key", "placeholder")
+        .header("authorization", "Bearer placeholder")
+        .header("anthropic-beta", "tomorrow")
+        .header("content-type", "application/json")
+        .body(Full::from(body))
+        .expect("a request");
+    let reply = stand.send(request).await;
+    assert_eq!(reply.headers()["request-id"], "r1");
+    assert_eq!(reply.headers()["x-new"], "2");
+    assert_eq!(reply.text().await, r#"{"usage":null}"#);
+
+    let seen = &stand.fake.seen()[0];
+    assert_eq!((&seen.method, seen.path.as_str()), (&Method::POST, "/v1/messages?beta=true"));
+    assert_eq!(seen.body, body);
+    assert_eq!(seen.headers["anthropic-beta"], "tomorrow");
+    assert_eq!(seen.headers["anthropic-version"], "2023-06-01");
+    assert_eq!(seen.headers["content-type"], "application/json");
+    assert_eq!(seen.headers["x-api-key"], KEY);
+    assert!(!seen.headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn the_other_routes_pass_and_take_nothing() {
+    let script = [r#"{"input_tokens":7}"#, r#"{"data":[]}"#, r#"{"data":[]}"#].map(|body| Answer::whole(200, body));
+    let stand = Stand::with(script).await;
+    let counted = stand.post("/anthropic/v1/messages/count_tokens", r#"{"model":"claude-x"}"#).await;
+    assert_eq!(counted.text().await, r#"{"input_tokens":7}"#);
+    for path in ["/anthropic/v1/models?limit=5", "/openai/v1/models"] {
+        let request = Request::get(path).body(Full::default()).expect("a request");
+        assert_eq!(stand.send(request).await.text().await, r#"{"data":[]}"#);
+    }
+    let seen = stand.fake.seen();
+    let paths: Vec<&str> = seen.iter().map(|seen| seen.path.as_str()).collect();
+    assert_eq!(paths, ["/v1/messages/count_tokens", "/v1/models?limit=5", "/v1/models"]);
+    assert_eq!(seen[2].headers["authorization"], format!("Bearer {KEY}"));
+    assert_eq!(stand.ledger.all(), []);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_keeps_nobody_waiting() {
+    let big = Answer::stream((0..64).map(|n| format!("data: {{\"n\":{n},\"x\":\"{}\"}}\n\n", "x".repeat(64 * 1024))));
+    let text = big.text() + "data: [DONE]\n\n";
+    let stand = Stand::with([Answer::stream([text.clone()])]).await;
+    let reply = stand.post(CHAT, &streaming("gpt-x")).await;
+    // The provider is done, and has been metered, before the client reads its first byte.
+    stand.ledger.wait_for(1).await;
+    stand.fake.streaming(0).await;
+    assert_eq!(reply.text().await, text);
+}

@@ -1,0 +1,199 @@
+//! One connection with an agent, from its `hello` to its end. The rules of it are in `greenroom_protocol::link`.
+//!
+//! The agent is held back through its socket: a report is read only when the session has taken the one before, and no more
+//! than [`WINDOW`] of them are on their way to disk.
+
+use std::sync::Arc;
+
+use actix::WeakAddr;
+use futures::{FutureExt, SinkExt, StreamExt, stream::FuturesOrdered};
+use greenroom_protocol::{
+    Event, LINK_FRAME_LIMIT,
+    link::{FromAgent, Numbered, ToAgent},
+};
+use tokio::{net::UnixStream, sync::mpsc};
+use tokio_tungstenite::{
+    WebSocketStream, client_async_with_config,
+    tungstenite::{Error, Message, protocol::WebSocketConfig},
+};
+
+use crate::{
+    session::{
+        Session,
+        messages::{Greeted, Grew, Reported, Took},
+    },
+    store::{Limit, Seq, SessionId, Store},
+};
+
+/// How many reports may be on their way to disk.
+const WINDOW: usize = 64;
+/// How much of the journal goes into one `history` frame, bytes.
+const HISTORY_PART: usize = 1 << 20;
+
+/// Why a connection ended.
+pub(super) enum Broken {
+    /// It is gone; the next one goes on where it stopped.
+    Cut(String),
+    /// What came is not of the protocol, so no other connection would be better.
+    Nonsense(String),
+    SessionLeft,
+}
+
+type Socket = WebSocketStream<UnixStream>;
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Broken {
+        match error {
+            Error::Capacity(e) => Broken::Nonsense(e.to_string()),
+            Error::Utf8(_) => Broken::Nonsense("a text frame is not UTF-8".to_owned()),
+            other => Broken::Cut(other.to_string()),
+        }
+    }
+}
+
+/// Speaks with the agent until the connection ends. Sets `answered` once the agent has introduced itself.
+pub(super) async fn converse(
+    id: SessionId,
+    stream: UnixStream,
+    session: &WeakAddr<Session>,
+    store: &Arc<dyn Store>,
+    commands: &mut mpsc::UnboundedReceiver<Numbered>,
+    answered: &mut bool,
+) -> Broken {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(4096)
+        .write_buffer_size(4096)
+        .max_write_buffer_size(2 * LINK_FRAME_LIMIT)
+        .max_message_size(Some(LINK_FRAME_LIMIT))
+        .max_frame_size(Some(LINK_FRAME_LIMIT));
+    let socket = match client_async_with_config("ws://agent/", stream, Some(config)).await {
+        Ok((socket, _)) => socket,
+        Err(e) => return Broken::Cut(e.to_string()),
+    };
+    let conversation = Conversation { id, socket, session, store, boot: String::new() };
+    match conversation.hold(commands, answered).await {
+        Ok(never) => never,
+        Err(broken) => broken,
+    }
+}
+
+struct Conversation<'a> {
+    id: SessionId,
+    socket: Socket,
+    session: &'a WeakAddr<Session>,
+    store: &'a Arc<dyn Store>,
+    boot: String,
+}
+
+impl Conversation<'_> {
+    async fn hold(
+        mut self,
+        commands: &mut mpsc::UnboundedReceiver<Numbered>,
+        answered: &mut bool,
+    ) -> Result<Broken, Broken> {
+        self.greet(commands).await?;
+        *answered = true;
+        let mut on_their_way = FuturesOrdered::new();
+        loop {
+            tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => self.send(&ToAgent::Command(command)).await?,
+                    None => return Ok(Broken::SessionLeft),
+                },
+                durable = on_their_way.next(), if !on_their_way.is_empty() => {
+                    let mut newest = durable;
+                    // What else is on disk by now is acknowledged with the same frame.
+                    while let Some(Some(next)) = on_their_way.next().now_or_never() {
+                        newest = Some(next);
+                    }
+                    match newest {
+                        Some(Ok(n)) => self.send(&ToAgent::Ack { n }).await?,
+                        Some(Err(Unwritten)) | None => return Ok(Broken::SessionLeft),
+                    }
+                },
+                frame = self.socket.next(), if on_their_way.len() < WINDOW => match self.read(frame)? {
+                    None => {}
+                    Some(FromAgent::Delta(delta)) => self.tell(Grew(delta)).await?,
+                    Some(FromAgent::Taken { command }) => self.tell(Took { command }).await?,
+                    Some(FromAgent::Report { n, report }) => {
+                        let durable = self.tell(Reported { boot: self.boot.clone(), n, report }).await?;
+                        on_their_way.push_back(async move { durable.await.map(|()| n).map_err(|_| Unwritten) });
+                    }
+                    Some(FromAgent::Hello(_)) => return Ok(Broken::Nonsense("a second `hello`".to_owned())),
+                },
+            }
+        }
+    }
+
+    async fn greet(&mut self, commands: &mut mpsc::UnboundedReceiver<Numbered>) -> Result<(), Broken> {
+        let hello = loop {
+            let frame = self.socket.next().await;
+            match self.read(frame)? {
+                Some(FromAgent::Hello(hello)) => break hello,
+                Some(_) => return Err(Broken::Nonsense("the first frame is not `hello`".to_owned())),
+                None => {}
+            }
+        };
+        self.boot.clone_from(&hello.boot);
+        // What waits here belongs to an earlier connection; the session gives again what the agent may not have.
+        while commands.try_recv().is_ok() {}
+        let greeting = self.tell(Greeted { hello }).await?;
+        let greeting = greeting.map_err(|refusal| Broken::Nonsense(refusal.to_string()))?;
+        let restore = greeting.welcome.restore;
+        self.send(&ToAgent::Welcome(greeting.welcome)).await?;
+        if restore { self.send_history(greeting.history_to).await } else { Ok(()) }
+    }
+
+    async fn send_history(&mut self, to: Seq) -> Result<(), Broken> {
+        let mut after = 0;
+        loop {
+            let limit = Limit { events: 1024, bytes: HISTORY_PART };
+            let page = self.store.read(self.id, after, limit).await;
+            let page = page.map_err(|e| Broken::Cut(format!("the journal cannot be read: {e}")))?;
+            let last = page.last().map_or(to, |(seq, _)| *seq);
+            let complete = last >= to || page.is_empty();
+            let wanted = page.iter().filter(|(seq, _)| *seq <= to);
+            let events: Vec<Event> = wanted.filter_map(|(_, event)| serde_json::from_slice(&event.json).ok()).collect();
+            self.send(&ToAgent::History { events, complete }).await?;
+            if complete {
+                return Ok(());
+            }
+            after = last;
+        }
+    }
+
+    /// `None` for frames that mean nothing here.
+    fn read(&self, frame: Option<Result<Message, Error>>) -> Result<Option<FromAgent>, Broken> {
+        match frame {
+            None => Err(Broken::Cut("the agent closed it".to_owned())),
+            Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
+                Ok(frame) => Ok(Some(frame)),
+                Err(e) => Err(Broken::Nonsense(format!("a frame that is none of the protocol: {e}"))),
+            },
+            Some(Ok(Message::Binary(_))) => Err(Broken::Nonsense("a binary frame".to_owned())),
+            Some(Ok(Message::Close(_))) => Err(Broken::Cut("the agent closed it".to_owned())),
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(None),
+            Some(Err(e)) => Err(e.into()),
+        }
+    }
+
+    async fn send(&mut self, frame: &ToAgent) -> Result<(), Broken> {
+        // Every type of the link has string keys and no fallible `Serialize`, so this cannot fail.
+        let text = serde_json::to_string(frame).expect("a frame is JSON");
+        Ok(self.socket.send(Message::text(text)).await?)
+    }
+
+    async fn tell<M>(&self, message: M) -> Result<M::Result, Broken>
+    where
+        M: actix::Message + Send + 'static,
+        M::Result: Send,
+        Session: actix::Handler<M>,
+    {
+        let session = self.session.upgrade().ok_or(Broken::SessionLeft)?;
+        session.send(message).await.map_err(|_| Broken::SessionLeft)
+    }
+}
+
+/// The journal did not take a report: it is not acknowledged, and the session is stopping.
+struct Unwritten;

@@ -1,0 +1,287 @@
+//! The AgentLink actor: one sandbox, one agent, one WebSocket. It carries out what its session orders, and tells what
+//! befalls the sandbox; what that means is the session's matter.
+//!
+//! [`raise`] brings a sandbox up and stays with it until it is gone; [`conversation`] speaks with the agent.
+
+mod conversation;
+mod raise;
+
+use std::{path::PathBuf, sync::Arc};
+
+use actix::{WeakAddr, prelude::*};
+use greenroom_protocol::link::Numbered;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tracing::warn;
+
+use crate::{
+    census::{Census, Entry, Kind},
+    gateway::{Account, Endpoint, Gateway, Notice},
+    sandbox::{Limits, Network, RunDir, Sandbox, SandboxError, Volume},
+    session::{
+        Allowance, Session,
+        messages::{
+            LinkPort, Lost, Noticed, OrderFailed, StartFailed,
+            orders::{Cut, Deliver, Freeze, Kill, Raise, Thaw, Then},
+        },
+    },
+    store::{SessionId, Store},
+};
+
+/// What every link of this process shares.
+pub struct Parts {
+    pub sandbox: Arc<dyn Sandbox>,
+    pub gateway: Gateway,
+    pub store: Arc<dyn Store>,
+    pub census: Census,
+    pub places: Places,
+    /// The image of sessions that name none.
+    pub image: String,
+    pub volumes: Vec<Volume>,
+    pub uid: u32,
+    pub gid: u32,
+    pub limits: Limits,
+    pub network: Network,
+    /// How many sandboxes may be on their way up at the same time; the others wait in order.
+    pub starting: Arc<Semaphore>,
+}
+
+/// Where a session's directories lie on this host.
+#[derive(Debug, Clone)]
+pub struct Places {
+    pub runs: PathBuf,
+    pub workspaces: PathBuf,
+    pub homes: PathBuf,
+    /// The agent's binary.
+    pub agent: PathBuf,
+}
+
+/// The link of one session.
+pub struct AgentLink {
+    id: SessionId,
+    /// Weak: a session that nobody needs must be able to go, and its link with it.
+    session: WeakAddr<Session>,
+    parts: Arc<Parts>,
+    allowance: Arc<Allowance>,
+    entry: Entry,
+    /// The image that the session wants, where it wants one of its own.
+    image: Option<String>,
+    /// The model's way out of the sandbox. There while the sandbox is wanted.
+    endpoint: Option<Endpoint>,
+    /// Stays with the sandbox from its start to its end.
+    attendance: Option<SpawnHandle>,
+    /// Commands for the conversation of the day. Not bounded by itself: the session sends only what it keeps in its own
+    /// bounded list until the agent has it.
+    commands: Option<mpsc::UnboundedSender<Numbered>>,
+    /// A frozen agent cannot answer, and must not be blamed for it.
+    frozen: watch::Sender<bool>,
+}
+
+impl AgentLink {
+    /// Starts the link on the current thread; what is returned is all that its session needs of it.
+    pub fn port(parts: Arc<Parts>, session: &Addr<Session>, id: SessionId, allowance: Arc<Allowance>) -> LinkPort {
+        let entry = parts.census.register(Kind::AgentLink, Some(id.to_string()));
+        entry.state("down");
+        let link = AgentLink {
+            id,
+            session: session.downgrade(),
+            parts,
+            allowance,
+            entry,
+            image: None,
+            endpoint: None,
+            attendance: None,
+            commands: None,
+            frozen: watch::Sender::new(false),
+        }
+        .start();
+        LinkPort {
+            raise: link.clone().recipient(),
+            deliver: link.clone().recipient(),
+            cut: link.clone().recipient(),
+            freeze: link.clone().recipient(),
+            thaw: link.clone().recipient(),
+            kill: link.recipient(),
+        }
+    }
+
+    fn raise(&mut self, ctx: &mut Context<AgentLink>) {
+        if self.attendance.is_some() {
+            return;
+        }
+        let run = RunDir::of(&self.parts.places.runs, self.id);
+        if let Err(e) = self.open_gateway(&run) {
+            let why = format!("the model gateway cannot listen in `{}`: {e}", run.root().display());
+            self.tell(StartFailed { why, stderr_tail: None });
+            return;
+        }
+        let (commands, from_session) = mpsc::unbounded_channel();
+        self.commands = Some(commands);
+        self.entry.state("raising");
+        let attendance = raise::Attendance {
+            id: self.id,
+            session: self.session.clone(),
+            parts: self.parts.clone(),
+            run,
+            image: self.image.clone().unwrap_or_else(|| self.parts.image.clone()),
+            frozen: self.frozen.subscribe(),
+        };
+        let gone = attendance.attend(from_session).into_actor(self);
+        self.attendance = Some(ctx.spawn(gone.map(|gone, link, ctx| link.gone(gone, ctx))));
+    }
+
+    fn open_gateway(&mut self, run: &RunDir) -> std::io::Result<()> {
+        run.prepare(self.parts.uid, self.parts.gid)?;
+        if self.endpoint.is_none() {
+            let purse = Purse { session: self.session.clone(), allowance: self.allowance.clone() };
+            self.endpoint = Some(self.parts.gateway.open(run.bind_gateway()?, Arc::new(purse)));
+        }
+        Ok(())
+    }
+
+    /// The sandbox is gone, and nobody had asked for that.
+    fn gone(&mut self, gone: raise::Gone, ctx: &mut Context<AgentLink>) {
+        self.leave();
+        match gone {
+            raise::Gone::Died(exit) => self.tell(Lost { exit }),
+            raise::Gone::NeverCame { why, stderr_tail } => self.tell(StartFailed { why, stderr_tail }),
+            raise::Gone::SessionLeft => ctx.stop(),
+        }
+    }
+
+    fn leave(&mut self) {
+        self.attendance = None;
+        self.commands = None;
+        self.endpoint = None;
+        self.frozen.send_replace(false);
+        self.entry.state("down");
+    }
+
+    fn tell<M>(&self, message: M)
+    where
+        M: Message<Result = ()> + Send + 'static,
+        Session: Handler<M>,
+    {
+        if let Some(session) = self.session.upgrade() {
+            session.do_send(message);
+        }
+    }
+
+    /// Carries an engine's order out before the next one is heard.
+    fn wait_for<F>(&self, what: &'static str, order: F, ctx: &mut Context<AgentLink>)
+    where
+        F: Future<Output = Result<(), SandboxError>> + 'static,
+    {
+        ctx.wait(order.into_actor(self).map(move |result, link, _| {
+            if let Err(e) = result {
+                warn!(session = %link.id, "the sandbox could not {what}: {e}");
+                link.tell(OrderFailed { what, why: e.to_string() });
+            }
+        }));
+    }
+}
+
+impl Actor for AgentLink {
+    type Context = Context<Self>;
+}
+
+impl Handler<Raise> for AgentLink {
+    type Result = ();
+
+    fn handle(&mut self, Raise { image, paused }: Raise, ctx: &mut Context<Self>) {
+        self.entry.handled();
+        self.frozen.send_replace(paused);
+        self.image = image;
+        self.raise(ctx);
+    }
+}
+
+impl Handler<Deliver> for AgentLink {
+    type Result = ();
+
+    fn handle(&mut self, Deliver(command): Deliver, _: &mut Context<Self>) {
+        self.entry.handled();
+        // Where there is no conversation, the session gives the command again to the next one.
+        if let Some(commands) = &self.commands {
+            let _ = commands.send(command);
+        }
+    }
+}
+
+impl Handler<Cut> for AgentLink {
+    type Result = ();
+
+    fn handle(&mut self, _: Cut, _: &mut Context<Self>) {
+        self.entry.handled();
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.cut();
+        }
+    }
+}
+
+impl Handler<Freeze> for AgentLink {
+    type Result = ();
+
+    fn handle(&mut self, _: Freeze, ctx: &mut Context<Self>) {
+        self.entry.handled();
+        self.frozen.send_replace(true);
+        let (sandbox, id) = (self.parts.sandbox.clone(), self.id);
+        self.wait_for("freeze", async move { sandbox.freeze(id).await }, ctx);
+    }
+}
+
+impl Handler<Thaw> for AgentLink {
+    type Result = ();
+
+    fn handle(&mut self, _: Thaw, ctx: &mut Context<Self>) {
+        self.entry.handled();
+        self.frozen.send_replace(false);
+        let (sandbox, id) = (self.parts.sandbox.clone(), self.id);
+        self.wait_for("thaw", async move { sandbox.thaw(id).await }, ctx);
+    }
+}
+
+impl Handler<Kill> for AgentLink {
+    type Result = ();
+
+    fn handle(&mut self, Kill { then }: Kill, ctx: &mut Context<Self>) {
+        self.entry.handled();
+        if let Some(attendance) = self.attendance.take() {
+            ctx.cancel_future(attendance);
+        }
+        self.leave();
+        let (sandbox, id, runs) = (self.parts.sandbox.clone(), self.id, self.parts.places.runs.clone());
+        let killed = async move {
+            match then {
+                Then::Restart | Then::Rest => sandbox.stop(id).await,
+                Then::Remove => {
+                    sandbox.remove(id).await?;
+                    let source = |e| SandboxError::Io { what: "be cleared away", source: Arc::new(e) };
+                    RunDir::of(&runs, id).remove().map_err(source)
+                }
+            }
+        };
+        self.wait_for("stop", killed, ctx);
+        if then == Then::Restart {
+            ctx.notify(Raise { image: self.image.clone(), paused: false });
+        }
+    }
+}
+
+/// A session's account at the gateway.
+struct Purse {
+    session: WeakAddr<Session>,
+    allowance: Arc<Allowance>,
+}
+
+impl Account for Purse {
+    fn may_call(&self) -> Result<(), String> {
+        self.allowance.may_call()
+    }
+
+    fn notice(&self, notice: Notice) {
+        // A few for each call of a model, so the mailbox cannot run full of them.
+        if let Some(session) = self.session.upgrade() {
+            session.do_send(Noticed(notice));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Bringing a sandbox up, and staying with it until it is gone.
+
+use std::{io, os::unix::fs::DirBuilderExt, path::PathBuf, pin::pin, sync::Arc, time::Duration};
+
+use actix::WeakAddr;
+use greenroom_protocol::{link::Numbered, observation::Phase};
+use tokio::{
+    net::UnixStream,
+    sync::{mpsc, watch},
+    time::{Instant, sleep},
+};
+use tracing::{debug, warn};
+
+use super::{
+    Parts,
+    conversation::{Broken, converse},
+};
+use crate::{
+    sandbox::{Exit, RunDir, SandboxError, Spec},
+    session::{Session, messages::Phased},
+    store::SessionId,
+};
+
+/// How long an agent has from the start of its sandbox until it answers. Time in which it stands frozen does not count.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How often a sandbox is started again whose agent ends before it has ever answered.
+const TRIES: u32 = 4;
+/// The first wait between two such starts; it grows fourfold.
+const BACKOFF: Duration = Duration::from_millis(200);
+/// How often the socket is tried while the agent comes up.
+const DIAL_EVERY: Duration = Duration::from_millis(4);
+/// How often pull progress is shown.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Everything that is needed to stay with one sandbox.
+pub(super) struct Attendance {
+    pub(super) id: SessionId,
+    pub(super) session: WeakAddr<Session>,
+    pub(super) parts: Arc<Parts>,
+    pub(super) run: RunDir,
+    pub(super) image: String,
+    pub(super) frozen: watch::Receiver<bool>,
+}
+
+/// How it ended.
+pub(super) enum Gone {
+    /// It ran, and died.
+    Died(Exit),
+    /// It did not come up, or nobody in it could be spoken with.
+    NeverCame { why: String, stderr_tail: Option<String> },
+    /// The session's actor is not there any more. The sandbox goes on without it.
+    SessionLeft,
+}
+
+/// How far one start came.
+enum Came {
+    Up(Exit),
+    /// The agent ended before it had ever answered.
+    Crashed(Exit),
+    Never(Gone),
+}
+
+impl Attendance {
+    /// Starts the sandbox, dials its agent, speaks with it over as many connections as it takes, and returns when there is
+    /// nobody left to speak with.
+    pub(super) async fn attend(self, mut commands: mpsc::UnboundedReceiver<Numbered>) -> Gone {
+        let mut wait = BACKOFF;
+        for attempt in 1.. {
+            match self.once(&mut commands).await {
+                Came::Up(exit) => return Gone::Died(exit),
+                Came::Never(gone) => return gone,
+                Came::Crashed(exit) if attempt == TRIES => return crashed(exit),
+                Came::Crashed(exit) => {
+                    debug!(session = %self.id, attempt, ?exit, "the agent ended before it answered; starting it again");
+                    sleep(wait).await;
+                    wait *= 4;
+                }
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
+    async fn once(&self, commands: &mut mpsc::UnboundedReceiver<Numbered>) -> Came {
+        if let Err(e) = self.start().await {
+            return Came::Never(Gone::NeverCame { why: e.to_string(), stderr_tail: None });
+        }
+        let sandbox = self.parts.sandbox.clone();
+        let mut death = pin!(sandbox.wait(self.id));
+        let mut answered = false;
+        loop {
+            let dialled = tokio::select! {
+                exit = &mut death => return self.died(exit, answered),
+                dialled = self.dial(answered) => dialled,
+            };
+            let stream = match dialled {
+                Ok(stream) => stream,
+                Err(gone) => return Came::Never(gone),
+            };
+            let broken = tokio::select! {
+                exit = &mut death => return self.died(exit, answered),
+                broken = converse(self.id, stream, &self.session, &self.parts.store, commands, &mut answered) => broken,
+            };
+            match broken {
+                Broken::Cut(why) => debug!(session = %self.id, "the link was cut: {why}"),
+                Broken::SessionLeft => return Came::Never(Gone::SessionLeft),
+                Broken::Nonsense(why) => {
+                    warn!(session = %self.id, "the agent does not speak the link: {why}");
+                    let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
+                    let why = format!("the agent does not speak the link's protocol: {why}");
+                    return Came::Never(Gone::NeverCame { why, stderr_tail: None });
+                }
+            }
+            sleep(DIAL_EVERY).await;
+        }
+    }
+
+    /// Puts the directories in place and the sandbox on its feet.
+    async fn start(&self) -> Result<(), SandboxError> {
+        let Ok(_turn) = self.parts.starting.acquire().await else {
+            return Err(SandboxError::Failed { what: "start", detail: "the server is shutting down".to_owned() });
+        };
+        let spec =
+            self.spec().map_err(|e| SandboxError::Io { what: "prepare its directories", source: Arc::new(e) })?;
+        self.say(Phase::Starting, "", Some(self.parts.sandbox.isolation()));
+        let last = std::sync::Mutex::new(None::<Instant>);
+        let progress = |phase: Phase, detail: &str| {
+            let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if phase == Phase::Pulling && last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
+                *last = Some(Instant::now());
+                self.say(phase, detail, None);
+            }
+        };
+        self.parts.sandbox.start(&spec, &progress).await
+    }
+
+    fn spec(&self) -> io::Result<Spec> {
+        let Parts { places, volumes, uid, gid, limits, network, .. } = &*self.parts;
+        let own = |below: &PathBuf| {
+            let path = below.join(self.id.to_string());
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+            if rustix::process::geteuid().is_root() {
+                std::os::unix::fs::chown(&path, Some(*uid), Some(*gid))?;
+            }
+            Ok::<_, io::Error>(path)
+        };
+        Ok(Spec {
+            session: self.id,
+            image: self.image.clone(),
+            run: self.run.clone(),
+            agent: places.agent.clone(),
+            workspace: own(&places.workspaces)?,
+            home: own(&places.homes)?,
+            volumes: volumes.clone(),
+            uid: *uid,
+            gid: *gid,
+            limits: *limits,
+            network: network.clone(),
+        })
+    }
+
+    /// A connection to the agent. Before it has ever answered it has a limited time; later only its death ends the trying.
+    async fn dial(&self, answered: bool) -> Result<UnixStream, Gone> {
+        let mut frozen = self.frozen.clone();
+        let mut left = ANSWER;
+        loop {
+            // Only an error if the link is gone, and this future with it.
+            let _ = frozen.wait_for(|frozen| !frozen).await;
+            match self.run.dial_agent().await {
+                Ok(stream) => return Ok(stream),
+                Err(e) if !answered && left.is_zero() => {
+                    let why = format!("the agent did not answer within {} s: {e}", ANSWER.as_secs());
+                    let logs = self.parts.sandbox.logs(self.id, 4096).await.ok();
+                    let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
+                    return Err(Gone::NeverCame { why, stderr_tail: logs });
+                }
+                Err(_) => sleep(DIAL_EVERY).await,
+            }
+            left = left.saturating_sub(DIAL_EVERY);
+        }
+    }
+
+    fn died(&self, exit: Result<Exit, SandboxError>, answered: bool) -> Came {
+        let exit = exit.unwrap_or_else(|e| Exit { code: None, out_of_memory: false, stderr_tail: e.to_string() });
+        if answered { Came::Up(exit) } else { Came::Crashed(exit) }
+    }
+
+    fn say(&self, phase: Phase, detail: &str, isolation: Option<String>) {
+        if let Some(session) = self.session.upgrade() {
+            session.do_send(Phased { phase, detail: detail.to_owned(), isolation });
+        }
+    }
+}
+
+fn crashed(exit: Exit) -> Gone {
+    let code = exit.code.map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"));
+    let memory = if exit.out_of_memory { ", out of memory" } else { "" };
+    let why = format!("the agent ended at once, {TRIES} times in a row ({code}{memory})");
+    Gone::NeverCame { why, stderr_tail: Some(exit.stderr_tail) }
+}

@@ -1,0 +1,148 @@
+//! Where a driver is put to the test: a session of its own for each promise, cleaned up however the test ends.
+
+use std::{
+    fs,
+    ops::Deref,
+    os::unix::fs::{PermissionsExt, chown},
+    panic::{AssertUnwindSafe, resume_unwind},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::FutureExt;
+use tempfile::TempDir;
+
+use super::super::{Exit, Limits, Network, Presence, RunDir, Sandbox, Spec};
+use crate::store::SessionId;
+
+/// How long a test waits for what must come. Reached only by a test that fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A driver under test.
+pub(crate) struct Bench {
+    pub(crate) sandbox: Arc<dyn Sandbox>,
+    /// The same kind, opened once more, as a server does after its restart.
+    pub(crate) reopened: Arc<dyn Sandbox>,
+    /// Has `sh` and the usual commands.
+    pub(crate) image: String,
+}
+
+impl Deref for Bench {
+    type Target = dyn Sandbox;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.sandbox
+    }
+}
+
+impl Bench {
+    /// A session whose agent is the `sh` script, not started yet. Nothing of it is left afterwards, also where `test` panics.
+    pub(crate) async fn room(&self, script: &str, test: impl AsyncFnOnce(&Room<'_>)) {
+        let room = Room::furnish(self, script);
+        let result = AssertUnwindSafe(test(&room)).catch_unwind().await;
+        let removed = self.remove(room.spec.session).await;
+        if let Err(panic) = result {
+            resume_unwind(panic);
+        }
+        removed.expect("nothing is left");
+    }
+}
+
+/// One session on the bench.
+pub(crate) struct Room<'a> {
+    bench: &'a Bench,
+    pub(crate) spec: Spec,
+    /// Stands for the server's data directory.
+    data: TempDir,
+}
+
+impl<'a> Room<'a> {
+    fn furnish(bench: &'a Bench, script: &str) -> Room<'a> {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let session = SessionId::generate();
+        let root = rustix::process::geteuid().is_root();
+        let (uid, gid) = match root {
+            true => (10_001, 10_001),
+            false => (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+        };
+        let owned = |name: &str| {
+            let path = data.path().join(name);
+            fs::create_dir(&path).expect("it is made");
+            if root {
+                chown(&path, Some(uid), Some(gid)).expect("it is given away");
+            }
+            path
+        };
+        let run = RunDir::of(&data.path().join("run"), session);
+        run.prepare(uid, gid).expect("the run directory is made");
+        let agent = data.path().join("agent.sh");
+        fs::write(&agent, format!("#!/bin/sh\n{script}\n")).expect("the script is written");
+        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("it may be run");
+        let spec = Spec {
+            session,
+            image: bench.image.clone(),
+            run,
+            agent,
+            workspace: owned("workspace"),
+            home: owned("home"),
+            volumes: Vec::new(),
+            uid,
+            gid,
+            limits: Limits { memory_bytes: 128 << 20, cpus: 1.5, pids: 64 },
+            network: Network::None,
+        };
+        Room { bench, spec, data }
+    }
+
+    pub(crate) fn data(&self) -> &Path {
+        self.data.path()
+    }
+
+    pub(crate) async fn start(&self) {
+        self.bench.start(&self.spec, &|_, _| ()).await.expect("it starts");
+    }
+
+    pub(crate) async fn exit(&self) -> Exit {
+        let exit = tokio::time::timeout(PATIENCE, self.bench.wait(self.spec.session)).await;
+        exit.expect("its end is noticed").expect("its end is told")
+    }
+
+    pub(crate) async fn presence(&self) -> Option<Presence> {
+        let found = self.bench.list().await.expect("they are listed");
+        found.into_iter().find(|found| found.session == self.spec.session).map(|found| found.presence)
+    }
+
+    /// Waits for a file in the workspace and reads it. The script moves it there whole, or its content does not matter.
+    pub(crate) async fn appears(&self, name: &str) -> String {
+        let path = self.spec.workspace.join(name);
+        eventually(&format!("`{name}` appears"), async || path.exists()).await;
+        read(path)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        read(self.spec.workspace.join(name))
+    }
+
+    pub(crate) fn read_home(&self, name: &str) -> String {
+        read(self.spec.home.join(name))
+    }
+
+    pub(crate) fn forget(&self, name: &str) {
+        fs::remove_file(self.spec.workspace.join(name)).expect("it was there");
+    }
+}
+
+fn read(path: PathBuf) -> String {
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Asks until it is so.
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let asked = tokio::time::timeout(PATIENCE, async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    asked.await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"));
+}

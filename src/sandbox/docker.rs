@@ -1,0 +1,206 @@
+//! Sandboxes as containers of a Docker engine, or of Podman's through the same API. The only place that knows bollard.
+//!
+//! | part | what it decides |
+//! |---|---|
+//! | [`body`] | what a container is: pure, and the only place where one is described |
+//! | [`engine`] | how the engine is called: a deadline for each call, its failures in our words |
+//! | [`start`] | how a container comes to run, whatever is there already |
+//! | [`image`] | whether an image is here, and how it gets here |
+//! | [`watch`] | how a container ends, and what it said |
+//!
+//! A container is found by its name and its labels, never by memory, so a server that starts anew knows as much as the one
+//! that died. The engine keeps two of the same name from being made, so two starts at once make one container.
+
+use async_trait::async_trait;
+use bollard::{
+    models::{ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum},
+    query_parameters::{ListContainersOptions, StatsOptions, StopContainerOptions},
+};
+use futures::StreamExt;
+
+use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats};
+use crate::store::SessionId;
+
+mod body;
+mod engine;
+mod image;
+mod start;
+#[cfg(test)]
+mod test_image;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use body::{Wall, name_of};
+use engine::{Call, Engine, REMOVE, Trouble};
+
+const PING: Call = Call { what: "answer", seconds: 3 };
+const PAUSE: Call = Call { what: "pause the container", seconds: 10 };
+const UNPAUSE: Call = Call { what: "unpause the container", seconds: 10 };
+const STOP: Call = Call { what: "stop the container", seconds: 20 };
+const LIST: Call = Call { what: "list the containers", seconds: 10 };
+const STATS: Call = Call { what: "measure the container", seconds: 10 };
+
+/// How long a process may take to end by itself when it is told to, seconds.
+const GRACE: i32 = 1;
+
+/// The driver.
+pub struct Docker {
+    engine: Engine,
+    wall: Wall,
+}
+
+/// What the operator decides about every container.
+#[derive(Debug, Clone, Default)]
+pub struct DockerOptions {
+    /// Whose sandboxes these are: servers that share an engine leave those of other nodes alone.
+    pub node: String,
+    /// The engine's runtime (`runsc`, `kata`); `None` is its default.
+    pub runtime: Option<String>,
+    /// Nothing but workspace, home, `/tmp` and volumes can be written.
+    pub readonly_root: bool,
+    /// `DOCKER_HOST`; `None` is the first of the well-known sockets of Docker and Podman that answers.
+    pub host: Option<String>,
+}
+
+impl Docker {
+    /// Finds the engine and agrees with it on a version of its API.
+    pub async fn connect(options: DockerOptions) -> Result<Docker, SandboxError> {
+        let DockerOptions { node, runtime, readonly_root, host } = options;
+        Ok(Docker { engine: Engine::find(host).await?, wall: Wall { node, runtime, readonly_root } })
+    }
+
+    /// A call failed that needs a container which runs: says so where there is none.
+    async fn unless(
+        &self,
+        wanted: ContainerStateStatusEnum,
+        session: SessionId,
+        t: Trouble,
+    ) -> Result<(), SandboxError> {
+        let Trouble::Refused { .. } = t else { return Err(t.about(session)) };
+        let there = self.engine.inspect(&name_of(session)).await.map_err(|t| t.about(session))?;
+        match there.status() {
+            status if status == wanted => Ok(()),
+            ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED => Err(t.about(session)),
+            _ => Err(SandboxError::Gone { session }),
+        }
+    }
+
+    /// Waits for the end of a removal that somebody else began.
+    async fn until_gone(&self, name: &str) -> Result<(), Trouble> {
+        for _ in 0..REMOVE.seconds * 10 {
+            match self.engine.inspect(name).await {
+                Err(Trouble::Missing { .. }) => return Ok(()),
+                Err(other) => return Err(other),
+                Ok(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+            }
+        }
+        Err(REMOVE.overdue().into())
+    }
+}
+
+#[async_trait]
+impl Sandbox for Docker {
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    fn isolation(&self) -> String {
+        let kernel = match &self.wall.runtime {
+            Some(runtime) => format!("runtime `{runtime}`"),
+            None => "it shares the kernel with this machine".to_owned(),
+        };
+        format!(
+            "a container without privileges, as an unprivileged user, with limits for memory, CPU and processes; {kernel}. \
+             It sees its workspace, its home and the configured volumes, and reaches only the configured network"
+        )
+    }
+
+    async fn check(&self) -> Result<(), SandboxError> {
+        self.engine.call(PING, self.engine.client.ping()).await?;
+        Ok(())
+    }
+
+    async fn start(&self, spec: &Spec, progress: Progress<'_>) -> Result<(), SandboxError> {
+        start::start(&self.engine, &self.wall, spec, progress).await
+    }
+
+    async fn freeze(&self, session: SessionId) -> Result<(), SandboxError> {
+        match self.engine.call(PAUSE, self.engine.client.pause_container(&name_of(session))).await {
+            Ok(()) => Ok(()),
+            Err(trouble) => self.unless(ContainerStateStatusEnum::PAUSED, session, trouble).await,
+        }
+    }
+
+    async fn thaw(&self, session: SessionId) -> Result<(), SandboxError> {
+        match self.engine.call(UNPAUSE, self.engine.client.unpause_container(&name_of(session))).await {
+            Ok(()) => Ok(()),
+            Err(trouble) => self.unless(ContainerStateStatusEnum::RUNNING, session, trouble).await,
+        }
+    }
+
+    async fn stop(&self, session: SessionId) -> Result<(), SandboxError> {
+        let options = StopContainerOptions { t: Some(GRACE), signal: None };
+        match self.engine.call(STOP, self.engine.client.stop_container(&name_of(session), Some(options))).await {
+            Ok(()) | Err(Trouble::Missing { .. }) => Ok(()),
+            Err(other) => Err(other.about(session)),
+        }
+    }
+
+    async fn remove(&self, session: SessionId) -> Result<(), SandboxError> {
+        let name = name_of(session);
+        match self.engine.remove(&name).await {
+            Ok(()) | Err(Trouble::Missing { .. }) => Ok(()),
+            Err(Trouble::Refused { .. }) => self.until_gone(&name).await.map_err(|t| t.about(session)),
+            Err(other) => Err(other.about(session)),
+        }
+    }
+
+    async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError> {
+        Ok(watch::wait(&self.engine, &name_of(session)).await)
+    }
+
+    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+        let ours = format!("{}={}", body::NODE_LABEL, self.wall.node);
+        let options = ListContainersOptions {
+            all: true,
+            filters: Some([("label".to_owned(), vec![ours])].into()),
+            ..ListContainersOptions::default()
+        };
+        let containers = self.engine.call(LIST, self.engine.client.list_containers(Some(options))).await?;
+        Ok(containers.into_iter().filter_map(found).collect())
+    }
+
+    async fn logs(&self, session: SessionId, bytes: usize) -> Result<String, SandboxError> {
+        watch::logs(&self.engine, &name_of(session), bytes).await.map_err(|t| t.about(session))
+    }
+
+    async fn stats(&self, session: SessionId) -> Result<Stats, SandboxError> {
+        let name = name_of(session);
+        let mut answers =
+            Box::pin(self.engine.client.stats(&name, Some(StatsOptions { stream: false, one_shot: true })));
+        let answer = self.engine.call(STATS, async { answers.next().await.transpose() }).await;
+        Ok(answer.map_err(|t| t.about(session))?.map(watch::stats).unwrap_or_default())
+    }
+}
+
+/// One of ours among what the engine lists; `None` for a name or label that is not ours after all.
+fn found(container: ContainerSummary) -> Option<Found> {
+    let session: SessionId = container.labels?.get(body::SESSION_LABEL)?.parse().ok()?;
+    let ours = format!("/{}", name_of(session));
+    if !container.names?.contains(&ours) {
+        return None;
+    }
+    let presence = match container.state? {
+        ContainerSummaryStateEnum::RUNNING => Presence::Running,
+        ContainerSummaryStateEnum::PAUSED => Presence::Frozen,
+        ContainerSummaryStateEnum::REMOVING => return None,
+        ContainerSummaryStateEnum::CREATED
+        | ContainerSummaryStateEnum::RESTARTING
+        | ContainerSummaryStateEnum::EXITED
+        | ContainerSummaryStateEnum::DEAD
+        | ContainerSummaryStateEnum::STOPPING
+        | ContainerSummaryStateEnum::EMPTY => Presence::Exited,
+    };
+    Some(Found { session, presence })
+}

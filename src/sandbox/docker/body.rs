@@ -1,0 +1,166 @@
+//! What a container of ours is: a pure function from [`Spec`] to the body of the engine's "create".
+//!
+//! This is the only place where a container is described, and [`Spec`] has no field for a privilege, a device, a capability
+//! or a namespace of the host, so there is nothing that a request could ask for. The golden test below is the whole of it.
+
+use std::{collections::HashMap, path::Path};
+
+use bollard::models::{
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountBindOptions, MountBindOptionsPropagationEnum, MountType,
+};
+use serde_json::Value;
+
+use super::super::{Access, Network, SandboxError, Spec, inside};
+use crate::store::SessionId;
+
+pub(super) const SESSION_LABEL: &str = "greenroom.session";
+pub(super) const NODE_LABEL: &str = "greenroom.node";
+/// A fingerprint of the whole body but the image: a container that has exited and was made otherwise is made anew.
+pub(super) const WALL_LABEL: &str = "greenroom.wall";
+
+/// A browser crashes with the engine's own 64 MiB. Counts towards the memory limit.
+const SHARED_MEMORY: i64 = 256 << 20;
+
+/// What the operator decides about every container.
+#[derive(Debug, Clone)]
+pub(super) struct Wall {
+    pub(super) node: String,
+    pub(super) runtime: Option<String>,
+    pub(super) readonly_root: bool,
+}
+
+pub(super) fn name_of(session: SessionId) -> String {
+    format!("greenroom-{session}")
+}
+
+/// Describes the container. Refuses what would be no wall: root, and the network of the host or of another container.
+pub(super) fn create_body(wall: &Wall, spec: &Spec) -> Result<ContainerCreateBody, SandboxError> {
+    if spec.uid == 0 {
+        return Err(refused("a sandbox never runs as root; give it another user than uid 0"));
+    }
+    let session = spec.session.to_string();
+    let mut body = ContainerCreateBody {
+        hostname: Some("greenroom".into()),
+        user: Some(format!("{}:{}", spec.uid, spec.gid)),
+        // PATH is left to the image, which knows where it put its tools; the engine has a sane one where it does not.
+        env: Some(vec![format!("HOME={}", inside::HOME), format!("GREENROOM_SESSION={session}")]),
+        // With an entry point of ours the engine drops the image's command too.
+        entrypoint: Some(vec![inside::AGENT.into()]),
+        healthcheck: Some(HealthConfig { test: Some(vec!["NONE".into()]), ..HealthConfig::default() }),
+        working_dir: Some(inside::WORKSPACE.into()),
+        stop_signal: Some("SIGTERM".into()),
+        labels: Some([(SESSION_LABEL.into(), session), (NODE_LABEL.into(), wall.node.clone())].into()),
+        host_config: Some(host_config(wall, spec)?),
+        ..ContainerCreateBody::default()
+    };
+    let fingerprint = fingerprint(&body);
+    body.labels.get_or_insert_default().insert(WALL_LABEL.into(), fingerprint);
+    body.image = Some(spec.image.clone());
+    Ok(body)
+}
+
+fn host_config(wall: &Wall, spec: &Spec) -> Result<HostConfig, SandboxError> {
+    let memory = i64::try_from(spec.limits.memory_bytes).unwrap_or(i64::MAX);
+    Ok(HostConfig {
+        runtime: wall.runtime.clone(),
+        readonly_rootfs: Some(wall.readonly_root),
+        cap_drop: Some(vec!["ALL".into()]),
+        // The engine's own seccomp profile is in force as long as none is named here.
+        security_opt: Some(vec!["no-new-privileges:true".into()]),
+        privileged: Some(false),
+        ipc_mode: Some("private".into()),
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        network_mode: Some(network_mode(&spec.network)?),
+        memory: Some(memory),
+        // Equal to `memory`: no swap.
+        memory_swap: Some(memory),
+        nano_cpus: Some((spec.limits.cpus * 1e9) as i64),
+        pids_limit: Some(i64::try_from(spec.limits.pids).unwrap_or(i64::MAX)),
+        shm_size: Some(SHARED_MEMORY.min(memory / 2)),
+        // Half the memory: a full /tmp is told to the program that fills it, instead of ending the sandbox.
+        tmpfs: Some([("/tmp".into(), format!("rw,exec,nosuid,nodev,mode=1777,size={}", memory / 2))].into()),
+        // Reaps the orphans of the agent's commands.
+        init: Some(true),
+        log_config: Some(HostConfigLogConfig {
+            typ: Some("json-file".into()),
+            config: Some(options(&[("max-size", "1m"), ("max-file", "2")])),
+        }),
+        mounts: Some(mounts(spec)),
+        ..HostConfig::default()
+    })
+}
+
+fn options(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+    pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+fn network_mode(network: &Network) -> Result<String, SandboxError> {
+    match network {
+        Network::None => Ok("none".into()),
+        Network::Named(name) if name == "host" || name.contains(':') || name.is_empty() => {
+            Err(refused(&format!("`{name}` is no network of its own; name one that `docker network create` made")))
+        }
+        Network::Named(name) => Ok(name.clone()),
+    }
+}
+
+/// In the order in which they are mounted: the agent's part of the run directory lies over the read-only whole.
+fn mounts(spec: &Spec) -> Vec<Mount> {
+    use Access::{ReadOnly, ReadWrite};
+    let mut mounts = vec![
+        bind(&spec.agent, inside::AGENT, ReadOnly),
+        bind(spec.run.root(), "/greenroom/run", ReadOnly),
+        bind(&spec.run.agent(), "/greenroom/run/agent", ReadWrite),
+        bind(&spec.workspace, inside::WORKSPACE, ReadWrite),
+        bind(&spec.home, inside::HOME, ReadWrite),
+    ];
+    mounts
+        .extend(spec.volumes.iter().map(|volume| bind(&volume.host, &volume.inside.to_string_lossy(), volume.access)));
+    mounts
+}
+
+/// A mount fails where the directory is not there; the older "binds" would make it, as root.
+fn bind(host: &Path, inside: &str, access: Access) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(host.to_string_lossy().into_owned()),
+        target: Some(inside.to_owned()),
+        read_only: Some(access == Access::ReadOnly),
+        bind_options: Some(MountBindOptions {
+            propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
+            ..MountBindOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+/// Whether a volume would bring the engine's socket inside, and with it the whole machine. Both paths are free of links.
+pub(super) fn exposes(volume: &Path, socket: &Path) -> bool {
+    socket.starts_with(volume)
+}
+
+pub(super) fn refused(detail: &str) -> SandboxError {
+    SandboxError::Failed { what: "be made", detail: detail.to_owned() }
+}
+
+fn fingerprint(body: &ContainerCreateBody) -> String {
+    let json = serde_json::to_value(body).expect("a body is made of strings, numbers and lists");
+    format!("{:08x}", crc32fast::hash(sorted(json).to_string().as_bytes()))
+}
+
+/// With the keys of every object in order, since a `HashMap` has none.
+fn sorted(json: Value) -> Value {
+    match json {
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.into_iter().map(|(name, value)| (name, sorted(value))).collect();
+            fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+            Value::Object(fields.into_iter().collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => json,
+    }
+}
+
+#[cfg(test)]
+mod tests;

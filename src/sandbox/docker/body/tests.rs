@@ -1,0 +1,184 @@
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::sandbox::{Limits, RunDir, Volume};
+
+fn wall() -> Wall {
+    Wall { node: "node-1".into(), runtime: None, readonly_root: true }
+}
+
+fn spec() -> Spec {
+    let session: SessionId = "01J00000000000000000000000".parse().expect("it is an id");
+    Spec {
+        session,
+        image: "debian:bookworm".into(),
+        run: RunDir::of(Path::new("/data/run"), session),
+        agent: "/data/bin/agent".into(),
+        workspace: "/data/work".into(),
+        home: "/data/home".into(),
+        volumes: vec![Volume { host: "/srv/sets".into(), inside: "/sets".into(), access: Access::ReadOnly }],
+        uid: 1000,
+        gid: 1001,
+        limits: Limits { memory_bytes: 2 << 30, cpus: 1.5, pids: 512 },
+        network: Network::None,
+    }
+}
+
+fn json(spec: &Spec) -> Value {
+    sorted(serde_json::to_value(create_body(&wall(), spec).expect("it is described")).expect("it serializes"))
+}
+
+#[test]
+fn the_whole_body() {
+    assert_eq!(format!("{:#}", json(&spec())), GOLDEN);
+}
+
+proptest! {
+    #[test]
+    fn an_image_changes_the_image_and_nothing_else(image in any::<String>()) {
+        let mut plain = json(&spec());
+        plain["Image"] = image.clone().into();
+        prop_assert_eq!(json(&Spec { image, ..spec() }), plain);
+    }
+}
+
+#[test]
+fn no_wall_is_no_sandbox() {
+    for network in ["host", "container:other", "ns:/proc/1/ns/net", ""] {
+        let spec = Spec { network: Network::Named(network.into()), ..spec() };
+        assert!(create_body(&wall(), &spec).is_err(), "{network}");
+    }
+    assert!(create_body(&wall(), &Spec { uid: 0, ..spec() }).is_err());
+    let named = Spec { network: Network::Named("fenced".into()), ..spec() };
+    assert_eq!(json(&named)["HostConfig"]["NetworkMode"], "fenced");
+}
+
+#[test]
+fn another_wall_has_another_fingerprint() {
+    let label = |spec: &Spec| json(spec)["Labels"][WALL_LABEL].clone();
+    assert_eq!(label(&spec()), label(&Spec { image: "other".into(), ..spec() }), "the image is compared by itself");
+    assert_ne!(label(&spec()), label(&Spec { agent: PathBuf::from("/data/bin/newer"), ..spec() }));
+    assert_ne!(label(&spec()), label(&Spec { volumes: Vec::new(), ..spec() }));
+    assert_ne!(label(&spec()), label(&Spec { network: Network::Named("fenced".into()), ..spec() }));
+}
+
+#[test]
+fn a_volume_that_holds_the_socket_is_told() {
+    let socket = Path::new("/run/docker.sock");
+    for volume in ["/", "/run", "/run/docker.sock"] {
+        assert!(exposes(Path::new(volume), socket), "{volume}");
+    }
+    assert!(!exposes(Path::new("/srv"), socket) && !exposes(Path::new("/run/docker"), socket));
+}
+
+const GOLDEN: &str = r#"{
+  "Entrypoint": [
+    "/greenroom/bin/greenroom-agent"
+  ],
+  "Env": [
+    "HOME=/home/agent",
+    "GREENROOM_SESSION=01J00000000000000000000000"
+  ],
+  "Healthcheck": {
+    "Test": [
+      "NONE"
+    ]
+  },
+  "HostConfig": {
+    "CapDrop": [
+      "ALL"
+    ],
+    "CgroupnsMode": "private",
+    "Init": true,
+    "IpcMode": "private",
+    "LogConfig": {
+      "Config": {
+        "max-file": "2",
+        "max-size": "1m"
+      },
+      "Type": "json-file"
+    },
+    "Memory": 2147483648,
+    "MemorySwap": 2147483648,
+    "Mounts": [
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": true,
+        "Source": "/data/bin/agent",
+        "Target": "/greenroom/bin/greenroom-agent",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": true,
+        "Source": "/data/run/01J00000000000000000000000",
+        "Target": "/greenroom/run",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": false,
+        "Source": "/data/run/01J00000000000000000000000/agent",
+        "Target": "/greenroom/run/agent",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": false,
+        "Source": "/data/work",
+        "Target": "/workspace",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": false,
+        "Source": "/data/home",
+        "Target": "/home/agent",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": true,
+        "Source": "/srv/sets",
+        "Target": "/sets",
+        "Type": "bind"
+      }
+    ],
+    "NanoCpus": 1500000000,
+    "NetworkMode": "none",
+    "PidsLimit": 512,
+    "Privileged": false,
+    "ReadonlyRootfs": true,
+    "SecurityOpt": [
+      "no-new-privileges:true"
+    ],
+    "ShmSize": 268435456,
+    "Tmpfs": {
+      "/tmp": "rw,exec,nosuid,nodev,mode=1777,size=1073741824"
+    }
+  },
+  "Hostname": "greenroom",
+  "Image": "debian:bookworm",
+  "Labels": {
+    "greenroom.node": "node-1",
+    "greenroom.session": "01J00000000000000000000000",
+    "greenroom.wall": "c84d5675"
+  },
+  "StopSignal": "SIGTERM",
+  "User": "1000:1001",
+  "WorkingDir": "/workspace"
+}"#;

@@ -1,0 +1,245 @@
+//! How the engine is called: every call within a deadline of its own, and every failure told in our words.
+//!
+//! bollard's own timeout ends at the response's headers, so a body that never comes would hold its caller for ever.
+
+use std::{
+    error::Error as _,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bollard::{
+    errors::Error,
+    models::{ContainerInspectResponse, ContainerStateStatusEnum},
+    query_parameters::{InspectContainerOptions, RemoveContainerOptions},
+};
+
+use super::super::SandboxError;
+use crate::store::SessionId;
+
+const NEGOTIATE: Call = Call { what: "tell its version", seconds: 5 };
+const INSPECT: Call = Call { what: "tell the container's state", seconds: 5 };
+pub(super) const REMOVE: Call = Call { what: "remove the container", seconds: 30 };
+
+/// Beyond every deadline of ours, so that bollard's never ends a call.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
+
+/// A kind of call: what it is for, as in "did not … within 5 s", and how long it may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call {
+    pub(super) what: &'static str,
+    pub(super) seconds: u64,
+}
+
+impl Call {
+    pub(super) fn overdue(self) -> SandboxError {
+        SandboxError::Deadline { what: self.what, seconds: self.seconds }
+    }
+}
+
+/// Why a call failed, as far as its caller may care.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// There is no such container or image, in the engine's words.
+    Missing {
+        call: Call,
+        detail: String,
+    },
+    /// The engine understood and will not, in its words: mostly because of the state that the container is in.
+    Refused {
+        call: Call,
+        detail: String,
+    },
+    Other(SandboxError),
+}
+
+impl From<SandboxError> for Trouble {
+    fn from(error: SandboxError) -> Trouble {
+        Trouble::Other(error)
+    }
+}
+
+impl From<Trouble> for SandboxError {
+    fn from(trouble: Trouble) -> SandboxError {
+        match trouble {
+            Trouble::Missing { call, detail } | Trouble::Refused { call, detail } => {
+                SandboxError::Failed { what: call.what, detail }
+            }
+            Trouble::Other(error) => error,
+        }
+    }
+}
+
+impl Trouble {
+    /// The trouble of a call about the container of `session`.
+    pub(super) fn about(self, session: SessionId) -> SandboxError {
+        match self {
+            Trouble::Missing { .. } => SandboxError::Gone { session },
+            other => other.into(),
+        }
+    }
+}
+
+/// What an inspection tells.
+pub(super) struct Inspected(ContainerInspectResponse);
+
+impl Inspected {
+    pub(super) fn id(&self) -> &str {
+        self.0.id.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn status(&self) -> ContainerStateStatusEnum {
+        self.0.state.as_ref().and_then(|state| state.status).unwrap_or(ContainerStateStatusEnum::EMPTY)
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        matches!(self.status(), ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED)
+    }
+
+    pub(super) fn exit_code(&self) -> Option<i64> {
+        self.0.state.as_ref()?.exit_code
+    }
+
+    pub(super) fn out_of_memory(&self) -> bool {
+        self.0.state.as_ref().and_then(|state| state.oom_killed).unwrap_or(false)
+    }
+
+    /// Seconds since 1970 at which its process started last.
+    pub(super) fn started_at(&self) -> Option<i64> {
+        let text = self.0.state.as_ref()?.started_at.as_deref()?;
+        text.parse::<jiff::Timestamp>().ok().map(|at| at.as_second())
+    }
+
+    pub(super) fn image(&self) -> Option<&str> {
+        self.0.config.as_ref()?.image.as_deref()
+    }
+
+    pub(super) fn label(&self, name: &str) -> Option<&str> {
+        self.0.config.as_ref()?.labels.as_ref()?.get(name).map(String::as_str)
+    }
+}
+
+/// The engine that answered.
+pub(super) struct Engine {
+    pub(super) client: bollard::Docker,
+    address: String,
+}
+
+impl Engine {
+    /// The engine at `host`, or else the first of the well-known sockets that answers.
+    pub(super) async fn find(host: Option<String>) -> Result<Engine, SandboxError> {
+        let Some(host) = host else { return Engine::at_first(well_known()).await };
+        Engine::at(host).await
+    }
+
+    /// Where none answers, the trouble of the first is told: it is the one that people expect to be there.
+    async fn at_first(sockets: Vec<PathBuf>) -> Result<Engine, SandboxError> {
+        let mut trouble = None;
+        for socket in sockets {
+            match Engine::at(format!("unix://{}", socket.display())).await {
+                Ok(engine) => return Ok(engine),
+                Err(error) => trouble = trouble.or(Some(error)),
+            }
+        }
+        Err(trouble.expect("there is at least Docker's own socket to try"))
+    }
+
+    async fn at(address: String) -> Result<Engine, SandboxError> {
+        let client = bollard::Docker::connect_with_host(&address).map_err(|e| told(&address, NEGOTIATE, e))?;
+        let engine = Engine { client, address };
+        let agreed = engine.call(NEGOTIATE, engine.client.clone().with_timeout(NEVER).negotiate_version()).await?;
+        Ok(Engine { client: agreed, ..engine })
+    }
+
+    /// The engine's socket, where it is a file.
+    pub(super) fn socket(&self) -> Option<&Path> {
+        self.address.strip_prefix("unix://").map(Path::new)
+    }
+
+    pub(super) async fn call<T>(
+        &self,
+        call: Call,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Trouble> {
+        match tokio::time::timeout(Duration::from_secs(call.seconds), answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(told(&self.address, call, error)),
+            Err(_) => Err(call.overdue().into()),
+        }
+    }
+
+    pub(super) async fn inspect(&self, container: &str) -> Result<Inspected, Trouble> {
+        let answer = self.client.inspect_container(container, None::<InspectContainerOptions>);
+        self.call(INSPECT, answer).await.map(Inspected)
+    }
+
+    /// With its anonymous volumes, whether or not it runs.
+    pub(super) async fn remove(&self, container: &str) -> Result<(), Trouble> {
+        let options = RemoveContainerOptions { force: true, v: true, link: false };
+        self.call(REMOVE, self.client.remove_container(container, Some(options))).await
+    }
+}
+
+fn well_known() -> Vec<PathBuf> {
+    let rootless = std::env::var_os("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join("podman/podman.sock"));
+    [Some("/var/run/docker.sock".into()), rootless, Some("/run/podman/podman.sock".into())]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+pub(super) fn told(address: &str, call: Call, error: Error) -> Trouble {
+    match error {
+        Error::DockerResponseServerError { status_code: 404, message } => Trouble::Missing { call, detail: message },
+        Error::DockerResponseServerError { message, .. } | Error::DockerStreamError { error: message } => {
+            Trouble::Refused { call, detail: message }
+        }
+        Error::RequestTimeoutError => call.overdue().into(),
+        Error::SocketNotFoundError(_) => no_engine(address, "there is no such socket".to_owned()).into(),
+        other => match io_cause(&other) {
+            Some(cause) if cause.kind() == io::ErrorKind::PermissionDenied => forbidden(address, cause).into(),
+            Some(cause) => no_engine(address, cause.to_string()).into(),
+            None if is_transport(&other) => no_engine(address, innermost(&other)).into(),
+            None => SandboxError::Failed { what: call.what, detail: innermost(&other) }.into(),
+        },
+    }
+}
+
+fn no_engine(address: &str, detail: String) -> SandboxError {
+    SandboxError::NoEngine { address: address.to_owned(), detail }
+}
+
+fn forbidden(address: &str, cause: &io::Error) -> SandboxError {
+    let socket = address.strip_prefix("unix://").unwrap_or(address);
+    SandboxError::Forbidden {
+        what: format!("use the Docker engine at `{socket}`"),
+        detail: format!(
+            "{cause}; add this user to the socket's group (`sudo usermod -aG docker $USER`, then log in again), \
+             or run with `--sandbox process`"
+        ),
+    }
+}
+
+fn is_transport(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::HyperLegacyError { .. } | Error::HyperResponseError { .. } | Error::UnsupportedURISchemeError { .. }
+    )
+}
+
+fn io_cause(error: &Error) -> Option<&io::Error> {
+    if let Error::IOError { err } = error {
+        return Some(err);
+    }
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+/// The engine's client wraps an error several times over; the last one says what happened.
+fn innermost(error: &Error) -> String {
+    causes(error).last().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |&cause| cause.source())
+}

@@ -1,0 +1,142 @@
+//! How a container comes to run, whatever is there already.
+//!
+//! "Create" comes first, without a look: in the common case nothing is there and two calls do it. The engine answers a
+//! second container of the same name, or a missing image, with an error, and only then is it asked what there is.
+
+use std::{path::Path, time::Duration};
+
+use bollard::{
+    models::{ContainerCreateBody, ContainerStateStatusEnum},
+    query_parameters::{CreateContainerOptions, StartContainerOptions},
+};
+use greenroom_protocol::observation::Phase;
+
+use super::{
+    body::{self, Wall},
+    engine::{Call, Engine, Inspected, Trouble},
+    image,
+};
+use crate::sandbox::{Progress, SandboxError, Spec};
+
+const CREATE: Call = Call { what: "create the container", seconds: 30 };
+const START: Call = Call { what: "start the container", seconds: 30 };
+
+/// How often a start begins again because somebody else removed, or was removing, what it found. 100 ms apart.
+const ATTEMPTS: u32 = 100;
+
+pub(super) async fn start(
+    engine: &Engine,
+    wall: &Wall,
+    spec: &Spec,
+    progress: Progress<'_>,
+) -> Result<(), SandboxError> {
+    image::check_name(&spec.image)?;
+    refuse_the_engine_inside(engine, spec)?;
+    let body = body::create_body(wall, spec)?;
+    let name = body::name_of(spec.session);
+    progress(Phase::Creating, "");
+    let mut pulled = false;
+    for _ in 0..ATTEMPTS {
+        let trouble = match create(engine, &name, &body).await {
+            Ok(id) => {
+                progress(Phase::Starting, "");
+                match run(engine, &id).await {
+                    Err(Trouble::Missing { .. }) => continue,
+                    done => return Ok(done?),
+                }
+            }
+            Err(trouble) => trouble,
+        };
+        // A missing image does not matter to a container that is there.
+        match (engine.inspect(&name).await, trouble) {
+            (Ok(there), _) => {
+                if resume(engine, &there, &body, progress).await? {
+                    return Ok(());
+                }
+            }
+            (Err(Trouble::Missing { .. }), Trouble::Missing { detail, .. }) if pulled => {
+                return Err(SandboxError::NoImage { image: spec.image.clone(), detail });
+            }
+            (Err(Trouble::Missing { .. }), Trouble::Missing { .. }) => {
+                image::pull(engine, &spec.image, progress).await?;
+                pulled = true;
+                progress(Phase::Creating, "");
+                continue;
+            }
+            (Err(Trouble::Missing { .. }), Trouble::Refused { call, detail }) if !is_name_taken(&detail) => {
+                return Err(Trouble::Refused { call, detail }.into());
+            }
+            (Err(Trouble::Missing { .. }), Trouble::Refused { .. }) => {}
+            (_, Trouble::Other(error)) | (Err(Trouble::Other(error)), _) => return Err(error),
+            (Err(refused @ Trouble::Refused { .. }), _) => return Err(refused.into()),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(CREATE.overdue())
+}
+
+async fn create(engine: &Engine, name: &str, body: &ContainerCreateBody) -> Result<String, Trouble> {
+    let options = CreateContainerOptions { name: Some(name.to_owned()), ..CreateContainerOptions::default() };
+    let created = engine.call(CREATE, engine.client.create_container(Some(options), body.clone())).await?;
+    Ok(created.id)
+}
+
+/// Starts the container of that id; one that runs is no error to the engine.
+async fn run(engine: &Engine, id: &str) -> Result<(), Trouble> {
+    engine.call(START, engine.client.start_container(id, None::<StartContainerOptions>)).await
+}
+
+/// Makes what is there run, or takes it away. Whether it runs now; where not, it is to be created.
+///
+/// It is named by its id throughout, since its name may belong to a newer one by now.
+async fn resume(
+    engine: &Engine,
+    there: &Inspected,
+    body: &ContainerCreateBody,
+    progress: Progress<'_>,
+) -> Result<bool, SandboxError> {
+    match there.status() {
+        ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED | ContainerStateStatusEnum::RESTARTING => {
+            Ok(true)
+        }
+        ContainerStateStatusEnum::CREATED | ContainerStateStatusEnum::EXITED if is_same(there, body) => {
+            progress(Phase::Starting, "");
+            match run(engine, there.id()).await {
+                Err(Trouble::Missing { .. }) => Ok(false),
+                done => Ok(done.map(|()| true)?),
+            }
+        }
+        ContainerStateStatusEnum::CREATED
+        | ContainerStateStatusEnum::EXITED
+        | ContainerStateStatusEnum::DEAD
+        | ContainerStateStatusEnum::EMPTY => match engine.remove(there.id()).await {
+            // Refused: somebody else is removing it.
+            Ok(()) | Err(Trouble::Missing { .. } | Trouble::Refused { .. }) => Ok(false),
+            Err(Trouble::Other(error)) => Err(error),
+        },
+        ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::STOPPING => Ok(false),
+    }
+}
+
+/// Whether it was made as it would be made now.
+fn is_same(there: &Inspected, body: &ContainerCreateBody) -> bool {
+    let wall = body.labels.as_ref().and_then(|labels| labels.get(body::WALL_LABEL));
+    there.image() == body.image.as_deref() && there.label(body::WALL_LABEL) == wall.map(String::as_str)
+}
+
+/// Docker's and Podman's words for it. Where they change, a start that meets a removal fails once instead of waiting.
+fn is_name_taken(detail: &str) -> bool {
+    detail.contains("already in use")
+}
+
+fn refuse_the_engine_inside(engine: &Engine, spec: &Spec) -> Result<(), SandboxError> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let Some(socket) = engine.socket().map(real) else { return Ok(()) };
+    match spec.volumes.iter().find(|volume| body::exposes(&real(&volume.host), &socket)) {
+        Some(volume) => Err(body::refused(&format!(
+            "the volume `{}` holds the engine's socket, and with it this whole machine; take it out of the volumes",
+            volume.host.display()
+        ))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,295 @@
+//! The contract, against the engine of this machine, and what only containers can be asked.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use greenroom_protocol::observation::Phase;
+
+use super::{Docker, DockerOptions, test_image};
+use crate::sandbox::{Access, SandboxError, Spec, Volume, contract, contract::Bench};
+
+mod engine;
+mod registry;
+
+fn options() -> DockerOptions {
+    let host = std::env::var("DOCKER_HOST").ok();
+    DockerOptions { node: "greenroom-tests".into(), host, ..DockerOptions::default() }
+}
+
+async fn driver(options: DockerOptions) -> Arc<Docker> {
+    match Docker::connect(options).await {
+        Ok(docker) => Arc::new(docker),
+        Err(e) => panic!("{e}\nrun `cargo xtask test`, which starts an engine, or set GREENROOM_TEST_ENGINE=none"),
+    }
+}
+
+/// `false`, said aloud, where the tests were told to do without an engine.
+fn is_wanted() -> bool {
+    let wanted = std::env::var_os("GREENROOM_TEST_ENGINE").is_none_or(|engine| engine != "none");
+    if !wanted {
+        eprintln!("skipped: GREENROOM_TEST_ENGINE is `none`");
+    }
+    wanted
+}
+
+async fn bench_with(options: DockerOptions, image: &str) -> Bench {
+    Bench { sandbox: driver(options.clone()).await, reopened: driver(options).await, image: image.to_owned() }
+}
+
+fn busybox() -> &'static str {
+    static IMAGE: OnceLock<&str> = OnceLock::new();
+    IMAGE.get_or_init(test_image::busybox)
+}
+
+async fn bench() -> Option<Bench> {
+    match is_wanted() {
+        true => Some(bench_with(options(), busybox()).await),
+        false => None,
+    }
+}
+
+contract::suite!(bench);
+
+/// What the engine's own command says. For what happens to a container behind our back.
+fn docker(args: &[&str]) -> String {
+    let output = Command::new("docker").args(args).stderr(Stdio::inherit()).output().expect("`docker` is installed");
+    assert!(output.status.success(), "docker {args:?}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+fn name(spec: &Spec) -> String {
+    super::name_of(spec.session)
+}
+
+#[tokio::test]
+async fn wait_notices_what_others_do_to_it() {
+    let Some(bench) = bench().await else { return };
+    bench
+        .room("sleep 1000", async |room| {
+            for (order, code) in [("kill", Some(137)), ("rm", None)] {
+                room.start().await;
+                let (exit, _) = tokio::join!(room.exit(), async {
+                    // So that the wait is under way.
+                    tokio::task::yield_now().await;
+                    match order {
+                        "rm" => docker(&["rm", "-f", &name(&room.spec)]),
+                        _ => docker(&["kill", &name(&room.spec)]),
+                    }
+                });
+                assert!(exit.code == code || exit.code == Some(137), "{order}: {exit:?}");
+            }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn out_of_memory_is_told_as_such() {
+    let Some(bench) = bench().await else { return };
+    bench
+        .room("exec tail /dev/zero", async |room| {
+            room.start().await;
+            let exit = room.exit().await;
+            assert_eq!((exit.code, exit.out_of_memory), (Some(137), true));
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_readonly_root_holds_and_everything_is_in_it_still() {
+    if !is_wanted() {
+        return;
+    }
+    let bench = bench_with(DockerOptions { readonly_root: true, ..options() }, busybox()).await;
+    let script = "grep ' / ' /proc/mounts >/workspace/.root; : >/tmp/x && : >$HOME/x && mv /workspace/.root /workspace/root; sleep 1000";
+    bench
+        .room(script, async |room| {
+            room.start().await;
+            let root = room.appears("root").await;
+            assert!(root.split_whitespace().nth(3).is_some_and(|flags| flags.starts_with("ro,")), "{root}");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn volumes_are_as_the_operator_said() {
+    let Some(bench) = bench().await else { return };
+    let shared = tempfile::tempdir().expect("a directory");
+    fs::write(shared.path().join("data"), "42").expect("it is written");
+    let open = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+    fs::set_permissions(shared.path(), open).expect("all may write");
+    let script = "cat /sets/data >/workspace/.out; : >/mine/x; (: >/sets/x) || echo kept >>/workspace/.out; mv /workspace/.out /workspace/out";
+    bench
+        .room(script, async |room| {
+            let volume = |inside: &str, access| Volume { host: shared.path().into(), inside: inside.into(), access };
+            let volumes = vec![volume("/sets", Access::ReadOnly), volume("/mine", Access::ReadWrite)];
+            let spec = Spec { volumes, ..room.spec.clone() };
+            bench.start(&spec, &|_, _| ()).await.expect("it starts");
+            assert_eq!(room.appears("out").await, "42kept\n");
+            assert!(shared.path().join("x").exists());
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn what_is_missing_or_dangerous_is_named() {
+    let Some(bench) = bench().await else { return };
+    bench
+        .room("sleep 1000", async |room| {
+            let at = |host: &str| Spec {
+                volumes: vec![Volume { host: host.into(), inside: "/v".into(), access: Access::ReadOnly }],
+                ..room.spec.clone()
+            };
+            for (host, words) in [("/no/such/place", "/no/such/place"), ("/", "holds the engine's socket")] {
+                let told = bench.start(&at(host), &|_, _| ()).await.expect_err("it does not start");
+                assert!(told.to_string().contains(words), "{told}");
+                assert_eq!(room.presence().await, None);
+            }
+            assert!(!fs::exists("/no").expect("it can be asked"), "nothing was made on the host");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn an_exited_one_that_was_made_otherwise_is_made_anew() {
+    let Some(bench) = bench().await else { return };
+    bench
+        .room(": >/workspace/first; sleep 1000", async |room| {
+            let newer = room.data().join("newer.sh");
+            fs::write(&newer, "#!/bin/sh\n: >/workspace/second; sleep 1000\n").expect("it is written");
+            fs::set_permissions(&newer, fs::metadata(&room.spec.agent).expect("it is there").permissions())
+                .expect("it may be run");
+            let spec = Spec { agent: newer, ..room.spec.clone() };
+            room.start().await;
+            room.appears("first").await;
+            let id = || docker(&["inspect", "--format", "{{.Id}}", &name(&spec)]);
+            let first = id();
+            bench.start(&spec, &|_, _| ()).await.expect("it runs");
+            assert_eq!(id(), first, "one that runs is left alone, whatever has changed");
+            bench.stop(spec.session).await.expect("it stops");
+            futures::future::join_all((0..4).map(|_| bench.start(&spec, &|_, _| ())))
+                .await
+                .into_iter()
+                .for_each(|started| started.expect("it starts"));
+            room.appears("second").await;
+            let second = id();
+            assert_ne!(second, first);
+            bench.stop(spec.session).await.expect("it stops");
+            bench.start(&spec, &|_, _| ()).await.expect("it starts");
+            assert_eq!(id(), second, "the same as it would be made now");
+        })
+        .await;
+}
+
+/// An image that brings all that an image can bring: none of it reaches beyond its files.
+#[tokio::test]
+async fn an_image_decides_nothing() {
+    if !is_wanted() {
+        return;
+    }
+    let image = test_image::stubborn();
+    let bench = bench_with(options(), image).await;
+    bench
+        .room(
+            "id -u >/workspace/.who; pwd >>/workspace/.who; mv /workspace/.who /workspace/who; sleep 1000",
+            async |room| {
+                room.start().await;
+                assert_eq!(room.appears("who").await, format!("{}\n/workspace\n", room.spec.uid));
+                let volumes = "{{range .Mounts}}{{if eq .Type \"volume\"}}{{.Name}}{{end}}{{end}}";
+                let volume = docker(&["inspect", "--format", volumes, &name(&room.spec)]);
+                assert!(!volume.is_empty(), "the image's own volume is there");
+                assert_eq!(
+                    docker(&["inspect", "--format", "{{.Config.Labels}}", &name(&room.spec)]).matches("forged").count(),
+                    0
+                );
+                bench.remove(room.spec.session).await.expect("it is removed");
+                assert!(!docker(&["volume", "ls", "--quiet"]).contains(&volume), "and goes with it");
+            },
+        )
+        .await;
+}
+
+/// A static agent needs nothing of the image. Busybox stands for it: called by a name that it does not know, it says so.
+#[tokio::test]
+async fn any_image_will_do() {
+    if !is_wanted() {
+        return;
+    }
+    let bench = bench_with(options(), test_image::empty()).await;
+    bench
+        .room("", async |room| {
+            let spec = Spec { agent: test_image::busybox_binary().into(), ..room.spec.clone() };
+            bench.start(&spec, &|_, _| ()).await.expect("it starts");
+            let exit = room.exit().await;
+            assert_eq!(exit.code, Some(127));
+            assert_eq!(exit.stderr_tail, "greenroom-agent: applet not found\n");
+        })
+        .await;
+}
+
+#[tokio::test]
+#[ignore = "makes an image with debootstrap, which needs a Debian mirror"]
+async fn the_promises_hold_in_debian_too() {
+    if !is_wanted() {
+        return;
+    }
+    let bench = bench_with(options(), test_image::debian()).await;
+    contract::it_holds_no_privileges(&bench).await;
+    contract::it_reaches_no_network(&bench).await;
+    contract::its_environment_is_clean(&bench).await;
+    contract::it_writes_only_where_it_may(&bench).await;
+    contract::a_fork_bomb_is_held(&bench).await;
+    contract::a_memory_hog_is_ended(&bench).await;
+    contract::wait_tells_the_code_and_the_last_words(&bench).await;
+}
+
+#[tokio::test]
+async fn a_missing_image_is_pulled_with_figures() {
+    if !is_wanted() {
+        return;
+    }
+    let registry = registry::serve().await;
+    let image = registry.image();
+    let bench = bench_with(options(), &image).await;
+    let docker_driver = driver(options()).await;
+    assert!(!docker_driver.has_image(&image).await.expect("it can be asked"));
+    let told = Mutex::new(Vec::new());
+    bench
+        .room("", async |room| {
+            let spec = Spec { agent: test_image::busybox_binary().into(), ..room.spec.clone() };
+            let tell = |phase, detail: &str| told.lock().expect("no test panicked").push((phase, detail.to_owned()));
+            bench.start(&spec, &tell).await.expect("it starts");
+        })
+        .await;
+    assert!(docker_driver.has_image(&image).await.expect("it can be asked"));
+    docker(&["rmi", "-f", &image]);
+    let told = told.into_inner().expect("no test panicked");
+    let phases: Vec<Phase> = told.iter().map(|(phase, _)| *phase).collect();
+    assert_eq!(phases.first(), Some(&Phase::Creating));
+    assert_eq!(phases.last(), Some(&Phase::Starting));
+    assert!(told.iter().any(|(phase, detail)| *phase == Phase::Pulling && detail.ends_with(" of 8 MB")), "{told:?}");
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_had_is_named() {
+    let Some(bench) = bench().await else { return };
+    bench
+        .room("", async |room| {
+            // Nothing listens on that port, which is the whole way to the registry's own words.
+            for (image, words) in
+                [("127.0.0.1:9/none:1", "connection refused"), ("no such/../name", "no name of an image")]
+            {
+                let spec = Spec { image: image.into(), ..room.spec.clone() };
+                match bench.start(&spec, &|_, _| ()).await {
+                    Err(SandboxError::NoImage { image: named, detail }) if named == image => {
+                        assert!(detail.contains(words), "{detail}");
+                    }
+                    told => panic!("{image}: {told:?}"),
+                }
+                assert_eq!(room.presence().await, None);
+            }
+        })
+        .await;
+}

@@ -1,0 +1,115 @@
+//! Engines that are away, forbid, stall or hang up.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use tempfile::TempDir;
+use tokio::{
+    io::copy_bidirectional,
+    net::{UnixListener, UnixStream},
+    task::JoinHandle,
+};
+
+use super::{
+    super::{PING, engine::told},
+    *,
+};
+
+fn at(socket: &std::path::Path) -> DockerOptions {
+    DockerOptions { host: Some(format!("unix://{}", socket.display())), ..options() }
+}
+
+#[tokio::test]
+async fn an_engine_that_is_away_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("none.sock");
+    for _ in 0..2 {
+        match Docker::connect(at(&socket)).await.map(drop) {
+            Err(SandboxError::NoEngine { address, .. }) => assert!(address.contains("none.sock")),
+            told => panic!("{told:?}"),
+        }
+        // And the second time, a socket that nobody listens on any more.
+        drop(UnixListener::bind(&socket));
+    }
+    let elsewhere = DockerOptions { host: Some("ssh://elsewhere".into()), ..options() };
+    assert!(matches!(Docker::connect(elsewhere).await.map(drop), Err(SandboxError::NoEngine { .. })));
+}
+
+#[test]
+fn a_forbidden_socket_comes_with_the_way_out() {
+    let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+    let told = SandboxError::from(told("unix:///var/run/docker.sock", PING, denied.into())).to_string();
+    assert!(told.contains("`/var/run/docker.sock`") && told.contains("usermod -aG docker"), "{told}");
+}
+
+/// The clock is paused, so the deadline comes as soon as nothing else can.
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_never_answers_meets_the_deadline() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("mute.sock");
+    let _mute = UnixListener::bind(&socket).expect("it binds");
+    let told = Docker::connect(at(&socket)).await.map(drop);
+    assert!(matches!(told, Err(SandboxError::Deadline { seconds: 5, .. })), "{told:?}");
+}
+
+/// The engine of this machine behind a socket that can be cut.
+struct Wire {
+    _dir: TempDir,
+    socket: PathBuf,
+    relay: JoinHandle<()>,
+}
+
+impl Wire {
+    fn lay() -> Wire {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("engine.sock");
+        let listener = UnixListener::bind(&socket).expect("it binds");
+        Wire { _dir: dir, socket, relay: tokio::spawn(relay(listener)) }
+    }
+
+    /// All its connections end, and none is taken any more.
+    fn cut(&self) {
+        self.relay.abort();
+    }
+
+    fn mend(&mut self) {
+        fs::remove_file(&self.socket).expect("it was there");
+        self.relay = tokio::spawn(relay(UnixListener::bind(&self.socket).expect("it binds")));
+    }
+}
+
+async fn relay(listener: UnixListener) {
+    let host = std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".into());
+    let engine = host.strip_prefix("unix://").expect("the tests' engine has a socket").to_owned();
+    let mut connections = tokio::task::JoinSet::new();
+    while let Ok((mut near, _)) = listener.accept().await {
+        let engine = engine.clone();
+        connections.spawn(async move {
+            let mut far = UnixStream::connect(engine).await?;
+            copy_bidirectional(&mut near, &mut far).await
+        });
+    }
+}
+
+/// As when the engine dies and comes back, and the container died meanwhile.
+#[tokio::test]
+async fn an_end_is_noticed_though_the_engine_hung_up() {
+    if !is_wanted() {
+        return;
+    }
+    let mut wire = Wire::lay();
+    let bench = bench_with(at(&wire.socket), busybox()).await;
+    bench
+        .room("sleep 1000", async |room| {
+            room.start().await;
+            let mut exit = Box::pin(room.exit());
+            let early = tokio::time::timeout(Duration::from_millis(300), &mut exit).await;
+            assert!(early.is_err(), "it runs still: {early:?}");
+            wire.cut();
+            tokio::task::yield_now().await;
+            assert!(matches!(bench.check().await, Err(SandboxError::NoEngine { .. })));
+            docker(&["kill", &name(&room.spec)]);
+            wire.mend();
+            assert_eq!(exit.await.code, Some(137));
+        })
+        .await;
+}

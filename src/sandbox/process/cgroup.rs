@@ -1,0 +1,279 @@
+//! Control groups, version 1 and 2: where a sandbox is frozen at once, counted and limited. Used where the host lets us
+//! make one, which root can and an ordinary user mostly cannot.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    sandbox::{Limits, Stats},
+    store::SessionId,
+};
+
+const MOUNTED: &str = "/sys/fs/cgroup";
+const CPU_PERIOD_US: f64 = 100_000.0;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Version {
+    V1,
+    V2,
+}
+
+/// The control groups of one sandbox: a directory for each controller, in version 2 always the same one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cgroup {
+    version: Version,
+    freezer: PathBuf,
+    memory: Option<PathBuf>,
+    pids: Option<PathBuf>,
+    cpu: Option<PathBuf>,
+    /// Version 1 counts CPU time apart from limiting it.
+    cpuacct: Option<PathBuf>,
+}
+
+/// Where this node may make control groups.
+#[derive(Debug, Clone)]
+pub(super) struct Cgroups {
+    of_node: Cgroup,
+}
+
+impl Cgroups {
+    /// Looks for them by making one. `None` where there are none, or none for this user.
+    pub(super) fn find(node: &str) -> Option<Cgroups> {
+        let name = format!("greenroom-{node}");
+        let of_node = match Path::new(MOUNTED).join("cgroup.controllers").exists() {
+            true => version_2(&name)?,
+            false => version_1(&name)?,
+        };
+        Some(Cgroups { of_node })
+    }
+
+    pub(super) fn of(&self, session: SessionId) -> Cgroup {
+        self.of_node.map(|dir| dir.join(session.to_string()))
+    }
+
+    pub(super) fn limits_memory(&self) -> bool {
+        self.of_node.memory.is_some()
+    }
+
+    pub(super) fn limits_cpu(&self) -> bool {
+        self.of_node.cpu.is_some()
+    }
+}
+
+fn version_1(name: &str) -> Option<Cgroup> {
+    let make = |controller: &str| {
+        let dir = Path::new(MOUNTED).join(controller);
+        let dir = dir.is_dir().then(|| dir.join(name))?;
+        make_ours(&dir).map(|()| dir)
+    };
+    Some(Cgroup {
+        version: Version::V1,
+        freezer: make("freezer")?,
+        memory: make("memory"),
+        pids: make("pids"),
+        cpu: make("cpu"),
+        cpuacct: make("cpuacct"),
+    })
+}
+
+fn version_2(name: &str) -> Option<Cgroup> {
+    let above = match rustix::process::geteuid().is_root() {
+        true => PathBuf::from(MOUNTED),
+        // An ordinary user may have been given the part of the tree that it runs in.
+        false => Path::new(MOUNTED).join(own_group(&fs::read_to_string("/proc/self/cgroup").ok()?)?),
+    };
+    let dir = above.join(name);
+    make_ours(&dir)?;
+    for controller in ["memory", "pids", "cpu"] {
+        // Refused where the group above holds processes itself; then freezing is all that can be had.
+        let _ = fs::write(above.join("cgroup.subtree_control"), format!("+{controller}"));
+        let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+    let enabled = fs::read_to_string(dir.join("cgroup.subtree_control")).ok()?;
+    let has = |controller: &str| enabled.split_whitespace().any(|it| it == controller).then(|| dir.clone());
+    Some(Cgroup {
+        version: Version::V2,
+        memory: has("memory"),
+        pids: has("pids"),
+        cpu: has("cpu"),
+        cpuacct: Some(dir.clone()),
+        freezer: dir,
+    })
+}
+
+/// One that is there may be another user's.
+fn make_ours(dir: &Path) -> Option<()> {
+    fs::create_dir_all(dir).ok()?;
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).ok()
+}
+
+/// The path in the line `0::/path`, relative.
+fn own_group(listed: &str) -> Option<&str> {
+    listed.lines().find_map(|line| line.strip_prefix("0::/"))
+}
+
+impl Cgroup {
+    fn map(&self, each: impl Fn(&Path) -> PathBuf) -> Cgroup {
+        let of = |dir: &Option<PathBuf>| dir.as_deref().map(&each);
+        Cgroup {
+            version: self.version,
+            freezer: each(&self.freezer),
+            memory: of(&self.memory),
+            pids: of(&self.pids),
+            cpu: of(&self.cpu),
+            cpuacct: of(&self.cpuacct),
+        }
+    }
+
+    fn dirs(&self) -> Vec<&Path> {
+        let others = [&self.memory, &self.pids, &self.cpu, &self.cpuacct];
+        let mut dirs: Vec<&Path> = others.into_iter().flatten().map(PathBuf::as_path).collect();
+        dirs.push(&self.freezer);
+        dirs.sort();
+        dirs.dedup();
+        dirs
+    }
+
+    pub(super) fn limits_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    pub(super) fn limits_pids(&self) -> bool {
+        self.pids.is_some()
+    }
+
+    /// Makes it, with its limits. One that is there is made to fit.
+    pub(super) fn make(&self, limits: &Limits) -> io::Result<()> {
+        for dir in self.dirs() {
+            fs::create_dir_all(dir)?;
+        }
+        let quota = (limits.cpus * CPU_PERIOD_US) as u64;
+        if let Some(dir) = &self.pids {
+            fs::write(dir.join("pids.max"), limits.pids.to_string())?;
+        }
+        match self.version {
+            Version::V1 => {
+                set(&self.memory, "memory.limit_in_bytes", limits.memory_bytes)?;
+                // Where swap is not accounted there is no such file; then swap is not limited.
+                let _ = set(&self.memory, "memory.memsw.limit_in_bytes", limits.memory_bytes);
+                set(&self.cpu, "cpu.cfs_period_us", CPU_PERIOD_US)?;
+                set(&self.cpu, "cpu.cfs_quota_us", quota)
+            }
+            Version::V2 => {
+                set(&self.memory, "memory.max", limits.memory_bytes)?;
+                let _ = set(&self.memory, "memory.swap.max", 0);
+                set(&self.cpu, "cpu.max", format!("{quota} {CPU_PERIOD_US}"))
+            }
+        }
+    }
+
+    /// The files that take a process id, and with it that process and all that it will start.
+    pub(super) fn doors(&self) -> Vec<PathBuf> {
+        self.dirs().into_iter().map(|dir| dir.join("cgroup.procs")).collect()
+    }
+
+    /// Returns when every process stands still.
+    pub(super) fn freeze(&self, patience: Duration) -> io::Result<()> {
+        let began = Instant::now();
+        loop {
+            match self.version {
+                // Written again each time: a fork while it froze may have to be taken too.
+                Version::V1 => fs::write(self.freezer.join("freezer.state"), "FROZEN")?,
+                Version::V2 => fs::write(self.freezer.join("cgroup.freeze"), "1")?,
+            }
+            if self.is_frozen() {
+                return Ok(());
+            }
+            if began.elapsed() > patience {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel has not frozen every process"));
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    pub(super) fn thaw(&self) -> io::Result<()> {
+        match self.version {
+            Version::V1 => fs::write(self.freezer.join("freezer.state"), "THAWED"),
+            Version::V2 => fs::write(self.freezer.join("cgroup.freeze"), "0"),
+        }
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        match self.version {
+            Version::V1 => {
+                fs::read_to_string(self.freezer.join("freezer.state")).is_ok_and(|state| state.trim() == "FROZEN")
+            }
+            Version::V2 => field(&self.freezer.join("cgroup.events"), "frozen") == Some(1),
+        }
+    }
+
+    /// What it takes now. `None` where it is not counted by control groups in full.
+    pub(super) fn stats(&self) -> Option<Stats> {
+        let (memory, cpuacct, pids) = (self.memory.as_ref()?, self.cpuacct.as_ref()?, self.pids.as_ref()?);
+        let (used, idle_cache, cpu_us) = match self.version {
+            Version::V1 => (
+                number(&memory.join("memory.usage_in_bytes"))?,
+                field(&memory.join("memory.stat"), "total_inactive_file"),
+                number(&cpuacct.join("cpuacct.usage"))? / 1000,
+            ),
+            Version::V2 => (
+                number(&memory.join("memory.current"))?,
+                field(&memory.join("memory.stat"), "inactive_file"),
+                field(&cpuacct.join("cpu.stat"), "usage_usec")?,
+            ),
+        };
+        // What the kernel would give back at once is not the sandbox's need.
+        let memory_bytes = used.saturating_sub(idle_cache.unwrap_or_default());
+        Some(Stats { memory_bytes, cpu_us, processes: number(&pids.join("pids.current"))? })
+    }
+
+    /// How many of its processes the kernel has killed for want of memory.
+    pub(super) fn out_of_memory_kills(&self) -> u64 {
+        let Some(memory) = &self.memory else { return 0 };
+        let counted = match self.version {
+            Version::V1 => field(&memory.join("memory.oom_control"), "oom_kill"),
+            Version::V2 => field(&memory.join("memory.events"), "oom_kill"),
+        };
+        counted.unwrap_or_default()
+    }
+
+    /// Removes it once its last process is gone, for which the kernel takes a moment. One that is not there is no error.
+    pub(super) fn remove(&self, patience: Duration) -> io::Result<()> {
+        let began = Instant::now();
+        for dir in self.dirs() {
+            loop {
+                match fs::remove_dir(dir) {
+                    Err(e) if e.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < patience => {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => break,
+                    other => break other?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set(dir: &Option<PathBuf>, file: &str, value: impl ToString) -> io::Result<()> {
+    match dir {
+        Some(dir) => fs::write(dir.join(file), value.to_string()),
+        None => Ok(()),
+    }
+}
+
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// The number in the line `name number`.
+fn field(file: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}

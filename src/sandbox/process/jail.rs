@@ -1,0 +1,256 @@
+//! The walls, and the only file that names `hakoniwa`: which namespaces, which files of the host and how, which limits.
+//!
+//! ```text
+//! /usr, /bin → usr/bin …   the host's programs, read-only
+//! /etc                     what they need to run, and nothing that tells of the host or its people
+//! /workspace, /home/agent  the session's own
+//! /greenroom/bin, /run     the agent and its two sockets
+//! /tmp, /dev/shm           memory, limited in size
+//! /proc, /dev              of its own pid namespace; null, zero, full, random, urandom, tty and terminals
+//! ```
+//!
+//! The rest of the host is not there: no `/run`, `/var`, `/root`, `/home`, `/sys`, and so no socket of the host either.
+
+use std::{
+    fs, io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::Path,
+};
+
+use hakoniwa::{
+    Child, Container, MountOptions, Namespace, Rlimit, Stdio,
+    landlock::{CompatMode, FsAccess, Resource, Ruleset},
+};
+use rustix::fs::{StatVfsMountFlags, statvfs};
+
+use super::{
+    init::{self, Plan},
+    order::Order,
+};
+use crate::sandbox::inside;
+
+/// Programs and their libraries: links into `/usr` on most hosts, directories of their own on others.
+const PROGRAMS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+/// What programs read from `/etc`, where the host has it. No keys, no accounts, no names of the host.
+const SETTINGS: &[&str] = &[
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ca-certificates.conf",
+    "/etc/chromium.d",
+    "/etc/debian_version",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+];
+
+/// The devices that may be written; the directory itself may not, or it would be a file system without a limit.
+const DEVICES: &[&str] =
+    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts", "/dev/ptmx"];
+
+/// As many as a build or a browser opens, and less than what the host has.
+const OPEN_FILES: u64 = 65_536;
+
+/// A sandbox that is being made: its first process is behind the walls, or says on `line` why not.
+pub(super) struct Jailed {
+    pub(super) line: UnixStream,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    child: Child,
+}
+
+impl Jailed {
+    /// The process that waits for the sandbox's first process, from outside its pid namespace.
+    pub(super) fn builder(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Waits for the end. The text says why there was no beginning, where there was none.
+    pub(super) fn wait(&mut self) -> io::Result<(i32, String)> {
+        let status = self.child.wait().map_err(io::Error::other)?;
+        Ok((status.code, status.reason))
+    }
+}
+
+/// Builds the walls and starts [`init`] behind them, as the calling user, who must not be root.
+pub(super) fn enter(order: &Order, plan: Plan) -> io::Result<Jailed> {
+    let (line, inner_line) = UnixStream::pair()?;
+    let container = container(order)?;
+    // SAFETY: the closure runs in a fork of this process, which has one thread, so no lock is left held by another.
+    let mut command = unsafe { container.command_from_closure(move || init::main(&plan)) };
+    command.stdin(OwnedFd::from(inner_line)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(io::Error::other)?;
+    let ends = child.stdout.take().zip(child.stderr.take());
+    let (stdout, stderr) = ends.ok_or_else(|| io::Error::other("the jail has no output"))?;
+    Ok(Jailed { line, stdout: stdout.into(), stderr: stderr.into(), child })
+}
+
+fn container(order: &Order) -> io::Result<Container> {
+    let mut container = Container::empty();
+    for namespace in [
+        Namespace::User,
+        Namespace::Mount,
+        Namespace::Pid,
+        Namespace::Network,
+        Namespace::Ipc,
+        Namespace::Uts,
+    ] {
+        container.unshare(namespace);
+    }
+    container.uidmap(order.uid).gidmap(order.gid).hostname("greenroom").rootdir(&order.sources.root);
+    programs(&mut container)?;
+    settings(&mut container, order)?;
+    own_directories(&mut container, order)?;
+    memory_file_systems(&mut container, order);
+    limits(&mut container, order);
+    if landlock_is_there() {
+        container.landlock_ruleset(landlock(order));
+    }
+    Ok(container)
+}
+
+fn programs(container: &mut Container) -> io::Result<()> {
+    for path in PROGRAMS {
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.is_symlink() => {
+                container.symlink(text(&fs::read_link(path)?)?, path);
+            }
+            Ok(_) => bind(container, Path::new(path), path, Right::Read)?,
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn settings(container: &mut Container, order: &Order) -> io::Result<()> {
+    let (uid, gid) = (order.uid, order.gid);
+    container.dir("/etc", 0o755);
+    for path in SETTINGS {
+        if Path::new(path).exists() {
+            bind(container, Path::new(path), path, Right::Read)?;
+        }
+    }
+    let passwd = format!(
+        "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:{uid}:{gid}:agent:{}:/bin/bash\n\
+         nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        inside::HOME
+    );
+    container.file("/etc/passwd", &passwd);
+    container.file("/etc/group", &format!("root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n"));
+    container.file("/etc/hosts", "127.0.0.1 localhost greenroom\n::1 localhost\n");
+    container.file("/etc/hostname", "greenroom\n");
+    container.file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n");
+    container.file("/etc/resolv.conf", "# no network\n");
+    container.file("/etc/shells", "/bin/sh\n/bin/bash\n");
+    Ok(())
+}
+
+fn own_directories(container: &mut Container, order: &Order) -> io::Result<()> {
+    let sources = &order.sources;
+    bind(container, &sources.agent, inside::AGENT, Right::Read)?;
+    bind(container, &sources.run, "/greenroom/run", Right::Read)?;
+    bind(container, &sources.run_agent, "/greenroom/run/agent", Right::Write)?;
+    bind(container, &sources.workspace, inside::WORKSPACE, Right::Write)?;
+    bind(container, &sources.home, inside::HOME, Right::Write)?;
+    for volume in &order.volumes {
+        let right = if volume.writable { Right::Write } else { Right::Read };
+        bind(container, &volume.host, text(&volume.inside)?, right)?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Right {
+    Read,
+    Write,
+}
+
+/// Mounts a file or directory of the host. What its file system forbids stays forbidden: a user namespace may add to
+/// `nosuid`, `nodev` and the like, and is refused when it leaves one out.
+fn bind(container: &mut Container, host: &Path, inside: &str, right: Right) -> io::Result<()> {
+    let described = |e: io::Error| io::Error::new(e.kind(), format!("mount `{}`: {e}", host.display()));
+    let forbidden = statvfs(host).map_err(|e| described(e.into()))?.f_flag;
+    let mut options = MountOptions::BIND | MountOptions::REC | MountOptions::NOSUID | MountOptions::NODEV;
+    if right == Right::Read || forbidden.contains(StatVfsMountFlags::RDONLY) {
+        options |= MountOptions::RDONLY;
+    }
+    if forbidden.contains(StatVfsMountFlags::NOEXEC) {
+        options |= MountOptions::NOEXEC;
+    }
+    container.mount(text(host)?, inside, "", options, None);
+    Ok(())
+}
+
+fn text(path: &Path) -> io::Result<&str> {
+    let refused = || io::Error::new(io::ErrorKind::InvalidInput, format!("`{}` is not UTF-8", path.display()));
+    path.to_str().ok_or_else(refused)
+}
+
+/// Files in memory count as memory where a control group counts it, and are limited here where none does.
+fn memory_file_systems(container: &mut Container, order: &Order) {
+    let options = MountOptions::NOSUID | MountOptions::NODEV;
+    let size = |part: u64| Some(format!("mode=1777,size={},nr_inodes=262144", order.memory_bytes / part));
+    container.procfsmount("/proc").devfsmount("/dev");
+    container.mount("tmpfs", "/tmp", "tmpfs", options, size(2));
+    container.mount("tmpfs", "/dev/shm", "tmpfs", options, size(4));
+    container.symlink("/tmp", "/var/tmp").dir("/var", 0o755);
+}
+
+fn limits(container: &mut Container, order: &Order) {
+    let counted = order.cgroup.as_ref();
+    container.setrlimit(Rlimit::Core, 0, 0);
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
+    container.setrlimit(Rlimit::Nofile, most, most);
+    if !counted.is_some_and(|cgroup| cgroup.limits_pids()) {
+        // Counted for each user namespace since Linux 5.14, which is to say for each sandbox.
+        container.setrlimit(Rlimit::Nproc, order.pids, order.pids);
+    }
+    if !counted.is_some_and(|cgroup| cgroup.limits_memory()) {
+        // What a process may write to, not what it reserves: node and browsers reserve far more than a machine has.
+        container.setrlimit(Rlimit::Data, order.memory_bytes, order.memory_bytes);
+    }
+}
+
+/// A second wall around files, which also holds where a mount below a read-only one is writable.
+fn landlock(order: &Order) -> Ruleset {
+    let (read, write) = (FsAccess::R, FsAccess::R | FsAccess::W);
+    let mut ruleset = Ruleset::default();
+    ruleset.restrict(Resource::FS, CompatMode::Enforce).allow_path("/", read).allow_path("/proc", write);
+    for path in PROGRAMS.iter().copied().filter(|path| Path::new(path).exists()) {
+        ruleset.allow_path(path, read | FsAccess::X);
+    }
+    for path in DEVICES {
+        ruleset.allow_path(path, write);
+    }
+    ruleset.allow_path("/greenroom/bin", read | FsAccess::X).allow_path("/greenroom/run/agent", write);
+    for path in [inside::WORKSPACE, inside::HOME, "/tmp", "/dev/shm"] {
+        ruleset.allow_path(path, write | FsAccess::X);
+    }
+    for volume in &order.volumes {
+        let writable = if volume.writable { FsAccess::W } else { FsAccess::empty() };
+        ruleset.allow_path(&volume.inside.to_string_lossy(), read | FsAccess::X | writable);
+    }
+    ruleset
+}
+
+/// Whether this kernel has Landlock, and has it switched on.
+pub(super) fn landlock_is_there() -> bool {
+    const ASK_FOR_THE_VERSION: libc::c_ulong = 1;
+    // SAFETY: with this flag the call reads no attributes and makes no ruleset; it returns a number.
+    let version = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, ASK_FOR_THE_VERSION)
+    };
+    version > 0
+}

@@ -1,0 +1,219 @@
+//! The process that outlives the server: builds one jail, writes down what the agent says, and how it ended.
+//!
+//! It is the server's own binary, started anew as `greenroom sandbox-keeper SESSION`, with an empty environment and no
+//! descriptor of the server's, in a session of its own. When it dies, the kernel ends its sandbox; when the server dies,
+//! it does not notice.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::AsRawFd,
+    path::Path,
+    process::ExitCode,
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::{
+    cgroup::Cgroup,
+    init::{self, Plan},
+    jail::{self, Jailed},
+    log,
+    order::{Answer, Order},
+    place::{self, Ended, Running},
+    processes::{Identity, only_child},
+    seccomp::Filters,
+    stage,
+};
+
+/// The place is the keeper's working directory, as which user ever it goes on.
+const HERE: &str = ".";
+
+/// The hidden subcommand. Reads its order from stdin and answers on stdout, so it must be called before anything else of
+/// the program has started a thread or written there.
+pub fn keeper_main() -> ExitCode {
+    let order = match receive() {
+        Ok(order) => order,
+        Err(e) => {
+            eprintln!("greenroom starts this command itself, for each sandbox: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // SAFETY: this process has one thread, so the child finds no lock held.
+    match unsafe { libc::fork() } {
+        0 => keep(order),
+        -1 => ExitCode::FAILURE,
+        // The server has no child that it would have to wait for, and the keeper no parent that could take it along.
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn receive() -> io::Result<Order> {
+    let mut order = String::new();
+    io::stdin().read_to_string(&mut order)?;
+    Ok(serde_json::from_str(&order)?)
+}
+
+fn keep(order: Order) -> ExitCode {
+    let started = leave_the_server().map_err(failed("leave the server")).and_then(|()| start(order));
+    let (mut kept, answer) = match started {
+        Ok(kept) => (Some(kept), Answer::Started),
+        Err(answer) => (None, answer),
+    };
+    tell(&answer);
+    match kept.as_mut().map(Kept::to_the_end) {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(_)) | None => ExitCode::FAILURE,
+    }
+}
+
+fn leave_the_server() -> io::Result<()> {
+    rustix::process::setsid()?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::thread::set_name(c"sandbox-keeper")?;
+    let nothing = File::options().read(true).write(true).open("/dev/null")?;
+    for fd in [libc::STDIN_FILENO, libc::STDERR_FILENO] {
+        point(fd, &nothing)?;
+    }
+    drop(nothing);
+    // SAFETY: no object of this process owns a descriptor above stderr at this point.
+    match unsafe { libc::syscall(libc::SYS_close_range, libc::STDERR_FILENO + 1, libc::c_uint::MAX, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn point(fd: i32, at: &File) -> io::Result<()> {
+    // SAFETY: only standard streams are replaced, which nothing here owns.
+    match unsafe { libc::dup2(at.as_raw_fd(), fd) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Answers, and lets go of stdout: the server reads to its end.
+fn tell(answer: &Answer) {
+    // A server that is gone finds the sandbox by its place.
+    let _ = serde_json::to_vec(answer).map(|text| io::stdout().write_all(&text));
+    let _ = io::stdout().flush();
+    if let Ok(nothing) = File::options().write(true).open("/dev/null") {
+        let _ = point(libc::STDOUT_FILENO, &nothing);
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> Answer {
+    move |e| Answer::Failed(format!("{what}: {e}"))
+}
+
+/// A sandbox that runs, and its place.
+struct Kept {
+    jailed: Jailed,
+    cgroup: Option<Cgroup>,
+    /// Never read: it is the lock's life that counts.
+    _lock: File,
+}
+
+fn start(mut order: Order) -> Result<Kept, Answer> {
+    std::env::set_current_dir(&order.place).map_err(failed("enter its state directory"))?;
+    let lock = take_lock()?;
+    clear_place().map_err(failed("clear its state directory"))?;
+    let doors = open_doors(&order).map_err(failed("open its control group"))?;
+    if rustix::process::geteuid().is_root() {
+        stage::set(&mut order).map_err(failed("bring the session's directories"))?;
+        stage::become_user(order.uid, order.gid).map_err(failed("become the sandbox's user"))?;
+    } else {
+        std::fs::create_dir(&order.sources.root).map_err(failed("make a root directory"))?;
+    }
+    let filters = Filters::compile().map_err(|e| Answer::Failed(format!("compile the system call filter: {e}")))?;
+    let plan = Plan { session: order.session.clone(), filters };
+    let mut jailed = jail::enter(&order, plan).map_err(failed("build the jail"))?;
+    let init = admit(&mut jailed, doors)?;
+    stage::give_up_the_last_right().map_err(failed("give up its last right"))?;
+    let keeper = Identity::of(std::process::id() as i32).ok_or_else(|| Answer::Failed("find itself in /proc".into()))?;
+    let running = Running { boot: place::boot_id(), keeper, init, cgroup: order.cgroup.clone() };
+    place::write_json(Path::new(HERE), place::RUNNING, &running).map_err(failed("write down who runs"))?;
+    Ok(Kept { jailed, cgroup: order.cgroup, _lock: lock })
+}
+
+fn take_lock() -> Result<File, Answer> {
+    let lock = File::options().create(true).append(true).open(place::LOCK).map_err(failed("make a lock"))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Answer::Held),
+        Err(e) => Err(Answer::Failed(format!("take its lock: {e}"))),
+        Ok(()) => Ok(lock),
+    }
+}
+
+/// What the last run left; its log stays.
+fn clear_place() -> io::Result<()> {
+    for left in [place::RUNNING, place::EXIT, place::FROZEN] {
+        not_there_is_fine(std::fs::remove_file(left))?;
+    }
+    not_there_is_fine(std::fs::remove_dir_all("root"))
+}
+
+fn not_there_is_fine(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Opened while this process may; used when the sandbox's first process is there to be put in.
+fn open_doors(order: &Order) -> io::Result<Vec<File>> {
+    let doors = order.cgroup.as_ref().map(Cgroup::doors).unwrap_or_default();
+    doors.into_iter().map(|door| File::options().write(true).open(door)).collect()
+}
+
+/// Sees the first process through the walls and into its control group, before it starts anything.
+fn admit(jailed: &mut Jailed, doors: Vec<File>) -> Result<Identity, Answer> {
+    match hear(jailed) {
+        Some((init::BEHIND_THE_WALLS, _)) => {}
+        Some((_, why)) => return Err(Answer::Unconfinable(why)),
+        None => return Err(Answer::Unconfinable(last_words(jailed))),
+    }
+    let first = only_child(jailed.builder()).ok_or_else(|| Answer::Failed("its first process is gone".into()))?;
+    for mut door in doors {
+        door.write_all(first.pid.to_string().as_bytes()).map_err(failed("enter its control group"))?;
+    }
+    jailed.line.write_all(&[init::GO_ON]).map_err(failed("go on"))?;
+    match hear(jailed) {
+        Some((init::AGENT_RUNS, _)) => Ok(first),
+        Some((_, why)) => Err(Answer::Failed(why)),
+        None => Err(Answer::Failed(last_words(jailed))),
+    }
+}
+
+/// A word of the first process, and the text that follows a bad one. `None` where it died without one.
+fn hear(jailed: &mut Jailed) -> Option<(u8, String)> {
+    let mut word = [0];
+    jailed.line.read_exact(&mut word).ok()?;
+    let mut why = String::new();
+    if word[0] == init::FAILED {
+        jailed.line.read_to_string(&mut why).ok()?;
+    }
+    Some((word[0], why))
+}
+
+/// What the builder of the jail says about its failure.
+fn last_words(jailed: &mut Jailed) -> String {
+    let reason = jailed.wait().map_or_else(|e| e.to_string(), |(_, reason)| reason);
+    let mut written = String::new();
+    let _ = jailed.stderr.try_clone().map(|stderr| File::from(stderr).read_to_string(&mut written));
+    match written.trim() {
+        "" => reason,
+        written => written.to_owned(),
+    }
+}
+
+impl Kept {
+    fn to_the_end(&mut self) -> io::Result<()> {
+        let (stdout, stderr) = (self.jailed.stdout.try_clone()?, self.jailed.stderr.try_clone()?);
+        let stderr_tail = log::copy(stdout, stderr)?;
+        let (code, _) = self.jailed.wait()?;
+        let killed_for_memory = self.cgroup.as_ref().is_some_and(|cgroup| cgroup.out_of_memory_kills() > 0);
+        let out_of_memory = killed_for_memory && code == 128 + libc::SIGKILL;
+        let ended = Ended { code: Some(code.into()), out_of_memory, stderr_tail };
+        place::write_json(Path::new(HERE), place::EXIT, &ended)
+    }
+}

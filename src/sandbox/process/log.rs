@@ -1,0 +1,86 @@
+//! The keeper's pen: what the sandbox writes goes into two files that take turns, so that a talkative agent cannot fill
+//! the disk.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::place::{LOG, OLDER_LOG, last_chars};
+
+/// When the newer file is this long, it becomes the older one.
+const TURN_BYTES: u64 = 512 << 10;
+/// How much of stderr is told with the exit.
+const TAIL_BYTES: usize = 4096;
+
+/// Copies until both streams have ended, that is until no process of the sandbox is left that could write. Returns the
+/// last words on stderr.
+pub(super) fn copy(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<String> {
+    let mut log = Log::open()?;
+    let mut tail = VecDeque::with_capacity(TAIL_BYTES);
+    let mut open = vec![(File::from(stdout), false), (File::from(stderr), true)];
+    let mut buffer = [0; 8192];
+    while !open.is_empty() {
+        let mut ended = Vec::new();
+        for (index, (stream, is_stderr)) in ready(&mut open)? {
+            let read = stream.read(&mut buffer)?;
+            if read == 0 {
+                ended.push(index);
+            }
+            // A full disk costs the log, not the agent: it must not be held up, nor killed by a broken pipe.
+            let _ = log.write(&buffer[..read]);
+            if *is_stderr {
+                tail.extend(&buffer[..read]);
+                tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
+            }
+        }
+        for index in ended.into_iter().rev() {
+            open.remove(index);
+        }
+    }
+    let tail: Vec<u8> = tail.into();
+    Ok(last_chars(&String::from_utf8_lossy(&tail), TAIL_BYTES).to_owned())
+}
+
+type Stream = (File, bool);
+
+/// Waits until one of them can be read without blocking.
+fn ready(open: &mut [Stream]) -> io::Result<Vec<(usize, &mut Stream)>> {
+    let mut asked: Vec<_> = open.iter().map(|(stream, _)| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)).collect();
+    loop {
+        match poll(&mut asked, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other?,
+        };
+        break;
+    }
+    let is_ready: Vec<bool> = asked.iter().map(|fd| !fd.revents().is_empty()).collect();
+    Ok(open.iter_mut().enumerate().filter(|(index, _)| is_ready[*index]).collect())
+}
+
+struct Log {
+    file: File,
+    bytes: u64,
+}
+
+impl Log {
+    fn open() -> io::Result<Log> {
+        let file = File::options().create(true).append(true).open(LOG)?;
+        let bytes = file.metadata()?.len();
+        Ok(Log { file, bytes })
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        if self.bytes >= TURN_BYTES {
+            fs::rename(LOG, OLDER_LOG)?;
+            *self = Log::open()?;
+        }
+        self.file.write_all(text)?;
+        self.bytes += text.len() as u64;
+        Ok(())
+    }
+}

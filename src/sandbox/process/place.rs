@@ -1,0 +1,197 @@
+//! The state directory of one sandbox: who keeps it, how it ended, what it wrote. All that a server needs to find again
+//! what a dead server has started.
+//!
+//! | file | written by | says |
+//! |---|---|---|
+//! | `lock` | keeper | held while the keeper lives, so there is never a second one |
+//! | `running.json` | keeper | which processes these are |
+//! | `exit.json` | keeper | how it ended |
+//! | `log`, `log.1` | keeper | stdout and stderr |
+//! | `frozen.json` | server | what to leave stopped on thaw; only where there is no cgroup |
+
+use std::{
+    fs,
+    io::{self, ErrorKind, Read, Seek, SeekFrom},
+    os::unix::fs::{DirBuilderExt, chown},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{cgroup::Cgroup, processes::Identity};
+use crate::{sandbox::Exit, store::SessionId};
+
+pub(super) const LOCK: &str = "lock";
+pub(super) const RUNNING: &str = "running.json";
+pub(super) const EXIT: &str = "exit.json";
+pub(super) const FROZEN: &str = "frozen.json";
+pub(super) const LOG: &str = "log";
+pub(super) const OLDER_LOG: &str = "log.1";
+
+/// Who runs, written once the agent does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Running {
+    /// Process ids mean nothing after a reboot.
+    pub(super) boot: String,
+    pub(super) keeper: Identity,
+    /// The first process of the sandbox: with it, all of them end.
+    pub(super) init: Identity,
+    pub(super) cgroup: Option<Cgroup>,
+}
+
+/// How it ended, as the keeper saw it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ended {
+    pub(super) code: Option<i64>,
+    pub(super) out_of_memory: bool,
+    pub(super) stderr_tail: String,
+}
+
+impl From<Ended> for Exit {
+    fn from(ended: Ended) -> Exit {
+        Exit { code: ended.code, out_of_memory: ended.out_of_memory, stderr_tail: ended.stderr_tail }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    dir: PathBuf,
+}
+
+impl Place {
+    pub(super) fn of(state: &Path, session: SessionId) -> Place {
+        Place { dir: state.join(session.to_string()) }
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.dir.is_dir()
+    }
+
+    /// Makes the directory. It belongs to the sandbox's user, as whom the keeper writes in it; what lies above it does not.
+    pub(super) fn make(&self, uid: u32, gid: u32) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        match rustix::process::geteuid().is_root() {
+            true => chown(&self.dir, Some(uid), Some(gid)),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn remove(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.dir) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Who runs here now. What a keeper of an earlier boot, or one that is dead, has written does not count.
+    pub(super) fn running(&self) -> Option<Running> {
+        let running: Running = self.read(RUNNING)?;
+        (running.boot == boot_id() && running.keeper.is_alive()).then_some(running)
+    }
+
+    /// What was written about the last run, whether or not it is over.
+    pub(super) fn last_run(&self) -> Option<Running> {
+        self.read(RUNNING)
+    }
+
+    pub(super) fn ended(&self) -> Ended {
+        self.read(EXIT).unwrap_or_default()
+    }
+
+    /// The processes that stood still before the sandbox was frozen by signals; `None` where it is not.
+    pub(super) fn frozen(&self) -> Option<Vec<Identity>> {
+        self.read(FROZEN)
+    }
+
+    pub(super) fn set_frozen(&self, stood_still: &[Identity]) -> io::Result<()> {
+        write_json(&self.dir, FROZEN, &stood_still)
+    }
+
+    pub(super) fn forget_frozen(&self) -> io::Result<()> {
+        match fs::remove_file(self.dir.join(FROZEN)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The newest `bytes` of what it wrote, over both log files.
+    pub(super) fn log(&self, bytes: usize) -> io::Result<String> {
+        let mut newest = tail(&self.dir.join(LOG), bytes)?;
+        if newest.len() < bytes {
+            let mut older = tail(&self.dir.join(OLDER_LOG), bytes - newest.len())?;
+            older.append(&mut newest);
+            newest = older;
+        }
+        Ok(last_chars(&String::from_utf8_lossy(&newest), bytes).to_owned())
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        serde_json::from_slice(&fs::read(self.dir.join(name)).ok()?).ok()
+    }
+}
+
+/// Writes a file whole or not at all.
+pub(super) fn write_json<T: Serialize>(dir: &Path, name: &str, value: &T) -> io::Result<()> {
+    let unfinished = dir.join(format!("{name}.new"));
+    fs::write(&unfinished, serde_json::to_vec(value)?)?;
+    fs::rename(unfinished, dir.join(name))
+}
+
+pub(super) fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// The end of `text`, at most `bytes` long, cut between characters.
+pub(super) fn last_chars(text: &str, bytes: usize) -> &str {
+    let mut from = text.len().saturating_sub(bytes);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    &text[from..]
+}
+
+fn tail(path: &Path, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut file = match fs::File::open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes as u64)))?;
+    let mut newest = Vec::new();
+    file.take(bytes as u64).read_to_end(&mut newest)?;
+    Ok(newest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_is_cut_between_characters() {
+        for (text, bytes, expected) in [("abc", 2, "bc"), ("abc", 9, "abc"), ("aéb", 2, "b"), ("aéb", 3, "éb"), ("é", 0, "")] {
+            assert_eq!(last_chars(text, bytes), expected, "{text} {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_reused_process_id_and_another_boot_are_not_alive() {
+        let state = tempfile::tempdir().expect("a temporary directory");
+        let place = Place::of(state.path(), SessionId::generate());
+        place.make(0, 0).expect("it is made");
+        let me = Identity::of(std::process::id() as i32).expect("this process lives");
+        let running = |boot: String, keeper: Identity| Running { boot, keeper, init: me, cgroup: None };
+        let another = Identity { started: me.started + 1, ..me };
+        for (case, alive) in [
+            (running(boot_id(), me), true),
+            (running(boot_id(), another), false),
+            (running("another boot".into(), me), false),
+        ] {
+            write_json(place.dir(), RUNNING, &case).expect("it is written");
+            assert_eq!(place.running().is_some(), alive, "{case:?}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Processes as `/proc` shows them: who is who, who descends from whom, and how to stop them all by signals.
+//!
+//! Everything that runs in a sandbox descends from its first process, because an orphan in a pid namespace falls to that
+//! namespace's first. So the family tree is the sandbox, and needs no right to look into namespaces.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::sandbox::Stats;
+
+/// A process that cannot be mistaken for a later one of the same id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Identity {
+    pub(super) pid: i32,
+    /// Clock ticks after boot: field 22 of `/proc/PID/stat`.
+    pub(super) started: u64,
+}
+
+impl Identity {
+    pub(super) fn of(pid: i32) -> Option<Identity> {
+        Stat::read(pid).map(|stat| stat.identity)
+    }
+
+    /// A handle on the process, if it is still the same and has not ended.
+    pub(super) fn open(&self) -> Option<OwnedFd> {
+        let handle = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+        // Asked after the handle is there: whoever has the id now is whom the handle means.
+        self.is_alive().then_some(handle)
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        Stat::read(self.pid).is_some_and(|stat| stat.identity == *self && !stat.is_dead())
+    }
+
+    /// Sends a signal. One that is gone is no error.
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let Some(handle) = self.open() else { return Ok(()) };
+        match pidfd_send_signal(handle, signal) {
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+}
+
+/// The fields of `/proc/PID/stat` that are used here (proc_pid_stat(5)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    identity: Identity,
+    state: u8,
+    parent: i32,
+    cpu_ticks: u64,
+    resident_pages: u64,
+}
+
+impl Stat {
+    fn read(pid: i32) -> Option<Stat> {
+        Stat::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(pid: i32, line: &str) -> Option<Stat> {
+        // The name stands in parentheses and may hold any character, a closing one too.
+        let fields: Vec<&str> = line.get(line.rfind(')')? + 2..)?.split(' ').collect();
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        Some(Stat {
+            identity: Identity { pid, started: number(22)? },
+            state: *fields.first()?.as_bytes().first()?,
+            parent: fields.get(1)?.parse().ok()?,
+            cpu_ticks: number(14)? + number(15)?,
+            resident_pages: number(24)?,
+        })
+    }
+
+    fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+
+    /// In a call that no signal ends. Once it is told to stop it takes no step outside the kernel any more; and it may not
+    /// come out at all, as a parent in `vfork` does not while its child is stopped.
+    fn is_in_the_kernel(&self) -> bool {
+        self.state == b'D'
+    }
+
+    fn stands_still(&self) -> bool {
+        self.is_dead() || matches!(self.state, b'T' | b't')
+    }
+}
+
+/// The process and all that descend from it.
+fn family(first: Identity) -> Vec<Stat> {
+    let mut children: HashMap<i32, Vec<Stat>> = HashMap::new();
+    let mut found = Vec::new();
+    for stat in every_process() {
+        if stat.identity == first {
+            found.push(stat);
+        }
+        children.entry(stat.parent).or_default().push(stat);
+    }
+    let mut next = 0;
+    while let Some(parent) = found.get(next).map(|stat| stat.identity.pid) {
+        found.extend(children.remove(&parent).unwrap_or_default());
+        next += 1;
+    }
+    found
+}
+
+fn every_process() -> impl Iterator<Item = Stat> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| Stat::read(entry.file_name().to_str()?.parse().ok()?))
+}
+
+/// The only child of a process, as the jail's first process is of its builder.
+pub(super) fn only_child(parent: i32) -> Option<Identity> {
+    every_process().find(|stat| stat.parent == parent).map(|stat| stat.identity)
+}
+
+/// Stops the whole family, also one that forks meanwhile: who is stopped forks no more, so each round leaves fewer.
+/// Returns who stood still before.
+pub(super) fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Identity>> {
+    let began = Instant::now();
+    let before = family(first).iter().filter(|stat| stat.stands_still()).map(|stat| stat.identity).collect();
+    let mut told = HashSet::new();
+    loop {
+        let moves = |stat: &Stat| !stat.stands_still() && !(stat.is_in_the_kernel() && told.contains(&stat.identity));
+        let moving: Vec<Stat> = family(first).into_iter().filter(moves).collect();
+        if moving.is_empty() {
+            return Ok(before);
+        }
+        if began.elapsed() > patience {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} processes do not stand still", moving.len())));
+        }
+        for stat in moving {
+            stat.identity.signal(Signal::STOP)?;
+            told.insert(stat.identity);
+        }
+    }
+}
+
+/// Lets the family go on, but for those who stood still before.
+pub(super) fn continue_all(first: Identity, but: &[Identity]) -> io::Result<()> {
+    let but: HashSet<&Identity> = but.iter().collect();
+    // The youngest first: a parent that wakes must not find its child stopped.
+    for stat in family(first).into_iter().rev().filter(|stat| !but.contains(&stat.identity)) {
+        stat.identity.signal(Signal::CONT)?;
+    }
+    Ok(())
+}
+
+/// What the family takes: the sum of what each shows, so memory that they share is counted more than once.
+pub(super) fn stats(first: Identity) -> Stats {
+    let (page, tick) = (rustix::param::page_size() as u64, rustix::param::clock_ticks_per_second());
+    family(first).iter().filter(|stat| !stat.is_dead()).fold(Stats::default(), |sum, stat| Stats {
+        memory_bytes: sum.memory_bytes + stat.resident_pages * page,
+        cpu_us: sum.cpu_us + stat.cpu_ticks * 1_000_000 / tick,
+        processes: sum.processes + 1,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let rest = "S 7 9 9 0 -1 4194560 100 0 0 0 30 12 0 0 20 0 1 0 4242 10000 55 184467";
+        for name in ["sh", "a b", "x) R 1 (", ")"] {
+            let stat = Stat::parse(9, &format!("9 ({name}) {rest}")).expect("it is understood");
+            let identity = Identity { pid: 9, started: 4242 };
+            assert_eq!(stat, Stat { identity, state: b'S', parent: 7, cpu_ticks: 42, resident_pages: 55 }, "{name}");
+        }
+        assert_eq!(Stat::parse(9, "9 (sh) S 7"), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! Which system calls the sandbox may not make: those that change the machine, open a way to new privileges, or reach
+//! parts of the kernel that namespaces do not divide. A list of what is refused, so that every ordinary tool works.
+//!
+//! `ptrace` is allowed: debuggers and sanitizers need it, and it reaches nobody outside the pid namespace.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    apply_filter, sock_filter,
+};
+
+/// Refused whatever their arguments.
+const REFUSED: &[i64] = &[
+    // Mounts and roots: the file system stays as it was built.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_fanotify_init,
+    // Namespaces; making them is refused below, by flags.
+    libc::SYS_setns,
+    // The machine.
+    libc::SYS_reboot,
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_vhangup,
+    libc::SYS_nfsservctl,
+    // Parts of the kernel that have been a way out of it more than once.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_lookup_dcookie,
+];
+
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[i64] = &[
+    libc::SYS_kexec_file_load,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_uselib,
+    libc::SYS_ustat,
+    libc::SYS_sysfs,
+    libc::SYS__sysctl,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[i64] = &[];
+
+const NEW_NAMESPACES: &[i32] = &[
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWCGROUP,
+];
+/// In `clone` this bit is part of the exit signal; only in `unshare` it asks for a namespace.
+const NEW_TIME_NAMESPACE: i32 = 0x80;
+
+/// The network namespace divides these and no others: through `AF_VSOCK`, say, a guest speaks to its hypervisor.
+const SOCKETS: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// They put keystrokes into a terminal, also into one that another process reads.
+const KEYSTROKES: &[u64] = &[libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
+
+/// The compiled filters.
+#[derive(Clone)]
+pub(super) struct Filters {
+    refused: BpfProgram,
+    unknown: BpfProgram,
+}
+
+impl Filters {
+    pub(super) fn compile() -> seccompiler::Result<Filters> {
+        let arch: TargetArch = std::env::consts::ARCH.try_into()?;
+        let refuse = SeccompAction::Errno(libc::EPERM as u32);
+        let filter = SeccompFilter::new(rules()?, SeccompAction::Allow, refuse, arch)?;
+        Ok(Filters { refused: filter.try_into()?, unknown: unknown() })
+    }
+
+    /// Puts this thread, and all that it starts, under the filters for good. Sets `no_new_privs`.
+    pub(super) fn apply(&self) -> seccompiler::Result<()> {
+        apply_filter(&self.unknown)?;
+        apply_filter(&self.refused)
+    }
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn rules() -> seccompiler::Result<Rules> {
+    let mut rules: Rules = REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
+    let namespaces = || NEW_NAMESPACES.iter().map(|flag| any_of(0, *flag));
+    rules.insert(libc::SYS_clone, namespaces().collect::<Result<_, _>>()?);
+    rules.insert(libc::SYS_unshare, namespaces().chain([any_of(0, NEW_TIME_NAMESPACE)]).collect::<Result<_, _>>()?);
+    let others = SOCKETS.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family as u64));
+    let others = SeccompRule::new(others.collect::<Result<_, _>>()?)?;
+    rules.insert(libc::SYS_socket, vec![others.clone()]);
+    rules.insert(libc::SYS_socketpair, vec![others]);
+    let keystrokes = KEYSTROKES.iter().map(|request| Ok(SeccompRule::new(vec![condition(1, SeccompCmpOp::Eq, *request)?])?));
+    rules.insert(libc::SYS_ioctl, keystrokes.collect::<seccompiler::Result<_>>()?);
+    Ok(rules)
+}
+
+fn any_of(argument: u8, flag: i32) -> seccompiler::Result<SeccompRule> {
+    let flag = flag as u32 as u64;
+    Ok(SeccompRule::new(vec![condition(argument, SeccompCmpOp::MaskedEq(flag), flag)?])?)
+}
+
+/// The kernel reads these arguments as 32 bits, so a filter that looked at 64 could be passed with a set upper bit.
+fn condition(argument: u8, is: SeccompCmpOp, value: u64) -> seccompiler::Result<SeccompCondition> {
+    Ok(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value)?)
+}
+
+/// `clone3` hides its flags behind a pointer, where no filter can look; told that there is no such call, every libc falls
+/// back to `clone`. The x32 calls are the same calls by other numbers, so the list above would miss them.
+fn unknown() -> BpfProgram {
+    const X32: u32 = 0x4000_0000;
+    let step = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
+    vec![
+        // The number of the call is the first word of what a filter is shown.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 2, 0, X32),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, libc::SYS_clone3 as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filters_compile() {
+        let filters = Filters::compile().expect("they do");
+        assert!(filters.refused.len() > REFUSED.len());
+    }
+}

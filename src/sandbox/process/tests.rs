@@ -1,0 +1,288 @@
+//! The driver on the contract's bench, and what only a process driver has to show. A keeper here is this test program,
+//! which a small script starts for the one test that is none.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            fs::{PermissionsExt, chown},
+            net::{SocketAddr, UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::sandbox::{Access, Limits, RunDir, Volume, contract::Bench};
+
+/// The stream that the script keeps for the keeper's answer, away from what the test harness prints.
+const ANSWER: i32 = 7;
+const AS_KEEPER: &str = "GREENROOM_TEST_KEEPER";
+const AS_SERVER: &str = "GREENROOM_TEST_SERVER";
+
+/// Not a test but what a keeper does, in a process of its own.
+#[test]
+fn keeper() {
+    if std::env::var_os(AS_KEEPER).is_some() {
+        // SAFETY: the script made the descriptor for this, and nothing else here uses stdout any more.
+        unsafe { libc::dup2(ANSWER, libc::STDOUT_FILENO) };
+        let code = keeper_main();
+        std::process::exit(if code == std::process::ExitCode::SUCCESS { 0 } else { 1 });
+    }
+}
+
+/// A directory for a driver and for what a server would bring, and the script.
+struct Site<D = TempDir> {
+    dir: D,
+}
+
+impl Site {
+    fn new() -> Site {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let program = std::env::current_exe().expect("this program has a path");
+        let script = format!(
+            "#!/bin/sh\nexport {AS_KEEPER}=1\nexec {} --exact sandbox::process::tests::keeper --test-threads=1 \
+             {ANSWER}>&1 >/dev/null\n",
+            program.display()
+        );
+        write_program(&dir.path().join("keeper"), &script);
+        Site { dir }
+    }
+}
+
+impl<D: AsRef<Path>> Site<D> {
+    fn driver(&self) -> Process {
+        let dir = self.dir.as_ref();
+        let (state, keeper) = (dir.join("state"), dir.join("keeper"));
+        Process::new(ProcessOptions { node: "test".into(), state, keeper, unconfined: false }).expect("it opens")
+    }
+
+    /// A session whose agent is the `sh` script.
+    fn spec(&self, script: &str) -> Spec {
+        let (dir, session) = (self.dir.as_ref(), SessionId::generate());
+        let (uid, gid) = match rustix::process::geteuid().is_root() {
+            true => (10_001, 10_001),
+            false => (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+        };
+        let run = RunDir::of(&dir.join("run"), session);
+        run.prepare(uid, gid).expect("the run directory is made");
+        let [workspace, home] = ["workspace", "home"].map(|name| dir.join(name));
+        for own in [&workspace, &home] {
+            fs::create_dir_all(own).expect("it is made");
+            chown(own, Some(uid), Some(gid)).expect("it is given away");
+        }
+        let agent = dir.join("agent.sh");
+        write_program(&agent, &format!("#!/bin/sh\n{script}\n"));
+        let limits = Limits { memory_bytes: 1 << 30, cpus: 2.0, pids: 128 };
+        let (image, volumes, network) = (String::new(), Vec::new(), Network::None);
+        Spec { session, image, run, agent, workspace, home, volumes, uid, gid, limits, network }
+    }
+}
+
+fn write_program(path: &Path, script: &str) {
+    fs::write(path, script).expect("the script is written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it may be run");
+}
+
+/// Asks until it is so. The patience is only reached by a test that fails.
+async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let asked = timeout(Duration::from_secs(30), async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    asked.await.unwrap_or_else(|_| panic!("{what}: it never was"));
+}
+
+async fn bench() -> Option<Bench> {
+    let site = Box::leak(Box::new(Site::new()));
+    Some(Bench { sandbox: Arc::new(site.driver()), reopened: Arc::new(site.driver()), image: String::new() })
+}
+
+mod promises {
+    crate::sandbox::contract::suite!(super::bench);
+}
+
+/// Root has control groups here, and most users have none: both ways of freezing, counting and limiting keep the promises.
+async fn bench_without_control_groups() -> Option<Bench> {
+    let site = Box::leak(Box::new(Site::new()));
+    let driver = || Process { cgroups: None, ..site.driver() };
+    Some(Bench { sandbox: Arc::new(driver()), reopened: Arc::new(driver()), image: String::new() })
+}
+
+mod promises_without_control_groups {
+    crate::sandbox::contract::suite!(super::bench_without_control_groups);
+}
+
+#[tokio::test]
+async fn no_way_out_is_open_and_every_tool_works() {
+    let host = tempfile::tempdir().expect("a directory of the host");
+    let socket = host.path().join("socket");
+    let _unix = UnixListener::bind(&socket).expect("a socket of the host");
+    let name = format!("greenroom-{}", SessionId::generate());
+    let abstract_address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let _abstract = UnixListener::bind_addr(&abstract_address).expect("an abstract socket of the host");
+    UnixStream::connect(&socket).expect("the host itself reaches it");
+    UnixStream::connect_addr(&abstract_address).expect("the host itself reaches it");
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a service of the host");
+    let script = include_str!("escape.sh")
+        .replace("@DATA@", &host.path().display().to_string())
+        .replace("@SOCKET@", &socket.display().to_string())
+        .replace("@ABSTRACT@", &name)
+        .replace("@PORT@", &tcp.local_addr().expect("it has a port").port().to_string())
+        .replace("@PID@", &std::process::id().to_string());
+    let site = Site::new();
+    let spec = site.spec(&format!("{{ {script}\n}} >/workspace/seen 2>&1"));
+    let driver = site.driver();
+    driver.start(&spec, &|_, _| ()).await.expect("it starts");
+    driver.wait(spec.session).await.expect("its end is told");
+    driver.remove(spec.session).await.expect("nothing is left");
+    let seen = fs::read_to_string(spec.workspace.join("seen")).expect("it saw something");
+    let bad: Vec<&str> = seen.lines().filter(|line| !line.starts_with("held: ") && !line.starts_with("works: ")).collect();
+    assert_eq!(bad, ["done"], "{seen}");
+    assert!(seen.lines().count() > 60, "{seen}");
+}
+
+#[tokio::test]
+async fn a_volume_is_as_writable_as_it_was_said() {
+    let site = Site::new();
+    let mut spec = site.spec("for at in /data /models/a; do cat $at/file; echo more >$at/new; done >/workspace/seen 2>&1");
+    for (inside, access) in [("/data", Access::ReadWrite), ("/models/a", Access::ReadOnly)] {
+        let host = site.dir.path().join(inside.replace('/', "-"));
+        fs::create_dir(&host).expect("a directory");
+        fs::write(host.join("file"), inside).expect("a file");
+        fs::set_permissions(&host, fs::Permissions::from_mode(0o777)).expect("anybody may write there");
+        spec.volumes.push(Volume { host, inside: inside.into(), access });
+    }
+    let driver = site.driver();
+    driver.start(&spec, &|_, _| ()).await.expect("it starts");
+    driver.wait(spec.session).await.expect("its end is told");
+    let seen = fs::read_to_string(spec.workspace.join("seen")).expect("it saw something");
+    assert!(seen.contains("/data") && seen.contains("/models/a"), "{seen}");
+    assert_eq!([0, 1].map(|index| spec.volumes[index].host.join("new").exists()), [true, false], "{seen}");
+    driver.remove(spec.session).await.expect("nothing is left");
+}
+
+#[tokio::test]
+async fn what_a_jail_cannot_do_is_refused_in_words() {
+    let site = Site::new();
+    let driver = site.driver();
+    let volume = |inside: &str| Volume { host: "/srv".into(), inside: inside.into(), access: Access::ReadOnly };
+    let check = async |change: &dyn Fn(&mut Spec), expected: &str| {
+        let mut spec = site.spec("true");
+        change(&mut spec);
+        let told = driver.start(&spec, &|_, _| ()).await.expect_err("it is refused").to_string();
+        assert!(told.contains(expected), "{told}");
+        assert_eq!(driver.list().await.expect("they are listed"), [], "nothing was made");
+    };
+    check(&|spec| spec.network = Network::Named("web".into()), "no network `web`").await;
+    if rustix::process::geteuid().is_root() {
+        check(&|spec| spec.uid = 0, "does not run as root").await;
+    }
+    for inside in ["/", "/usr", "/workspace/deps", "/home/agent", "/greenroom/run", "relative", "/data/../etc"] {
+        check(&|spec| spec.volumes = vec![volume(inside)], &format!("mounted at `{inside}`")).await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_be_run_is_said_so() {
+    let site = Site::new();
+    let spec = site.spec("true");
+    fs::set_permissions(&spec.agent, fs::Permissions::from_mode(0o644)).expect("it may not be run");
+    let told = site.driver().start(&spec, &|_, _| ()).await.expect_err("it does not run").to_string();
+    assert!(told.contains("start `/greenroom/bin/greenroom-agent`"), "{told}");
+    site.driver().remove(spec.session).await.expect("nothing is left");
+}
+
+/// Not a test but a server that is killed: starts what it is told to, and waits for the end.
+#[tokio::test]
+async fn server() {
+    let Some(dir) = std::env::var_os(AS_SERVER) else { return };
+    let site = Site { dir: PathBuf::from(dir) };
+    let spec = site.spec("echo alive; n=0; while :; do n=$((n+1)); echo $n >/workspace/tick; sleep 0.02; done");
+    site.driver().start(&spec, &|_, _| ()).await.expect("it starts");
+    fs::write(site.dir.join("started"), spec.session.to_string()).expect("it is told");
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn it_outlives_a_killed_server_and_not_its_keeper() {
+    let temp = Site::new();
+    let program = std::env::current_exe().expect("this program has a path");
+    let mut server = std::process::Command::new(program)
+        .args(["--exact", "sandbox::process::tests::server"])
+        .env(AS_SERVER, temp.dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a server starts");
+    let told = temp.dir.path().join("started");
+    eventually("the server has started it", async || told.exists()).await;
+    server.kill().expect("it is killed");
+    server.wait().expect("it is dead");
+    let session = fs::read_to_string(told).expect("it was told").parse().expect("a session");
+    let driver = temp.driver();
+    assert_eq!(driver.list().await.expect("they are listed"), [Found { session, presence: Presence::Running }]);
+    let tick = || fs::read_to_string(temp.dir.path().join("workspace/tick")).unwrap_or_default();
+    let before = tick();
+    eventually("it goes on", async || tick() != before).await;
+    driver.freeze(session).await.expect("it freezes");
+    driver.thaw(session).await.expect("it thaws");
+    assert!(driver.logs(session, 100).await.expect("there are logs").contains("alive"));
+
+    let running = driver.place(session).running().expect("it runs");
+    let (_, killed) = tokio::join!(driver.wait(session), async { running.keeper.signal(Signal::KILL) });
+    killed.expect("the keeper is killed");
+    eventually("its sandbox has gone with it", async || !running.init.is_alive()).await;
+    assert_eq!(driver.wait(session).await.expect("it is over").code, None);
+    driver.remove(session).await.expect("nothing is left");
+    assert_eq!(driver.list().await.expect("they are listed"), []);
+}
+
+/// By signals, which is the way that could lose the race against new processes.
+#[tokio::test]
+async fn a_fork_storm_stands_still() {
+    let site = Site::new();
+    let driver = Process { cgroups: None, ..site.driver() };
+    let spec = site.spec(
+        "drop() { (echo x >>/workspace/storm) & }\nstorm() { while :; do drop; drop; drop; drop; wait; done; }\n\
+         storm & storm & storm & storm",
+    );
+    driver.start(&spec, &|_, _| ()).await.expect("it starts");
+    let storm = || fs::metadata(spec.workspace.join("storm")).map_or(0, |file| file.len());
+    for _ in 0..5 {
+        let before = storm();
+        eventually("it rages", async || storm() > before).await;
+        driver.freeze(spec.session).await.expect("it freezes");
+        let frozen = storm();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(storm(), frozen);
+        driver.thaw(spec.session).await.expect("it thaws");
+    }
+    driver.remove(spec.session).await.expect("nothing is left");
+}
+
+/// A process that was stopped by its own shell is not woken by a thaw.
+#[tokio::test]
+async fn what_stood_still_before_stays_so() {
+    let site = Site::new();
+    let driver = Process { cgroups: None, ..site.driver() };
+    let spec = site.spec(
+        "sh -c 'kill -STOP $$; : >/workspace/woken' & while :; do cat /proc/$!/stat >/workspace/.job; \
+         mv /workspace/.job /workspace/job; : >/workspace/tick; done",
+    );
+    driver.start(&spec, &|_, _| ()).await.expect("it starts");
+    let job = || fs::read_to_string(spec.workspace.join("job")).unwrap_or_default();
+    eventually("the job has stopped itself", async || job().contains(") T ")).await;
+    driver.freeze(spec.session).await.expect("it freezes");
+    driver.thaw(spec.session).await.expect("it thaws");
+    fs::remove_file(spec.workspace.join("tick")).expect("it was there");
+    eventually("the rest goes on", async || spec.workspace.join("tick").exists()).await;
+    assert!(job().contains(") T ") && !spec.workspace.join("woken").exists(), "{}", job());
+    driver.remove(spec.session).await.expect("nothing is left");
+}

@@ -1,0 +1,315 @@
+//! What every driver of the journal must do. A driver runs it with [`contract!`] and a way to make an empty store.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream::FuturesOrdered};
+use greenroom_protocol::observation::State;
+
+use super::{
+    AppendError, Batch, Limit, Mark, NewEvent, Query, Record, Seq, SessionId, Store, StoreError, StoredEvent, Totals,
+};
+
+/// One test per rule. `$fresh` makes an empty store and whatever must live as long as it.
+macro_rules! contract {
+    ($fresh:expr) => {
+        $crate::store::contract::contract!($fresh;
+            appends_are_read_in_order, an_append_elsewhere_than_at_the_tail_conflicts, pipelined_appends_land_in_order,
+            what_follows_a_failed_append_is_not_applied, an_old_owner_is_fenced, mark_and_record_come_with_the_events,
+            a_record_changes_only_at_its_revision, lists_search_filter_and_page, live_sessions, forgetting_leaves_nothing,
+            contents_are_kept_per_session, reads_stop_at_their_limits, many_sessions_at_once, writers_of_one_session_race,
+            a_session_that_is_not_there
+        );
+    };
+    ($fresh:expr; $($rule:ident),* $(,)?) => {
+        mod contract {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $rule() {
+                let (_keep, store) = $fresh;
+                $crate::store::contract::$rule(std::sync::Arc::new(store)).await;
+            })*
+        }
+    };
+}
+pub(super) use contract;
+
+pub(super) const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
+
+pub(super) fn record(title: &str) -> Record {
+    Record {
+        id: SessionId::generate(),
+        title: title.to_owned(),
+        state: State::Idle,
+        reason: None,
+        agent: "greenroom".into(),
+        model: "demo".into(),
+        image: None,
+        sandbox: "process".into(),
+        directory: None,
+        created_at: "2026-01-01T00:00:00.000Z".into(),
+        updated_at: "2026-01-01T00:00:00.000Z".into(),
+        usage: Totals::default(),
+        budget_usd: None,
+        archived: false,
+        core: serde_json::Value::Null,
+    }
+}
+
+/// An event whose text says which one it is, so that a reader can tell a wrong one.
+pub(super) fn event(session: SessionId, seq: Seq) -> NewEvent {
+    let json = format!(r#"{{"seq":{seq},"of":"{session}","text":"{}"}}"#, "x".repeat((seq % 7) as usize * 40));
+    NewEvent { kind: format!("kind{}", seq % 3), json: Bytes::from(json) }
+}
+
+pub(super) fn events(session: SessionId, after: Seq, count: u64) -> Batch {
+    let events = (after + 1..=after + count).map(|seq| event(session, seq)).collect();
+    Batch { events, ..Batch::default() }
+}
+
+pub(super) fn expected(session: SessionId, tail: Seq) -> Vec<StoredEvent> {
+    (1..=tail).map(|seq| (seq, event(session, seq))).collect()
+}
+
+pub(super) async fn claimed(store: &impl Store, title: &str) -> (SessionId, u64) {
+    let session = store.create(record(title)).await.unwrap().record.id;
+    (session, store.claim(session).await.unwrap().0)
+}
+
+async fn check_events(store: &impl Store, session: SessionId, tail: Seq) {
+    assert_eq!(store.read(session, 0, ALL).await.unwrap(), expected(session, tail));
+    assert_eq!(store.get(session).await.unwrap().unwrap().tail, tail);
+}
+
+pub(super) async fn appends_are_read_in_order(store: Arc<impl Store>) {
+    let (session, epoch) = claimed(&*store, "a").await;
+    check_events(&*store, session, 0).await;
+    assert_eq!(store.append(session, epoch, 0, events(session, 0, 3)).await.unwrap(), 3);
+    assert_eq!(store.append(session, epoch, 3, events(session, 3, 1)).await.unwrap(), 4);
+    check_events(&*store, session, 4).await;
+    for after in 0..6 {
+        let rest = store.read(session, after, ALL).await.unwrap();
+        assert_eq!(rest, expected(session, 4).into_iter().skip(after as usize).collect::<Vec<_>>());
+    }
+}
+
+pub(super) async fn an_append_elsewhere_than_at_the_tail_conflicts(store: Arc<impl Store>) {
+    let (session, epoch) = claimed(&*store, "a").await;
+    store.append(session, epoch, 0, events(session, 0, 2)).await.unwrap();
+    for at in [0, 1, 3] {
+        let answer = store.append(session, epoch, at, events(session, at, 1)).await;
+        assert!(matches!(answer, Err(AppendError::Conflict { tail: 2 })), "{at}: {answer:?}");
+    }
+    check_events(&*store, session, 2).await;
+}
+
+pub(super) async fn pipelined_appends_land_in_order(store: Arc<impl Store>) {
+    let (session, epoch) = claimed(&*store, "a").await;
+    let mut answers: FuturesOrdered<_> =
+        (0..200).map(|at| store.append(session, epoch, at, events(session, at, 1))).collect();
+    for seq in 1..=200 {
+        assert_eq!(answers.next().await.unwrap().unwrap(), seq);
+    }
+    check_events(&*store, session, 200).await;
+}
+
+pub(super) async fn what_follows_a_failed_append_is_not_applied(store: Arc<impl Store>) {
+    let (session, epoch) = claimed(&*store, "a").await;
+    let first = store.append(session, epoch, 0, events(session, 0, 2));
+    let failed = store.append(session, epoch, 5, events(session, 5, 1));
+    let follow_up = store.append(session, epoch, 6, events(session, 6, 1));
+    assert_eq!(first.await.unwrap(), 2);
+    assert!(matches!(failed.await, Err(AppendError::Conflict { tail: 2 })));
+    assert!(matches!(follow_up.await, Err(AppendError::Conflict { tail: 2 })));
+    assert_eq!(store.append(session, epoch, 2, events(session, 2, 1)).await.unwrap(), 3);
+    check_events(&*store, session, 3).await;
+}
+
+pub(super) async fn an_old_owner_is_fenced(store: Arc<impl Store>) {
+    let session = store.create(record("a")).await.unwrap().record.id;
+    let unclaimed = store.append(session, 0, 0, events(session, 0, 1)).await;
+    assert!(matches!(unclaimed, Err(AppendError::Fenced)), "{unclaimed:?}");
+    let (old, _) = store.claim(session).await.unwrap();
+    store.append(session, old, 0, events(session, 0, 1)).await.unwrap();
+    let (new, snapshot) = store.claim(session).await.unwrap();
+    assert!(new > old);
+    assert_eq!(snapshot.tail, 1);
+    assert!(matches!(store.append(session, old, 1, events(session, 1, 1)).await, Err(AppendError::Fenced)));
+    assert_eq!(store.append(session, new, 1, events(session, 1, 1)).await.unwrap(), 2);
+    check_events(&*store, session, 2).await;
+}
+
+pub(super) async fn mark_and_record_come_with_the_events(store: Arc<impl Store>) {
+    let (session, epoch) = claimed(&*store, "before").await;
+    let mark = Mark { boot: "b1".into(), n: 7 };
+    let named = Record { id: session, ..record("after") };
+    let whole = Batch { mark: Some(mark.clone()), record: Some(named.clone()), ..events(session, 0, 1) };
+    store.append(session, epoch, 0, whole).await.unwrap();
+    let bare = Batch { mark: Some(Mark { n: 8, ..mark.clone() }), ..Batch::default() };
+    assert_eq!(store.append(session, epoch, 1, bare).await.unwrap(), 1);
+    let refused = Batch { mark: Some(Mark { n: 99, ..mark.clone() }), ..events(session, 7, 1) };
+    store.append(session, epoch, 7, refused).await.unwrap_err();
+
+    let found = store.get(session).await.unwrap().unwrap();
+    assert_eq!((found.record, found.mark, found.tail), (named, Some(Mark { n: 8, ..mark }), 1));
+    let stranger = Batch { record: Some(record("another's")), ..Batch::default() };
+    assert!(matches!(store.append(session, epoch, 1, stranger).await, Err(AppendError::Refused(_))));
+}
+
+pub(super) async fn a_record_changes_only_at_its_revision(store: Arc<impl Store>) {
+    let first = store.create(record("one")).await.unwrap();
+    let session = first.record.id;
+    let again = store.create(first.record.clone()).await;
+    assert!(matches!(again, Err(StoreError::Conflict { .. })), "{again:?}");
+    let second = store.put(Record { title: "two".into(), ..first.record.clone() }, first.revision).await.unwrap();
+    assert!(second.revision > first.revision);
+    let late = store.put(Record { title: "late".into(), ..first.record }, first.revision).await;
+    assert!(matches!(late, Err(StoreError::Conflict { found, .. }) if found == second.revision), "{late:?}");
+    assert_eq!(store.get(session).await.unwrap().unwrap(), second);
+}
+
+pub(super) async fn lists_search_filter_and_page(store: Arc<impl Store>) {
+    for n in 0..7 {
+        let updated_at = format!("2026-01-0{}T00:00:00.000Z", 1 + n / 2);
+        let state = if n == 3 { State::Running } else { State::Idle };
+        store.create(Record { updated_at, state, archived: n == 6, ..record(&format!("Fix Bug {n}")) }).await.unwrap();
+    }
+    let titles = |query: Query| {
+        let store = store.clone();
+        async move { store.list(query).await.unwrap().items.into_iter().map(|it| it.record.title).collect::<Vec<_>>() }
+    };
+    let newest = ["Fix Bug 5", "Fix Bug 4", "Fix Bug 3", "Fix Bug 2", "Fix Bug 1", "Fix Bug 0"];
+    let all = store.list(Query::default()).await.unwrap();
+    assert_eq!((all.total, all.next_cursor), (6, None));
+    let days: Vec<_> = all.items.iter().map(|it| it.record.updated_at.clone()).collect();
+    assert!(days.is_sorted_by(|a, b| a >= b), "{days:?}");
+    assert_eq!(titles(Query { text: Some("bUg 4".into()), ..Query::default() }).await, [newest[1]]);
+    let id = all.items[0].record.id.to_string().to_lowercase();
+    assert_eq!(titles(Query { text: Some(id), ..Query::default() }).await, [all.items[0].record.title.clone()]);
+    assert_eq!(titles(Query { state: Some(State::Running), ..Query::default() }).await, ["Fix Bug 3"]);
+    assert_eq!(titles(Query { archived: Some(true), ..Query::default() }).await, ["Fix Bug 6"]);
+
+    let mut paged = Vec::new();
+    let mut query = Query { limit: 4, ..Query::default() };
+    loop {
+        let page = store.list(query.clone()).await.unwrap();
+        assert_eq!(page.total, 6);
+        paged.extend(page.items);
+        match page.next_cursor {
+            Some(cursor) => query.cursor = Some(cursor),
+            None => break,
+        }
+    }
+    assert_eq!(paged, all.items);
+    let bad = store.list(Query { cursor: Some("nonsense".into()), ..Query::default() }).await;
+    assert!(matches!(bad, Err(StoreError::BadCursor(text)) if text == "nonsense"));
+}
+
+pub(super) async fn live_sessions(store: Arc<impl Store>) {
+    let kept = store.create(record("live")).await.unwrap();
+    store.create(Record { archived: true, ..record("archived") }).await.unwrap();
+    store.create(Record { state: State::Ended, ..record("ended") }).await.unwrap();
+    assert_eq!(store.live().await.unwrap(), [kept]);
+}
+
+pub(super) async fn forgetting_leaves_nothing(store: Arc<impl Store>) {
+    let (session, epoch) = claimed(&*store, "a").await;
+    let (other, other_epoch) = claimed(&*store, "b").await;
+    store.append(session, epoch, 0, events(session, 0, 2)).await.unwrap();
+    store.append(other, other_epoch, 0, events(other, 0, 2)).await.unwrap();
+    let name = store.put_content(session, Bytes::from_static(b"large")).await.unwrap();
+    store.forget(session).await.unwrap();
+    store.forget(session).await.unwrap();
+    assert_eq!(store.get(session).await.unwrap(), None);
+    assert_eq!(store.content(session, &name).await.unwrap(), None);
+    assert!(matches!(store.read(session, 0, ALL).await, Err(StoreError::NoSession(id)) if id == session));
+    assert_eq!(store.list(Query::default()).await.unwrap().total, 1);
+    check_events(&*store, other, 2).await;
+
+    store.create(Record { id: session, ..record("again") }).await.unwrap();
+    check_events(&*store, session, 0).await;
+}
+
+pub(super) async fn contents_are_kept_per_session(store: Arc<impl Store>) {
+    let (session, _) = claimed(&*store, "a").await;
+    let (other, _) = claimed(&*store, "b").await;
+    let content = Bytes::from(vec![7; 100_000]);
+    let name = store.put_content(session, content.clone()).await.unwrap();
+    assert_eq!(store.content(session, &name).await.unwrap(), Some(content));
+    assert_eq!(store.content(other, &name).await.unwrap(), None);
+    for name in ["", ".", "..", "../lock", "a/b", "nothing"] {
+        assert_eq!(store.content(session, name).await.unwrap(), None, "{name}");
+    }
+    let nobody = store.put_content(SessionId::generate(), Bytes::new()).await;
+    assert!(matches!(nobody, Err(StoreError::NoSession(_))));
+}
+
+pub(super) async fn reads_stop_at_their_limits(store: Arc<impl Store>) {
+    let (session, epoch) = claimed(&*store, "a").await;
+    store.append(session, epoch, 0, events(session, 0, 10)).await.unwrap();
+    let check = |after, events, bytes, count| {
+        let store = store.clone();
+        async move {
+            let found = store.read(session, after, Limit { events, bytes }).await.unwrap();
+            let seqs: Vec<Seq> = found.into_iter().map(|(seq, _)| seq).collect();
+            assert_eq!(seqs, (after + 1..=after + count).collect::<Vec<_>>());
+        }
+    };
+    check(0, 3, usize::MAX, 3).await;
+    check(8, 3, usize::MAX, 2).await;
+    check(2, usize::MAX, 1, 1).await;
+    let two = event(session, 4).json.len() + event(session, 5).json.len();
+    check(3, usize::MAX, two, 2).await;
+    check(3, usize::MAX, two - 1, 1).await;
+}
+
+pub(super) async fn many_sessions_at_once(store: Arc<impl Store>) {
+    let workers = (0..20).map(|n| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let (session, epoch) = claimed(&*store, &format!("{n}")).await;
+            for at in 0..30 {
+                store.append(session, epoch, at, events(session, at, 1)).await.unwrap();
+                let newest = store.read(session, at, ALL).await.unwrap();
+                assert_eq!(newest, [(at + 1, event(session, at + 1))]);
+            }
+            check_events(&*store, session, 30).await;
+        })
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        worker.await.unwrap();
+    }
+}
+
+/// Compare-and-swap: of those who append at the same place exactly one wins, and nothing of the others is there.
+pub(super) async fn writers_of_one_session_race(store: Arc<impl Store>) {
+    let (session, epoch) = claimed(&*store, "a").await;
+    let writers = (0..8).map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let (mut at, mut won) = (0, 0);
+            while won < 10 {
+                match store.append(session, epoch, at, events(session, at, 1)).await {
+                    Ok(tail) => (at, won) = (tail, won + 1),
+                    Err(AppendError::Conflict { tail }) => at = tail,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    check_events(&*store, session, 80).await;
+}
+
+pub(super) async fn a_session_that_is_not_there(store: Arc<impl Store>) {
+    let nobody = SessionId::generate();
+    assert_eq!(store.get(nobody).await.unwrap(), None);
+    assert!(matches!(store.claim(nobody).await, Err(StoreError::NoSession(id)) if id == nobody));
+    assert!(matches!(store.read(nobody, 0, ALL).await, Err(StoreError::NoSession(_))));
+    let put = store.put(Record { id: nobody, ..record("a") }, 1).await;
+    assert!(matches!(put, Err(StoreError::NoSession(_))));
+    let append = store.append(nobody, 1, 0, events(nobody, 0, 1)).await;
+    assert!(matches!(append, Err(AppendError::NoSession(id)) if id == nobody));
+    store.check().await.unwrap();
+}

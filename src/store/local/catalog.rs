@@ -1,0 +1,247 @@
+//! The index on disk: sled, and all that it takes to trust it. Only this file knows sled.
+//!
+//! One tree. `s<session>` is the session itself; `p<session><seq>` are up to 128 places from that event on; `checkpoint`
+//! says up to where in the log the tree is complete, with a digest of all sessions. It is written in one atomic batch with
+//! the sessions of that moment, so it holds for them or is not there.
+//!
+//! sled's flush does not reach the disk, so a power cut may take away what it had, or leave it so that opening it panics.
+//! Nothing here is believed for that reason: the digest is checked at the start, each place when it is used (the frame
+//! there says whose it is), and whatever fails is made anew from the log.
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+use sled::{Batch, Db};
+
+use super::{
+    places::{CHUNK, Place, Places, from},
+    segment::Position,
+};
+use crate::store::{Epoch, Mark, Record, Seq, SessionId, ledger::Entry};
+
+const CHECKPOINT: &[u8] = b"checkpoint";
+/// sled keeps what it read; the log's own pages are the cache that matters.
+const CACHE: u64 = 8 << 20;
+/// How many blocks of places one call of sled takes.
+const BATCH: usize = 512;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CatalogError {
+    #[error("sled failed: {0}")]
+    Sled(#[from] sled::Error),
+    #[error("sled panicked")]
+    Panicked,
+    #[error("its content does not match its checkpoint")]
+    Mismatch,
+}
+
+#[derive(Debug)]
+pub(super) struct Catalog {
+    db: Db,
+    /// CRC of each session's value, so that the digest need not be computed anew.
+    sums: Mutex<HashMap<SessionId, u32>>,
+}
+
+/// What a catalog knew when it was last written.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) sessions: HashMap<SessionId, Entry>,
+    pub(super) end: Position,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    record: &'a Record,
+    revision: u64,
+    epoch: Epoch,
+    tail: Seq,
+    mark: &'a Option<Mark>,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    record: Record,
+    revision: u64,
+    epoch: Epoch,
+    tail: Seq,
+    mark: Option<Mark>,
+}
+
+impl Catalog {
+    /// Opens the catalog in `dir`; where there is none yet, what it knows is that the log begins.
+    pub(super) fn open(dir: &Path) -> Result<(Catalog, Known), CatalogError> {
+        guarded(|| {
+            let db = sled::Config::new().path(dir).cache_capacity(CACHE).flush_every_ms(None).open()?;
+            let catalog = Catalog { db, sums: Mutex::default() };
+            let known = catalog.load()?;
+            Ok((catalog, known))
+        })
+    }
+
+    fn load(&self) -> Result<Known, CatalogError> {
+        let mut sessions = HashMap::new();
+        let mut sums = self.sums();
+        for item in self.db.scan_prefix(b"s") {
+            let (_, value) = item?;
+            let read: Read = serde_json::from_slice(&value).map_err(|_| CatalogError::Mismatch)?;
+            let Read { record, revision, epoch, tail, mark } = read;
+            sums.insert(record.id, crc32fast::hash(&value));
+            sessions.insert(record.id, Entry { record: Arc::new(record), revision, epoch, tail, mark });
+        }
+        let end = match self.db.get(CHECKPOINT)? {
+            Some(bytes) if bytes.len() == 16 && bytes[8..] == digest(&sums).to_le_bytes() => position(&bytes),
+            None if sessions.is_empty() => Some(Position::START),
+            Some(_) | None => None,
+        };
+        Ok(Known { sessions, end: end.ok_or(CatalogError::Mismatch)? })
+    }
+
+    fn sums(&self) -> MutexGuard<'_, HashMap<SessionId, u32>> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The places from the one that holds `seq` on, as many as stand together.
+    pub(super) fn lookup(&self, session: SessionId, seq: Seq) -> Result<Option<Vec<Place>>, CatalogError> {
+        guarded(|| {
+            let (low, high) = (place_key(session, 0), place_key(session, seq));
+            let Some((_, block)) = self.db.range(low..=high).next_back().transpose()? else { return Ok(None) };
+            let places = decode_places(&block);
+            Ok(from(&places, seq).map(<[Place]>::to_vec))
+        })
+    }
+
+    /// Takes `places` over, then says that all up to `end` is here. `changed` are the sessions as they stand at `end`,
+    /// `None` where one is gone.
+    pub(super) fn write(
+        &self,
+        places: &Places,
+        changed: &HashMap<SessionId, Option<Entry>>,
+        end: Position,
+    ) -> Result<(), CatalogError> {
+        guarded(|| {
+            self.remove_places(places)?;
+            let mut batch = Batch::default();
+            let mut blocks = 0;
+            for (session, places) in &places.of {
+                for block in places.chunks(CHUNK) {
+                    batch.insert(&place_key(*session, block[0].first)[..], encode_places(block));
+                    blocks += 1;
+                    if blocks % BATCH == 0 {
+                        self.db.apply_batch(std::mem::take(&mut batch))?;
+                    }
+                }
+            }
+            self.db.apply_batch(batch)?;
+            self.write_sessions(changed, end)?;
+            self.db.flush()?;
+            Ok(())
+        })
+    }
+
+    fn remove_places(&self, places: &Places) -> Result<(), CatalogError> {
+        for session in &places.forgotten {
+            let mut batch = Batch::default();
+            for key in self.db.range(place_key(*session, 0)..=place_key(*session, Seq::MAX)).keys() {
+                batch.remove(key?);
+            }
+            self.db.apply_batch(batch)?;
+        }
+        Ok(())
+    }
+
+    fn write_sessions(&self, changed: &HashMap<SessionId, Option<Entry>>, end: Position) -> Result<(), CatalogError> {
+        let mut batch = Batch::default();
+        let mut sums = self.sums();
+        for (session, entry) in changed {
+            let key = [b"s", &session.to_bytes()[..]].concat();
+            match entry {
+                Some(Entry { record, revision, epoch, tail, mark }) => {
+                    let (revision, epoch, tail) = (*revision, *epoch, *tail);
+                    let value = serde_json::to_vec(&Written { record, revision, epoch, tail, mark })
+                        .expect("a record has string keys only and no type that JSON lacks");
+                    sums.insert(*session, crc32fast::hash(&value));
+                    batch.insert(key, value);
+                }
+                None => {
+                    sums.remove(session);
+                    batch.remove(key);
+                }
+            }
+        }
+        let mut checkpoint = [0; 16];
+        checkpoint[..4].copy_from_slice(&end.segment.to_le_bytes());
+        checkpoint[4..8].copy_from_slice(&end.offset.to_le_bytes());
+        checkpoint[8..].copy_from_slice(&digest(&sums).to_le_bytes());
+        batch.insert(CHECKPOINT, &checkpoint[..]);
+        Ok(self.db.apply_batch(batch)?)
+    }
+
+    /// Lets go of sled's files and threads, whatever state they are in.
+    pub(super) fn close(self) {
+        let _ = guarded(|| {
+            drop(self);
+            Ok(())
+        });
+    }
+}
+
+fn digest(sums: &HashMap<SessionId, u32>) -> u64 {
+    sums.values().fold((sums.len() as u64) << 48, |sum, crc| sum.wrapping_add(u64::from(*crc)))
+}
+
+/// sled panics where it finds its own files damaged.
+fn guarded<T>(work: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(CatalogError::Panicked))
+}
+
+/// Big-endian, so that keys sort as events do.
+fn place_key(session: SessionId, seq: Seq) -> [u8; 25] {
+    let mut key = [b'p'; 25];
+    key[1..17].copy_from_slice(&session.to_bytes());
+    key[17..].copy_from_slice(&seq.to_be_bytes());
+    key
+}
+
+/// Segments count from 1, so 0 can stand for "lost".
+fn encode_places(places: &[Place]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(places.len() * 16);
+    for place in places {
+        let (segment, offset) = place.at.map_or((0, 0), |at| (at.segment, at.offset));
+        bytes.extend(place.first.to_le_bytes());
+        bytes.extend(segment.to_le_bytes());
+        bytes.extend(offset.to_le_bytes());
+    }
+    bytes
+}
+
+fn decode_places(bytes: &[u8]) -> Vec<Place> {
+    let (places, _) = bytes.as_chunks::<16>();
+    let place = |bytes: &[u8; 16]| {
+        let (first, at) = bytes.split_first_chunk::<8>()?;
+        let at = position(at).filter(|at| at.segment > 0);
+        Some(Place { first: Seq::from_le_bytes(*first), at })
+    };
+    places.iter().filter_map(place).collect()
+}
+
+fn position(bytes: &[u8]) -> Option<Position> {
+    let (segment, rest) = bytes.split_first_chunk()?;
+    let (offset, _) = rest.split_first_chunk()?;
+    Some(Position { segment: u32::from_le_bytes(*segment), offset: u32::from_le_bytes(*offset) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_come_back() {
+        let places = [Place { first: 4, at: Some(Position { segment: 2, offset: 99 }) }, Place { first: 6, at: None }];
+        assert_eq!(decode_places(&encode_places(&places)), places);
+    }
+}

@@ -1,0 +1,242 @@
+//! One record of the log, byte for byte. Everything is little-endian.
+//!
+//! ```text
+//! header  0 "GR"  2 version  3 kind  4 payload length  8 payload CRC  12 back  16 session
+//!         32 seq  40 epoch  48 count  52 CRC of bytes 0..52
+//! payload flags (1: mark, 2: record) · [n u64, boot] · [record as JSON] · count × (kind, JSON)
+//!         where each text stands behind its length as u32
+//! ```
+//! The header has a CRC of its own, so a damaged payload costs that payload: its length, session and numbers still hold.
+//! `back` is the distance to where the frame's commit began. A sound frame says so that everything before its commit had
+//! been synced when it was written, which tells damage (something synced follows) from a torn tail (nothing does).
+
+use bytes::Bytes;
+
+use crate::store::{Epoch, Mark, NewEvent, Record, Seq, SessionId};
+
+pub(super) const HEADER: usize = 56;
+const MAGIC: [u8; 2] = *b"GR";
+const VERSION: u8 = 1;
+const HAS_MARK: u8 = 1;
+const HAS_RECORD: u8 = 2;
+
+/// What a frame does to its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Create = 1,
+    Put = 2,
+    Claim = 3,
+    Append = 4,
+    Forget = 5,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Kind> {
+        [Kind::Create, Kind::Put, Kind::Claim, Kind::Append, Kind::Forget].into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    pub(super) session: SessionId,
+    /// The number of the first of `count` events; where there are none, the one that comes next.
+    pub(super) seq: Seq,
+    pub(super) epoch: Epoch,
+    pub(super) count: u32,
+    /// The payload's length and CRC.
+    pub(super) len: u32,
+    pub(super) crc: u32,
+    pub(super) back: u32,
+}
+
+/// Why some bytes are no header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoHeader {
+    Damaged,
+    /// It is sound, and of a version or kind that came later than this program.
+    Newer,
+}
+
+impl Header {
+    /// The whole frame's length.
+    pub(super) fn size(&self) -> u64 {
+        HEADER as u64 + u64::from(self.len)
+    }
+
+    pub(super) fn holds(&self, session: SessionId, seq: Seq) -> bool {
+        self.session == session && seq >= self.seq && seq - self.seq < u64::from(self.count)
+    }
+
+    pub(super) fn encode(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..2].copy_from_slice(&MAGIC);
+        bytes[2] = VERSION;
+        bytes[3] = self.kind as u8;
+        bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.crc.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.back.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.session.to_bytes());
+        bytes[32..40].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[48..52].copy_from_slice(&self.count.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..52]);
+        bytes[52..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Header, NoHeader> {
+        let mut fields = Cursor(bytes);
+        let (magic, version, kind) = (fields.array::<2>(), fields.array::<1>(), fields.array::<1>());
+        let (len, crc, back) = (fields.u32(), fields.u32(), fields.u32());
+        let (session, seq, epoch, count) = (fields.array(), fields.u64(), fields.u64(), fields.u32());
+        let sound = magic == Some(MAGIC) && fields.u32() == Some(crc32fast::hash(&bytes[..52]));
+        if !sound {
+            return Err(NoHeader::Damaged);
+        }
+        let kind = kind.and_then(|[kind]| Kind::from_byte(kind)).filter(|_| version == Some([VERSION]));
+        (|| {
+            Some(Header {
+                kind: kind?,
+                session: SessionId::from_bytes(session?),
+                seq: seq?,
+                epoch: epoch?,
+                count: count?,
+                len: len?,
+                crc: crc?,
+                back: back?,
+            })
+        })()
+        .ok_or(NoHeader::Newer)
+    }
+}
+
+/// A payload as it goes into the log.
+pub(super) fn encode_payload(mark: Option<&Mark>, record: Option<&Record>, events: &[NewEvent]) -> Vec<u8> {
+    let events_len: usize = events.iter().map(|event| event.kind.len() + event.json.len() + 8).sum();
+    let mut payload = Vec::with_capacity(events_len + 1 + if record.is_some() { 1024 } else { 64 });
+    payload.push(mark.map_or(0, |_| HAS_MARK) | record.map_or(0, |_| HAS_RECORD));
+    if let Some(mark) = mark {
+        payload.extend(mark.n.to_le_bytes());
+        put_text(&mut payload, mark.boot.as_bytes());
+    }
+    if let Some(record) = record {
+        let json = serde_json::to_vec(record).expect("a record has string keys only and no type that JSON lacks");
+        put_text(&mut payload, &json);
+    }
+    for event in events {
+        put_text(&mut payload, event.kind.as_bytes());
+        put_text(&mut payload, &event.json);
+    }
+    payload
+}
+
+fn put_text(payload: &mut Vec<u8>, text: &[u8]) {
+    // A frame is refused long before a length needs more than 32 bits: see `LARGEST_BATCH`.
+    payload.extend((text.len() as u32).to_le_bytes());
+    payload.extend(text);
+}
+
+/// What stands in a payload. Events are parsed as they are asked for.
+#[derive(Debug)]
+pub(super) struct Payload<'a> {
+    pub(super) mark: Option<Mark>,
+    /// JSON of a [`Record`].
+    pub(super) record: Option<&'a [u8]>,
+    events: Cursor<'a>,
+}
+
+impl<'a> Payload<'a> {
+    /// `None` where the bytes do not follow the format.
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Payload<'a>> {
+        let mut cursor = Cursor(bytes);
+        let [flags] = cursor.array()?;
+        let mark = match flags & HAS_MARK {
+            0 => None,
+            _ => Some(Mark { n: cursor.u64()?, boot: String::from_utf8(cursor.text()?.to_vec()).ok()? }),
+        };
+        let record = match flags & HAS_RECORD {
+            0 => None,
+            _ => Some(cursor.text()?),
+        };
+        Some(Payload { mark, record, events: cursor })
+    }
+
+    /// The next event, or `None` where there is no further one.
+    pub(super) fn next_event(&mut self) -> Option<NewEvent> {
+        let kind = String::from_utf8(self.events.text()?.to_vec()).ok()?;
+        Some(NewEvent { kind, json: Bytes::copy_from_slice(self.events.text()?) })
+    }
+}
+
+/// Takes fields off the front of some bytes.
+#[derive(Debug)]
+pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
+
+impl<'a> Cursor<'a> {
+    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let len = self.u32()? as usize;
+        let (text, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        let session = SessionId::from_bytes([9; 16]);
+        Header { kind: Kind::Append, session, seq: 7, epoch: 3, count: 2, len: 40, crc: 5, back: 11 }
+    }
+
+    #[test]
+    fn a_header_comes_back_and_any_flipped_bit_is_noticed() {
+        let bytes = header().encode();
+        assert_eq!(Header::decode(&bytes), Ok(header()));
+        for bit in 0..HEADER * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::decode(&flipped), Err(NoHeader::Damaged), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn what_a_later_version_wrote_is_told_from_damage() {
+        for at in [2, 3] {
+            let mut bytes = header().encode();
+            bytes[at] = 77;
+            let crc = crc32fast::hash(&bytes[..52]);
+            bytes[52..].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(Header::decode(&bytes), Err(NoHeader::Newer));
+        }
+    }
+
+    #[test]
+    fn a_payload_comes_back() {
+        let events =
+            [("run", "{}"), ("", r#"{"a":1}"#)].map(|(kind, json)| NewEvent { kind: kind.into(), json: json.into() });
+        let mark = Mark { boot: "b".into(), n: 4 };
+        let bytes = encode_payload(Some(&mark), None, &events);
+        let mut payload = Payload::parse(&bytes).unwrap();
+        assert_eq!((&payload.mark, payload.record), (&Some(mark), None));
+        let back: Vec<NewEvent> = std::iter::from_fn(|| payload.next_event()).collect();
+        assert_eq!(back, events);
+    }
+}

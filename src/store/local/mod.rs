@@ -1,0 +1,293 @@
+//! One node's journal: an append-only log is the durable truth; sled holds what is looked up and is made anew from the log
+//! whenever it is missing, behind or damaged.
+//!
+//! ```text
+//! lock                    held while a server uses the directory
+//! log/00000001.log        segments, shared by all sessions          segment, frame, scan, log
+//! index/                  sled: sessions, places of their events    catalog, places, shared
+//! contents/<session>/     large contents, a file each               contents
+//! ```
+//! An append goes `queue` → `committer` → `log`, and then to whoever reads: `recent` in memory, `reader` from the log.
+//! `open` and `replay` are the way back.
+
+mod catalog;
+mod committer;
+mod contents;
+mod frame;
+mod log;
+mod open;
+mod places;
+mod queue;
+mod reader;
+mod recent;
+mod replay;
+mod scan;
+mod segment;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs::File,
+    io,
+    path::Path,
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use tokio::{sync::oneshot, task::spawn_blocking};
+
+pub use self::open::OpenError;
+use self::{
+    committer::{Committer, Thresholds},
+    contents::Contents,
+    queue::{Ask, Queue, Request},
+    shared::Shared,
+};
+use super::{
+    AppendError, Batch, Epoch, Limit, Listing, NewEvent, Query, Record, Seq, SessionId, Snapshot, Store, StoreError,
+    StoredEvent,
+    ledger::{Change, Entry, Failure, misfiled},
+    listing,
+};
+
+/// The journal in one directory. Dropping it carries out what waits, completes the index and frees the directory.
+#[derive(Debug)]
+pub struct LocalStore {
+    shared: Arc<Shared>,
+    queue: Arc<Queue>,
+    contents: Contents,
+    /// In the order in which they end: the committer's end tells the mover.
+    threads: Vec<JoinHandle<()>>,
+    _lock: File,
+}
+
+/// The sizes that tests make small.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    segment: u64,
+    move_after: Thresholds,
+}
+
+impl Default for Sizes {
+    fn default() -> Sizes {
+        Sizes { segment: 64 << 20, move_after: Thresholds { places: 65_536, bytes: 32 << 20 } }
+    }
+}
+
+/// So that a frame's length and a place's offset fit in 32 bits with room to spare.
+const LARGEST_BATCH: usize = 256 << 20;
+
+impl LocalStore {
+    /// Opens the journal in `dir`, which is made where it is missing. Blocks while it reads what its index lacks.
+    pub fn open(dir: &Path) -> Result<LocalStore, OpenError> {
+        LocalStore::open_with(dir, Sizes::default())
+    }
+
+    fn open_with(dir: &Path, sizes: Sizes) -> Result<LocalStore, OpenError> {
+        let opened = open::open(dir, sizes.segment)?;
+        let failed = |source| OpenError::Io { path: dir.to_owned(), source };
+        let contents = Contents::new(opened.contents);
+        contents.sweep(|session| opened.shared.state().sessions.contains_key(&session)).map_err(failed)?;
+
+        let (shared, queue) = (Arc::new(opened.shared), Arc::new(Queue::new()));
+        let (mover, wishes) = mpsc::sync_channel(1);
+        let thresholds = sizes.move_after;
+        if shared.state().fresh.len() >= thresholds.places {
+            let _ = mover.try_send(());
+        }
+        let committer = Committer { shared: shared.clone(), queue: queue.clone(), log: opened.log, mover, thresholds };
+        let moved = shared.clone();
+        let threads = vec![
+            spawn("journal", move || committer.run()).map_err(failed)?,
+            spawn("journal-index", move || move_whenever_told(&moved, &wishes)).map_err(failed)?,
+        ];
+        Ok(LocalStore { shared, queue, contents, threads, _lock: opened.lock })
+    }
+
+    /// Puts a change into the queue, now; the answer comes when it is durable.
+    fn submit(
+        &self,
+        session: SessionId,
+        change: Change,
+        events: Vec<NewEvent>,
+    ) -> impl Future<Output = Result<Option<Entry>, Failure>> + Send + use<> {
+        let (reply, answer) = oneshot::channel();
+        let payload = encode(&change, &events);
+        let queued = match payload.len() {
+            0..=LARGEST_BATCH => self.queue.push(Ask::Change(Request { session, change, payload, events, reply })),
+            len => Err(too_large(len)),
+        };
+        async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(Failure::Unknown(Arc::new(gone()))))
+        }
+    }
+
+    /// For the changes after which the session is there.
+    async fn submit_record(&self, session: SessionId, change: Change) -> Result<Entry, StoreError> {
+        let after = self.submit(session, change, Vec::new()).await;
+        after.map_err(|failure| failure.for_record(session))?.ok_or(StoreError::NoSession(session))
+    }
+
+    fn knows(&self, session: SessionId) -> bool {
+        self.shared.state().sessions.contains_key(&session)
+    }
+}
+
+impl Drop for LocalStore {
+    fn drop(&mut self) {
+        self.queue.close();
+        for thread in self.threads.drain(..) {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[async_trait]
+impl Store for LocalStore {
+    async fn create(&self, record: Record) -> Result<Snapshot, StoreError> {
+        self.submit_record(record.id, Change::Create(record)).await.map(|entry| entry.snapshot())
+    }
+
+    async fn claim(&self, session: SessionId) -> Result<(Epoch, Snapshot), StoreError> {
+        self.submit_record(session, Change::Claim).await.map(|entry| (entry.epoch, entry.snapshot()))
+    }
+
+    fn append(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        at: Seq,
+        batch: Batch,
+    ) -> BoxFuture<'static, Result<Seq, AppendError>> {
+        let Batch { events, mark, record } = batch;
+        if let Some(failure) = misfiled(session, record.as_ref()) {
+            return Box::pin(futures::future::ready(Err(failure.for_append(session))));
+        }
+        let change = Change::Append { epoch, at, events: events.len() as u64, mark, record };
+        let answer = self.submit(session, change, events);
+        Box::pin(async move {
+            let after = answer.await.map_err(|failure| failure.for_append(session))?;
+            after.map(|entry| entry.tail).ok_or(AppendError::NoSession(session))
+        })
+    }
+
+    async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
+        {
+            let state = self.shared.state();
+            let tail = state.sessions.get(&session).ok_or(StoreError::NoSession(session))?.tail;
+            if after >= tail {
+                return Ok(Vec::new());
+            }
+            if let Some(events) = state.recent.read(session, after, limit) {
+                return Ok(events);
+            }
+        }
+        let shared = self.shared.clone();
+        blocking(move || reader::read(&shared, session, after, limit)).await
+    }
+
+    async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError> {
+        Ok(self.shared.state().sessions.get(&session).map(Entry::snapshot))
+    }
+
+    async fn put(&self, record: Record, revision: u64) -> Result<Snapshot, StoreError> {
+        self.submit_record(record.id, Change::Put { record, revision }).await.map(|entry| entry.snapshot())
+    }
+
+    async fn list(&self, query: Query) -> Result<Listing, StoreError> {
+        let shared = self.shared.clone();
+        blocking(move || listing::page(shared.state().sessions.values(), &query)).await
+    }
+
+    async fn live(&self) -> Result<Vec<Snapshot>, StoreError> {
+        let state = self.shared.state();
+        let live = state.sessions.values().filter(|entry| listing::is_live(&entry.record));
+        Ok(live.map(Entry::snapshot).collect())
+    }
+
+    async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
+        if self.knows(session) {
+            let forgotten = self.submit(session, Change::Forget, Vec::new()).await;
+            forgotten.map_err(|failure| failure.for_record(session))?;
+        }
+        let contents = self.contents.clone();
+        blocking(move || Ok(contents.forget(session)?)).await
+    }
+
+    async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError> {
+        if !self.knows(session) {
+            return Err(StoreError::NoSession(session));
+        }
+        let (contents, shared) = (self.contents.clone(), self.shared.clone());
+        blocking(move || {
+            let name = contents.put(session, &content)?;
+            if shared.state().sessions.contains_key(&session) {
+                return Ok(name);
+            }
+            // It was forgotten meanwhile, perhaps before there was anything to remove.
+            contents.forget(session)?;
+            Err(StoreError::NoSession(session))
+        })
+        .await
+    }
+
+    async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError> {
+        let (contents, name) = (self.contents.clone(), name.to_owned());
+        blocking(move || Ok(contents.get(session, &name)?)).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        if let Err(Failure::Refused(error) | Failure::Unknown(error)) = self.queue.push(Ask::Check(reply)) {
+            return Err(StoreError::Io(error));
+        }
+        Ok(answer.await.map_err(|_| gone())??)
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.to_owned()).spawn(work)
+}
+
+/// Until the committer is gone; then once more, so that the next start has nothing to replay.
+fn move_whenever_told(shared: &Shared, wishes: &mpsc::Receiver<()>) {
+    loop {
+        let told = wishes.recv();
+        if let Err(error) = shared.move_down() {
+            tracing::warn!("the journal's index falls behind: {error}");
+        }
+        if told.is_err() {
+            return;
+        }
+    }
+}
+
+fn encode(change: &Change, events: &[NewEvent]) -> Vec<u8> {
+    match change {
+        Change::Create(record) | Change::Put { record, .. } => frame::encode_payload(None, Some(record), &[]),
+        Change::Append { mark, record, .. } => frame::encode_payload(mark.as_ref(), record.as_ref(), events),
+        Change::Claim | Change::Forget => frame::encode_payload(None, None, &[]),
+    }
+}
+
+fn too_large(len: usize) -> Failure {
+    let text = format!("a batch of {len} bytes; at most {LARGEST_BATCH} fit, keep large contents beside the journal");
+    Failure::Refused(Arc::new(io::Error::new(io::ErrorKind::FileTooLarge, text)))
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the thread that writes the journal is gone; start the server again")
+}
+
+/// File work, away from the threads that serve sockets.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    spawn_blocking(work).await.map_err(io::Error::other)?
+}

@@ -1,0 +1,169 @@
+//! Opening a directory: alone, with its torn tail cut and its index complete.
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    catalog::{Catalog, Known},
+    log::Log,
+    places::Places,
+    recent::Recent,
+    replay::Replay,
+    segment::{self, PREFACE, Position, Preface, Segments},
+    shared::{Ground, Shared, State},
+};
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("`{path}` is in use by another server; stop that one, or give this one a directory of its own with --data")]
+    InUse { path: PathBuf },
+    #[error(
+        "`{path}` was written by a newer version; start that version, or give this one another directory with --data"
+    )]
+    Newer { path: PathBuf },
+    #[error("cannot use `{path}`: {source}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What an opened directory consists of.
+pub(super) struct Opened {
+    pub(super) shared: Shared,
+    pub(super) log: Log,
+    /// Held for as long as the directory is used.
+    pub(super) lock: File,
+    pub(super) contents: PathBuf,
+}
+
+pub(super) fn open(dir: &Path, segment_size: u64) -> Result<Opened, OpenError> {
+    let [log_dir, catalog_dir, contents] = ["log", "index", "contents"].map(|name| dir.join(name));
+    make_dir(dir)?;
+    let lock = lock(&dir.join("lock"))?;
+    make_dir(&log_dir)?;
+    make_dir(&contents)?;
+
+    let (number, file) = last_segment(&log_dir)?;
+    let segments = Segments::new(log_dir.clone());
+    let failed = |source: io::Error| OpenError::Io { path: segment::path(&log_dir, number), source };
+    let (ground, known) = open_catalog(&catalog_dir);
+    let known = known.filter(|known| reaches(&segments, known.end));
+    let (ground, known) = match known {
+        Some(known) => (ground, known),
+        None => renew_catalog(&catalog_dir, ground),
+    };
+
+    let mut replay = Replay::new(known.sessions);
+    let end = replay.to_end(&segments, known.end)?;
+    for damage in &replay.damage {
+        tracing::warn!("damaged in the journal `{}`: {damage}", log_dir.display());
+    }
+    let length = file.metadata().map_err(failed)?.len();
+    if length > u64::from(end.offset) {
+        tracing::info!("cutting {} bytes that were never acknowledged", length - u64::from(end.offset));
+        file.set_len(u64::from(end.offset)).map_err(failed)?;
+    }
+    // What a killed server had written and not synced is served from now on, so it must be on disk.
+    file.sync_all().map_err(failed)?;
+
+    let log = Log::new(log_dir, number, file, u64::from(end.offset), segment_size);
+    let Replay { sessions, places, touched, .. } = replay;
+    let state = State {
+        sessions,
+        recent: Recent::default(),
+        fresh: places,
+        changed: touched,
+        end,
+        moving: None,
+        moved: known.end,
+    };
+    Ok(Opened { shared: Shared::new(state, ground, segments, catalog_dir), log, lock, contents })
+}
+
+fn make_dir(path: &Path) -> Result<(), OpenError> {
+    let failed = |source| OpenError::Io { path: path.to_owned(), source };
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        make_dir(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        Ok(()) | Err(_) => {}
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let failed = |source| OpenError::Io { path: path.to_owned(), source };
+    let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
+    let file = options.open(path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.parent().unwrap_or(path).to_owned() }),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// The segment that the log goes on in; made where there is none.
+fn last_segment(dir: &Path) -> Result<(u32, File), OpenError> {
+    let failed = |source| OpenError::Io { path: dir.to_owned(), source };
+    let mut numbers = segment::numbers(dir).map_err(failed)?;
+    while let Some(number) = numbers.pop() {
+        let path = segment::path(dir, number);
+        let failed = |source| OpenError::Io { path: path.clone(), source };
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
+        let begun = Preface::read(&file).map_err(failed)?.is_ok();
+        if begun || file.metadata().map_err(failed)?.len() > PREFACE as u64 {
+            return Ok((number, file));
+        }
+        // A crash came before the segment was begun; nothing can be in it.
+        std::fs::remove_file(&path).map_err(failed)?;
+    }
+    let first = Preface { number: Position::START.segment, previous_end: 0 };
+    Ok((first.number, segment::create(dir, first).map_err(failed)?))
+}
+
+/// Whether the log goes as far as the catalog says.
+fn reaches(segments: &Segments, end: Position) -> bool {
+    let length = segments.file(end.segment).and_then(|file| file.metadata());
+    length.is_ok_and(|metadata| metadata.len() >= u64::from(end.offset))
+}
+
+fn open_catalog(dir: &Path) -> (Ground, Option<Known>) {
+    match Catalog::open(dir) {
+        Ok((catalog, known)) => (Ground::Catalog(catalog), Some(known)),
+        Err(error) => {
+            tracing::warn!("the journal's index `{}` is made anew from the log: {error}", dir.display());
+            (Ground::Memory(Places::default()), None)
+        }
+    }
+}
+
+/// An empty catalog; where not even that can be had, memory does its work until the next start.
+fn renew_catalog(dir: &Path, old: Ground) -> (Ground, Known) {
+    if let Ground::Catalog(catalog) = old {
+        catalog.close();
+    }
+    // What cannot be removed cannot be opened either, or shows in its checkpoint.
+    let _ = std::fs::remove_dir_all(dir);
+    match open_catalog(dir) {
+        (ground, Some(known)) if known.end == Position::START => (ground, known),
+        (ground, _) => {
+            if let Ground::Catalog(catalog) = ground {
+                catalog.close();
+            }
+            let known = Known { sessions: Default::default(), end: Position::START };
+            (Ground::Memory(Places::default()), known)
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What waits for the committer, in the order in which it was asked for.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::oneshot;
+
+use crate::store::{
+    Epoch, NewEvent, SessionId,
+    ledger::{Change, Entry, Failure},
+};
+
+pub(super) type Verdict = Result<Option<Entry>, Failure>;
+
+/// A change that is to become durable.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) session: SessionId,
+    pub(super) change: Change,
+    /// The same, as it goes into the log. Encoded by the caller, so that the one committer does not.
+    pub(super) payload: Vec<u8>,
+    /// The same once more, for those who read what is newest.
+    pub(super) events: Vec<NewEvent>,
+    pub(super) reply: oneshot::Sender<Verdict>,
+}
+
+impl Request {
+    fn weight(&self) -> usize {
+        self.payload.len() + 256
+    }
+
+    /// Which row of pipelined appends it stands in.
+    pub(super) fn row(&self) -> Option<(SessionId, Epoch)> {
+        match self.change {
+            Change::Append { epoch, .. } => Some((self.session, epoch)),
+            Change::Create(_) | Change::Put { .. } | Change::Claim | Change::Forget => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Ask {
+    Change(Request),
+    /// Whether a change would succeed now.
+    Check(oneshot::Sender<io::Result<()>>),
+}
+
+/// Appends that failed, and what those queued behind them are told.
+pub(super) type Stumbled = HashMap<(SessionId, Epoch), Failure>;
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    asks: VecDeque<Ask>,
+    bytes: usize,
+    closed: bool,
+}
+
+/// How much may wait. Beyond it appends are refused: the disk cannot keep up, and memory is not the place to hide that.
+const MOST_WAITING: usize = 128 << 20;
+/// How much goes into one commit.
+const MOST_AT_ONCE: usize = 16 << 20;
+
+impl Queue {
+    pub(super) fn new() -> Queue {
+        Queue { waiting: Mutex::default(), arrived: Condvar::new() }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn push(&self, ask: Ask) -> Result<(), Failure> {
+        let refuse = |kind, text: &str| Err(Failure::Refused(Arc::new(io::Error::new(kind, text))));
+        let mut waiting = self.waiting();
+        if waiting.closed {
+            return refuse(io::ErrorKind::BrokenPipe, "the journal is closed; start the server again");
+        }
+        if let Ask::Change(request) = &ask {
+            if waiting.bytes > MOST_WAITING {
+                return refuse(io::ErrorKind::WouldBlock, "too much waits for the disk already; try again later");
+            }
+            waiting.bytes += request.weight();
+        }
+        waiting.asks.push_back(ask);
+        drop(waiting);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// All that has gathered, up to the size of a commit; waits for the first. `None` once it is closed and empty.
+    pub(super) fn take(&self) -> Option<Vec<Ask>> {
+        let mut waiting = self
+            .arrived
+            .wait_while(self.waiting(), |waiting| waiting.asks.is_empty() && !waiting.closed)
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        while bytes < MOST_AT_ONCE
+            && let Some(ask) = waiting.asks.pop_front()
+        {
+            if let Ask::Change(request) = &ask {
+                bytes += request.weight();
+            }
+            taken.push(ask);
+        }
+        waiting.bytes -= bytes;
+        (!taken.is_empty()).then_some(taken)
+    }
+
+    /// Answers by `answer`, and in the same moment fails what already waits behind the failed appends: whoever sent it did
+    /// so on the assumption that they succeed.
+    pub(super) fn answer_and_fail(&self, stumbled: &Stumbled, answer: impl FnOnce()) {
+        let mut waiting = self.waiting();
+        answer();
+        let (failed, kept): (VecDeque<Ask>, VecDeque<Ask>) =
+            std::mem::take(&mut waiting.asks).into_iter().partition(|ask| failure_of(ask, stumbled).is_some());
+        waiting.asks = kept;
+        for ask in failed {
+            if let (Some(failure), Ask::Change(request)) = (failure_of(&ask, stumbled), ask) {
+                waiting.bytes -= request.weight();
+                // Whoever no longer listens does not need the answer.
+                let _ = request.reply.send(Err(failure));
+            }
+        }
+    }
+
+    /// Takes nothing more; what waits is still carried out.
+    pub(super) fn close(&self) {
+        self.waiting().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// For a committer that will not come back: whoever waits is told so by the dropped reply.
+    pub(super) fn abandon(&self) {
+        let mut waiting = self.waiting();
+        waiting.closed = true;
+        waiting.asks.clear();
+    }
+}
+
+fn failure_of(ask: &Ask, stumbled: &Stumbled) -> Option<Failure> {
+    match ask {
+        Ask::Change(request) => stumbled.get(&request.row()?).cloned(),
+        Ask::Check(_) => None,
+    }
+}

@@ -1,0 +1,181 @@
+//! Turns the log back into what it says: sessions, and where their events stand.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    sync::Arc,
+};
+
+use greenroom_protocol::observation::State;
+
+use super::{
+    OpenError,
+    frame::{Header, Kind, NoHeader, Payload},
+    places::{Place, Places},
+    scan::{Found, ScanError, Until, scan},
+    segment::{self, PREFACE, Position, Preface, Segments},
+};
+use crate::store::{Record, SessionId, Totals, ledger::Entry};
+
+/// What is known after the frames that were applied so far.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    pub(super) sessions: HashMap<SessionId, Entry>,
+    pub(super) places: Places,
+    /// Whom the applied frames were about.
+    pub(super) touched: HashSet<SessionId>,
+    /// What could not be read, in words.
+    pub(super) damage: Vec<String>,
+    /// The newest record of each session as it stands in the log: parsed once, at the end.
+    records: HashMap<SessionId, Vec<u8>>,
+}
+
+impl Replay {
+    pub(super) fn new(sessions: HashMap<SessionId, Entry>) -> Replay {
+        Replay { sessions, ..Replay::default() }
+    }
+
+    /// Applies the log from `from` to its end, and returns that end. Nothing before `from` counts as torn.
+    pub(super) fn to_end(&mut self, segments: &Segments, from: Position) -> Result<Position, OpenError> {
+        let numbers: Vec<u32> = numbers(segments)?.into_iter().filter(|number| *number >= from.segment).collect();
+        let mut end = from;
+        for (index, number) in numbers.iter().enumerate() {
+            let start = if *number == from.segment { from.offset } else { PREFACE as u32 };
+            let until = match numbers.get(index + 1) {
+                Some(next) => Until::Here(end_of(segments, *number, *next)?),
+                None if *number == from.segment => Until::TornTail { synced: u64::from(from.offset) },
+                None => Until::TornTail { synced: 0 },
+            };
+            end = self.segment(segments, Position { segment: *number, offset: start }, until)?;
+        }
+        self.finish();
+        Ok(end)
+    }
+
+    /// Applies the log from its start up to `end`.
+    pub(super) fn up_to(&mut self, segments: &Segments, end: Position) -> Result<(), OpenError> {
+        let numbers: Vec<u32> = numbers(segments)?.into_iter().filter(|number| *number <= end.segment).collect();
+        for (index, number) in numbers.iter().enumerate() {
+            let until = match numbers.get(index + 1) {
+                Some(next) => end_of(segments, *number, *next)?,
+                None => u64::from(end.offset),
+            };
+            self.segment(segments, Position { segment: *number, offset: PREFACE as u32 }, Until::Here(until))?;
+        }
+        self.finish();
+        Ok(())
+    }
+
+    fn segment(&mut self, segments: &Segments, from: Position, until: Until) -> Result<Position, OpenError> {
+        let path = segment::path(segments.dir(), from.segment);
+        let failed = |source: io::Error| OpenError::Io { path: path.clone(), source };
+        let file = segments.file(from.segment).map_err(failed)?;
+        let mut apply = |found: Found<'_>| self.apply(from.segment, found);
+        let end = scan(&file, u64::from(from.offset), until, &mut apply).map_err(|error| match error {
+            ScanError::Newer { .. } => OpenError::Newer { path: path.clone() },
+            ScanError::Io(source) => failed(source),
+        })?;
+        let offset = u32::try_from(end).map_err(|error| failed(io::Error::other(error)))?;
+        Ok(Position { segment: from.segment, offset })
+    }
+
+    fn apply(&mut self, segment: u32, found: Found<'_>) {
+        let at = |offset| Position { segment, offset: u32::try_from(offset).unwrap_or(u32::MAX) };
+        match found {
+            Found::Frame { offset, header, payload } => self.frame(at(offset), &header, Some(payload)),
+            Found::Damaged { offset, header } => {
+                let Header { session, seq, count, .. } = &header;
+                let what = match count {
+                    0 => "a change of its record".to_owned(),
+                    1 => format!("event {seq}"),
+                    _ => format!("events {seq} to {}", seq + u64::from(*count) - 1),
+                };
+                self.damage.push(format!("session `{session}`: {what} (segment {segment}, byte {offset})"));
+                self.frame(at(offset), &header, None);
+            }
+            Found::Unreadable { offset, until } => {
+                self.damage
+                    .push(format!("segment {segment}: bytes {offset} to {until}, of which sessions is not known"));
+            }
+        }
+    }
+
+    fn frame(&mut self, at: Position, header: &Header, payload: Option<Payload<'_>>) {
+        let session = header.session;
+        self.touched.insert(session);
+        let begins_anew = match header.kind {
+            Kind::Create => self.sessions.contains_key(&session),
+            Kind::Forget => true,
+            Kind::Put | Kind::Claim | Kind::Append => false,
+        };
+        if begins_anew {
+            self.sessions.remove(&session);
+            self.records.remove(&session);
+            self.places.forget(session);
+        }
+        if header.kind == Kind::Forget {
+            return;
+        }
+        let entry = self.sessions.entry(session).or_insert_with(|| Entry::new(lost_record(session)));
+        entry.epoch = entry.epoch.max(header.epoch);
+        if header.count > 0 {
+            if header.seq > entry.tail + 1 {
+                self.places.add(session, Place { first: entry.tail + 1, at: None });
+            }
+            self.places.add(session, Place { first: header.seq, at: Some(at) });
+            entry.tail = header.seq + u64::from(header.count) - 1;
+        }
+        let Some(Payload { mark, record, .. }) = payload else { return };
+        entry.mark = mark.or_else(|| entry.mark.take());
+        if let Some(record) = record {
+            entry.revision += u64::from(header.kind != Kind::Create);
+            self.records.insert(session, record.to_vec());
+        }
+    }
+
+    fn finish(&mut self) {
+        for (session, json) in std::mem::take(&mut self.records) {
+            match (serde_json::from_slice::<Record>(&json), self.sessions.get_mut(&session)) {
+                (Ok(record), Some(entry)) => entry.record = Arc::new(record),
+                (Err(error), _) => self.damage.push(format!("session `{session}`: its record: {error}")),
+                (Ok(_), None) => {}
+            }
+        }
+    }
+}
+
+fn numbers(segments: &Segments) -> Result<Vec<u32>, OpenError> {
+    segment::numbers(segments.dir()).map_err(|source| OpenError::Io { path: segments.dir().to_owned(), source })
+}
+
+/// Where segment `number` ends: the next one says it, or where that cannot be read, the file's length does.
+fn end_of(segments: &Segments, number: u32, next: u32) -> Result<u64, OpenError> {
+    let path = segment::path(segments.dir(), next);
+    let failed = |source: io::Error| OpenError::Io { path: path.clone(), source };
+    match segments.file(next).and_then(|file| Preface::read(&file)).map_err(failed)? {
+        Ok(preface) if preface.number == number + 1 => Ok(preface.previous_end),
+        Ok(_) | Err(NoHeader::Damaged) => Ok(u64::MAX),
+        Err(NoHeader::Newer) => Err(OpenError::Newer { path }),
+    }
+}
+
+/// Stands in for a record that can no longer be read, so that the session's events still can.
+fn lost_record(id: SessionId) -> Record {
+    Record {
+        id,
+        title: String::new(),
+        state: State::Stopped,
+        reason: Some("its record was damaged; its events are there".to_owned()),
+        agent: String::new(),
+        model: String::new(),
+        image: None,
+        sandbox: String::new(),
+        directory: None,
+        created_at: String::new(),
+        updated_at: String::new(),
+        usage: Totals::default(),
+        budget_usd: None,
+        archived: false,
+        core: serde_json::Value::Null,
+    }
+}

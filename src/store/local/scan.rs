@@ -1,0 +1,115 @@
+//! Walks through one segment, frame by frame, past what is damaged, and finds where its sound part ends.
+
+use std::{fs::File, io};
+
+use super::{
+    frame::{HEADER, Header, NoHeader, Payload},
+    segment::Window,
+};
+
+/// One stretch of a segment.
+#[derive(Debug)]
+pub(super) enum Found<'a> {
+    Frame {
+        offset: u64,
+        header: Header,
+        payload: Payload<'a>,
+    },
+    /// The header holds, the payload does not.
+    Damaged {
+        offset: u64,
+        header: Header,
+    },
+    /// Nothing in these bytes can be read.
+    Unreadable {
+        offset: u64,
+        until: u64,
+    },
+}
+
+/// How far to walk.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Until {
+    /// All up to here counts.
+    Here(u64),
+    /// The log ends in this segment. What looks torn from `synced` on was never acknowledged and does not count.
+    TornTail { synced: u64 },
+}
+
+/// Why a walk ended early.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ScanError {
+    #[error("a record at {offset} was written by a newer version")]
+    Newer { offset: u64 },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Tells `visit` what stands from `from` on, in order; returns where the part that counts ends.
+pub(super) fn scan(file: &File, from: u64, until: Until, visit: &mut dyn FnMut(Found<'_>)) -> Result<u64, ScanError> {
+    let len = file.metadata()?.len();
+    let end = match until {
+        Until::Here(end) => end.min(len),
+        Until::TornTail { .. } => len,
+    };
+    let mut walk = Walk { file, window: Window::default(), end };
+    let mut offset = from;
+    while offset < end {
+        let header = walk.header(offset)?;
+        if let Some(header) = &header
+            && let Some(payload) = walk.window.payload(file, offset, header)?.and_then(Payload::parse)
+        {
+            visit(Found::Frame { offset, header: header.clone(), payload });
+            offset += header.size();
+            continue;
+        }
+        let next = walk.next_sound(offset + header.as_ref().map_or(1, Header::size))?;
+        if let Until::TornTail { synced } = until {
+            let synced_since = next.as_ref().is_some_and(|(at, next)| at.saturating_sub(u64::from(next.back)) > offset);
+            if offset >= synced && !synced_since {
+                return Ok(offset);
+            }
+        }
+        match header {
+            Some(header) => {
+                visit(Found::Damaged { offset, header: header.clone() });
+                offset += header.size();
+            }
+            None => {
+                let until = next.map_or(end, |(at, _)| at);
+                visit(Found::Unreadable { offset, until });
+                offset = until;
+            }
+        }
+    }
+    Ok(offset)
+}
+
+struct Walk<'a> {
+    file: &'a File,
+    window: Window,
+    end: u64,
+}
+
+impl Walk<'_> {
+    /// The header at `offset`, if it is sound and its frame fits.
+    fn header(&mut self, offset: u64) -> Result<Option<Header>, ScanError> {
+        if offset + HEADER as u64 > self.end {
+            return Ok(None);
+        }
+        match self.window.header(self.file, offset)? {
+            Some(Ok(header)) if offset + header.size() <= self.end => Ok(Some(header)),
+            Some(Err(NoHeader::Newer)) => Err(ScanError::Newer { offset }),
+            Some(Ok(_) | Err(NoHeader::Damaged)) | None => Ok(None),
+        }
+    }
+
+    fn next_sound(&mut self, from: u64) -> Result<Option<(u64, Header)>, ScanError> {
+        for offset in from..self.end {
+            if let Some(header) = self.header(offset)? {
+                return Ok(Some((offset, header)));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,128 @@
+//! The local journal under the faults that it promises to survive.
+
+mod crash;
+mod damage;
+mod full;
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use super::{LocalStore, OpenError, Sizes, committer::Thresholds};
+use crate::store::{
+    AppendError, Query, SessionId, Store, StoreError, StoredEvent,
+    contract::{ALL, claimed, contract, event, events, expected, record},
+};
+
+contract!({
+    let dir = tempfile::tempdir().unwrap();
+    let store = crate::store::local::LocalStore::open(dir.path()).unwrap();
+    (dir, store)
+});
+
+/// The same rules where every few commits begin a segment and move places into the index.
+mod in_small_steps {
+    crate::store::contract::contract!({
+        let dir = tempfile::tempdir().unwrap();
+        let store = crate::store::local::LocalStore::open_with(dir.path(), super::super::small()).unwrap();
+        (dir, store)
+    });
+}
+
+fn small() -> Sizes {
+    Sizes { segment: 4 << 10, move_after: Thresholds { places: 20, bytes: 3 << 10 } }
+}
+
+/// All of a session, straight from the log.
+fn from_log(store: &LocalStore, session: SessionId) -> Result<Vec<StoredEvent>, StoreError> {
+    super::reader::read(&store.shared, session, 0, ALL)
+}
+
+async fn fill(store: &LocalStore, title: &str, count: u64) -> SessionId {
+    let (session, epoch) = claimed(store, title).await;
+    for at in 0..count {
+        store.append(session, epoch, at, events(session, at, 1)).await.unwrap();
+    }
+    session
+}
+
+#[tokio::test]
+async fn everything_is_there_after_a_restart() {
+    for sizes in [Sizes::default(), small()] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LocalStore::open_with(dir.path(), sizes).unwrap();
+        let (a, b, gone) = (fill(&store, "a", 300).await, fill(&store, "b", 5).await, fill(&store, "gone", 9).await);
+        let found = store.get(a).await.unwrap().unwrap();
+        let renamed =
+            store.put(crate::store::Record { title: "A".into(), ..found.record }, found.revision).await.unwrap();
+        let content = store.put_content(b, vec![1, 2, 3].into()).await.unwrap();
+        store.forget(gone).await.unwrap();
+        drop(store);
+
+        let store = LocalStore::open_with(dir.path(), sizes).unwrap();
+        assert_eq!(from_log(&store, a).unwrap(), expected(a, 300));
+        assert_eq!(from_log(&store, b).unwrap(), expected(b, 5));
+        assert_eq!(store.get(a).await.unwrap().unwrap(), renamed);
+        assert_eq!(store.content(b, &content).await.unwrap().as_deref(), Some(&[1, 2, 3][..]));
+        assert_eq!(store.get(gone).await.unwrap(), None);
+        assert_eq!(store.list(Query::default()).await.unwrap().total, 2);
+        let (epoch, snapshot) = store.claim(a).await.unwrap();
+        assert_eq!((epoch, snapshot.tail), (2, 300));
+        assert!(matches!(store.append(a, 1, 300, events(a, 300, 1)).await, Err(AppendError::Fenced)));
+        assert_eq!(store.append(a, epoch, 300, events(a, 300, 1)).await.unwrap(), 301);
+    }
+}
+
+#[tokio::test]
+async fn a_restart_replays_only_what_the_index_lacks() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let session = fill(&store, "a", 50).await;
+    drop(store);
+    let store = LocalStore::open(dir.path()).unwrap();
+    assert_eq!(store.shared.state().fresh.len(), 0);
+    assert_eq!(from_log(&store, session).unwrap(), expected(session, 50));
+}
+
+#[tokio::test]
+async fn a_directory_has_one_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = LocalStore::open(dir.path()).unwrap();
+    let second = LocalStore::open(dir.path()).unwrap_err();
+    assert!(matches!(&second, OpenError::InUse { path } if path == dir.path()), "{second}");
+    drop(first);
+    LocalStore::open(dir.path()).unwrap();
+}
+
+#[tokio::test]
+async fn nobody_else_can_look_into_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("data").join("journal");
+    let store = LocalStore::open(&root).unwrap();
+    let session = fill(&store, "a", 1).await;
+    store.put_content(session, vec![1].into()).await.unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let contents = root.join("contents").join(session.to_string());
+    for path in [&root, &root.join("log"), &root.join("contents"), &contents] {
+        assert_eq!(mode(path), 0o700, "{}", path.display());
+    }
+    let content = fs::read_dir(&contents).unwrap().next().unwrap().unwrap().path();
+    for path in [&root.join("lock"), &root.join("log/00000001.log"), &content] {
+        assert_eq!(mode(path), 0o600, "{}", path.display());
+    }
+}
+
+#[tokio::test]
+async fn contents_that_a_crash_left_are_swept() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let session = fill(&store, "a", 1).await;
+    let name = store.put_content(session, vec![1].into()).await.unwrap();
+    drop(store);
+    let contents = dir.path().join("contents");
+    let orphan = contents.join(SessionId::generate().to_string());
+    fs::create_dir(&orphan).unwrap();
+    let unfinished = contents.join(session.to_string()).join("01ARZ3NDEKTSV4RRFFQ69G5FAV.part");
+    fs::write(&unfinished, "half").unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    assert!(!orphan.exists() && !unfinished.exists());
+    assert!(store.content(session, &name).await.unwrap().is_some());
+}

@@ -1,0 +1,185 @@
+//! Damaged files: the server starts, what is damaged is named, the rest is served.
+
+use super::*;
+
+fn flip(path: &Path, at: usize, len: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at..at + len].iter_mut().for_each(|byte| *byte ^= 0xff);
+    fs::write(path, bytes).unwrap();
+}
+
+async fn filled(dir: &Path) -> Vec<SessionId> {
+    let store = LocalStore::open_with(dir, small()).unwrap();
+    let mut sessions = Vec::new();
+    for n in 0..6 {
+        sessions.push(fill(&store, &format!("{n}"), 60).await);
+    }
+    sessions
+}
+
+fn check_whole(dir: &Path, sessions: &[SessionId], what: &str) {
+    let store = LocalStore::open_with(dir, small()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    for session in sessions {
+        assert_eq!(from_log(&store, *session).unwrap(), expected(*session, 60), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_is_gone_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    fs::remove_dir_all(dir.path().join("index")).unwrap();
+    check_whole(dir.path(), &sessions, "without an index");
+    check_whole(dir.path(), &sessions, "with the new one");
+}
+
+#[tokio::test]
+async fn an_index_with_flipped_bytes_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    for percent in (0..100).step_by(7) {
+        for entry in fs::read_dir(dir.path().join("index")).unwrap() {
+            let path = entry.unwrap().path();
+            let len = fs::metadata(&path).map_or(0, |metadata| metadata.len() as usize);
+            if path.is_file() && len > 8 {
+                flip(&path, (len - 8) * percent / 100, 8);
+                check_whole(dir.path(), &sessions, &format!("{} at {percent} %", path.display()));
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_lost_places_is_noticed_when_it_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    {
+        let db = sled::open(dir.path().join("index")).unwrap();
+        let key = db.scan_prefix(b"p").keys().nth(3).unwrap().unwrap();
+        db.remove(key).unwrap();
+    }
+    check_whole(dir.path(), &sessions, "with a hole");
+}
+
+#[tokio::test]
+async fn an_index_of_another_time_is_not_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    {
+        let db = sled::open(dir.path().join("index")).unwrap();
+        let key = db.scan_prefix(b"s").keys().next().unwrap().unwrap();
+        db.remove(key).unwrap();
+    }
+    check_whole(dir.path(), &sessions, "without a session");
+}
+
+/// The events that can be read, skipping those that are named as damaged.
+fn readable(store: &LocalStore, session: SessionId, tail: u64) -> (Vec<StoredEvent>, Vec<u64>) {
+    let (mut found, mut damaged, mut after) = (Vec::new(), Vec::new(), 0);
+    while after < tail {
+        match super::super::reader::read(&store.shared, session, after, ALL) {
+            Ok(events) => {
+                after = events.last().map_or(tail, |(seq, _)| *seq);
+                found.extend(events);
+            }
+            Err(StoreError::Damaged { session: of, seq, .. }) => {
+                assert_eq!((of, seq), (session, after + 1));
+                damaged.push(seq);
+                after = seq;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    (found, damaged)
+}
+
+/// One record is damaged; `with_index` says whether the index of before is still there.
+async fn check_damaged_log(with_index: bool, percent: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let session = fill(&store, "a", 200).await;
+    drop(store);
+    if !with_index {
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+    }
+    let log = dir.path().join("log/00000001.log");
+    let len = fs::metadata(&log).unwrap().len() as usize;
+    flip(&log, len * percent / 100, 8);
+
+    let store = LocalStore::open(dir.path()).unwrap();
+    let tail = store.get(session).await.unwrap().unwrap().tail;
+    assert_eq!(tail, 200);
+    let (found, damaged) = readable(&store, session, tail);
+    assert!((1..=2).contains(&damaged.len()), "index {with_index}, {percent} %: {damaged:?}");
+    let rest: Vec<StoredEvent> = expected(session, 200).into_iter().filter(|(seq, _)| !damaged.contains(seq)).collect();
+    assert_eq!(found, rest);
+    let (epoch, _) = store.claim(session).await.unwrap();
+    assert_eq!(store.append(session, epoch, 200, events(session, 200, 1)).await.unwrap(), 201);
+}
+
+#[tokio::test]
+async fn a_damaged_record_costs_that_record_and_is_named() {
+    for with_index in [true, false] {
+        for percent in [10, 33, 50, 77, 90] {
+            check_damaged_log(with_index, percent).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_synced_at_the_end_is_damaged_and_not_torn() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let session = fill(&store, "a", 3).await;
+    drop(store);
+    let log = dir.path().join("log/00000001.log");
+    flip(&log, fs::metadata(&log).unwrap().len() as usize - 8, 8);
+    let store = LocalStore::open(dir.path()).unwrap();
+    assert_eq!(readable(&store, session, 3), (expected(session, 2), vec![3]));
+}
+
+#[tokio::test]
+async fn a_segment_with_a_damaged_beginning_or_none_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    flip(&dir.path().join("log/00000003.log"), 3, 8);
+    fs::remove_dir_all(dir.path().join("index")).unwrap();
+    check_whole(dir.path(), &sessions, "a preface");
+
+    fs::remove_file(dir.path().join("log/00000004.log")).unwrap();
+    fs::remove_dir_all(dir.path().join("index")).unwrap();
+    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let read: Vec<_> = sessions.iter().map(|session| readable(&store, *session, 60)).collect();
+    assert!(read.iter().any(|(_, damaged)| !damaged.is_empty()));
+    for ((found, damaged), session) in read.into_iter().zip(sessions) {
+        let rest: Vec<_> = expected(session, 60).into_iter().filter(|(seq, _)| !damaged.contains(seq)).collect();
+        assert_eq!(found, rest);
+    }
+}
+
+#[tokio::test]
+async fn a_journal_of_a_newer_version_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(LocalStore::open(dir.path()).unwrap());
+    let log = dir.path().join("log/00000001.log");
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[8] = 9;
+    let crc = crc32fast::hash(&bytes[..28]);
+    bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&log, &bytes).unwrap();
+    let refused = LocalStore::open(dir.path()).unwrap_err();
+    assert!(matches!(refused, OpenError::Newer { .. }), "{refused}");
+    assert_eq!(fs::read(&log).unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn a_crash_while_a_segment_is_begun_costs_nothing() {
+    for begun in [0, 10, 32] {
+        let dir = tempfile::tempdir().unwrap();
+        let sessions = filled(dir.path()).await;
+        let last = *super::super::segment::numbers(&dir.path().join("log")).unwrap().last().unwrap();
+        fs::write(super::super::segment::path(&dir.path().join("log"), last + 1), vec![0; begun]).unwrap();
+        check_whole(dir.path(), &sessions, "an unfinished preface");
+    }
+}

@@ -1,0 +1,158 @@
+//! A store that forgets all when the process ends: for tests, and for `--data memory`.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use super::{
+    AppendError, Batch, Epoch, Limit, Listing, NewEvent, Query, Record, Seq, SessionId, Snapshot, Store, StoreError,
+    StoredEvent,
+    ledger::{Change, Entry, Failure, decide, misfiled},
+    listing,
+};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    sessions: Mutex<HashMap<SessionId, Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    entry: Entry,
+    /// Event `seq` stands at index `seq - 1`.
+    events: Vec<NewEvent>,
+    contents: HashMap<String, Bytes>,
+}
+
+impl MemoryStore {
+    pub fn new() -> MemoryStore {
+        MemoryStore::default()
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Kept>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, session: SessionId, change: Change, events: Vec<NewEvent>) -> Result<Option<Entry>, Failure> {
+        let mut sessions = self.sessions();
+        let after = decide(sessions.get(&session).map(|kept| &kept.entry), change).map_err(Failure::Rejected)?;
+        match &after {
+            None => drop(sessions.remove(&session)),
+            Some(entry) => {
+                let kept = sessions.entry(session).or_insert_with(|| Kept {
+                    entry: entry.clone(),
+                    events: Vec::new(),
+                    contents: HashMap::new(),
+                });
+                kept.entry = entry.clone();
+                kept.events.extend(events);
+            }
+        }
+        Ok(after)
+    }
+
+    /// For the changes after which the session is there.
+    fn record_change(&self, session: SessionId, change: Change) -> Result<Entry, StoreError> {
+        self.change(session, change, Vec::new())
+            .map_err(|failure| failure.for_record(session))?
+            .ok_or(StoreError::NoSession(session))
+    }
+
+    fn append_now(&self, session: SessionId, epoch: Epoch, at: Seq, batch: Batch) -> Result<Seq, AppendError> {
+        if let Some(failure) = misfiled(session, batch.record.as_ref()) {
+            return Err(failure.for_append(session));
+        }
+        let Batch { events, mark, record } = batch;
+        let change = Change::Append { epoch, at, events: events.len() as u64, mark, record };
+        self.change(session, change, events)
+            .map_err(|failure| failure.for_append(session))?
+            .map(|entry| entry.tail)
+            .ok_or(AppendError::NoSession(session))
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn create(&self, record: Record) -> Result<Snapshot, StoreError> {
+        self.record_change(record.id, Change::Create(record)).map(|entry| entry.snapshot())
+    }
+
+    async fn claim(&self, session: SessionId) -> Result<(Epoch, Snapshot), StoreError> {
+        self.record_change(session, Change::Claim).map(|entry| (entry.epoch, entry.snapshot()))
+    }
+
+    fn append(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        at: Seq,
+        batch: Batch,
+    ) -> BoxFuture<'static, Result<Seq, AppendError>> {
+        Box::pin(futures::future::ready(self.append_now(session, epoch, at, batch)))
+    }
+
+    async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
+        let sessions = self.sessions();
+        let events = &sessions.get(&session).ok_or(StoreError::NoSession(session))?.events;
+        let after = after.min(events.len() as Seq);
+        let mut bytes = 0;
+        Ok((after + 1..)
+            .zip(events.iter().skip(usize::try_from(after).unwrap_or(usize::MAX)))
+            .take(limit.events.max(1))
+            .take_while(|(seq, event)| {
+                bytes += event.json.len();
+                bytes <= limit.bytes || *seq == after + 1
+            })
+            .map(|(seq, event)| (seq, event.clone()))
+            .collect())
+    }
+
+    async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError> {
+        Ok(self.sessions().get(&session).map(|kept| kept.entry.snapshot()))
+    }
+
+    async fn put(&self, record: Record, revision: u64) -> Result<Snapshot, StoreError> {
+        self.record_change(record.id, Change::Put { record, revision }).map(|entry| entry.snapshot())
+    }
+
+    async fn list(&self, query: Query) -> Result<Listing, StoreError> {
+        listing::page(self.sessions().values().map(|kept| &kept.entry), &query)
+    }
+
+    async fn live(&self) -> Result<Vec<Snapshot>, StoreError> {
+        let sessions = self.sessions();
+        let live = sessions.values().filter(|kept| listing::is_live(&kept.entry.record));
+        Ok(live.map(|kept| kept.entry.snapshot()).collect())
+    }
+
+    async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
+        self.change(session, Change::Forget, Vec::new()).map(drop).map_err(|failure| failure.for_record(session))
+    }
+
+    async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError> {
+        let mut sessions = self.sessions();
+        let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
+        let name = ulid::Ulid::generate().to_string();
+        kept.contents.insert(name.clone(), content);
+        Ok(name)
+    }
+
+    async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.sessions().get(&session).and_then(|kept| kept.contents.get(name).cloned()))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    super::super::contract::contract!(((), crate::store::memory::MemoryStore::new()));
+}

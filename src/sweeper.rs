@@ -1,0 +1,187 @@
+//! The Sweeper actor: puts idle sessions to rest, and clears away what no session owns.
+
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use actix::prelude::*;
+use serde::Serialize;
+use tracing::{info, warn};
+
+use crate::{
+    census::{Census, Entry, Kind},
+    directory::{Directory, Find, Tidy},
+    sandbox::{RunDir, Sandbox},
+    session::messages::Rest,
+    store::{SessionId, Snapshot, Store},
+};
+
+/// Sweep now.
+#[derive(Debug, Message)]
+#[rtype(result = "Swept")]
+pub struct Sweep;
+
+/// What a sweep did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Swept {
+    /// Sessions paused or stopped because nothing happened in them.
+    pub rested: usize,
+    /// Actors of sessions that were at rest, let go.
+    pub retired: usize,
+    /// Sandboxes that no session owned, removed.
+    pub sandboxes: usize,
+    /// Run directories, with their sockets, that no session owned, removed.
+    pub run_directories: usize,
+}
+
+/// What the Sweeper works with.
+pub struct Parts {
+    pub directory: Addr<Directory>,
+    pub store: Arc<dyn Store>,
+    pub sandbox: Arc<dyn Sandbox>,
+    pub census: Census,
+    pub runs: PathBuf,
+    pub every: Duration,
+    /// A session in which nothing happened for so long is paused; one that stays so is stopped later.
+    pub pause_after: Duration,
+    pub stop_after: Duration,
+}
+
+/// The Sweeper actor.
+pub struct Sweeper {
+    parts: Arc<Parts>,
+    entry: Entry,
+}
+
+impl Sweeper {
+    pub fn start(parts: Parts) -> Addr<Sweeper> {
+        let entry = parts.census.register(Kind::Sweeper, None);
+        entry.state("waiting");
+        Actor::start(Sweeper { parts: Arc::new(parts), entry })
+    }
+}
+
+impl Actor for Sweeper {
+    type Context = Context<Sweeper>;
+
+    /// The first sweep is at once: a server that died may have left something behind.
+    fn started(&mut self, ctx: &mut Context<Sweeper>) {
+        ctx.notify(Tick);
+    }
+}
+
+/// It is time again.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Tick;
+
+impl Handler<Tick> for Sweeper {
+    type Result = ();
+
+    /// The next one is timed from the end of this one, so a slow engine never has two sweeps at once.
+    fn handle(&mut self, _: Tick, ctx: &mut Context<Sweeper>) {
+        self.entry.handled();
+        let sweep = sweep(self.parts.clone()).into_actor(self);
+        ctx.spawn(sweep.map(|swept, sweeper, ctx| {
+            if swept != Swept::default() {
+                info!(?swept, "swept");
+            }
+            ctx.notify_later(Tick, sweeper.parts.every);
+        }));
+    }
+}
+
+impl Handler<Sweep> for Sweeper {
+    type Result = ResponseFuture<Swept>;
+
+    fn handle(&mut self, _: Sweep, _: &mut Context<Sweeper>) -> Self::Result {
+        self.entry.handled();
+        Box::pin(sweep(self.parts.clone()))
+    }
+}
+
+async fn sweep(parts: Arc<Parts>) -> Swept {
+    Swept {
+        rested: rest(&parts).await,
+        retired: parts.directory.send(Tidy).await.unwrap_or_default(),
+        sandboxes: remove_sandboxes(&parts).await,
+        run_directories: remove_run_directories(&parts).await,
+    }
+}
+
+/// Asks every live session to rest. Whether it may is its own to say, at that moment: what works, waits for a person or is
+/// watched refuses.
+async fn rest(parts: &Parts) -> usize {
+    let live = match parts.store.live().await {
+        Ok(live) => live,
+        Err(e) => {
+            warn!("the sweep cannot see the sessions: {e}");
+            return 0;
+        }
+    };
+    let mut rested = 0;
+    for Snapshot { record, .. } in live {
+        let Ok(Some(session)) = parts.directory.send(Find { id: record.id }).await else { continue };
+        let rest = Rest { pause_after: parts.pause_after, stop_after: parts.stop_after };
+        rested += usize::from(matches!(session.send(rest).await, Ok(Ok(_))));
+    }
+    rested
+}
+
+async fn remove_sandboxes(parts: &Parts) -> usize {
+    let found = match parts.sandbox.list().await {
+        Ok(found) => found,
+        Err(e) => {
+            warn!("the sweep cannot see the sandboxes: {e}");
+            return 0;
+        }
+    };
+    let mut removed = 0;
+    for sandbox in found {
+        if owned(parts, sandbox.session).await {
+            continue;
+        }
+        match parts.sandbox.remove(sandbox.session).await {
+            Ok(()) => removed += 1,
+            Err(e) => warn!(session = %sandbox.session, "a sandbox that nobody owns cannot be removed: {e}"),
+        }
+    }
+    removed
+}
+
+async fn remove_run_directories(parts: &Parts) -> usize {
+    let runs = parts.runs.clone();
+    let there = tokio::task::spawn_blocking(move || sessions_in(&runs)).await.unwrap_or_default();
+    let mut removed = 0;
+    for session in there {
+        if owned(parts, session).await {
+            continue;
+        }
+        match RunDir::of(&parts.runs, session).remove() {
+            Ok(()) => removed += 1,
+            Err(e) => warn!(%session, "a run directory that nobody owns cannot be removed: {e}"),
+        }
+    }
+    removed
+}
+
+/// Whether a session may still want what is found of it. Where that is not known, it may.
+async fn owned(parts: &Parts, session: SessionId) -> bool {
+    use greenroom_protocol::observation::State;
+    match parts.store.get(session).await {
+        Ok(None) => false,
+        Ok(Some(snapshot)) => snapshot.record.state != State::Ended,
+        Err(e) => {
+            warn!(%session, "whether the session is there cannot be told: {e}");
+            true
+        }
+    }
+}
+
+fn sessions_in(runs: &std::path::Path) -> HashSet<SessionId> {
+    let entries = std::fs::read_dir(runs).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}

@@ -1,0 +1,94 @@
+// For work on the UI alone: serves `dist/` and plays a scripted session, with neither the Rust server nor a sandbox.
+// `npm run dev`, then open http://127.0.0.1:3001. Every message plays `turn.mjs` once more.
+
+import { createServer } from "node:http";
+import { readFile } from "node:fs/promises";
+import { extname, join, normalize } from "node:path";
+import { fileURLToPath } from "node:url";
+import { WebSocketServer } from "ws";
+import { Rehearsal } from "./rehearsal.mjs";
+
+const PORT = Number(process.env.PORT ?? 3001);
+const DIST = fileURLToPath(new URL("../dist/", import.meta.url));
+const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
+/** The same policy as the real server's, so that what it forbids is noticed here. */
+const CSP =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; " +
+  "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/** @type {Map<string, Rehearsal>} */
+const sessions = new Map();
+
+const server = createServer(async (request, response) => {
+  const url = new URL(request.url, "http://dev");
+  if (url.pathname.startsWith("/api/")) return api(request, response, url);
+  const path = normalize(join(DIST, url.pathname));
+  const file = path.startsWith(DIST) && extname(path) ? path : join(DIST, "index.html");
+  try {
+    const body = await readFile(file);
+    response.writeHead(200, { "Content-Type": TYPES[extname(file)], "Content-Security-Policy": CSP }).end(body);
+  } catch {
+    response.writeHead(404).end();
+  }
+});
+
+async function api(request, response, url) {
+  const answer = (status, body) => {
+    response.writeHead(status, { "Content-Type": "application/json" }).end(body && JSON.stringify(body));
+  };
+  let text = "";
+  for await (const chunk of request) text += chunk;
+  const body = text ? JSON.parse(text) : {};
+  const [, , noun, id] = url.pathname.split("/");
+
+  if (noun === "admin") return answer(200, { items: actors() });
+  if (noun !== "sessions") return answer(404, error("not_found", `no \`${url.pathname}\``));
+  if (!id && request.method === "POST") return answer(201, create(body.task).record());
+  if (!id) return answer(200, list(url.searchParams));
+  const session = sessions.get(id);
+  if (!session) return answer(404, error("not_found", `no session \`${id}\``));
+  if (request.method === "PATCH") session.change(body);
+  if (request.method === "DELETE" && url.searchParams.get("purge") === "true") sessions.delete(id);
+  else if (request.method === "DELETE") session.end();
+  return answer(200, session.record());
+}
+
+function create(task) {
+  const session = new Rehearsal(task);
+  sessions.set(session.id, session);
+  session.start();
+  return session;
+}
+
+function list(query) {
+  const items = [...sessions.values()]
+    .map((session) => session.record())
+    .filter((record) => record.archived === (query.get("archived") === "true"))
+    .filter((record) => record.title.toLowerCase().includes((query.get("q") ?? "").toLowerCase()))
+    .sort((a, b) => b.updated_at.localeCompare(a.updated_at));
+  return { items, next_cursor: null, total: items.length };
+}
+
+function actors() {
+  const at = new Date().toISOString();
+  const actor = (kind, id, session = null, state = null) => ({
+    kind, id, session, node: "dev", state, since: at, last_active: at, handled: 12, queued: null,
+  });
+  const perSession = [...sessions.values()].flatMap((session) => [
+    actor("session", session.id, session.id, session.state),
+    actor("agent_link", `link-${session.id}`, session.id, "connected"),
+    ...[...session.sockets].map((_, index) => actor("frontend_socket", `socket-${index}-${session.id}`, session.id)),
+  ]);
+  return [actor("directory", "directory"), ...perSession, actor("sweeper", "sweeper")];
+}
+
+const error = (code, message) => ({ error: { code, message } });
+
+new WebSocketServer({ server, path: "/ws" }).on("connection", (socket, request) => {
+  const query = new URL(request.url, "http://dev").searchParams;
+  const session = sessions.get(query.get("session"));
+  if (!session) return socket.close(4404, "no such session");
+  session.attach(socket, Number(query.get("after") ?? 0));
+});
+
+server.listen(PORT, "127.0.0.1", () => console.log(`the UI with a scripted session: http://127.0.0.1:${PORT}`));

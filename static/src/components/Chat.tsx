@@ -1,0 +1,120 @@
+// The conversation. It follows what is new only while the reader is at its end.
+
+import type { VNode } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { LiveSession } from "../state/live";
+import type { Row } from "../state/rows";
+import { Icon } from "./Icon";
+import { RowView } from "./RowView";
+
+/** How many rows are mounted at first; as many older ones come whenever the reader nears the top. */
+const WINDOW = 100;
+/** How near to the top that is, in pixels. */
+const NEAR_TOP = 400;
+/** How near to the end still counts as being there, in pixels. */
+const NEAR_END = 48;
+
+export function Chat({ live }: { live: LiveSession }) {
+  const { rows, connection, sending, lastSeq } = live.state.value;
+  const scroller = useRef<HTMLDivElement>(null);
+  const following = useRef(true);
+  const from = useRef(0);
+  const drawn = useRef(new WeakMap<Row, VNode>());
+  const keepFromEnd = useRef<number | null>(null);
+  const placed = useRef(0);
+  const [away, setAway] = useState(false);
+  const [seen, setSeen] = useState(0);
+
+  // While the reader is elsewhere the window only grows: taking rows away above would move the page.
+  if (following.current) from.current = Math.max(0, rows.length - WINDOW);
+
+  useLayoutEffect(() => {
+    const element = scroller.current;
+    if (!element) return;
+    if (keepFromEnd.current !== null) element.scrollTop = element.scrollHeight - keepFromEnd.current;
+    else if (following.current && !movedAway(element, placed.current)) element.scrollTop = element.scrollHeight;
+    keepFromEnd.current = null;
+    placed.current = element.scrollTop;
+  });
+
+  const scrolled = () => {
+    const element = scroller.current;
+    if (!element) return;
+    following.current = isAtEnd(element);
+    if (away === following.current) {
+      setAway(!following.current);
+      setSeen(lastSeq);
+    }
+    if (!following.current && from.current > 0 && element.scrollTop < NEAR_TOP) showEarlier();
+  };
+
+  const showEarlier = () => {
+    const element = scroller.current;
+    if (!element) return;
+    following.current = false;
+    keepFromEnd.current = element.scrollHeight - element.scrollTop;
+    from.current = Math.max(0, from.current - WINDOW);
+    setAway(true);
+    setSeen(lastSeq);
+  };
+
+  const jump = () => {
+    following.current = true;
+    setAway(false);
+    scroller.current?.scrollTo({ top: scroller.current.scrollHeight });
+  };
+
+  const view = (row: Row) => {
+    const known = drawn.current.get(row) ?? <RowView key={row.key} row={row} />;
+    drawn.current.set(row, known);
+    return known;
+  };
+
+  const unsent = sending.filter((sent) => sent.wish.action === "message" && sent.refusal === undefined);
+  return (
+    <div class="chat-frame">
+      <div class="chat" ref={scroller} role="log" aria-live="off" aria-label="Conversation" tabIndex={0} onScroll={scrolled}>
+        <div class="column">
+          {from.current > 0 && (
+            <button type="button" class="button earlier" onClick={showEarlier}>
+              Show {Math.min(WINDOW, from.current)} earlier of {from.current}
+            </button>
+          )}
+          {rows.length === 0 && <Waiting live={connection.phase === "live"} />}
+          {rows.slice(from.current).map(view)}
+          {unsent.map((sent) => (
+            <div key={sent.id} class="row user unsent">
+              <div class="bubble">{"args" in sent.wish && "content" in sent.wish.args ? sent.wish.args.content : ""}</div>
+              <span class="under">sending…</span>
+            </div>
+          ))}
+        </div>
+      </div>
+      {away && (
+        <button type="button" class={seen === lastSeq ? "pill" : "pill new"} onClick={jump}>
+          <Icon name="down" /> {seen === lastSeq ? "Latest" : "New events"}
+        </button>
+      )}
+    </div>
+  );
+}
+
+function isAtEnd(element: HTMLElement): boolean {
+  return element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
+}
+
+/** Whether the reader has scrolled up since, in a frame whose scroll event has not come yet. */
+function movedAway(element: HTMLElement, placedAt: number): boolean {
+  return element.scrollTop < placedAt - 1 && !isAtEnd(element);
+}
+
+function Waiting({ live }: { live: boolean }) {
+  if (live) return <p class="muted centred">Nothing has happened here yet. Write what should be done.</p>;
+  return (
+    <div role="status" aria-label="Loading">
+      <div class="skeleton tall" />
+      <div class="skeleton" />
+      <div class="skeleton" />
+    </div>
+  );
+}

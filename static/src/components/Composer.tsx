@@ -1,0 +1,78 @@
+// The field to speak to the agent. Never locked while the session can be spoken to.
+
+import { useState } from "preact/hooks";
+import { isWorking } from "../state/activity";
+import type { LiveSession } from "../state/live";
+import { isDemo } from "../state/model";
+import { TextField } from "./TextField";
+
+/** The states in which a message waits for its turn. */
+const AT_WORK = ["running", "awaiting_confirmation", "interrupting", "paused"];
+
+export function Composer({ live }: { live: LiveSession }) {
+  const key = `greenroom.draft.${live.id}`;
+  const [text, setText] = useState(() => localStorage.getItem(key) ?? "");
+  const { agentState: state, model } = live.state.value;
+
+  if (state === "ended") {
+    return (
+      <p class="read-only">
+        This session has ended and is read-only. <a href="/sessions">Start a new one</a>
+      </p>
+    );
+  }
+
+  const change = (next: string) => {
+    setText(next);
+    if (next) localStorage.setItem(key, next);
+    else localStorage.removeItem(key);
+  };
+  const atWork = state !== null && AT_WORK.includes(state);
+  const send = (chord: boolean) => {
+    const content = text.trim();
+    if (!content) return;
+    live.message(content, chord && atWork ? "steer" : "queue");
+    change("");
+  };
+
+  return (
+    <div class="composer">
+      <TextField
+        label="Message"
+        placeholder={atWork ? "Say something for when it is done, or steer it" : "Say what to do next"}
+        value={text}
+        rows={1}
+        focus
+        onChange={change}
+        onSend={send}
+        sendLabel={atWork ? "Queue" : "Send"}
+        sendDisabled={!text.trim()}
+      />
+      <div class="keys">
+        <Keys atWork={atWork} stoppable={isWorking(state)} />
+        {model && isDemo(model) && <span class="demo-note">Demo model: it plays a script, nobody thinks</span>}
+      </div>
+    </div>
+  );
+}
+
+function Keys({ atWork, stoppable }: { atWork: boolean; stoppable: boolean }) {
+  if (!atWork) {
+    return (
+      <span>
+        <kbd>Enter</kbd> sends · <kbd>Shift</kbd>+<kbd>Enter</kbd> breaks the line
+      </span>
+    );
+  }
+  return (
+    <span>
+      <kbd>Enter</kbd> queues · <kbd>Ctrl</kbd>+<kbd>Enter</kbd> steers
+      {stoppable && (
+        <>
+          {" "}
+          · <kbd>Esc</kbd> stops
+        </>
+      )}
+    </span>
+  );
+}

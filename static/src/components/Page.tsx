@@ -1,0 +1,28 @@
+// A page that says one thing, in the middle.
+
+import type { ComponentChildren } from "preact";
+
+export function Page({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <div class="page">
+      <h1>{title}</h1>
+      {children}
+    </div>
+  );
+}
+
+export function SignedOut() {
+  return (
+    <Page title="Open the link that greenroom printed">
+      <p class="muted">
+        When it starts, greenroom prints one line with a link: <code>listening on http://…/?token=…</code>. Opening that
+        link signs this browser in.
+      </p>
+      <p>
+        <button type="button" class="button" onClick={() => location.reload()}>
+          I have opened it
+        </button>
+      </p>
+    </Page>
+  );
+}

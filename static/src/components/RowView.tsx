@@ -1,0 +1,88 @@
+// One row of the conversation, by its kind.
+
+import type { NoticeRow, PlanRow, Row, TextRow, UserRow } from "../state/rows";
+import { useState } from "preact/hooks";
+import { Icon } from "./Icon";
+import { Markdown } from "./Markdown";
+import { ToolCall } from "./ToolCall";
+
+export function RowView({ row }: { row: Row }) {
+  switch (row.kind) {
+    case "user":
+      return <User row={row} />;
+    case "text":
+      return <AgentText row={row} />;
+    case "thinking":
+      return <Thinking row={row} />;
+    case "tool":
+      return <ToolCall row={row} />;
+    case "plan":
+      return <Plan row={row} />;
+    case "notice":
+      return <Notice row={row} />;
+  }
+}
+
+function User({ row }: { row: UserRow }) {
+  // What waits is shown in the queue, and what was taken out of it nowhere.
+  if (row.phase === "queued" || row.phase === "withdrawn") return null;
+  return (
+    <div class="row user" aria-label="You">
+      <div class="bubble" title={new Date(row.at).toLocaleString()}>
+        {row.text}
+      </div>
+      {row.attachments.length > 0 && <span class="under">with {row.attachments.join(", ")}</span>}
+      {row.mode === "steer" && <span class="under">steered</span>}
+    </div>
+  );
+}
+
+function AgentText({ row }: { row: TextRow }) {
+  return (
+    <div class={row.open ? "row agent open" : "row agent"} aria-label="Agent" aria-busy={row.open}>
+      <Markdown text={row.text} open={row.open} />
+      {row.partial && <span class="under">cut short</span>}
+    </div>
+  );
+}
+
+function Thinking({ row }: { row: TextRow }) {
+  const [unfolded, setUnfolded] = useState(false);
+  const shown = row.open || unfolded;
+  if (row.text.trim() === "") return null;
+  return (
+    <div class="row thinking">
+      <button type="button" class="fold" aria-expanded={shown} onClick={() => setUnfolded(!unfolded)} disabled={row.open}>
+        <Icon name="chevron" />
+        {row.open ? "Thinking…" : row.partial ? "Thought, cut short" : "Thought"}
+      </button>
+      {shown && <div class="thought">{row.text}</div>}
+    </div>
+  );
+}
+
+function Plan({ row }: { row: PlanRow }) {
+  const done = row.items.filter((item) => item.done).length;
+  return (
+    <section class="row plan" aria-label="Plan">
+      <h3>
+        <Icon name="plan" /> Plan
+        {row.items.length > 0 && (
+          <span class="muted">
+            {done} of {row.items.length}
+          </span>
+        )}
+      </h3>
+      <Markdown text={row.markdown} open={false} />
+    </section>
+  );
+}
+
+function Notice({ row }: { row: NoticeRow }) {
+  return (
+    <div class={`row notice ${row.tone}`}>
+      <span>{row.text}</span>
+      {row.detail && <pre class="detail">{row.detail}</pre>}
+    </div>
+  );
+}

@@ -1,0 +1,25 @@
+// One session in the list.
+
+import { now } from "../clock";
+import { cost, relativeTime } from "../format";
+import type { Session } from "../wire/frame";
+import { SessionMenu } from "./SessionMenu";
+import { StateDot } from "./StateDot";
+
+export function SessionItem({ session, current }: { session: Session; current: boolean }) {
+  const spent = cost(session.usage?.cost_usd);
+  return (
+    <li class={current ? "session-item current" : "session-item"}>
+      <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined}>
+        <StateDot state={session.state} />
+        <span class="session-title">{session.title || "Untitled"}</span>
+        <span class="session-facts">
+          {session.state === "awaiting_confirmation" && <strong>waits for you</strong>}
+          <span>{relativeTime(session.updated_at, now.value)}</span>
+          {spent && <span>{spent}</span>}
+        </span>
+      </a>
+      <SessionMenu session={session} />
+    </li>
+  );
+}

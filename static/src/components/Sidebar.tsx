@@ -1,0 +1,112 @@
+// The list of sessions, and the way to everything else.
+
+import { useEffect, useRef } from "preact/hooks";
+import { listError, refreshSessions, search, sessions, showArchived } from "../state/list";
+import { nextTheme, theme } from "../theme";
+import { route } from "../route";
+import { Icon } from "./Icon";
+import { Problem } from "./Problem";
+import { SessionItem } from "./SessionItem";
+
+const SEARCH_AFTER_MS = 200;
+
+export function Sidebar() {
+  return (
+    <aside class="sidebar" aria-label="Sessions">
+      <div class="sidebar-top">
+        <a class="brand" href="/sessions">
+          <img src="/favicon.svg" alt="" width="24" height="24" />
+          Greenroom
+        </a>
+        <a class="button" href="/sessions" title="New session">
+          <Icon name="plus" /> New
+        </a>
+      </div>
+      <Search />
+      <nav class="session-list" aria-label="All sessions">
+        <List />
+      </nav>
+      <div class="sidebar-bottom">
+        <a class="quiet-link" href="/admin">
+          <Icon name="actors" /> Actors
+        </a>
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={showArchived.value}
+            onChange={(event) => {
+              showArchived.value = event.currentTarget.checked;
+              void refreshSessions();
+            }}
+          />
+          Archived
+        </label>
+        <button
+          type="button"
+          class="icon-button"
+          aria-label={`Colours: ${theme.value}. Change`}
+          title={`Colours: ${theme.value}`}
+          onClick={nextTheme}
+        >
+          <Icon name={theme.value} />
+        </button>
+      </div>
+    </aside>
+  );
+}
+
+function Search() {
+  const timer = useRef(0);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return (
+    <label class="search">
+      <Icon name="search" />
+      <input
+        type="search"
+        placeholder="Search"
+        aria-label="Search the sessions"
+        value={search.value}
+        onInput={(event) => {
+          search.value = event.currentTarget.value;
+          clearTimeout(timer.current);
+          timer.current = window.setTimeout(() => void refreshSessions(), SEARCH_AFTER_MS);
+        }}
+      />
+    </label>
+  );
+}
+
+function List() {
+  const items = sessions.value;
+  const shown = route.value;
+  const current = shown.page === "session" ? shown.id : null;
+  if (listError.value && !items) return <Problem text={listError.value} onRetry={() => void refreshSessions()} />;
+  if (!items) return <Skeletons />;
+  if (items.length === 0) return <p class="muted list-empty">{emptyText()}</p>;
+  return (
+    <>
+      {listError.value && <Problem text={listError.value} onRetry={() => void refreshSessions()} />}
+      <ul>
+        {items.map((session) => (
+          <SessionItem key={session.id} session={session} current={session.id === current} />
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function emptyText(): string {
+  if (search.value) return `No session matches “${search.value}”.`;
+  if (showArchived.value) return "Nothing is archived.";
+  return "No sessions yet. Write a task, and the first one starts.";
+}
+
+function Skeletons() {
+  return (
+    <div aria-label="Loading" role="status">
+      {[0, 1, 2, 3].map((line) => (
+        <div key={line} class="skeleton" />
+      ))}
+    </div>
+  );
+}

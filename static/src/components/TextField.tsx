@@ -1,0 +1,66 @@
+// The field that messages and tasks are written in: grows with its text, Enter sends, Shift+Enter breaks the line.
+
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { Icon } from "./Icon";
+
+/** How an input method says that a key belongs to it, where `isComposing` is already false (Safari). */
+const IME_KEY = 229;
+
+interface Props {
+  label: string;
+  placeholder: string;
+  value: string;
+  rows: number;
+  focus?: boolean;
+  onChange: (text: string) => void;
+  /** `chord`: with Ctrl or ⌘ held. */
+  onSend: (chord: boolean) => void;
+  sendLabel: string;
+  sendDisabled: boolean;
+}
+
+export function TextField({ label, placeholder, value, rows, focus, onChange, onSend, sendLabel, sendDisabled }: Props) {
+  const field = useRef<HTMLTextAreaElement>(null);
+
+  useEffect(() => {
+    if (focus) field.current?.focus();
+  }, [focus]);
+
+  useLayoutEffect(() => {
+    const element = field.current;
+    if (!element) return;
+    element.style.height = "auto";
+    element.style.height = `${element.scrollHeight}px`;
+  }, [value]);
+
+  const keyDown = (event: KeyboardEvent) => {
+    if (event.key !== "Enter" || event.shiftKey || event.altKey) return;
+    if (event.isComposing || event.keyCode === IME_KEY) return;
+    event.preventDefault();
+    onSend(event.ctrlKey || event.metaKey);
+  };
+
+  return (
+    <div class="text-field">
+      <textarea
+        ref={field}
+        aria-label={label}
+        placeholder={placeholder}
+        value={value}
+        rows={rows}
+        onInput={(event) => onChange(event.currentTarget.value)}
+        onKeyDown={keyDown}
+      />
+      <button
+        type="button"
+        class="send"
+        aria-label={sendLabel}
+        title={sendLabel}
+        disabled={sendDisabled}
+        onClick={() => onSend(false)}
+      >
+        <Icon name="send" />
+      </button>
+    </div>
+  );
+}

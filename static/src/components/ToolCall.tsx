@@ -1,0 +1,124 @@
+// A tool call: a line that says what it does, its state and its duration; below it, on request, input and output.
+
+import { useState } from "preact/hooks";
+import { now } from "../clock";
+import { bytes, duration, elapsed, firstLine } from "../format";
+import type { ToolRow } from "../state/rows";
+import type { Truncated } from "../wire/event";
+import { Diff } from "./Diff";
+import { Icon, type IconName } from "./Icon";
+import { Output } from "./Output";
+
+/** A diff of no more lines than this is shown at once. */
+const SHORT_DIFF = 24;
+
+interface Look {
+  icon: IconName;
+  doing: string;
+  done: string;
+  /** The argument that the line shows. */
+  subject: string;
+}
+
+const LOOKS: Record<string, Look> = {
+  run: { icon: "terminal", doing: "Running", done: "Ran", subject: "command" },
+  read: { icon: "file", doing: "Reading", done: "Read", subject: "path" },
+  write: { icon: "pencil", doing: "Writing", done: "Wrote", subject: "path" },
+  edit: { icon: "pencil", doing: "Editing", done: "Edited", subject: "path" },
+  browse: { icon: "globe", doing: "Opening", done: "Opened", subject: "url" },
+};
+
+export function ToolCall({ row }: { row: ToolRow }) {
+  const [wanted, setWanted] = useState<boolean | null>(null);
+  const shown = wanted ?? opensItself(row);
+  const { icon, verb, subject } = lookOf(row);
+  return (
+    <div class={`row tool ${row.end?.outcome ?? "running"}`}>
+      <button type="button" class="tool-line" aria-expanded={shown} onClick={() => setWanted(!shown)}>
+        <Icon name={icon} />
+        <span class="tool-verb">
+          {row.source === "user" && "You: "}
+          {verb}
+        </span>
+        {subject && <code>{firstLine(subject)}</code>}
+        <Facts row={row} />
+        <Icon name="chevron" />
+      </button>
+      {shown && <Body row={row} subject={subject} whole={wanted === true} />}
+    </div>
+  );
+}
+
+function lookOf(row: ToolRow): { icon: IconName; verb: string; subject: string } {
+  if (row.name === null) return { icon: "tool", verb: "Preparing the next step", subject: "" };
+  const look = Object.hasOwn(LOOKS, row.name) ? LOOKS[row.name] : undefined;
+  if (!look) return { icon: "tool", verb: row.end ? "Used" : "Using", subject: row.name };
+  const subject = row.args[look.subject];
+  return { icon: look.icon, verb: row.end ? look.done : look.doing, subject: typeof subject === "string" ? subject : "" };
+}
+
+function opensItself(row: ToolRow): boolean {
+  if (row.name === "run") return row.end === null && row.output.text !== "";
+  const diff = diffOf(row);
+  return diff !== null && diff.split("\n").length <= SHORT_DIFF;
+}
+
+function diffOf(row: ToolRow): string | null {
+  const diff = row.end?.extras.diff;
+  return typeof diff === "string" && diff !== "" ? diff : null;
+}
+
+function Facts({ row }: { row: ToolRow }) {
+  return (
+    <span class="tool-facts">
+      {row.end ? <Outcome row={row} /> : <span class="spinner" aria-label="running" />}
+      {row.end === null && row.at && <span>{elapsed(now.value - Date.parse(row.at))}</span>}
+      {row.end?.durationMs != null && <span>{duration(row.end.durationMs)}</span>}
+    </span>
+  );
+}
+
+function Outcome({ row }: { row: ToolRow }) {
+  const code = row.end?.extras.exit_code;
+  switch (row.end?.outcome) {
+    case "failed":
+      return <span class="outcome">{row.end.extras.timed_out ? "out of time" : typeof code === "number" ? `exit ${code}` : "failed"}</span>;
+    case "stopped":
+      return <span class="outcome">stopped</span>;
+    default:
+      return null;
+  }
+}
+
+/** `whole`: asked for by the person, and not opened by itself. */
+function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: boolean }) {
+  const diff = diffOf(row);
+  const truncated = row.end?.extras.truncated as Truncated | undefined;
+  const output = row.end ? row.end.content : row.output.text;
+  return (
+    <div class="tool-body">
+      {row.seq === null && <Output text={row.input.text} live />}
+      {row.name === "run" && subject.includes("\n") && <pre class="code">{subject}</pre>}
+      {row.name === "write" && typeof row.args.content === "string" && <pre class="code">{row.args.content}</pre>}
+      {diff && <Diff text={diff} />}
+      {row.name !== null && !Object.hasOwn(LOOKS, row.name) && <pre class="code">{JSON.stringify(row.args, null, 2)}</pre>}
+      {row.seq !== null && !diff && <Output text={output} live={row.end === null} />}
+      {truncated && (
+        <p class="under">
+          Shown in part.{" "}
+          {truncated.href && (
+            <a href={truncated.href} target="_blank" rel="noopener">
+              All of it ({bytes(truncated.bytes)})
+            </a>
+          )}
+        </p>
+      )}
+      {whole && (
+        <details class="raw">
+          <summary>Input and output as JSON</summary>
+          <pre class="code">{JSON.stringify({ input: row.args, output: row.end?.extras ?? null }, null, 2)}</pre>
+        </details>
+      )}
+    </div>
+  );
+}

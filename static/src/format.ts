@@ -1,0 +1,61 @@
+// Numbers and times in words for a person.
+
+export function relativeTime(at: string, now: number): string {
+  const seconds = Math.max(0, (now - Date.parse(at)) / 1000);
+  if (Number.isNaN(seconds)) return "";
+  if (seconds < 60) return "now";
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h`;
+  if (seconds < 7 * 86_400) return `${Math.floor(seconds / 86_400)} d`;
+  return new Date(at).toLocaleDateString(undefined, { day: "numeric", month: "short" });
+}
+
+export function duration(ms: number): string {
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+  if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
+  const seconds = Math.floor(ms / 1000);
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${seconds % 60} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** Whole seconds, for a clock that runs on the screen. */
+export function elapsed(ms: number): string {
+  return duration(Math.max(0, Math.floor(ms / 1000)) * 1000).replace(/^0 ms$/, "0 s").replace(/\.0 s$/, " s");
+}
+
+export function cost(usd: number | null | undefined): string {
+  if (usd === null || usd === undefined) return "";
+  if (usd === 0) return "$0";
+  if (usd < 0.01) return "<$0.01";
+  return `$${usd.toFixed(2)}`;
+}
+
+export function tokens(count: number): string {
+  if (count < 1000) return String(count);
+  if (count < 999_500) return `${(count / 1000).toFixed(count < 9950 ? 1 : 0)}k`;
+  return `${(count / 1_000_000).toFixed(1)}M`;
+}
+
+export function bytes(count: number): string {
+  if (count < 1024) return `${count} B`;
+  if (count < 1024 * 1024) return `${(count / 1024).toFixed(1)} KiB`;
+  return `${(count / 1024 / 1024).toFixed(1)} MiB`;
+}
+
+export function plural(count: number, one: string, many = `${one}s`): string {
+  return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+}
+
+export function firstLine(text: string): string {
+  return text.split("\n", 1)[0] ?? "";
+}
+
+/** What a terminal would show of an output in the end: no escape sequences, and only the last state of a rewritten line. */
+export function plainOutput(text: string): string {
+  return text
+    .replace(/\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]/g, "")
+    .replace(/\r+\n/g, "\n")
+    .replace(/[^\n]*\r(?=[^\n])/g, "");
+}

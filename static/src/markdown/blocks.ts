@@ -1,0 +1,38 @@
+// Markdown that grows: finished blocks are rendered once and frozen, only the tail is parsed again.
+
+import remend from "remend";
+import { blocksOf, render } from "./render";
+
+export interface Blocks {
+  /** The text that these blocks were made of. */
+  text: string;
+  /** How much of `text` the frozen blocks hold. */
+  frozenTo: number;
+  frozen: readonly string[];
+  /** The HTML of what may still change. */
+  tail: string;
+}
+
+export const noBlocks: Blocks = { text: "", frozenTo: 0, frozen: [], tail: "" };
+
+/** The blocks of `text`, which usually continues what `before` was made of. `open` while more is to come. */
+export function advance(before: Blocks, source: string, open: boolean): Blocks {
+  const text = source.replace(/\r\n?/g, "\n");
+  const start = text.startsWith(before.text) ? before : noBlocks;
+  const raw = blocksOf(text.slice(start.frozenTo));
+  const keep = open ? lastBlock(raw) : raw.length;
+  const finished = raw.slice(0, keep);
+  const frozen = finished.filter((block) => block.trim() !== "").map(render);
+  const rest = raw.slice(keep).join("");
+  return {
+    text,
+    frozenTo: start.frozenTo + finished.reduce((length, block) => length + block.length, 0),
+    frozen: frozen.length > 0 ? [...start.frozen, ...frozen] : start.frozen,
+    tail: rest.trim() === "" ? "" : render(remend(rest)),
+  };
+}
+
+/** Where the block that may still grow begins: blank lines behind it do not end it (a list goes on after them). */
+function lastBlock(raw: readonly string[]): number {
+  return Math.max(0, raw.findLastIndex((block) => block.trim() !== ""));
+}

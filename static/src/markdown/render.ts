@@ -1,0 +1,58 @@
+// Markdown to HTML that is safe to show. Whatever an agent or a model wrote is untrusted.
+
+import DOMPurify from "dompurify";
+import { Marked } from "marked";
+
+const marked = new Marked({ gfm: true, breaks: false });
+
+/** What may stand in a message. No images, forms, styles or ids: nothing that loads, submits, covers or collides. */
+const ALLOWED = {
+  ALLOWED_TAGS: [
+    "a", "blockquote", "br", "code", "del", "details", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "input", "kbd",
+    "li", "ol", "p", "pre", "s", "strong", "sub", "summary", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul",
+  ],
+  ALLOWED_ATTR: ["align", "checked", "class", "disabled", "href", "rel", "start", "target", "title", "type"],
+  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+  // Every other attribute is measured by that pattern too, unless it is named here.
+  ADD_URI_SAFE_ATTR: ["align", "checked", "class", "disabled", "start", "type"],
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+};
+
+// An image becomes a link to it: loading it would tell its server who reads what.
+marked.use({
+  renderer: {
+    image({ href, text }) {
+      return `<a href="${escape(href)}">${escape(text || href)}</a>`;
+    },
+  },
+});
+
+DOMPurify.addHook("afterSanitizeAttributes", (element) => {
+  if (element.tagName === "A") {
+    element.setAttribute("target", "_blank");
+    element.setAttribute("rel", "noopener noreferrer nofollow");
+  }
+  if (element.tagName === "INPUT" && element.getAttribute("type") !== "checkbox") element.remove();
+  if (element.tagName === "INPUT") element.setAttribute("disabled", "");
+  // Classes of our own would let a message dress up as a part of the page; highlighting needs the language only.
+  const language = /^language-[\w+#.-]+$/.exec(element.getAttribute("class") ?? "");
+  if (!language || element.tagName !== "CODE") element.removeAttribute("class");
+});
+
+export function render(markdown: string): string {
+  return sanitize(marked.parse(markdown, { async: false }));
+}
+
+export function sanitize(html: string): string {
+  return DOMPurify.sanitize(html, ALLOWED);
+}
+
+/** The raw texts of the blocks that a markdown text is made of. */
+export function blocksOf(markdown: string): string[] {
+  return marked.lexer(markdown).map((token) => token.raw);
+}
+
+function escape(text: string): string {
+  return text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`);
+}

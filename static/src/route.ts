@@ -1,0 +1,35 @@
+// Which page is shown. The address is the only place where that is kept.
+
+import { computed, signal } from "@preact/signals";
+
+export type Route = { page: "home" } | { page: "session"; id: string } | { page: "admin" } | { page: "unknown" };
+
+const path = signal(location.pathname);
+
+export const route = computed<Route>(() => parseRoute(path.value));
+
+export function parseRoute(pathname: string): Route {
+  const [first, second, ...rest] = pathname.split("/").filter(Boolean);
+  if (rest.length > 0) return { page: "unknown" };
+  if (first === undefined || (first === "sessions" && second === undefined)) return { page: "home" };
+  if (first === "sessions" && second !== undefined) return { page: "session", id: decodeURIComponent(second) };
+  if (first === "admin" && second === undefined) return { page: "admin" };
+  return { page: "unknown" };
+}
+
+export function navigate(to: string): void {
+  if (to !== location.pathname) history.pushState(null, "", to);
+  path.value = to;
+}
+
+addEventListener("popstate", () => (path.value = location.pathname));
+
+/** Links within the UI change the page without loading it; what a modifier key asks for is left to the browser. */
+document.addEventListener("click", (event) => {
+  const link = (event.target as Element).closest?.("a[href^='/']");
+  if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download")) return;
+  if (link.pathname.startsWith("/api/") || event.defaultPrevented) return;
+  if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  navigate(link.pathname);
+});

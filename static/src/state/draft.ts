@@ -1,0 +1,73 @@
+// How the reducer's functions find and replace rows in the state that they build.
+
+import type { Row, ToolRow } from "./rows";
+import type { SessionState } from "./session";
+
+/** The state while a batch is applied: its arrays are this batch's own, its rows are not. */
+export type Draft = SessionState;
+
+/** Nearly every row that changes is among the newest; only beyond these an index is made. */
+const NEWEST = 32;
+
+/** Where each key stands, for a batch's own array of rows. */
+const indexes = new WeakMap<Row[], Map<string, number>>();
+
+export function findRow(draft: Draft, key: string): Row | undefined {
+  return draft.rows[indexOf(draft, key)];
+}
+
+/** Replaces the row with this row's key, or appends it. */
+export function putRow(draft: Draft, row: Row): void {
+  const index = indexOf(draft, row.key);
+  if (index >= 0) {
+    draft.rows[index] = row;
+    return;
+  }
+  draft.rows.push(row);
+  indexes.get(draft.rows)?.set(row.key, draft.rows.length - 1);
+}
+
+export function removeRow(draft: Draft, key: string): void {
+  const index = indexOf(draft, key);
+  if (index < 0) return;
+  draft.rows.splice(index, 1);
+  indexes.delete(draft.rows);
+}
+
+/** The tool call that an event belongs to: by its item, or by the action that caused it. */
+export function findTool(draft: Draft, event: { item?: string; cause?: number }): ToolRow | undefined {
+  const byItem = event.item === undefined ? undefined : findRow(draft, `tool:${event.item}`);
+  if (byItem?.kind === "tool") return byItem;
+  if (event.cause === undefined) return undefined;
+  return draft.rows.findLast((row): row is ToolRow => row.kind === "tool" && row.seq === event.cause);
+}
+
+/** Closes what is still open, because whatever worked on it has ended. */
+export function settle(draft: Draft, at: string): void {
+  if (!draft.rows.some(isOpen)) return;
+  draft.rows = draft.rows.flatMap((row): Row[] => {
+    if ((row.kind === "text" || row.kind === "thinking") && row.open) return [{ ...row, open: false, partial: true }];
+    if (row.kind !== "tool" || row.end) return [row];
+    // A call that the model never finished writing did not happen.
+    if (row.seq === null) return [];
+    const end = { outcome: "stopped" as const, at, content: row.output.text, extras: {}, durationMs: null };
+    return [{ ...row, end }];
+  });
+}
+
+function isOpen(row: Row): boolean {
+  return row.kind === "tool" ? row.end === null : (row.kind === "text" || row.kind === "thinking") && row.open;
+}
+
+function indexOf(draft: Draft, key: string): number {
+  const { rows } = draft;
+  const oldest = Math.max(0, rows.length - NEWEST);
+  for (let index = rows.length - 1; index >= oldest; index -= 1) if (rows[index]?.key === key) return index;
+  if (oldest === 0) return -1;
+  let index = indexes.get(rows);
+  if (!index) {
+    index = new Map(rows.map((row, place) => [row.key, place]));
+    indexes.set(rows, index);
+  }
+  return index.get(key) ?? -1;
+}

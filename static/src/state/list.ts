@@ -1,0 +1,42 @@
+// The list of sessions, read from the server every few seconds while the page is visible.
+
+import { signal } from "@preact/signals";
+import type { Session } from "../wire/frame";
+import { listSessions, signedOut } from "../wire/rest";
+
+const REFRESH_MS = 4000;
+
+/** `null` until the first answer. */
+export const sessions = signal<Session[] | null>(null);
+export const listError = signal<string | null>(null);
+export const search = signal("");
+export const showArchived = signal(false);
+
+let asked = 0;
+
+export async function refreshSessions(): Promise<void> {
+  const turn = ++asked;
+  try {
+    const page = await listSessions(search.peek(), showArchived.peek());
+    // A slow answer to an older question must not cover the newer one.
+    if (turn !== asked) return;
+    sessions.value = page.items;
+    listError.value = null;
+  } catch (error) {
+    if (turn === asked) listError.value = (error as Error).message;
+  }
+}
+
+/** Keeps the list fresh until the returned function is called. */
+export function watchSessions(): () => void {
+  const refresh = () => {
+    if (!document.hidden && !signedOut.peek()) void refreshSessions();
+  };
+  refresh();
+  const timer = setInterval(refresh, REFRESH_MS);
+  document.addEventListener("visibilitychange", refresh);
+  return () => {
+    clearInterval(timer);
+    document.removeEventListener("visibilitychange", refresh);
+  };
+}

@@ -1,0 +1,129 @@
+// A session that is on the screen: its socket, its state, and what was sent and is not yet accepted.
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+import { newId } from "../id";
+import type { Decision, Mode } from "../wire/event";
+import type { ServerFrame, Wish } from "../wire/frame";
+import { getSession, RequestError, signedOut } from "../wire/rest";
+import { SessionSocket, type Refusal } from "../wire/socket";
+import { reduce, type Input } from "./reduce";
+import { empty, type SessionState } from "./session";
+
+const DOUBLE_CLICK_MS = 1000;
+
+export class LiveSession {
+  private readonly held = signal<SessionState>(empty);
+  /** When the person pressed Stop, until the server has said what came of it. */
+  private readonly stopAskedAt = signal(0);
+  private readonly socket: SessionSocket;
+
+  constructor(readonly id: string) {
+    this.socket = new SessionSocket(id, {
+      cursor: () => this.held.peek().lastSeq,
+      opened: () => this.feed([{ local: "opened" }]),
+      received: (frames) => this.receive(frames),
+      lost: (retryAt) => this.feed([{ local: "lost", retryAt }]),
+      refused: (why) => this.refuse(why),
+      diagnose: () => this.diagnose(),
+    });
+  }
+
+  get state(): ReadonlySignal<SessionState> {
+    return this.held;
+  }
+
+  get stopping(): ReadonlySignal<number> {
+    return this.stopAskedAt;
+  }
+
+  message(content: string, mode: Mode): void {
+    this.wish({ action: "message", args: { content, mode } });
+  }
+
+  /** Stops what runs. Asked once more, the server goes to harder means; a double click is no second question. */
+  interrupt(): void {
+    if (Date.now() - this.stopAskedAt.peek() < DOUBLE_CLICK_MS) return;
+    this.stopAskedAt.value = Date.now();
+    this.wish({ action: "interrupt" });
+  }
+
+  pause(): void {
+    this.wish({ action: "pause" });
+  }
+
+  resume(): void {
+    this.wish({ action: "resume" });
+  }
+
+  editQueue(item: string, content: string): void {
+    this.wish({ action: "edit_queue", args: { item, content } });
+  }
+
+  removeFromQueue(item: string): void {
+    this.wish({ action: "edit_queue", args: { item, remove: true } });
+  }
+
+  answer(request: string, decision: Decision, reason?: string): void {
+    this.wish({ action: "confirm", args: { request, decision, reason } });
+  }
+
+  /** Forgets a wish that was refused. */
+  drop(id: string): void {
+    this.feed([{ local: "dropped", id }]);
+  }
+
+  retryNow(): void {
+    this.socket.retryNow();
+  }
+
+  close(): void {
+    this.socket.close();
+  }
+
+  /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
+  private wish(wish: Wish): void {
+    const id = newId();
+    this.feed([{ local: "sent", id, wish }]);
+    this.socket.send({ ...wish, id });
+  }
+
+  private receive(frames: ServerFrame[]): void {
+    this.feed(frames);
+    if (frames.some((frame) => "status" in frame && frame.status === "hello")) this.resend();
+  }
+
+  private resend(): void {
+    for (const sent of this.held.peek().sending) {
+      if (sent.refusal === undefined) this.socket.send({ ...sent.wish, id: sent.id });
+    }
+  }
+
+  private feed(inputs: readonly Input[]): void {
+    const before = this.held.peek();
+    const after = reduce(before, inputs);
+    this.held.value = after;
+    if (this.stopAskedAt.peek() && stopIsAnswered(before, after, inputs)) this.stopAskedAt.value = 0;
+  }
+
+  private refuse(why: Refusal): void {
+    if (why === "signed_out") signedOut.value = true;
+    this.feed([{ local: "refused", why }]);
+  }
+
+  private async diagnose(): Promise<Refusal | null> {
+    try {
+      await getSession(this.id);
+      return null;
+    } catch (error) {
+      if (!(error instanceof RequestError)) throw error;
+      return error.status === 401 ? "signed_out" : error.status === 404 ? "no_such_session" : null;
+    }
+  }
+}
+
+function stopIsAnswered(before: SessionState, after: SessionState, inputs: readonly Input[]): boolean {
+  const atWork = (state: SessionState) => state.agentState === "running" || state.agentState === "interrupting";
+  if (inputs.some((input) => "observation" in input && input.observation === "interrupted")) return true;
+  const refused = after.sending.some((sent) => sent.wish.action === "interrupt" && sent.refusal !== undefined);
+  return refused || (atWork(before) && !atWork(after));
+}

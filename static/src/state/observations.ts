@@ -1,0 +1,128 @@
+// Observations: what came of an act, or happened by itself.
+
+import type { AgentState, ObservationEvent, Observations } from "../wire/event";
+import { findTool, putRow, removeRow, settle, type Draft } from "./draft";
+import { whole, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
+
+type Apply<K extends keyof Observations> = (draft: Draft, event: ObservationEvent<K>) => void;
+
+const APPLY: { [K in keyof Observations]: Apply<K> } = {
+  run(draft, event) {
+    const { exit_code: code, duration_ms } = event.extras;
+    endTool(draft, event, code === 0 ? "ok" : code === undefined && !event.extras.timed_out ? "stopped" : "failed", duration_ms);
+  },
+  read: (draft, event) => endTool(draft, event, "ok"),
+  write: (draft, event) => endTool(draft, event, "ok"),
+  edit: (draft, event) => endTool(draft, event, "ok"),
+  browse: (draft, event) => endTool(draft, event, "ok"),
+  chat: deliver,
+  message(draft, event) {
+    const key = `text:${event.item ?? event.seq}`;
+    const { item, at } = event;
+    putRow(draft, { kind: "text", key, item, at, open: false, partial: event.extras.partial === true, ...whole(event.content) });
+    draft.announcement = event.content;
+  },
+  think(draft, event) {
+    const key = `thinking:${event.item ?? event.seq}`;
+    const { item, at } = event;
+    putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, ...whole(event.content) });
+  },
+  plan(draft, event) {
+    if (event.item !== undefined) removeRow(draft, `tool:${event.item}`);
+    const key = `plan:${event.item ?? event.seq}`;
+    putRow(draft, { kind: "plan", key, item: event.item, at: event.at, markdown: event.content, items: event.extras.items });
+  },
+  confirm(draft, event) {
+    const { request, action, risk, options } = event.extras;
+    draft.question = { request, action, risk, options, why: event.content };
+  },
+  confirmed(draft, event) {
+    if (draft.question?.request === event.extras.request) draft.question = null;
+    notice(draft, event, "quiet", event.extras.decision === "deny" ? "You denied it" : "You allowed it");
+  },
+  usage(draft, event) {
+    draft.usage = event.extras;
+    draft.model = event.extras.model;
+  },
+  agent_state_changed: changeState,
+  interrupted(draft, event) {
+    settle(draft, event.at);
+    const kept = event.extras.partial ? " What it had written is kept." : "";
+    notice(draft, event, "quiet", `Stopped ${event.extras.what} in ${event.extras.stopped_ms} ms.${kept}`);
+  },
+  queue(draft, event) {
+    draft.queue = event.extras.items;
+    const waiting = new Set(draft.queue.map((queued) => queued.item));
+    draft.rows = draft.rows.map((row) => {
+      if (row.kind !== "user" || row.item === undefined || row.phase === "delivered") return row;
+      const phase = waiting.has(row.item) ? "queued" : row.phase === "queued" ? "withdrawn" : row.phase;
+      return phase === row.phase ? row : { ...row, phase };
+    });
+  },
+  sandbox(draft, event) {
+    const { phase, exit_code, out_of_memory, stderr_tail, isolation } = event.extras;
+    draft.sandbox = { phase, exitCode: exit_code, outOfMemory: out_of_memory === true, stderrTail: stderr_tail };
+    draft.isolation = isolation ?? draft.isolation;
+    if (phase === "lost") notice(draft, event, "bad", lostText(draft.sandbox), stderr_tail);
+    if (phase === "failed") notice(draft, event, "bad", "The sandbox could not be started", stderr_tail || event.content || undefined);
+  },
+  error(draft, event) {
+    if (findTool(draft, event)) endTool(draft, event, "failed");
+    else notice(draft, event, "bad", event.extras.detail || event.extras.code, event.content || undefined);
+  },
+};
+
+export function applyObservation(draft: Draft, event: ObservationEvent): void {
+  if (Object.hasOwn(APPLY, event.observation)) (APPLY[event.observation] as Apply<keyof Observations>)(draft, event);
+  else if (findTool(draft, event)) endTool(draft, event, "ok");
+  else if (event.message) notice(draft, event, "quiet", event.message, event.content || undefined);
+}
+
+function endTool(draft: Draft, event: ObservationEvent, outcome: ToolEnd["outcome"], durationMs: number | null = null): void {
+  const row = findTool(draft, event);
+  if (!row) return;
+  const content = event.content || (event.observation === "error" ? (event.extras as Observations["error"]).detail : "");
+  const lasted = durationMs ?? (row.at ? Date.parse(event.at) - Date.parse(row.at) : null);
+  const end: ToolEnd = { outcome, at: event.at, content, extras: { ...event.extras }, durationMs: lasted };
+  putRow(draft, { ...row, end });
+}
+
+/** A message has reached the agent: one that waited in the queue moves to where it was read. */
+function deliver(draft: Draft, event: ObservationEvent<"chat">): void {
+  const sent = draft.rows.findLast(
+    (row): row is UserRow =>
+      row.kind === "user" && (row.seq === event.cause || (row.item !== undefined && row.item === event.item)),
+  );
+  const attachments = event.extras.attachments ?? sent?.attachments ?? [];
+  const text = event.content || sent?.text || "";
+  if (sent?.phase === "sent") return putRow(draft, { ...sent, text, attachments, phase: "delivered" });
+  if (sent) removeRow(draft, sent.key);
+  const { seq, item, at } = event;
+  const key = sent?.key ?? `user:${seq}`;
+  putRow(draft, { kind: "user", key, seq: sent?.seq ?? seq, item, at, text, mode: sent?.mode ?? "queue", attachments, phase: "delivered" });
+}
+
+/** The states in which something may still be growing. */
+const AT_WORK: readonly AgentState[] = ["running", "awaiting_confirmation", "interrupting", "paused"];
+
+function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed">): void {
+  const { agent_state: state, reason, since } = event.extras;
+  draft.agentState = state;
+  draft.reason = reason ?? null;
+  draft.since = since;
+  if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };
+  if (state !== "awaiting_confirmation" && state !== "paused") draft.question = null;
+  if (!AT_WORK.includes(state)) settle(draft, event.at);
+  if (state === "stopped") notice(draft, event, "quiet", reason ? `Stopped: ${reason}` : "Stopped");
+  if (state === "failed") notice(draft, event, "bad", reason ? `Failed: ${reason}` : "Failed");
+  if (state === "ended") notice(draft, event, "quiet", reason ? `Ended: ${reason}` : "Ended");
+}
+
+function lostText(sandbox: { exitCode?: number; outOfMemory: boolean }): string {
+  if (sandbox.outOfMemory) return "The sandbox ran out of memory and was ended";
+  return sandbox.exitCode === undefined ? "The sandbox was lost" : `The sandbox died with exit code ${sandbox.exitCode}`;
+}
+
+function notice(draft: Draft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, detail?: string): void {
+  putRow(draft, { kind: "notice", key: `notice:${event.seq}`, at: event.at, tone, text, detail });
+}

@@ -1,0 +1,98 @@
+// From frames to what the screen knows. Pure: no clock, no socket, no DOM; the same frames lead to the same state.
+
+import type { Event } from "../wire/event";
+import type { ErrorFrame, ServerFrame, Status, Wish } from "../wire/frame";
+import type { Refusal } from "../wire/socket";
+import { applyAction } from "./actions";
+import { applyDelta } from "./deltas";
+import { applyObservation } from "./observations";
+import type { SessionState } from "./session";
+
+/** What happens on this side of the socket. */
+export type Local =
+  | { local: "opened" }
+  | { local: "lost"; retryAt: number }
+  | { local: "refused"; why: Refusal }
+  | { local: "sent"; id: string; wish: Wish }
+  | { local: "dropped"; id: string };
+
+export type Input = ServerFrame | Local;
+
+/** Applies a batch. The state that comes in is not changed. */
+export function reduce(state: SessionState, inputs: readonly Input[]): SessionState {
+  const draft = { ...state, rows: state.rows.slice(), sending: state.sending.slice() };
+  for (const input of inputs) apply(draft, input);
+  return draft;
+}
+
+function apply(draft: SessionState, input: Input): void {
+  if ("local" in input) applyLocal(draft, input);
+  else if ("seq" in input && !("status" in input)) applyEvent(draft, input);
+  else if ("delta" in input) applyDelta(draft, input);
+  else if ("status" in input) applyStatus(draft, input);
+  else if ("error" in input) applyError(draft, input);
+}
+
+function applyEvent(draft: SessionState, event: Event): void {
+  if (event.seq <= draft.lastSeq) return;
+  draft.lastSeq = event.seq;
+  if ("action" in event) applyAction(draft, event);
+  else applyObservation(draft, event);
+  draft.sending = draft.sending.filter((sent) => sent.seq === undefined || sent.seq > draft.lastSeq);
+}
+
+function applyStatus(draft: SessionState, frame: Status): void {
+  switch (frame.status) {
+    case "hello":
+      draft.connection = { phase: "replaying" };
+      draft.replayFrom = draft.lastSeq;
+      if (frame.session) {
+        draft.session = frame.session;
+        draft.model = frame.session.model ?? draft.model;
+        draft.reason = frame.session.reason ?? null;
+      }
+      draft.agentState = frame.state ?? frame.session?.state ?? draft.agentState;
+      return;
+    case "synced":
+      draft.connection = { phase: "live" };
+      if (draft.connections > 1) {
+        draft.caughtUp = { events: draft.lastSeq - draft.replayFrom, at: draft.connections };
+      }
+      return;
+    case "accepted":
+      draft.sending = draft.sending.flatMap((sent) => {
+        if (sent.id !== frame.id) return [sent];
+        return frame.seq !== undefined && frame.seq > draft.lastSeq ? [{ ...sent, seq: frame.seq }] : [];
+      });
+      return;
+    case "pong":
+    case "closing":
+      return;
+  }
+}
+
+function applyError(draft: SessionState, frame: ErrorFrame): void {
+  draft.sending = draft.sending.map((sent) =>
+    sent.id === frame.id ? { ...sent, refusal: frame.error.message } : sent,
+  );
+}
+
+function applyLocal(draft: SessionState, input: Local): void {
+  switch (input.local) {
+    case "opened":
+      draft.connections += 1;
+      return;
+    case "lost":
+      draft.connection = { phase: "lost", retryAt: input.retryAt };
+      return;
+    case "refused":
+      draft.connection = { phase: "refused", why: input.why };
+      return;
+    case "sent":
+      draft.sending = [...draft.sending.filter((sent) => sent.id !== input.id), { id: input.id, wish: input.wish }];
+      return;
+    case "dropped":
+      draft.sending = draft.sending.filter((sent) => sent.id !== input.id);
+      return;
+  }
+}

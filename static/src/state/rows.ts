@@ -1,0 +1,106 @@
+// The rows of a chat: what a person sees of a session, top to bottom. Rows are never changed, only replaced, so that an
+// unchanged row is known by its identity and is not drawn again.
+
+import type { Decision, Mode, PlanItem, Source } from "../wire/event";
+
+/** Text that grows by deltas. */
+export interface Growing {
+  text: string;
+  /** How long `text` is in bytes of UTF-8, which is how deltas count. */
+  bytes: number;
+}
+
+export interface UserRow {
+  kind: "user";
+  key: string;
+  seq: number;
+  item?: string;
+  at: string;
+  text: string;
+  mode: Mode;
+  /** A `withdrawn` message has left the queue, and it is not known yet whether the agent got it. */
+  phase: "sent" | "queued" | "withdrawn" | "delivered";
+  attachments: string[];
+}
+
+export interface TextRow extends Growing {
+  kind: "text" | "thinking";
+  key: string;
+  item?: string;
+  at?: string;
+  open: boolean;
+  partial: boolean;
+}
+
+/** How a tool call ended. */
+export interface ToolEnd {
+  outcome: "ok" | "failed" | "stopped";
+  at: string;
+  content: string;
+  extras: Record<string, unknown>;
+  durationMs: number | null;
+}
+
+export interface ToolRow {
+  kind: "tool";
+  key: string;
+  item?: string;
+  /** `null` while the model still writes the call. */
+  seq: number | null;
+  at?: string;
+  source: Source;
+  name: string | null;
+  args: Record<string, unknown>;
+  input: Growing;
+  output: Growing;
+  end: ToolEnd | null;
+}
+
+export interface PlanRow {
+  kind: "plan";
+  key: string;
+  item?: string;
+  at: string;
+  markdown: string;
+  items: PlanItem[];
+}
+
+export interface NoticeRow {
+  kind: "notice";
+  key: string;
+  at: string;
+  tone: "quiet" | "good" | "warning" | "bad";
+  text: string;
+  detail?: string;
+}
+
+export type Row = UserRow | TextRow | ToolRow | PlanRow | NoticeRow;
+
+/** A question to the person that is not answered yet. */
+export interface Question {
+  request: string;
+  action: string;
+  risk: string;
+  why: string;
+  options: Decision[];
+}
+
+export const nothing: Growing = { text: "", bytes: 0 };
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** Adds a delta's content at its offset. A piece whose predecessor is missing is dropped: the whole comes later. */
+export function grow(so: Growing, offset: number, content: string): Growing {
+  if (offset > so.bytes) return so;
+  const head = offset === so.bytes ? so.text : decoder.decode(encoder.encode(so.text).subarray(0, offset));
+  return { text: head + content, bytes: offset + byteLength(content) };
+}
+
+export function whole(text: string): Growing {
+  return { text, bytes: byteLength(text) };
+}
+
+function byteLength(text: string): number {
+  return encoder.encode(text).length;
+}

@@ -1,0 +1,75 @@
+// What the screen knows of one session. Made from frames alone, by `reduce`.
+
+import type { AgentState, Phase, QueueItem, Usage } from "../wire/event";
+import type { Session, Wish } from "../wire/frame";
+import type { Question, Row } from "./rows";
+
+/** A wish on its way to the server. */
+export interface Sent {
+  id: string;
+  wish: Wish;
+  /** The event that it led to, once the server has said so. */
+  seq?: number;
+  /** Why the server did not carry it out. */
+  refusal?: string;
+}
+
+export type Connection =
+  | { phase: "connecting" }
+  | { phase: "replaying" }
+  | { phase: "live" }
+  | { phase: "lost"; retryAt: number }
+  | { phase: "refused"; why: "signed_out" | "no_such_session" };
+
+export interface Sandbox {
+  phase: Phase;
+  exitCode?: number;
+  outOfMemory: boolean;
+  stderrTail?: string;
+}
+
+export interface SessionState {
+  connection: Connection;
+  /** How many times this screen has been connected. */
+  connections: number;
+  /** What the last reconnect brought; `at` is how often there was one, so that the same count shows again. */
+  caughtUp: { events: number; at: number } | null;
+  session: Session | null;
+  lastSeq: number;
+  /** `lastSeq` when the replay that runs now began. */
+  replayFrom: number;
+  agentState: AgentState | null;
+  reason: string | null;
+  since: string | null;
+  rows: Row[];
+  queue: QueueItem[];
+  sending: Sent[];
+  question: Question | null;
+  usage: Usage | null;
+  model: string | null;
+  sandbox: Sandbox | null;
+  isolation: string | null;
+  /** The newest finished text of the agent, for screen readers. */
+  announcement: string;
+}
+
+export const empty: SessionState = {
+  connection: { phase: "connecting" },
+  connections: 0,
+  caughtUp: null,
+  session: null,
+  lastSeq: 0,
+  replayFrom: 0,
+  agentState: null,
+  reason: null,
+  since: null,
+  rows: [],
+  queue: [],
+  sending: [],
+  question: null,
+  usage: null,
+  model: null,
+  sandbox: null,
+  isolation: null,
+  announcement: "",
+};

@@ -1,0 +1,164 @@
+// The session socket: connects, reconnects for ever from the cursor, and hands frames on in batches.
+
+import type { ServerFrame, Wish } from "./frame";
+
+const FIRST_RETRY_MS = 250;
+const LAST_RETRY_MS = 10_000;
+const PING_EVERY_MS = 20_000;
+/** A ping that is not answered for so long means a dead socket: the network went away without a word. */
+const PONG_WITHIN_MS = 10_000;
+
+/** Live frames are drawn once a screen frame. */
+const LIVE_BATCH_MS = 16;
+/** A replay is drawn in large steps: what lies above the window of the chat need not be drawn at all. */
+const REPLAY_BATCH_MS = 100;
+
+/** Why the socket will not come back by itself. */
+export type Refusal = "signed_out" | "no_such_session";
+
+export interface Listener {
+  /** The seq of the last event that the screen holds. */
+  cursor(): number;
+  opened(): void;
+  received(frames: ServerFrame[]): void;
+  /** Lost; the next attempt comes at `retryAt` (milliseconds since the epoch). */
+  lost(retryAt: number): void;
+  refused(why: Refusal): void;
+  /** The handshake failed, which a browser does not explain: find out whether it makes sense to go on. */
+  diagnose(): Promise<Refusal | null>;
+}
+
+export class SessionSocket {
+  private socket: WebSocket | null = null;
+  private buffer: ServerFrame[] = [];
+  private attempts = 0;
+  private heardAt = 0;
+  private retryTimer = 0;
+  private flushTimer = 0;
+  private pingTimer = 0;
+  private pongTimer = 0;
+  private closed = false;
+  private replaying = true;
+
+  constructor(
+    private readonly session: string,
+    private readonly listener: Listener,
+  ) {
+    addEventListener("online", this.hurry);
+    document.addEventListener("visibilitychange", this.hurry);
+    this.pingTimer = window.setInterval(this.beat, PING_EVERY_MS);
+    this.connect();
+  }
+
+  /** Sends at once, or returns false where there is no connection; the caller keeps what must not get lost. */
+  send(wish: Wish & { id?: string }): boolean {
+    if (this.socket?.readyState !== WebSocket.OPEN) return false;
+    this.socket.send(JSON.stringify(wish));
+    return true;
+  }
+
+  retryNow(): void {
+    if (this.closed || this.socket) return;
+    clearTimeout(this.retryTimer);
+    this.connect();
+  }
+
+  close(): void {
+    this.closed = true;
+    clearTimeout(this.retryTimer);
+    clearTimeout(this.flushTimer);
+    clearInterval(this.pingTimer);
+    clearTimeout(this.pongTimer);
+    removeEventListener("online", this.hurry);
+    document.removeEventListener("visibilitychange", this.hurry);
+    this.drop();
+  }
+
+  private connect(): void {
+    const query = new URLSearchParams({ session: this.session });
+    const cursor = this.listener.cursor();
+    if (cursor > 0) query.set("after", String(cursor));
+    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    const socket = new WebSocket(`${scheme}://${location.host}/ws?${query}`);
+    let opened = false;
+    this.replaying = true;
+    this.socket = socket;
+    socket.onopen = () => {
+      opened = true;
+      this.listener.opened();
+    };
+    socket.onmessage = (message) => this.take(String(message.data));
+    socket.onclose = (event) => {
+      this.flush();
+      this.socket = null;
+      if (event.code === 4401) this.refuse("signed_out");
+      else if (event.code === 4404) this.refuse("no_such_session");
+      else if (opened) this.retry();
+      else void this.listener.diagnose().then((why) => (why ? this.refuse(why) : this.retry()));
+    };
+  }
+
+  private take(text: string): void {
+    this.heardAt = Date.now();
+    const frame = JSON.parse(text) as ServerFrame;
+    this.buffer.push(frame);
+    if ("status" in frame && frame.status === "synced") {
+      this.attempts = 0;
+      this.replaying = false;
+      return this.flush();
+    }
+    // A timer instead of `requestAnimationFrame`, which stands still in a hidden tab.
+    this.flushTimer ||= window.setTimeout(this.flush, this.replaying ? REPLAY_BATCH_MS : LIVE_BATCH_MS);
+  }
+
+  private flush = (): void => {
+    clearTimeout(this.flushTimer);
+    this.flushTimer = 0;
+    if (this.buffer.length === 0) return;
+    const frames = this.buffer;
+    this.buffer = [];
+    this.listener.received(frames);
+  };
+
+  private retry(): void {
+    if (this.closed) return;
+    const ceiling = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** this.attempts++);
+    const delay = ceiling * (0.5 + Math.random() / 2);
+    this.listener.lost(Date.now() + delay);
+    this.retryTimer = window.setTimeout(() => this.connect(), delay);
+  }
+
+  private refuse(why: Refusal): void {
+    if (this.closed) return;
+    this.listener.refused(why);
+  }
+
+  private hurry = (): void => {
+    if (document.hidden) return;
+    if (this.socket) this.beat();
+    else this.retryNow();
+  };
+
+  private beat = (): void => {
+    const pingedAt = Date.now();
+    if (!this.send({ action: "ping" })) return;
+    clearTimeout(this.pongTimer);
+    this.pongTimer = window.setTimeout(() => this.heardAt < pingedAt && this.abandon(), PONG_WITHIN_MS);
+  };
+
+  /** Gives a dead socket up without waiting for its close, which may take minutes. */
+  private abandon(): void {
+    if (!this.socket) return;
+    this.flush();
+    this.drop();
+    this.retry();
+  }
+
+  private drop(): void {
+    const socket = this.socket;
+    this.socket = null;
+    if (!socket) return;
+    socket.onopen = socket.onmessage = socket.onclose = null;
+    socket.close();
+  }
+}

@@ -1,0 +1,63 @@
+import "./dom";
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { advance, noBlocks } from "../src/markdown/blocks";
+import { render } from "../src/markdown/render";
+
+const LINK = 'target="_blank" rel="noopener noreferrer nofollow"';
+
+function check(markdown: string, expected: string): void {
+  assert.equal(render(markdown).trim(), expected);
+}
+
+test("what a message may hold", () => {
+  check("**bold** and `code`", "<p><strong>bold</strong> and <code>code</code></p>");
+  check("[site](https://example.org)", `<p><a href="https://example.org" ${LINK}>site</a></p>`);
+  check("```rust\nfn f() {}\n```", '<pre><code class="language-rust">fn f() {}\n</code></pre>');
+  assert.match(render("- [x] done"), /<input (?=[^>]*checked)(?=[^>]*disabled)[^>]*type="checkbox"/);
+  assert.match(render("|a|\n|:-:|\n|b|"), /<td align="center">b<\/td>/);
+});
+
+test("nothing runs", () => {
+  check("<script>alert(1)</script>", "");
+  check('<img src=x onerror="alert(1)">', "");
+  check("[x](javascript:alert(1))", `<p><a ${LINK}>x</a></p>`);
+  check("[x](  JaVaScRiPt:alert(1))", `<p><a ${LINK}>x</a></p>`);
+  check("[x](data:text/html,<script>alert(1)</script>)", `<p><a ${LINK}>x</a></p>`);
+  check('<p onclick="alert(1)">hi</p>', "<p>hi</p>");
+  check("<svg><animate onbegin=alert(1)></svg>", "<p></p>");
+  check('<iframe src="https://example.org"></iframe>', "");
+});
+
+test("nothing loads, submits, covers the page or takes its names", () => {
+  check("![pic](https://example.org/p.png)", `<p><a href="https://example.org/p.png" ${LINK}>pic</a></p>`);
+  check('<form action="/api/sessions"><button>go</button></form>', "go");
+  check('<div style="position:fixed">x</div>', "x");
+  check('<p id="app" class="dialog">x</p>', "<p>x</p>");
+  check("[x](/api/sessions/1/files/evil.html)", `<p><a ${LINK}>x</a></p>`);
+  check('<input type="password">', "");
+});
+
+test("text that grows looks in the end as if it had come at once", () => {
+  const text = "# Title\n\nOne *two*\nthree.\n\n- a\n\n- b\n  - c\n\n```js\nlet x = 1;\n\nlet y;\n```\n\nEnd.\r\n\r\nReally.\n";
+  let blocks = noBlocks;
+  for (let end = 1; end <= text.length; end += 1) blocks = advance(blocks, text.slice(0, end), true);
+  blocks = advance(blocks, text, false);
+  const flat = (html: string) => html.replace(/\n+/g, "\n").trim();
+  assert.equal(flat(blocks.frozen.join("")), flat(render(text)));
+  assert.equal(blocks.tail, "");
+});
+
+test("finished blocks are not rendered again", () => {
+  const before = advance(noBlocks, "One.\n\nTwo", true);
+  assert.deepEqual(before.frozen, ["<p>One.</p>\n"]);
+  const after = advance(before, "One.\n\nTwo and", true);
+  assert.equal(after.frozen, before.frozen, "the same array, so nothing is drawn again");
+  assert.equal(after.tail, "<p>Two and</p>\n");
+});
+
+test("half-written marks do not flicker, and other text starts afresh", () => {
+  assert.equal(advance(noBlocks, "so **bol", true).tail, "<p>so <strong>bol</strong></p>\n");
+  const other = advance(advance(noBlocks, "One.\n\nTwo", true), "Else", true);
+  assert.deepEqual([other.frozen, other.tail], [[], "<p>Else</p>\n"]);
+});

@@ -1,0 +1,198 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { activity } from "../src/state/activity";
+import { reduce } from "../src/state/reduce";
+import { empty } from "../src/state/session";
+import { rowsOf, Script } from "./frames";
+
+function check(script: Script, expected: string[]): void {
+  assert.deepEqual(rowsOf(script.play()), expected);
+  // A batch or one frame at a time: the same screen.
+  const oneByOne = script.frames.reduce((state, frame) => reduce(state, [frame]), empty);
+  assert.deepEqual(oneByOne, script.play());
+}
+
+const RUN = { command: "ls", exit_code: 0, duration_ms: 12 };
+
+test("text streams, and the durable event has the last word", () => {
+  const script = new Script()
+    .push({ delta: "text", item: "a", offset: 0, content: "Hel" })
+    .push({ delta: "text", item: "a", offset: 3, content: "lo" });
+  check(script, ["text open: Hello"]);
+  check(script.see("message", "Hello!", {}, { item: "a" }), ["text: Hello!"]);
+  check(script.push({ delta: "text", item: "a", offset: 5, content: " late" }), ["text: Hello!"]);
+});
+
+test("offsets count bytes; 0 starts again; a piece without its beginning is left out", () => {
+  check(
+    new Script()
+      .push({ delta: "text", item: "a", offset: 0, content: "Grüße" })
+      .push({ delta: "text", item: "a", offset: 7, content: " 🎭" })
+      .push({ delta: "text", item: "a", offset: 12, content: "!" }),
+    ["text open: Grüße 🎭!"],
+  );
+  check(
+    new Script()
+      .push({ delta: "text", item: "a", offset: 0, content: "old" })
+      .push({ delta: "text", item: "a", offset: 0, content: "new" }),
+    ["text open: new"],
+  );
+  check(
+    new Script()
+      .push({ delta: "text", item: "a", offset: 0, content: "ab" })
+      .push({ delta: "text", item: "a", offset: 9, content: "gap" })
+      .push({ delta: "text", item: "b", offset: 4, content: "headless" }),
+    ["text open: ab"],
+  );
+  check(
+    new Script()
+      .push({ delta: "text", item: "a", offset: 0, content: "abcd" })
+      .push({ delta: "text", item: "a", offset: 2, content: "XY" }),
+    ["text open: abXY"],
+  );
+});
+
+test("a tool call is written, runs, prints, and ends in one row", () => {
+  const script = new Script().push({ delta: "tool_input", item: "t", offset: 0, content: '{"comm' });
+  check(script, ["unwritten running: "]);
+  script.act("agent", "run", { command: "ls" }, { item: "t" });
+  script.push({ delta: "output", item: "t", offset: 0, content: "LICENSE\n" });
+  check(script, ["run running: LICENSE\n"]);
+  check(script.see("run", "LICENSE\nsrc\n", RUN, { item: "t" }), ["run ok: LICENSE\nsrc\n"]);
+});
+
+test("a result finds its call by its cause where it has no item", () => {
+  check(new Script().act("user", "run", { command: "ls" }).see("run", "src\n", RUN, { cause: 1 }), ["run ok: src\n"]);
+});
+
+test("how a command ended", () => {
+  const ended = (extras: Partial<typeof RUN> & { timed_out?: boolean }, expected: string) =>
+    check(
+      new Script()
+        .act("agent", "run", { command: "ls" }, { item: "t" })
+        .see("run", "", { command: "ls", duration_ms: 1, ...extras }, { item: "t" }),
+      [expected],
+    );
+  ended({ exit_code: 0 }, "run ok: ");
+  ended({ exit_code: 2 }, "run failed: ");
+  ended({}, "run stopped: ");
+  ended({ timed_out: true }, "run failed: ");
+});
+
+test("an interrupt closes what was open, and leaves its receipt", () => {
+  const script = new Script()
+    .act("agent", "run", { command: "sleep 99" }, { item: "t" })
+    .push({ delta: "output", item: "t", offset: 0, content: "tick\n" })
+    .push({ delta: "text", item: "a", offset: 0, content: "Half a sen" })
+    .push({ delta: "tool_input", item: "u", offset: 0, content: "{" })
+    .see("interrupted", "", { what: "the command sleep 99", stopped_ms: 320, rung: "kill_processes", partial: false });
+  check(script, ["run stopped: tick\n", "text partial: Half a sen", "quiet: Stopped the command sleep 99 in 320 ms."]);
+});
+
+test("a message that waited stands where the agent read it", () => {
+  const queued = { item: "m", content: "and a README" };
+  const script = new Script()
+    .act("user", "start", { task: "a script" })
+    .see("chat", "a script", {}, { cause: 1 })
+    .act("user", "message", { content: "and a README" }, { item: "m" })
+    .see("queue", "", { items: [queued] })
+    .see("message", "Done.", {}, { item: "a" });
+  check(script, ["delivered user: a script", "queued user: and a README", "text: Done."]);
+  assert.deepEqual(script.play().queue, [queued]);
+  script.see("queue", "", { items: [] });
+  check(script, ["delivered user: a script", "withdrawn user: and a README", "text: Done."]);
+  script.see("chat", "and a short README", {}, { item: "m", cause: 3 });
+  check(script, ["delivered user: a script", "text: Done.", "delivered user: and a short README"]);
+});
+
+test("replayed events that the screen already holds change nothing", () => {
+  const script = new Script().act("user", "start", { task: "a" }).see("message", "b", {}, { item: "x" });
+  const once = script.play();
+  assert.deepEqual(script.play(once), once);
+});
+
+test("a reconnect says what it brought", () => {
+  const script = new Script().push({ local: "opened" }).push(hello(0)).act("user", "start", { task: "a" });
+  script.push({ status: "synced", seq: 1 });
+  assert.equal(script.play().caughtUp, null);
+  script.push({ local: "lost", retryAt: 5 });
+  assert.deepEqual(script.play().connection, { phase: "lost", retryAt: 5 });
+  assert.deepEqual(rowsOf(script.play()), ["sent user: a"]);
+  script.push({ local: "opened" }).push(hello(3)).see("message", "b", {}).see("message", "c", {});
+  script.push({ status: "synced", seq: 3 });
+  assert.equal(script.play().caughtUp?.events, 2);
+  assert.deepEqual(script.play().connection, { phase: "live" });
+});
+
+test("a wish is held until the server has taken it", () => {
+  const wish = { action: "message" as const, args: { content: "go on", mode: "queue" as const } };
+  const script = new Script().push({ local: "sent", id: "w", wish });
+  assert.deepEqual(script.play().sending, [{ id: "w", wish }]);
+  script.push({ status: "accepted", id: "w", seq: 1 });
+  assert.deepEqual(script.play().sending, [{ id: "w", wish, seq: 1 }], "its event has not come yet");
+  script.act("user", "message", { content: "go on" });
+  assert.deepEqual(script.play().sending, []);
+});
+
+test("a wish that is refused says why until it is dropped", () => {
+  const script = new Script()
+    .push({ local: "sent", id: "w", wish: { action: "pause" } })
+    .push({ error: { code: "conflict", message: "nothing is running" }, id: "w" });
+  assert.equal(script.play().sending[0]?.refusal, "nothing is running");
+  assert.deepEqual(script.push({ local: "dropped", id: "w" }).play().sending, []);
+});
+
+test("a question is asked until it is answered, here or elsewhere", () => {
+  const script = new Script().see("confirm", "it deletes files", {
+    request: "q",
+    action: "rm -r build",
+    risk: "high",
+    options: ["allow", "deny"],
+  });
+  script.state("awaiting_confirmation");
+  assert.equal(script.play().question?.action, "rm -r build");
+  assert.equal(script.see("confirmed", "", { request: "q", decision: "deny" }).play().question, null);
+});
+
+test("a sandbox that dies is told with its last words", () => {
+  check(new Script().see("sandbox", "", { phase: "lost", exit_code: 137, stderr_tail: "killed" }), [
+    "bad: The sandbox died with exit code 137 (killed)",
+  ]);
+  check(new Script().see("sandbox", "", { phase: "lost", out_of_memory: true }), [
+    "bad: The sandbox ran out of memory and was ended",
+  ]);
+});
+
+test("kinds of a newer server do no harm", () => {
+  const newer = (frame: object) => frame as never;
+  check(
+    new Script()
+      .act("agent", "search" as never, { query: "x" } as never, { item: "s" })
+      .see("search" as never, "3 hits", {} as never, { item: "s" })
+      .see("constructor" as never, "", {} as never)
+      .push(newer({ status: "weather" }))
+      .push(newer({ delta: "smell", item: "n", offset: 0, content: "?" }))
+      .push(newer({})),
+    ["search ok: 3 hits"],
+  );
+});
+
+test("the state line", () => {
+  const line = (script: Script, expected: string) => {
+    const { text, code } = activity(script.play());
+    assert.equal(code ? `${text} ${code}` : text, expected);
+  };
+  line(new Script(), "Connecting");
+  line(new Script().state("starting").see("sandbox", "", { phase: "creating" }), "Creating the sandbox");
+  const running = () => new Script().see("sandbox", "", { phase: "ready" }).state("running");
+  line(running(), "Working");
+  line(running().push({ delta: "thinking", item: "t", offset: 0, content: "hm" }), "Thinking");
+  line(running().push({ delta: "text", item: "t", offset: 0, content: "So" }), "Writing");
+  line(running().act("agent", "run", { command: "cargo test\n--all" }, { item: "r" }), "Running cargo test");
+  line(running().act("agent", "run", { command: "ls" }, { item: "r" }).see("run", "", RUN, { item: "r" }), "Working");
+  line(running().state("failed", "the agent exited four times"), "Failed: the agent exited four times");
+});
+
+function hello(last_seq: number) {
+  return { status: "hello" as const, session: null, last_seq, state: null };
+}

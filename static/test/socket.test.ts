@@ -1,0 +1,169 @@
+import assert from "node:assert/strict";
+import { beforeEach, mock, test } from "node:test";
+import { SessionSocket, type Listener, type Refusal } from "../src/wire/socket";
+
+/** A browser's socket, whose server is the test. */
+class FakeSocket {
+  static readonly OPEN = 1;
+  static all: FakeSocket[] = [];
+  readyState = 0;
+  sent: unknown[] = [];
+  onopen: (() => void) | null = null;
+  onmessage: ((message: { data: string }) => void) | null = null;
+  onclose: ((event: { code: number }) => void) | null = null;
+
+  constructor(readonly url: string) {
+    FakeSocket.all.push(this);
+  }
+
+  static get newest(): FakeSocket {
+    const newest = FakeSocket.all.at(-1);
+    assert.ok(newest);
+    return newest;
+  }
+
+  send(text: string): void {
+    this.sent.push(JSON.parse(text));
+  }
+
+  close(): void {
+    this.readyState = 3;
+  }
+
+  open(): this {
+    this.readyState = 1;
+    this.onopen?.();
+    return this;
+  }
+
+  say(...frames: object[]): this {
+    for (const frame of frames) this.onmessage?.({ data: JSON.stringify(frame) });
+    return this;
+  }
+
+  drop(code: number): void {
+    this.readyState = 3;
+    this.onclose?.({ code });
+  }
+}
+
+mock.timers.enable({ apis: ["setTimeout", "setInterval", "Date"] });
+const quiet = { addEventListener() {}, removeEventListener() {} };
+Object.assign(globalThis, quiet, {
+  window: globalThis,
+  document: { ...quiet, hidden: false },
+  location: { protocol: "http:", host: "127.0.0.1:3000" },
+  WebSocket: FakeSocket,
+});
+
+let cursor = 0;
+let heard: string[] = [];
+let diagnosis: Refusal | null = null;
+
+beforeEach(() => {
+  FakeSocket.all = [];
+  cursor = 0;
+  heard = [];
+  diagnosis = null;
+});
+
+function connect(): SessionSocket {
+  const listener: Listener = {
+    cursor: () => cursor,
+    opened: () => heard.push("opened"),
+    received: (frames) => heard.push(`${frames.length} frames`),
+    lost: () => heard.push("lost"),
+    refused: (why) => heard.push(why),
+    diagnose: async () => diagnosis,
+  };
+  return new SessionSocket("s1", listener);
+}
+
+const synced = { status: "synced", seq: 1 };
+
+test("frames come in batches, and a replay's end at once", () => {
+  const socket = connect();
+  FakeSocket.newest.open().say({ seq: 1 }, { seq: 2 });
+  assert.deepEqual(heard, ["opened"]);
+  FakeSocket.newest.say(synced);
+  assert.deepEqual(heard, ["opened", "3 frames"]);
+  FakeSocket.newest.say({ seq: 3 }, { seq: 4 });
+  mock.timers.tick(20);
+  assert.deepEqual(heard, ["opened", "3 frames", "2 frames"]);
+  socket.close();
+});
+
+for (const code of [1000, 1001, 1006, 1013]) {
+  test(`after close code ${code} it comes back from its cursor`, () => {
+    const socket = connect();
+    assert.equal(FakeSocket.newest.url, "ws://127.0.0.1:3000/ws?session=s1");
+    FakeSocket.newest.open().say(synced).say({ seq: 7 });
+    cursor = 7;
+    FakeSocket.newest.drop(code);
+    assert.deepEqual(heard, ["opened", "1 frames", "1 frames", "lost"], "what had come is not thrown away");
+    mock.timers.tick(250);
+    assert.equal(FakeSocket.newest.url, "ws://127.0.0.1:3000/ws?session=s1&after=7");
+    socket.close();
+  });
+}
+
+test("it tries for ever, and never waits longer than ten seconds", () => {
+  const socket = connect();
+  for (let attempt = 1; attempt <= 50; attempt += 1) {
+    FakeSocket.newest.open().drop(1006);
+    mock.timers.tick(10_000);
+    assert.equal(FakeSocket.all.length, attempt + 1);
+  }
+  socket.close();
+});
+
+test("the server's refusals end it", () => {
+  for (const [code, why] of [[4401, "signed_out"], [4404, "no_such_session"]] as const) {
+    const socket = connect();
+    FakeSocket.newest.open().drop(code);
+    assert.equal(heard.at(-1), why);
+    const before = FakeSocket.all.length;
+    mock.timers.tick(60_000);
+    assert.equal(FakeSocket.all.length, before);
+    socket.close();
+  }
+});
+
+test("a handshake that fails is looked into", async () => {
+  const socket = connect();
+  FakeSocket.newest.drop(1006);
+  await Promise.resolve();
+  assert.deepEqual(heard, ["lost"]);
+  mock.timers.tick(250);
+  diagnosis = "signed_out";
+  FakeSocket.newest.drop(1006);
+  await Promise.resolve();
+  assert.deepEqual(heard, ["lost", "signed_out"]);
+  socket.close();
+});
+
+test("a ping without an answer means a new connection; an answer keeps it", () => {
+  const socket = connect();
+  const first = FakeSocket.newest.open().say(synced);
+  mock.timers.tick(20_000);
+  assert.deepEqual(first.sent, [{ action: "ping" }]);
+  first.say({ status: "pong" });
+  mock.timers.tick(10_000);
+  assert.ok(!heard.includes("lost"));
+  mock.timers.tick(10_000);
+  mock.timers.tick(10_000);
+  assert.equal(heard.at(-1), "lost");
+  mock.timers.tick(250);
+  assert.notEqual(FakeSocket.newest, first);
+  socket.close();
+});
+
+test("a closed one stays closed", () => {
+  const socket = connect();
+  const only = FakeSocket.newest.open();
+  socket.close();
+  assert.equal(only.readyState, 3);
+  mock.timers.tick(60_000);
+  assert.deepEqual([FakeSocket.all.length, heard], [1, ["opened"]]);
+  assert.equal(socket.send({ action: "ping" }), false);
+});
