@@ -51,6 +51,7 @@ pub(super) fn record(title: &str) -> Record {
         usage: Totals::default(),
         budget_usd: None,
         archived: false,
+        key: None,
         core: serde_json::Value::Null,
     }
 }

@@ -177,6 +177,20 @@ test("kinds of a newer server do no harm", () => {
   );
 });
 
+test("an event in a strange shape is shown plainly, and the page lives on", () => {
+  const strange = { items: 5 } as never;
+  const script = new Script()
+    .see("queue", "", strange)
+    .see("plan", { a: 1 } as never, strange)
+    .see("usage", "", null as never)
+    .see("confirm", "", { request: "q", action: "x", risk: "low", options: [{}] } as never)
+    .act("agent", "run", { command: ["ls"] } as never, { item: "r" })
+    .see("run", { deep: true } as never, [] as never, { item: "r" });
+  check(script, ['run (unreadable) ok: {"deep":true}']);
+  const { queue, question, usage } = script.play();
+  assert.deepEqual([queue, question, usage], [[], null, null]);
+});
+
 test("the state line", () => {
   const line = (script: Script, expected: string) => {
     const { text, code } = activity(script.play());

@@ -1,10 +1,11 @@
 //! Whether an image is here, and how it gets here.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use bollard::{models::CreateImageInfo, query_parameters::CreateImageOptions};
 use futures::StreamExt;
 use greenroom_protocol::observation::Phase;
+use tokio::time::Instant;
 
 use super::{
     Docker,
@@ -13,8 +14,9 @@ use super::{
 use crate::sandbox::{Progress, SandboxError};
 
 const LOOK: Call = Call { what: "look for the image", seconds: 10 };
+const PULL: Call = Call { what: "pull the image", seconds: 3600 };
 /// Without a word from the registry for so long, a pull has failed.
-const PULL: Call = Call { what: "get on with pulling the image", seconds: 60 };
+const PULL_STEP: Call = Call { what: "get on with pulling the image", seconds: 60 };
 
 impl Docker {
     pub async fn has_image(&self, image: &str) -> Result<bool, SandboxError> {
@@ -38,8 +40,9 @@ pub(super) async fn pull(engine: &Engine, image: &str, progress: Progress<'_>) -
     let options = CreateImageOptions { from_image: Some(with_tag(image)), ..CreateImageOptions::default() };
     let mut steps = engine.client.create_image(Some(options), None, None);
     let mut layers = Layers::default();
-    loop {
-        match engine.call(PULL, async { steps.next().await.transpose() }).await {
+    let overdue = Instant::now() + Duration::from_secs(PULL.seconds);
+    while Instant::now() < overdue {
+        match engine.call(PULL_STEP, async { steps.next().await.transpose() }).await {
             Ok(Some(step)) => {
                 if let Some(text) = layers.take(step) {
                     progress(Phase::Pulling, &text);
@@ -52,6 +55,7 @@ pub(super) async fn pull(engine: &Engine, image: &str, progress: Progress<'_>) -
             Err(Trouble::Other(error)) => return Err(error),
         }
     }
+    Err(PULL.overdue())
 }
 
 /// Keeps a name from reaching the engine that is none: it becomes part of a path there.

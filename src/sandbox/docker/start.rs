@@ -22,7 +22,7 @@ const CREATE: Call = Call { what: "create the container", seconds: 30 };
 const START: Call = Call { what: "start the container", seconds: 30 };
 
 /// How often a start begins again because somebody else removed, or was removing, what it found. 100 ms apart.
-const ATTEMPTS: u32 = 100;
+const ATTEMPTS: u32 = 300;
 
 pub(super) async fn start(
     engine: &Engine,
@@ -37,42 +37,52 @@ pub(super) async fn start(
     progress(Phase::Creating, "");
     let mut pulled = false;
     for _ in 0..ATTEMPTS {
-        let trouble = match create(engine, &name, &body).await {
-            Ok(id) => {
-                progress(Phase::Starting, "");
-                match run(engine, &id).await {
-                    Err(Trouble::Missing { .. }) => continue,
-                    done => return Ok(done?),
-                }
-            }
-            Err(trouble) => trouble,
-        };
-        // A missing image does not matter to a container that is there.
-        match (engine.inspect(&name).await, trouble) {
-            (Ok(there), _) => {
-                if resume(engine, &there, &body, progress).await? {
-                    return Ok(());
-                }
-            }
-            (Err(Trouble::Missing { .. }), Trouble::Missing { detail, .. }) if pulled => {
+        match attempt(engine, &name, &body, progress).await? {
+            Next::Done => return Ok(()),
+            Next::Again => tokio::time::sleep(Duration::from_millis(100)).await,
+            Next::Pull { detail } if pulled => {
                 return Err(SandboxError::NoImage { image: spec.image.clone(), detail });
             }
-            (Err(Trouble::Missing { .. }), Trouble::Missing { .. }) => {
+            Next::Pull { .. } => {
                 image::pull(engine, &spec.image, progress).await?;
                 pulled = true;
                 progress(Phase::Creating, "");
-                continue;
             }
-            (Err(Trouble::Missing { .. }), Trouble::Refused { call, detail }) if !is_name_taken(&detail) => {
-                return Err(Trouble::Refused { call, detail }.into());
-            }
-            (Err(Trouble::Missing { .. }), Trouble::Refused { .. }) => {}
-            (_, Trouble::Other(error)) | (Err(Trouble::Other(error)), _) => return Err(error),
-            (Err(refused @ Trouble::Refused { .. }), _) => return Err(refused.into()),
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Err(CREATE.overdue())
+}
+
+/// What an attempt to start leaves to do.
+enum Next {
+    Done,
+    /// What was there is gone, or going.
+    Again,
+    /// The image is not here, in the engine's words.
+    Pull {
+        detail: String,
+    },
+}
+
+async fn attempt(
+    engine: &Engine,
+    name: &str,
+    body: &ContainerCreateBody,
+    progress: Progress<'_>,
+) -> Result<Next, SandboxError> {
+    let trouble = match create(engine, name, body).await {
+        Ok(id) => return run(engine, &id, progress).await,
+        Err(Trouble::Other(error)) => return Err(error),
+        Err(trouble) => trouble,
+    };
+    match (engine.inspect(name).await, trouble) {
+        // Whatever keeps another from being created does not matter to the one that is there.
+        (Ok(there), _) => resume(engine, &there, body, progress).await,
+        (Err(Trouble::Missing { .. }), Trouble::Missing { detail, .. }) => Ok(Next::Pull { detail }),
+        (Err(Trouble::Missing { .. }), Trouble::Refused { detail, .. }) if is_name_taken(&detail) => Ok(Next::Again),
+        (Err(Trouble::Missing { .. }), refused) => Err(refused.into()),
+        (Err(unclear), _) => Err(unclear.into()),
+    }
 }
 
 async fn create(engine: &Engine, name: &str, body: &ContainerCreateBody) -> Result<String, Trouble> {
@@ -82,11 +92,20 @@ async fn create(engine: &Engine, name: &str, body: &ContainerCreateBody) -> Resu
 }
 
 /// Starts the container of that id; one that runs is no error to the engine.
-async fn run(engine: &Engine, id: &str) -> Result<(), Trouble> {
-    engine.call(START, engine.client.start_container(id, None::<StartContainerOptions>)).await
+async fn run(engine: &Engine, id: &str, progress: Progress<'_>) -> Result<Next, SandboxError> {
+    progress(Phase::Starting, "");
+    match engine.call(START, engine.client.start_container(id, None::<StartContainerOptions>)).await {
+        Ok(()) => Ok(Next::Done),
+        // The container was removed, or else its network is not there: the engine answers the same.
+        Err(Trouble::Missing { call, detail }) => match engine.inspect(id).await {
+            Err(Trouble::Missing { .. }) => Ok(Next::Again),
+            Ok(_) | Err(_) => Err(Trouble::Refused { call, detail }.into()),
+        },
+        Err(other) => Err(other.into()),
+    }
 }
 
-/// Makes what is there run, or takes it away. Whether it runs now; where not, it is to be created.
+/// Makes what is there run, or takes it away.
 ///
 /// It is named by its id throughout, since its name may belong to a newer one by now.
 async fn resume(
@@ -94,27 +113,23 @@ async fn resume(
     there: &Inspected,
     body: &ContainerCreateBody,
     progress: Progress<'_>,
-) -> Result<bool, SandboxError> {
+) -> Result<Next, SandboxError> {
     match there.status() {
         ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED | ContainerStateStatusEnum::RESTARTING => {
-            Ok(true)
+            Ok(Next::Done)
         }
         ContainerStateStatusEnum::CREATED | ContainerStateStatusEnum::EXITED if is_same(there, body) => {
-            progress(Phase::Starting, "");
-            match run(engine, there.id()).await {
-                Err(Trouble::Missing { .. }) => Ok(false),
-                done => Ok(done.map(|()| true)?),
-            }
+            run(engine, there.id(), progress).await
         }
         ContainerStateStatusEnum::CREATED
         | ContainerStateStatusEnum::EXITED
         | ContainerStateStatusEnum::DEAD
         | ContainerStateStatusEnum::EMPTY => match engine.remove(there.id()).await {
             // Refused: somebody else is removing it.
-            Ok(()) | Err(Trouble::Missing { .. } | Trouble::Refused { .. }) => Ok(false),
+            Ok(()) | Err(Trouble::Missing { .. } | Trouble::Refused { .. }) => Ok(Next::Again),
             Err(Trouble::Other(error)) => Err(error),
         },
-        ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::STOPPING => Ok(false),
+        ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::STOPPING => Ok(Next::Again),
     }
 }
 

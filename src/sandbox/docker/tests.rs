@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
     sync::{Arc, Mutex, OnceLock},
 };
@@ -9,7 +10,7 @@ use std::{
 use greenroom_protocol::observation::Phase;
 
 use super::{Docker, DockerOptions, test_image};
-use crate::sandbox::{Access, SandboxError, Spec, Volume, contract, contract::Bench};
+use crate::sandbox::{Access, Network, SandboxError, Spec, Volume, contract, contract::Bench};
 
 mod engine;
 mod registry;
@@ -35,8 +36,10 @@ fn is_wanted() -> bool {
     wanted
 }
 
-async fn bench_with(options: DockerOptions, image: &str) -> Bench {
-    Bench { sandbox: driver(options.clone()).await, reopened: driver(options).await, image: image.to_owned() }
+/// Asks for the image once the engine has answered: it is the engine that makes it.
+async fn bench_with(options: DockerOptions, image: impl FnOnce() -> &'static str) -> Bench {
+    let sandbox = driver(options.clone()).await;
+    Bench { sandbox, reopened: driver(options).await, image: image().to_owned() }
 }
 
 fn busybox() -> &'static str {
@@ -46,7 +49,7 @@ fn busybox() -> &'static str {
 
 async fn bench() -> Option<Bench> {
     match is_wanted() {
-        true => Some(bench_with(options(), busybox()).await),
+        true => Some(bench_with(options(), busybox).await),
         false => None,
     }
 }
@@ -102,7 +105,7 @@ async fn a_readonly_root_holds_and_everything_is_in_it_still() {
     if !is_wanted() {
         return;
     }
-    let bench = bench_with(DockerOptions { readonly_root: true, ..options() }, busybox()).await;
+    let bench = bench_with(DockerOptions { readonly_root: true, ..options() }, busybox).await;
     let script = "grep ' / ' /proc/mounts >/workspace/.root; : >/tmp/x && : >$HOME/x && mv /workspace/.root /workspace/root; sleep 1000";
     bench
         .room(script, async |room| {
@@ -118,8 +121,7 @@ async fn volumes_are_as_the_operator_said() {
     let Some(bench) = bench().await else { return };
     let shared = tempfile::tempdir().expect("a directory");
     fs::write(shared.path().join("data"), "42").expect("it is written");
-    let open = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o777));
-    fs::set_permissions(shared.path(), open).expect("all may write");
+    fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o777)).expect("all may write");
     let script = "cat /sets/data >/workspace/.out; : >/mine/x; (: >/sets/x) || echo kept >>/workspace/.out; mv /workspace/.out /workspace/out";
     bench
         .room(script, async |room| {
@@ -147,6 +149,9 @@ async fn what_is_missing_or_dangerous_is_named() {
                 assert!(told.to_string().contains(words), "{told}");
                 assert_eq!(room.presence().await, None);
             }
+            let elsewhere = Spec { network: Network::Named("no-such-network".into()), ..room.spec.clone() };
+            let told = bench.start(&elsewhere, &|_, _| ()).await.expect_err("it does not start");
+            assert!(told.to_string().contains("no-such-network"), "{told}");
             assert!(!fs::exists("/no").expect("it can be asked"), "nothing was made on the host");
         })
         .await;
@@ -189,8 +194,7 @@ async fn an_image_decides_nothing() {
     if !is_wanted() {
         return;
     }
-    let image = test_image::stubborn();
-    let bench = bench_with(options(), image).await;
+    let bench = bench_with(options(), test_image::stubborn).await;
     bench
         .room(
             "id -u >/workspace/.who; pwd >>/workspace/.who; mv /workspace/.who /workspace/who; sleep 1000",
@@ -217,7 +221,7 @@ async fn any_image_will_do() {
     if !is_wanted() {
         return;
     }
-    let bench = bench_with(options(), test_image::empty()).await;
+    let bench = bench_with(options(), test_image::empty).await;
     bench
         .room("", async |room| {
             let spec = Spec { agent: test_image::busybox_binary().into(), ..room.spec.clone() };
@@ -235,7 +239,7 @@ async fn the_promises_hold_in_debian_too() {
     if !is_wanted() {
         return;
     }
-    let bench = bench_with(options(), test_image::debian()).await;
+    let bench = bench_with(options(), test_image::debian).await;
     contract::it_holds_no_privileges(&bench).await;
     contract::it_reaches_no_network(&bench).await;
     contract::its_environment_is_clean(&bench).await;
@@ -252,13 +256,14 @@ async fn a_missing_image_is_pulled_with_figures() {
     }
     let registry = registry::serve().await;
     let image = registry.image();
-    let bench = bench_with(options(), &image).await;
+    let bench = bench_with(options(), busybox).await;
     let docker_driver = driver(options()).await;
     assert!(!docker_driver.has_image(&image).await.expect("it can be asked"));
     let told = Mutex::new(Vec::new());
     bench
         .room("", async |room| {
-            let spec = Spec { agent: test_image::busybox_binary().into(), ..room.spec.clone() };
+            let agent = test_image::busybox_binary().into();
+            let spec = Spec { image: image.clone(), agent, ..room.spec.clone() };
             let tell = |phase, detail: &str| told.lock().expect("no test panicked").push((phase, detail.to_owned()));
             bench.start(&spec, &tell).await.expect("it starts");
         })

@@ -45,10 +45,14 @@ pub(super) struct Cgroups {
 impl Cgroups {
     /// Looks for them by making one. `None` where there are none, or none for this user.
     pub(super) fn find(node: &str) -> Option<Cgroups> {
+        Cgroups::find_below(Path::new(MOUNTED), node)
+    }
+
+    pub(super) fn find_below(mounted: &Path, node: &str) -> Option<Cgroups> {
         let name = format!("greenroom-{node}");
-        let of_node = match Path::new(MOUNTED).join("cgroup.controllers").exists() {
-            true => version_2(&name)?,
-            false => version_1(&name)?,
+        let of_node = match mounted.join("cgroup.controllers").exists() {
+            true => version_2(mounted, &name)?,
+            false => version_1(mounted, &name)?,
         };
         Some(Cgroups { of_node })
     }
@@ -66,9 +70,9 @@ impl Cgroups {
     }
 }
 
-fn version_1(name: &str) -> Option<Cgroup> {
+fn version_1(mounted: &Path, name: &str) -> Option<Cgroup> {
     let make = |controller: &str| {
-        let dir = Path::new(MOUNTED).join(controller);
+        let dir = mounted.join(controller);
         let dir = dir.is_dir().then(|| dir.join(name))?;
         make_ours(&dir).map(|()| dir)
     };
@@ -82,11 +86,11 @@ fn version_1(name: &str) -> Option<Cgroup> {
     })
 }
 
-fn version_2(name: &str) -> Option<Cgroup> {
+fn version_2(mounted: &Path, name: &str) -> Option<Cgroup> {
     let above = match rustix::process::geteuid().is_root() {
-        true => PathBuf::from(MOUNTED),
+        true => mounted.to_owned(),
         // An ordinary user may have been given the part of the tree that it runs in.
-        false => Path::new(MOUNTED).join(own_group(&fs::read_to_string("/proc/self/cgroup").ok()?)?),
+        false => mounted.join(own_group(&fs::read_to_string("/proc/self/cgroup").ok()?)?),
     };
     let dir = above.join(name);
     make_ours(&dir)?;
@@ -148,8 +152,9 @@ impl Cgroup {
         self.pids.is_some()
     }
 
-    /// Makes it, with its limits. One that is there is made to fit.
-    pub(super) fn make(&self, limits: &Limits) -> io::Result<()> {
+    /// Makes it, with its limits and no past: one that an earlier run left goes first.
+    pub(super) fn make(&self, limits: &Limits, patience: Duration) -> io::Result<()> {
+        self.remove(patience)?;
         for dir in self.dirs() {
             fs::create_dir_all(dir)?;
         }

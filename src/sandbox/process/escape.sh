@@ -52,6 +52,9 @@ try 'a mount namespace' unshare -m true
 try 'a network namespace' unshare -rn true
 try 'the namespaces of init' nsenter -t 1 -a true
 try 'root' python 'import os; os.setuid(0)'
+try 'any capability' sh -c 'grep ^Cap /proc/self/status | grep -v ":[[:space:]]*0*$"'
+try 'another user' sh -c '[ "$(id -u)" != @UID@ ]'
+try 'another group' sh -c '[ "$(id -G)" != @UID@ ]'
 try 'root by su' su -c true
 try 'clone3 with a user namespace' call 435 0 0
 try 'clone with a user namespace' call 56 0x10000011 0 0 0 0

@@ -17,7 +17,7 @@ use std::{
 };
 
 use rustix::{
-    process::{DumpableBehavior, Pid, Signal, WaitOptions, set_dumpable_behavior},
+    process::{DumpableBehavior, Gid, Pid, Signal, Uid, WaitOptions, set_dumpable_behavior},
     thread::{CapabilitySet, CapabilitySets, UnshareFlags},
 };
 
@@ -40,6 +40,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub(super) struct Plan {
     pub(super) session: String,
     pub(super) filters: Filters,
+    /// Whom to become, where root has built the walls.
+    pub(super) user: Option<(u32, u32)>,
 }
 
 /// The life of the first process. Returns the code to exit with, and with that exit the kernel ends all others.
@@ -73,6 +75,9 @@ fn prepare(keeper: &mut UnixStream, plan: &Plan) -> io::Result<Pid> {
     keeper.read_exact(&mut word)?;
     hide_the_control_group();
     be_the_first_to_go();
+    if let Some((uid, gid)) = plan.user {
+        become_user(uid, gid).map_err(|e| named("become the sandbox's user", e.into()))?;
+    }
     give_up_rights().map_err(|e| named("give up its capabilities", e.into()))?;
     hold_signals()?;
     plan.filters.apply().map_err(|e| io::Error::other(format!("put itself under the system call filter: {e}")))?;
@@ -109,6 +114,19 @@ fn hide_the_control_group() {
 /// When the whole machine runs out of memory, a sandbox is to go before the server and the host's own services.
 fn be_the_first_to_go() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+}
+
+fn become_user(uid: u32, gid: u32) -> rustix::io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    // With the capabilities, of which those that are left are given up next.
+    rustix::thread::set_keep_capabilities(true)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    rustix::thread::set_keep_capabilities(false)?;
+    let all = rustix::thread::capabilities(None)?.permitted;
+    let sets = CapabilitySets { effective: all, permitted: all, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets)
 }
 
 fn give_up_rights() -> rustix::io::Result<()> {

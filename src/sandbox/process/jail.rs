@@ -84,7 +84,7 @@ impl Jailed {
     }
 }
 
-/// Builds the walls and starts [`init`] behind them, as the calling user, who must not be root.
+/// Builds the walls and starts [`init`] behind them, as the calling user.
 pub(super) fn enter(order: &Order, plan: Plan) -> io::Result<Jailed> {
     let (line, inner_line) = UnixStream::pair()?;
     let container = container(order)?;
@@ -99,17 +99,13 @@ pub(super) fn enter(order: &Order, plan: Plan) -> io::Result<Jailed> {
 
 fn container(order: &Order) -> io::Result<Container> {
     let mut container = Container::empty();
-    for namespace in [
-        Namespace::User,
-        Namespace::Mount,
-        Namespace::Pid,
-        Namespace::Network,
-        Namespace::Ipc,
-        Namespace::Uts,
-    ] {
+    for namespace in [Namespace::Mount, Namespace::Pid, Namespace::Network, Namespace::Ipc, Namespace::Uts] {
         container.unshare(namespace);
     }
-    container.uidmap(order.uid).gidmap(order.gid).hostname("greenroom").rootdir(&order.sources.root);
+    if order.user_namespace {
+        container.unshare(Namespace::User).uidmap(order.uid).gidmap(order.gid);
+    }
+    container.hostname("greenroom").rootdir(&order.sources.root);
     programs(&mut container)?;
     settings(&mut container, order)?;
     own_directories(&mut container, order)?;
@@ -211,10 +207,12 @@ fn memory_file_systems(container: &mut Container, order: &Order) {
 fn limits(container: &mut Container, order: &Order) {
     let counted = order.cgroup.as_ref();
     container.setrlimit(Rlimit::Core, 0, 0);
-    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
+    let most =
+        rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
     container.setrlimit(Rlimit::Nofile, most, most);
-    if !counted.is_some_and(|cgroup| cgroup.limits_pids()) {
-        // Counted for each user namespace since Linux 5.14, which is to say for each sandbox.
+    if order.user_namespace && !counted.is_some_and(|cgroup| cgroup.limits_pids()) {
+        // Counted for each user namespace since Linux 5.14, which is to say for each sandbox; elsewhere for the user, whom
+        // all sandboxes share.
         container.setrlimit(Rlimit::Nproc, order.pids, order.pids);
     }
     if !counted.is_some_and(|cgroup| cgroup.limits_memory()) {

@@ -61,7 +61,7 @@ fn keep(order: Order) -> ExitCode {
         Err(answer) => (None, answer),
     };
     tell(&answer);
-    match kept.as_mut().map(Kept::to_the_end) {
+    match kept.as_mut().map(Kept::stay) {
         Some(Ok(())) => ExitCode::SUCCESS,
         Some(Err(_)) | None => ExitCode::FAILURE,
     }
@@ -118,21 +118,36 @@ fn start(mut order: Order) -> Result<Kept, Answer> {
     let lock = take_lock()?;
     clear_place().map_err(failed("clear its state directory"))?;
     let doors = open_doors(&order).map_err(failed("open its control group"))?;
-    if rustix::process::geteuid().is_root() {
-        stage::set(&mut order).map_err(failed("bring the session's directories"))?;
-        stage::become_user(order.uid, order.gid).map_err(failed("become the sandbox's user"))?;
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        stage::set(&mut order).map_err(no_view_of_its_own)?;
     } else {
         std::fs::create_dir(&order.sources.root).map_err(failed("make a root directory"))?;
     }
+    if root && order.user_namespace {
+        stage::become_user(order.uid, order.gid).map_err(failed("become the sandbox's user"))?;
+    }
     let filters = Filters::compile().map_err(|e| Answer::Failed(format!("compile the system call filter: {e}")))?;
-    let plan = Plan { session: order.session.clone(), filters };
+    let user = (!order.user_namespace).then_some((order.uid, order.gid));
+    let plan = Plan { session: order.session.clone(), filters, user };
     let mut jailed = jail::enter(&order, plan).map_err(failed("build the jail"))?;
     let init = admit(&mut jailed, doors)?;
-    stage::give_up_the_last_right().map_err(failed("give up its last right"))?;
-    let keeper = Identity::of(std::process::id() as i32).ok_or_else(|| Answer::Failed("find itself in /proc".into()))?;
+    if order.user_namespace {
+        stage::give_up_the_last_right().map_err(failed("give up its last right"))?;
+    }
+    let keeper =
+        Identity::of(std::process::id() as i32).ok_or_else(|| Answer::Failed("find itself in /proc".into()))?;
     let running = Running { boot: place::boot_id(), keeper, init, cgroup: order.cgroup.clone() };
     place::write_json(Path::new(HERE), place::RUNNING, &running).map_err(failed("write down who runs"))?;
     Ok(Kept { jailed, cgroup: order.cgroup, _lock: lock })
+}
+
+/// Root without the right to mount, as in most containers.
+fn no_view_of_its_own(e: io::Error) -> Answer {
+    match e.raw_os_error() == Some(libc::EPERM) {
+        true => Answer::Unconfinable("root may not mount here (EPERM)".into()),
+        false => failed("bring the session's directories")(e),
+    }
 }
 
 fn take_lock() -> Result<File, Answer> {
@@ -207,7 +222,7 @@ fn last_words(jailed: &mut Jailed) -> String {
 }
 
 impl Kept {
-    fn to_the_end(&mut self) -> io::Result<()> {
+    fn stay(&mut self) -> io::Result<()> {
         let (stdout, stderr) = (self.jailed.stdout.try_clone()?, self.jailed.stderr.try_clone()?);
         let stderr_tail = log::copy(stdout, stderr)?;
         let (code, _) = self.jailed.wait()?;

@@ -50,7 +50,8 @@ type Stream = (File, bool);
 
 /// Waits until one of them can be read without blocking.
 fn ready(open: &mut [Stream]) -> io::Result<Vec<(usize, &mut Stream)>> {
-    let mut asked: Vec<_> = open.iter().map(|(stream, _)| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)).collect();
+    let mut asked: Vec<_> =
+        open.iter().map(|(stream, _)| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)).collect();
     loop {
         match poll(&mut asked, None) {
             Err(rustix::io::Errno::INTR) => continue,

@@ -15,7 +15,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io,
     os::fd::{AsFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Stdio,
     sync::Arc,
     time::Duration,
@@ -30,7 +30,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Exit, Found, Network, Presence, Progress, Sandbox, SandboxError, Spec, Stats};
+use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats};
 use crate::store::SessionId;
 
 mod cgroup;
@@ -49,7 +49,7 @@ mod trial;
 
 use cgroup::{Cgroup, Cgroups};
 pub use keeper::keeper_main;
-use order::{Answer, Bind, Order, Sources};
+use order::{Answer, Order};
 use place::{Place, Running};
 
 /// The hidden subcommand that `main` hands to [`keeper_main`], before it starts any thread.
@@ -72,7 +72,8 @@ pub struct ProcessOptions {
     pub state: PathBuf,
     /// What is started as the keeper: this program itself ([`std::env::current_exe`]), but for tests.
     pub keeper: PathBuf,
-    /// Whether to go on where the kernel cannot build every wall.
+    /// Whether to go on where the kernel cannot build every wall: root then does without a user namespace. Nobody does
+    /// without the others, because the agent's directories are only where it expects them behind a mount namespace.
     pub unconfined: bool,
 }
 
@@ -89,6 +90,7 @@ impl Process {
     /// Makes the state directory; starts nothing.
     pub fn new(options: ProcessOptions) -> Result<Process, SandboxError> {
         std::fs::create_dir_all(&options.state).map_err(failed("make its state directory"))?;
+        trial::clear(&options.state);
         let cgroups = Cgroups::find(&options.node);
         Ok(Process { options, cgroups, turns: std::array::from_fn(|_| Mutex::new(())), tried: OnceCell::new() })
     }
@@ -104,47 +106,24 @@ impl Process {
         &self.turns[hasher.finish() as usize % TURNS]
     }
 
-    fn order(&self, spec: &Spec) -> Result<Order, SandboxError> {
-        let place = self.place(spec.session);
-        // Only root can become somebody else; anybody else's sandboxes run as their own user.
-        let (own_uid, own_gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        let (uid, gid) = match own_uid.is_root() {
-            true => (spec.uid, spec.gid),
-            false => (own_uid.as_raw(), own_gid.as_raw()),
-        };
-        check_spec(spec, uid)?;
-        let volumes = spec.volumes.iter().map(|volume| Bind {
-            host: volume.host.clone(),
-            inside: volume.inside.clone(),
-            writable: volume.access == super::Access::ReadWrite,
-        });
-        Ok(Order {
-            session: spec.session.to_string(),
-            sources: Sources {
-                root: place.dir().join("root"),
-                agent: spec.agent.clone(),
-                workspace: spec.workspace.clone(),
-                home: spec.home.clone(),
-                run: spec.run.root().to_owned(),
-                run_agent: spec.run.agent(),
-            },
-            place: place.dir().to_owned(),
-            uid,
-            gid,
-            memory_bytes: spec.limits.memory_bytes,
-            pids: spec.limits.pids,
-            volumes: volumes.collect(),
-            cgroup: self.cgroups.as_ref().map(|cgroups| cgroups.of(spec.session)),
-            unconfined: self.options.unconfined,
-        })
+    async fn launch(&self, spec: &Spec) -> Result<(), SandboxError> {
+        let cgroup = self.cgroups.as_ref().map(|cgroups| cgroups.of(spec.session));
+        let order = Order::of(spec, &self.place(spec.session), cgroup)?;
+        match self.carry_out(order.clone(), spec).await {
+            Err(SandboxError::Unconfinable { .. })
+                if self.options.unconfined && rustix::process::geteuid().is_root() =>
+            {
+                self.carry_out(Order { user_namespace: false, ..order }, spec).await
+            }
+            other => other,
+        }
     }
 
-    async fn launch(&self, spec: &Spec) -> Result<(), SandboxError> {
-        let order = self.order(spec)?;
+    async fn carry_out(&self, order: Order, spec: &Spec) -> Result<(), SandboxError> {
         let (place, limits) = (self.place(spec.session), spec.limits);
         let order = blocking("make its state directory", move || {
             place.make(order.uid, order.gid)?;
-            order.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.make(&limits))?;
+            order.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.make(&limits, KERNEL))?;
             Ok(order)
         });
         match timeout(START, self.commission(&order.await?)).await {
@@ -239,7 +218,12 @@ impl Sandbox for Process {
             return Ok(());
         }
         progress(Phase::Starting, "");
-        self.launch(spec).await
+        let started = self.launch(spec).await;
+        if started.is_err() {
+            // Why it did not start is worth more than why nothing could be cleared away.
+            let _ = self.end(spec.session).await;
+        }
+        started
     }
 
     async fn freeze(&self, session: SessionId) -> Result<(), SandboxError> {
@@ -325,30 +309,6 @@ fn presence(place: &Place) -> Presence {
 
 fn is_frozen(place: &Place, running: &Running) -> bool {
     running.cgroup.as_ref().map_or_else(|| place.frozen().is_some(), Cgroup::is_frozen)
-}
-
-/// What a jail cannot do, said before anything is made.
-fn check_spec(spec: &Spec, uid: u32) -> Result<(), SandboxError> {
-    let refused = |detail: String| Err(SandboxError::Failed { what: "start", detail });
-    if let Network::Named(name) = &spec.network {
-        return refused(format!("the process driver has no network `{name}`; set `sandbox.network` to `none`, or use Docker"));
-    }
-    if uid == 0 {
-        return refused("an agent does not run as root; set `sandbox.uid` to another user".into());
-    }
-    let kept = ["/", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc", "/dev", "/tmp", "/greenroom"];
-    for volume in &spec.volumes {
-        let inside = &volume.inside;
-        // Below what the agent can write it could lay a link in the mount's way.
-        let below = ["/workspace", "/home/agent", "/etc", "/proc", "/dev", "/tmp", "/greenroom"];
-        let plain = inside.is_absolute() && !inside.components().any(|part| part == std::path::Component::ParentDir);
-        let taken = kept.iter().any(|path| inside == Path::new(path)) || below.iter().any(|path| inside.starts_with(path));
-        if !plain || taken {
-            let at = inside.display();
-            return refused(format!("no volume can be mounted at `{at}`; name a directory of its own, such as `/data`"));
-        }
-    }
-    Ok(())
 }
 
 /// Returns when the process has ended.

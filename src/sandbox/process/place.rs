@@ -172,7 +172,9 @@ mod tests {
 
     #[test]
     fn a_tail_is_cut_between_characters() {
-        for (text, bytes, expected) in [("abc", 2, "bc"), ("abc", 9, "abc"), ("aéb", 2, "b"), ("aéb", 3, "éb"), ("é", 0, "")] {
+        for (text, bytes, expected) in
+            [("abc", 2, "bc"), ("abc", 9, "abc"), ("aéb", 2, "b"), ("aéb", 3, "éb"), ("é", 0, "")]
+        {
             assert_eq!(last_chars(text, bytes), expected, "{text} {bytes}");
         }
     }

@@ -124,21 +124,26 @@ pub(super) fn only_child(parent: i32) -> Option<Identity> {
 /// Returns who stood still before.
 pub(super) fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Identity>> {
     let began = Instant::now();
-    let before = family(first).iter().filter(|stat| stat.stands_still()).map(|stat| stat.identity).collect();
+    let mut now = family(first);
+    let before = now.iter().filter(|stat| stat.stands_still()).map(|stat| stat.identity).collect();
     let mut told = HashSet::new();
     loop {
-        let moves = |stat: &Stat| !stat.stands_still() && !(stat.is_in_the_kernel() && told.contains(&stat.identity));
-        let moving: Vec<Stat> = family(first).into_iter().filter(moves).collect();
+        let held = |stat: &Stat| stat.stands_still() || stat.is_in_the_kernel() && told.contains(&stat.identity);
+        let moving: Vec<Stat> = now.into_iter().filter(|stat| !held(stat)).collect();
         if moving.is_empty() {
             return Ok(before);
         }
         if began.elapsed() > patience {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} processes do not stand still", moving.len())));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("{} processes do not stand still", moving.len()),
+            ));
         }
         for stat in moving {
             stat.identity.signal(Signal::STOP)?;
             told.insert(stat.identity);
         }
+        now = family(first);
     }
 }
 

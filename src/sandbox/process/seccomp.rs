@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-    apply_filter, sock_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter, sock_filter,
 };
 
 /// Refused whatever their arguments.
@@ -87,8 +87,8 @@ const NEW_TIME_NAMESPACE: i32 = 0x80;
 /// The network namespace divides these and no others: through `AF_VSOCK`, say, a guest speaks to its hypervisor.
 const SOCKETS: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// They put keystrokes into a terminal, also into one that another process reads.
-const KEYSTROKES: &[u64] = &[libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
+/// `TIOCSTI` and `TIOCLINUX`: they put keystrokes into a terminal, also into one that another process reads.
+const KEYSTROKES: &[u64] = &[0x5412, 0x541c];
 
 /// The compiled filters.
 #[derive(Clone)]
@@ -123,7 +123,8 @@ fn rules() -> seccompiler::Result<Rules> {
     let others = SeccompRule::new(others.collect::<Result<_, _>>()?)?;
     rules.insert(libc::SYS_socket, vec![others.clone()]);
     rules.insert(libc::SYS_socketpair, vec![others]);
-    let keystrokes = KEYSTROKES.iter().map(|request| Ok(SeccompRule::new(vec![condition(1, SeccompCmpOp::Eq, *request)?])?));
+    let keystrokes =
+        KEYSTROKES.iter().map(|request| Ok(SeccompRule::new(vec![condition(1, SeccompCmpOp::Eq, *request)?])?));
     rules.insert(libc::SYS_ioctl, keystrokes.collect::<seccompiler::Result<_>>()?);
     Ok(rules)
 }

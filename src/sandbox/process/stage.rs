@@ -3,8 +3,7 @@
 
 use std::{
     ffi::CString,
-    fs,
-    io,
+    fs, io,
     os::{
         fd::{AsRawFd, OwnedFd},
         unix::fs::chown,
@@ -33,13 +32,8 @@ pub(super) fn set(order: &mut Order) -> io::Result<()> {
     // What the host unmounts later is to vanish here too, and nothing from here may appear on the host.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let sources = &mut order.sources;
-    let mut staged: Vec<&mut PathBuf> = vec![
-        &mut sources.agent,
-        &mut sources.workspace,
-        &mut sources.home,
-        &mut sources.run,
-        &mut sources.run_agent,
-    ];
+    let mut staged: Vec<&mut PathBuf> =
+        vec![&mut sources.agent, &mut sources.workspace, &mut sources.home, &mut sources.run, &mut sources.run_agent];
     staged.extend(order.volumes.iter_mut().map(|volume| &mut volume.host));
     // All are opened before the stage covers what may be some of them.
     let opened: Vec<OwnedFd> = staged.iter().map(|path| open(path)).collect::<io::Result<_>>()?;

@@ -2,6 +2,7 @@
 //! which a small script starts for the one test that is none.
 
 use std::{
+    cell::RefCell,
     fs,
     net::TcpListener,
     os::{
@@ -18,7 +19,7 @@ use std::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::sandbox::{Access, Limits, RunDir, Volume, contract::Bench};
+use crate::sandbox::{Access, Limits, Network, RunDir, Volume, contract::Bench};
 
 /// The stream that the script keeps for the keeper's answer, away from what the test harness prints.
 const ANSWER: i32 = 7;
@@ -65,10 +66,7 @@ impl<D: AsRef<Path>> Site<D> {
     /// A session whose agent is the `sh` script.
     fn spec(&self, script: &str) -> Spec {
         let (dir, session) = (self.dir.as_ref(), SessionId::generate());
-        let (uid, gid) = match rustix::process::geteuid().is_root() {
-            true => (10_001, 10_001),
-            false => (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
-        };
+        let (uid, gid) = (user(), user());
         let run = RunDir::of(&dir.join("run"), session);
         run.prepare(uid, gid).expect("the run directory is made");
         let [workspace, home] = ["workspace", "home"].map(|name| dir.join(name));
@@ -81,6 +79,14 @@ impl<D: AsRef<Path>> Site<D> {
         let limits = Limits { memory_bytes: 1 << 30, cpus: 2.0, pids: 128 };
         let (image, volumes, network) = (String::new(), Vec::new(), Network::None);
         Spec { session, image, run, agent, workspace, home, volumes, uid, gid, limits, network }
+    }
+}
+
+/// Whom a sandbox of these tests runs as; its group has the same number.
+fn user() -> u32 {
+    match rustix::process::geteuid().as_raw() {
+        0 => 10_001,
+        own => own,
     }
 }
 
@@ -99,20 +105,44 @@ async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     asked.await.unwrap_or_else(|_| panic!("{what}: it never was"));
 }
 
+/// Two drivers of one site, as before and after a server's restart, over these control groups.
+fn bench_over(cgroups: impl Fn(Option<Cgroups>) -> Option<Cgroups>) -> Bench {
+    thread_local! {
+        /// Each test has a thread of its own, and its sites go with it.
+        static SITES: RefCell<Vec<Site>> = const { RefCell::new(Vec::new()) };
+    }
+    let site = Site::new();
+    let driver = || {
+        let driver = site.driver();
+        Arc::new(Process { cgroups: cgroups(driver.cgroups.clone()), ..driver })
+    };
+    let bench = Bench { sandbox: driver(), reopened: driver(), image: String::new() };
+    SITES.with_borrow_mut(|sites| sites.push(site));
+    bench
+}
+
+/// Over whatever this user may have here.
 async fn bench() -> Option<Bench> {
-    let site = Box::leak(Box::new(Site::new()));
-    Some(Bench { sandbox: Arc::new(site.driver()), reopened: Arc::new(site.driver()), image: String::new() })
+    Some(bench_over(|found| found))
 }
 
 mod promises {
     crate::sandbox::contract::suite!(super::bench);
 }
 
-/// Root has control groups here, and most users have none: both ways of freezing, counting and limiting keep the promises.
+/// Where version 1 is mounted with the controllers, version 2 often is beside it, and freezes.
+async fn bench_with_version_2() -> Option<Bench> {
+    let cgroups = Cgroups::find_below(Path::new("/sys/fs/cgroup/unified"), "test")?;
+    Some(bench_over(|_| Some(cgroups.clone())))
+}
+
+mod promises_with_version_2 {
+    crate::sandbox::contract::suite!(super::bench_with_version_2);
+}
+
+/// As most ordinary users have it: freezing, counting and limiting without control groups keep the promises too.
 async fn bench_without_control_groups() -> Option<Bench> {
-    let site = Box::leak(Box::new(Site::new()));
-    let driver = || Process { cgroups: None, ..site.driver() };
-    Some(Bench { sandbox: Arc::new(driver()), reopened: Arc::new(driver()), image: String::new() })
+    Some(bench_over(|_| None))
 }
 
 mod promises_without_control_groups {
@@ -121,6 +151,18 @@ mod promises_without_control_groups {
 
 #[tokio::test]
 async fn no_way_out_is_open_and_every_tool_works() {
+    no_way_out(true).await;
+}
+
+/// What `unconfined` allows where there are no user namespaces, of which there is no way to take them from a test alone.
+#[tokio::test]
+async fn no_way_out_is_open_without_a_user_namespace() {
+    if rustix::process::geteuid().is_root() {
+        no_way_out(false).await;
+    }
+}
+
+async fn no_way_out(user_namespace: bool) {
     let host = tempfile::tempdir().expect("a directory of the host");
     let socket = host.path().join("socket");
     let _unix = UnixListener::bind(&socket).expect("a socket of the host");
@@ -135,15 +177,18 @@ async fn no_way_out_is_open_and_every_tool_works() {
         .replace("@SOCKET@", &socket.display().to_string())
         .replace("@ABSTRACT@", &name)
         .replace("@PORT@", &tcp.local_addr().expect("it has a port").port().to_string())
-        .replace("@PID@", &std::process::id().to_string());
+        .replace("@PID@", &std::process::id().to_string())
+        .replace("@UID@", &user().to_string());
     let site = Site::new();
     let spec = site.spec(&format!("{{ {script}\n}} >/workspace/seen 2>&1"));
     let driver = site.driver();
-    driver.start(&spec, &|_, _| ()).await.expect("it starts");
+    let order = Order::of(&spec, &driver.place(spec.session), None).expect("it is a sound order");
+    driver.carry_out(Order { user_namespace, ..order }, &spec).await.expect("it starts");
     driver.wait(spec.session).await.expect("its end is told");
     driver.remove(spec.session).await.expect("nothing is left");
     let seen = fs::read_to_string(spec.workspace.join("seen")).expect("it saw something");
-    let bad: Vec<&str> = seen.lines().filter(|line| !line.starts_with("held: ") && !line.starts_with("works: ")).collect();
+    let bad: Vec<&str> =
+        seen.lines().filter(|line| !line.starts_with("held: ") && !line.starts_with("works: ")).collect();
     assert_eq!(bad, ["done"], "{seen}");
     assert!(seen.lines().count() > 60, "{seen}");
 }
@@ -151,7 +196,8 @@ async fn no_way_out_is_open_and_every_tool_works() {
 #[tokio::test]
 async fn a_volume_is_as_writable_as_it_was_said() {
     let site = Site::new();
-    let mut spec = site.spec("for at in /data /models/a; do cat $at/file; echo more >$at/new; done >/workspace/seen 2>&1");
+    let mut spec =
+        site.spec("for at in /data /models/a; do cat $at/file; echo more >$at/new; done >/workspace/seen 2>&1");
     for (inside, access) in [("/data", Access::ReadWrite), ("/models/a", Access::ReadOnly)] {
         let host = site.dir.path().join(inside.replace('/', "-"));
         fs::create_dir(&host).expect("a directory");
@@ -184,7 +230,7 @@ async fn what_a_jail_cannot_do_is_refused_in_words() {
     if rustix::process::geteuid().is_root() {
         check(&|spec| spec.uid = 0, "does not run as root").await;
     }
-    for inside in ["/", "/usr", "/workspace/deps", "/home/agent", "/greenroom/run", "relative", "/data/../etc"] {
+    for inside in ["/", "/usr", "/workspace/deps", "/home", "/greenroom/run", "relative", "/data/../etc"] {
         check(&|spec| spec.volumes = vec![volume(inside)], &format!("mounted at `{inside}`")).await;
     }
 }

@@ -26,6 +26,16 @@ pub(super) async fn build_a_jail(driver: &Process) -> Result<(), SandboxError> {
     started.and(removed)
 }
 
+/// Removes the trials of servers that were killed at it.
+pub(super) fn clear(state: &Path) {
+    for entry in fs::read_dir(state).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("trial-") {
+            // Tried again at the next start, and in nobody's way until then.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 fn furnish(trial: &Path, session: SessionId) -> std::io::Result<Spec> {
     let (workspace, home) = (trial.join("workspace"), trial.join("home"));
     fs::create_dir_all(&workspace)?;
@@ -37,7 +47,19 @@ fn furnish(trial: &Path, session: SessionId) -> std::io::Result<Spec> {
     let agent = NOTHING.iter().find(|path| Path::new(path).exists()).unwrap_or(&NOTHING[0]).into();
     let limits = Limits { memory_bytes: 64 << 20, cpus: 1.0, pids: 16 };
     let volumes = Vec::new();
-    Ok(Spec { session, image: String::new(), run, agent, workspace, home, volumes, uid, gid, limits, network: Network::None })
+    Ok(Spec {
+        session,
+        image: String::new(),
+        run,
+        agent,
+        workspace,
+        home,
+        volumes,
+        uid,
+        gid,
+        limits,
+        network: Network::None,
+    })
 }
 
 /// What the kernel answered, and the setting behind it where one is known.
@@ -75,7 +97,9 @@ pub(super) fn isolation(cgroups: Option<&Cgroups>, unconfined: bool) -> String {
         Some(cgroups) if cgroups.limits_memory() && cgroups.limits_cpu() => {
             " Memory, CPU and processes are limited by control groups."
         }
-        Some(_) => " Memory is limited for each process only, and CPU time is not limited: control groups cannot do it here.",
+        Some(_) => {
+            " Memory is limited for each process only, and CPU time is not limited: control groups cannot do it here."
+        }
         None => {
             " Memory is limited for each process only, CPU time is not limited, and pausing works by signals, because \
              control groups cannot be had here."
@@ -83,7 +107,8 @@ pub(super) fn isolation(cgroups: Option<&Cgroups>, unconfined: bool) -> String {
     });
     text.push_str(" Disk space is not limited. A hole in the kernel is a way out; Docker with gVisor holds better.");
     if unconfined {
-        text.push_str(" WARNING: `sandbox.unconfined` is set, so a wall that this kernel cannot build is left out.");
+        text.push_str(" WARNING: `sandbox.unconfined` is set: where this kernel refuses user namespaces, root itself builds the walls, \
+             and a mistake in them is root's.");
     }
     text
 }

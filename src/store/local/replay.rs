@@ -176,6 +176,7 @@ fn lost_record(id: SessionId) -> Record {
         usage: Totals::default(),
         budget_usd: None,
         archived: false,
+        key: None,
         core: serde_json::Value::Null,
     }
 }

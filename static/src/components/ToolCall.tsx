@@ -68,6 +68,14 @@ function diffOf(row: ToolRow): string | null {
   return typeof diff === "string" && diff !== "" ? diff : null;
 }
 
+/** Extras come from the agent, which is untrusted: a link leads to this server's API or nowhere. */
+function truncatedOf(row: ToolRow): Truncated | null {
+  const given = row.end?.extras.truncated as Partial<Record<keyof Truncated, unknown>> | null | undefined;
+  if (typeof given?.bytes !== "number") return null;
+  const href = typeof given.href === "string" && given.href.startsWith("/api/") ? given.href : undefined;
+  return { bytes: given.bytes, href };
+}
+
 function Facts({ row }: { row: ToolRow }) {
   return (
     <span class="tool-facts">
@@ -93,7 +101,7 @@ function Outcome({ row }: { row: ToolRow }) {
 /** `whole`: asked for by the person, and not opened by itself. */
 function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: boolean }) {
   const diff = diffOf(row);
-  const truncated = row.end?.extras.truncated as Truncated | undefined;
+  const truncated = truncatedOf(row);
   const output = row.end ? row.end.content : row.output.text;
   return (
     <div class="tool-body">
@@ -105,10 +113,10 @@ function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: b
       {row.seq !== null && !diff && <Output text={output} live={row.end === null} />}
       {truncated && (
         <p class="under">
-          Shown in part.{" "}
+          Shown in part: the whole has {bytes(truncated.bytes)}.{" "}
           {truncated.href && (
             <a href={truncated.href} target="_blank" rel="noopener">
-              All of it ({bytes(truncated.bytes)})
+              Open it
             </a>
           )}
         </p>

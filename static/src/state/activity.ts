@@ -58,6 +58,8 @@ export function activity(state: SessionState): Activity {
     case "ended":
       return ended(state, "quiet", "Ended");
   }
+  // A state of a newer server.
+  return { tone: "quiet", text: String(state.agentState) };
 }
 
 function working(state: SessionState): Activity {

@@ -2,6 +2,7 @@
 
 import type { Event } from "../wire/event";
 import type { ErrorFrame, ServerFrame, Status, Wish } from "../wire/frame";
+import { checked } from "../wire/shape";
 import type { Refusal } from "../wire/socket";
 import { applyAction } from "./actions";
 import { applyDelta } from "./deltas";
@@ -33,8 +34,9 @@ function apply(draft: SessionState, input: Input): void {
   else if ("error" in input) applyError(draft, input);
 }
 
-function applyEvent(draft: SessionState, event: Event): void {
-  if (event.seq <= draft.lastSeq) return;
+function applyEvent(draft: SessionState, unchecked: Event): void {
+  if (unchecked.seq <= draft.lastSeq) return;
+  const event = checked(unchecked);
   draft.lastSeq = event.seq;
   if ("action" in event) applyAction(draft, event);
   else applyObservation(draft, event);

@@ -56,6 +56,8 @@ struct Wire {
     _dir: TempDir,
     socket: PathBuf,
     relay: JoinHandle<()>,
+    /// Takes connections, of which nobody hears.
+    mute: Option<UnixListener>,
 }
 
 impl Wire {
@@ -63,7 +65,16 @@ impl Wire {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = dir.path().join("engine.sock");
         let listener = UnixListener::bind(&socket).expect("it binds");
-        Wire { _dir: dir, socket, relay: tokio::spawn(relay(listener)) }
+        Wire { _dir: dir, socket, relay: tokio::spawn(relay(listener)), mute: None }
+    }
+
+    /// Cleans up past the wire.
+    async fn bench(&self) -> Bench {
+        Bench {
+            sandbox: driver(at(&self.socket)).await,
+            reopened: driver(options()).await,
+            image: busybox().to_owned(),
+        }
     }
 
     /// All its connections end, and none is taken any more.
@@ -71,9 +82,19 @@ impl Wire {
         self.relay.abort();
     }
 
+    fn stall(&mut self) {
+        self.cut();
+        self.mute = Some(self.bind());
+    }
+
     fn mend(&mut self) {
+        self.mute = None;
+        self.relay = tokio::spawn(relay(self.bind()));
+    }
+
+    fn bind(&self) -> UnixListener {
         fs::remove_file(&self.socket).expect("it was there");
-        self.relay = tokio::spawn(relay(UnixListener::bind(&self.socket).expect("it binds")));
+        UnixListener::bind(&self.socket).expect("it binds")
     }
 }
 
@@ -97,7 +118,7 @@ async fn an_end_is_noticed_though_the_engine_hung_up() {
         return;
     }
     let mut wire = Wire::lay();
-    let bench = bench_with(at(&wire.socket), busybox()).await;
+    let bench = wire.bench().await;
     bench
         .room("sleep 1000", async |room| {
             room.start().await;
@@ -110,6 +131,38 @@ async fn an_end_is_noticed_though_the_engine_hung_up() {
             docker(&["kill", &name(&room.spec)]);
             wire.mend();
             assert_eq!(exit.await.code, Some(137));
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_stalled_engine_costs_a_deadline_and_makes_no_second_container() {
+    if !is_wanted() {
+        return;
+    }
+    let mut wire = Wire::lay();
+    let bench = wire.bench().await;
+    bench
+        .room("echo run >>/workspace/runs; : >/workspace/up; sleep 1000", async |room| {
+            room.start().await;
+            room.appears("up").await;
+            wire.stall();
+            // From here to `resume` nothing can come but deadlines, so they come at once.
+            tokio::time::pause();
+            for told in [
+                bench.freeze(room.spec.session).await,
+                bench.start(&room.spec, &|_, _| ()).await,
+                bench.check().await,
+                bench.list().await.map(drop),
+                bench.logs(room.spec.session, 100).await.map(drop),
+                bench.stats(room.spec.session).await.map(drop),
+            ] {
+                assert!(matches!(told, Err(SandboxError::Deadline { .. })), "{told:?}");
+            }
+            tokio::time::resume();
+            wire.mend();
+            room.start().await;
+            assert_eq!(room.read("runs"), "run\n");
         })
         .await;
 }

@@ -1,0 +1,329 @@
+//! Takes the server's commands: one turn at a time, beside it one act of the user at a time, each command once.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use futures::FutureExt;
+use greenroom_protocol::{
+    Action, Event, Observation, Seen,
+    link::{Api, Command, Numbered, Outcome, Report, Settings},
+};
+use tokio_util::sync::CancellationToken;
+use ulid::Ulid;
+
+use crate::{
+    outgoing::Outgoing,
+    places::Places,
+    processes::{By, Processes},
+    tools::{self, Bench, Fault},
+    turn::{Driver, Intake, Message, OwnLoop, Stage},
+};
+
+/// A handle that the link and the workers share.
+#[derive(Clone)]
+pub struct Desk(Arc<Shared>);
+
+struct Shared {
+    outgoing: Outgoing,
+    processes: Processes,
+    settings: Arc<Mutex<Settings>>,
+    driver: tokio::sync::Mutex<OwnLoop>,
+    /// What the user did beside the agent, for the agent to know at its next step.
+    asides: Arc<Mutex<Vec<String>>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    boot: String,
+    history: History,
+    /// Every command of this boot. A session sends a few thousand at most, and an id has 26 bytes.
+    seen: HashSet<String>,
+    turns: Lane<Prompt>,
+    acts: Lane<Act>,
+    /// Where a steering message goes while a turn runs.
+    intake: Option<Intake>,
+}
+
+/// How far the journal has come that a new boot is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum History {
+    None,
+    Coming,
+    /// It came whole, or a command came without it; one that comes later tells nothing new.
+    Settled,
+}
+
+/// Things to be done one after the other.
+struct Lane<T> {
+    waiting: VecDeque<T>,
+    running: Option<Running>,
+    /// Whether somebody works on it, or is about to begin.
+    worked_on: bool,
+}
+
+struct Running {
+    id: String,
+    stop: CancellationToken,
+}
+
+struct Prompt {
+    turn: String,
+    message: Message,
+}
+
+struct Act {
+    act: String,
+    action: Action,
+}
+
+impl<T> Lane<T> {
+    /// Adds a thing to do, and says whether a worker is to be started for it.
+    fn add(&mut self, thing: T) -> bool {
+        self.waiting.push_back(thing);
+        !std::mem::replace(&mut self.worked_on, true)
+    }
+
+    /// The next thing to do. Where there is none the worker goes home.
+    fn take(&mut self) -> Option<T> {
+        self.running = None;
+        let next = self.waiting.pop_front();
+        self.worked_on = next.is_some();
+        next
+    }
+}
+
+impl<T> Default for Lane<T> {
+    fn default() -> Lane<T> {
+        Lane { waiting: VecDeque::new(), running: None, worked_on: false }
+    }
+}
+
+impl Desk {
+    pub fn new(outgoing: Outgoing, processes: Processes, places: &Places) -> Desk {
+        let settings = Settings {
+            model: String::new(),
+            api: Api::Anthropic,
+            directory: places.workspace.display().to_string(),
+            run_timeout_s: 600,
+            max_steps: 100,
+        };
+        let driver = tokio::sync::Mutex::new(OwnLoop::new(places.gateway_socket.clone()));
+        let state = State {
+            boot: Ulid::generate().to_string(),
+            history: History::None,
+            seen: HashSet::new(),
+            turns: Lane::default(),
+            acts: Lane::default(),
+            intake: None,
+        };
+        Desk(Arc::new(Shared {
+            outgoing,
+            processes,
+            settings: Arc::new(Mutex::new(settings)),
+            driver,
+            asides: Arc::default(),
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// The name of this boot. One that was cut off from its history has done nothing yet, and begins again under a new
+    /// name, so that the server sends the history again.
+    pub fn boot(&self) -> String {
+        let mut state = self.state();
+        if state.history == History::Coming {
+            state.history = History::None;
+            state.boot = Ulid::generate().to_string();
+        }
+        state.boot.clone()
+    }
+
+    /// The turn that runs.
+    pub fn turn(&self) -> Option<String> {
+        self.state().turns.running.as_ref().map(|running| running.id.clone())
+    }
+
+    /// The settings hold from the next step, or the next act, on.
+    pub fn settle(&self, settings: Settings) {
+        *self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = settings;
+    }
+
+    /// The journal follows, from its beginning.
+    pub async fn await_history(&self) {
+        if self.history() != History::Settled {
+            // No turn has begun in this boot, so nobody holds the driver for long.
+            self.0.driver.lock().await.forget();
+            self.state().history = History::Coming;
+        }
+    }
+
+    /// The next part of the journal. A server that lost its memory of this boot sends one that is known; it is passed over.
+    pub async fn restore(&self, part: &[Event], complete: bool) {
+        if self.history() == History::Settled {
+            return;
+        }
+        self.0.driver.lock().await.restore(part);
+        if complete {
+            self.state().history = History::Settled;
+        }
+    }
+
+    fn history(&self) -> History {
+        self.state().history
+    }
+
+    /// Takes a command; one that came before is known, and does nothing.
+    pub fn take(&self, Numbered { id, command }: Numbered) {
+        let mut state = self.state();
+        state.history = History::Settled;
+        if !state.seen.insert(id) {
+            return;
+        }
+        drop(state);
+        match command {
+            Command::Prompt { turn, content, attachments } => {
+                self.begin_turn(Prompt { turn, message: Message { content, attachments } });
+            }
+            Command::Steer { turn, content, attachments } => self.steer(turn, Message { content, attachments }),
+            Command::Act { act, action } => self.begin_act(Act { act, action }),
+            Command::Cancel {} => self.cancel(),
+            Command::KillProcesses {} => {
+                let processes = self.0.processes.clone();
+                tokio::spawn(async move { processes.kill_agents().await });
+            }
+            Command::Settings(settings) => self.settle(settings),
+            Command::Answer { request, .. } => {
+                tracing::warn!(request, "an answer to a question that nobody asked");
+            }
+        }
+    }
+
+    fn steer(&self, turn: String, message: Message) {
+        let intake = self.state().intake.clone();
+        let left = match intake {
+            Some(intake) => intake.offer(message),
+            None => Some(message),
+        };
+        if let Some(message) = left {
+            self.begin_turn(Prompt { turn, message });
+        }
+    }
+
+    fn begin_turn(&self, prompt: Prompt) {
+        if self.state().turns.add(prompt) {
+            tokio::spawn(self.clone().work_on_turns());
+        }
+    }
+
+    fn begin_act(&self, act: Act) {
+        if self.state().acts.add(act) {
+            tokio::spawn(self.clone().work_on_acts());
+        }
+    }
+
+    fn cancel(&self) {
+        let (turns, acts) = {
+            let mut state = self.state();
+            for running in [&state.turns.running, &state.acts.running].into_iter().flatten() {
+                running.stop.cancel();
+            }
+            // Where nobody runs yet, the worker is about to take the first of these; then it finds nothing.
+            (std::mem::take(&mut state.turns.waiting), std::mem::take(&mut state.acts.waiting))
+        };
+        let outgoing = self.0.outgoing.clone();
+        tokio::spawn(async move {
+            let outcome = |what: &str| Outcome::Cancelled { what: what.to_owned(), partial: false };
+            for Prompt { turn, .. } in turns {
+                outgoing.report(Report::TurnEnded { turn, outcome: outcome("a turn that had not begun") }).await;
+            }
+            for Act { act, .. } in acts {
+                outgoing.report(Report::ActEnded { act, outcome: outcome("an act that had not begun") }).await;
+            }
+        });
+    }
+
+    async fn work_on_turns(self) {
+        while let Some((prompt, stage)) = self.next_turn() {
+            let turn = prompt.turn.clone();
+            let outcome = {
+                let mut driver = self.0.driver.lock().await;
+                let work = AssertUnwindSafe(driver.turn(prompt.message, &stage));
+                work.catch_unwind().await.unwrap_or_else(|panic| Outcome::Failed {
+                    code: "agent_panicked".into(),
+                    detail: format!("the agent has a fault: {}", tools::panic_text(&*panic)),
+                })
+            };
+            // Nothing can be steered into it any more, whatever way it ended.
+            stage.intake.close();
+            self.0.outgoing.report(Report::TurnEnded { turn, outcome }).await;
+        }
+    }
+
+    fn next_turn(&self) -> Option<(Prompt, Stage)> {
+        let mut state = self.state();
+        let prompt = state.turns.take()?;
+        let (stop, intake) = (CancellationToken::new(), Intake::default());
+        state.turns.running = Some(Running { id: prompt.turn.clone(), stop: stop.clone() });
+        state.intake = Some(intake.clone());
+        let stage = Stage {
+            outgoing: self.0.outgoing.clone(),
+            processes: self.0.processes.clone(),
+            settings: self.0.settings.clone(),
+            asides: self.0.asides.clone(),
+            stop,
+            intake,
+        };
+        Some((prompt, stage))
+    }
+
+    async fn work_on_acts(self) {
+        while let Some((Act { act, action }, stop)) = self.next_act() {
+            let outcome = self.perform(&act, &action, stop).await;
+            self.0.outgoing.report(Report::ActEnded { act, outcome }).await;
+        }
+    }
+
+    fn next_act(&self) -> Option<(Act, CancellationToken)> {
+        let mut state = self.state();
+        let act = state.acts.take()?;
+        let stop = CancellationToken::new();
+        state.acts.running = Some(Running { id: act.act.clone(), stop: stop.clone() });
+        Some((act, stop))
+    }
+
+    async fn perform(&self, act: &str, action: &Action, stop: CancellationToken) -> Outcome {
+        let settings = self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let (outgoing, processes) = (&self.0.outgoing, &self.0.processes);
+        let bench = Bench::new(act, By::User, &settings, outgoing, processes, &stop);
+        let (observation, told, outcome) = match tools::perform(action, &bench).await {
+            Ok(done) => (Some(done.observation), done.told, Outcome::Done),
+            Err(Fault::Failed(detail)) => {
+                let code = "tool_failed".to_owned();
+                let seen = Seen::Error { code: code.clone(), detail: detail.clone() };
+                let observation = Observation { seen, content: String::new() };
+                (Some(observation), detail.clone(), Outcome::Failed { code, detail })
+            }
+            Err(Fault::Stopped { what, observation }) => {
+                let partial = observation.is_some();
+                (
+                    observation.map(|observation| *observation),
+                    "(stopped)".to_owned(),
+                    Outcome::Cancelled { what, partial },
+                )
+            }
+        };
+        let aside = format!("[The user did this in the sandbox: {}]\n{told}", action.line());
+        self.0.asides.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(aside);
+        match observation {
+            Some(observation) => outgoing.event(Some(act), observation).await,
+            None => outgoing.forget(act),
+        }
+        outcome
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

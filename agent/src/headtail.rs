@@ -1,0 +1,88 @@
+//! A growing text of which no more than its head and its tail are kept.
+
+use std::collections::VecDeque;
+
+/// Keeps everything up to a limit, and beyond it the first and the last half of the limit.
+#[derive(Debug)]
+pub struct HeadTail {
+    head: String,
+    /// The newest pieces after the head, whole as they came.
+    tail: VecDeque<String>,
+    tail_bytes: usize,
+    half: usize,
+    total: u64,
+}
+
+impl HeadTail {
+    /// One that keeps about `limit` bytes.
+    pub fn new(limit: usize) -> HeadTail {
+        HeadTail { head: String::new(), tail: VecDeque::new(), tail_bytes: 0, half: limit / 2, total: 0 }
+    }
+
+    pub fn push(&mut self, text: &str) {
+        self.total += text.len() as u64;
+        let room = if self.tail.is_empty() { self.half - self.head.len() } else { 0 };
+        let (first, rest) = text.split_at(text.floor_char_boundary(room));
+        self.head.push_str(first);
+        if rest.is_empty() {
+            return;
+        }
+        self.tail_bytes += rest.len();
+        match self.tail.back_mut() {
+            // Small pieces are joined, so that a command that prints byte by byte does not cost a string for each.
+            Some(last) if last.len() + rest.len() <= 4096 => last.push_str(rest),
+            _ => self.tail.push_back(rest.to_owned()),
+        }
+        while self.tail.front().is_some_and(|oldest| self.tail_bytes - oldest.len() >= self.half) {
+            self.tail_bytes -= self.tail.pop_front().map_or(0, |oldest| oldest.len());
+        }
+    }
+
+    /// How long the whole is, in bytes.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Whether something is missing in the middle.
+    pub fn is_cut(&self) -> bool {
+        self.total > (self.head.len() + self.tail_bytes) as u64
+    }
+
+    /// The whole, or head, a line that says how much is missing, and tail.
+    pub fn text(&self) -> String {
+        let mut text = String::with_capacity(self.head.len() + self.tail_bytes + 64);
+        text.push_str(&self.head);
+        if self.is_cut() {
+            let omitted = self.total - (self.head.len() + self.tail_bytes) as u64;
+            text.push_str(&format!("\n… {omitted} bytes left out …\n"));
+        }
+        text.extend(self.tail.iter().map(String::as_str));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_keeps_head_and_tail_in_bounds(pieces in proptest::collection::vec(".{0,40}", 0..60), limit in 8usize..400) {
+            let whole: String = pieces.concat();
+            let mut kept = HeadTail::new(limit);
+            pieces.iter().for_each(|piece| kept.push(piece));
+            prop_assert_eq!(kept.total(), whole.len() as u64);
+            if !kept.is_cut() {
+                prop_assert_eq!(kept.text(), whole);
+            } else {
+                prop_assert!(whole.len() > limit - 8);
+                prop_assert!(whole.starts_with(&kept.head));
+                let tail: String = kept.tail.iter().map(String::as_str).collect();
+                prop_assert!(whole.ends_with(&tail));
+                prop_assert!(tail.len() >= limit / 2);
+                prop_assert!(tail.len() <= limit / 2 + 4096);
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The program inside the sandbox: drives a model, runs tools, and tells the server all of it exactly once.
+//!
+//! The server dials; nothing here knows how many servers there were. In reading order:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`places`] | where things are inside the sandbox |
+//! | [`link`] | the server's connection; the newest wins |
+//! | [`outgoing`] | all there is to say, in one order: [`outbox`] (durable reports) and [`items`] (what still grows) |
+//! | [`desk`] | takes commands: one turn at a time, one act of the user beside it |
+//! | [`turn`] | what drives a turn ([`turn::Driver`]), and our own loop as the first such driver |
+//! | [`tools`] | what a model, or the user, can do here: one file for each |
+//! | [`processes`] | commands in groups of their own, and the end of everything that came of them |
+//! | [`gateway`] | a loopback port through which any program reaches the model gateway |
+//! | [`clock`], [`headtail`] | timeouts that stand still while the sandbox is frozen; long texts in little memory |
+//!
+//! What does not happen here: no model key, no actor, no clock time, no `seq`; those are the server's.
+
+pub mod clock;
+pub mod desk;
+pub mod gateway;
+pub mod headtail;
+pub mod items;
+pub mod link;
+pub mod outbox;
+pub mod outgoing;
+pub mod places;
+pub mod processes;
+mod tls;
+pub mod tools;
+pub mod turn;
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{desk::Desk, outgoing::Outgoing, places::Places, processes::Processes};
+
+/// Runs the agent until SIGTERM, and leaves no process behind.
+pub async fn run(places: Places) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let gateway_url = match gateway::open(places.gateway_socket.clone()).await {
+        Ok(url) => Some(url),
+        Err(error) => {
+            // Without a loopback device other programs have no model; the agent itself dials the socket.
+            tracing::warn!(%error, "there is no loopback door to the model gateway");
+            None
+        }
+    };
+    let processes = Processes::new(gateway_url)?;
+    let outgoing = Outgoing::default();
+    let desk = Desk::new(outgoing.clone(), processes.clone(), &places);
+    let result = tokio::select! {
+        result = link::listen(&places.agent_socket, desk, outgoing) => result,
+        result = processes.clone().reap_orphans() => result,
+        _ = terminate.recv() => Ok(()),
+    };
+    processes.kill_all().await;
+    result
+}

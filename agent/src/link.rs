@@ -1,0 +1,203 @@
+//! The server's connection: one at a time, the newest wins. Carries frames and knows what they mean only to the link.
+
+use std::{fs, io, path::Path, time::Duration};
+
+use futures::{
+    SinkExt, StreamExt,
+    stream::{SplitSink, SplitStream},
+};
+use greenroom_protocol::{
+    LINK_FRAME_LIMIT,
+    link::{FromAgent, Hello, LINK_VERSION, ToAgent},
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    task::JoinHandle,
+};
+use tokio_tungstenite::{
+    WebSocketStream, accept_async_with_config,
+    tungstenite::{
+        self, Message,
+        protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
+    },
+};
+
+use crate::{
+    desk::Desk,
+    outgoing::{Outgoing, frame},
+};
+
+/// A reason in a close frame may have 123 bytes.
+const REASON_LIMIT: usize = 123;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("the server closed the link")]
+    Closed,
+    #[error("the link was cut: {0}")]
+    Socket(#[from] tungstenite::Error),
+    #[error("not a frame of this link: {0}")]
+    NotAFrame(String),
+    #[error("`{0}` has no place here")]
+    OutOfPlace(&'static str),
+}
+
+/// Listens at `path`, for ever. The socket appears there only when it can be dialled.
+pub async fn listen(path: &Path, desk: Desk, outgoing: Outgoing) -> io::Result<()> {
+    let listener = bind(path)?;
+    let mut current: Option<JoinHandle<()>> = None;
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "the link cannot accept");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        if let Some(older) = current.take() {
+            older.abort();
+            // It has let go of the outgoing queue once this returns; how it ended does not matter any more.
+            let _ = older.await;
+        }
+        current = Some(tokio::spawn(serve(stream, desk.clone(), outgoing.clone())));
+    }
+}
+
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let making = path.with_extension("new");
+    for old in [&making, path] {
+        match fs::remove_file(old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    let listener = UnixListener::bind(&making)?;
+    fs::rename(&making, path)?;
+    Ok(listener)
+}
+
+async fn serve(stream: UnixStream, desk: Desk, outgoing: Outgoing) {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(4096)
+        .write_buffer_size(4096)
+        .max_write_buffer_size(2 * LINK_FRAME_LIMIT)
+        .max_message_size(Some(LINK_FRAME_LIMIT))
+        .max_frame_size(Some(LINK_FRAME_LIMIT));
+    let socket = match accept_async_with_config(stream, Some(config)).await {
+        Ok(socket) => socket,
+        Err(error) => return tracing::warn!(%error, "somebody dialled who speaks no WebSocket"),
+    };
+    let (mut sink, mut stream) = socket.split();
+    let _until_the_end = Disconnect(outgoing.clone());
+    // Both at once: a server that is behind with reading is heard all the same.
+    let broken = tokio::select! {
+        broken = write(&mut sink, hello(&desk, &outgoing), &outgoing) => broken,
+        broken = read(&mut stream, &desk, &outgoing) => broken,
+    };
+    tracing::info!(why = %broken, "link closed");
+    if let Broken::NotAFrame(_) | Broken::OutOfPlace(_) | Broken::Socket(tungstenite::Error::Capacity(_)) = broken {
+        let text = broken.to_string();
+        let reason = text[..text.floor_char_boundary(REASON_LIMIT)].to_owned().into();
+        let close = Message::Close(Some(CloseFrame { code: CloseCode::Policy, reason }));
+        // The other end may have gone away; then there is nobody to tell.
+        let _ = sink.send(close).await;
+    }
+}
+
+/// Says hello, then all there is to say, until it cannot.
+async fn write(
+    sink: &mut SplitSink<WebSocketStream<UnixStream>, Message>,
+    hello: Hello,
+    outgoing: &Outgoing,
+) -> Broken {
+    let mut next = frame(&FromAgent::Hello(hello));
+    loop {
+        if let Err(error) = sink.send(Message::Text(next)).await {
+            return error.into();
+        }
+        next = outgoing.next_frame().await;
+    }
+}
+
+/// Lets go of the outgoing queue however the connection ends, an abort included.
+struct Disconnect(Outgoing);
+
+impl Drop for Disconnect {
+    fn drop(&mut self) {
+        self.0.disconnect();
+    }
+}
+
+fn hello(desk: &Desk, outgoing: &Outgoing) -> Hello {
+    Hello {
+        link_version: LINK_VERSION,
+        boot: desk.boot(),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        last_n: outgoing.last_n(),
+        turn: desk.turn(),
+    }
+}
+
+/// What the server may say next.
+enum Expect {
+    Welcome,
+    History,
+    Anything,
+}
+
+async fn read(stream: &mut SplitStream<WebSocketStream<UnixStream>>, desk: &Desk, outgoing: &Outgoing) -> Broken {
+    let mut expect = Expect::Welcome;
+    loop {
+        let heard = match next_frame(stream).await {
+            Ok(heard) => heard,
+            Err(broken) => return broken,
+        };
+        expect = match (expect, heard) {
+            (Expect::Welcome, ToAgent::Welcome(welcome)) => {
+                desk.settle(welcome.settings);
+                outgoing.connect(welcome.acked);
+                if welcome.restore {
+                    desk.await_history().await;
+                    Expect::History
+                } else {
+                    Expect::Anything
+                }
+            }
+            (Expect::History, ToAgent::History { events, complete }) => {
+                desk.restore(&events, complete).await;
+                if complete { Expect::Anything } else { Expect::History }
+            }
+            (Expect::Anything, ToAgent::Command(command)) => {
+                let id = command.id.clone();
+                desk.take(command);
+                outgoing.taken(id);
+                Expect::Anything
+            }
+            (expect @ (Expect::Anything | Expect::History), ToAgent::Ack { n }) => {
+                outgoing.ack(n);
+                expect
+            }
+            (_, ToAgent::Welcome(_)) => return Broken::OutOfPlace("welcome"),
+            (_, ToAgent::History { .. }) => return Broken::OutOfPlace("history"),
+            (_, ToAgent::Command(_)) => return Broken::OutOfPlace("command"),
+            (_, ToAgent::Ack { .. }) => return Broken::OutOfPlace("ack"),
+        };
+    }
+}
+
+async fn next_frame(stream: &mut SplitStream<WebSocketStream<UnixStream>>) -> Result<ToAgent, Broken> {
+    loop {
+        match stream.next().await {
+            None => return Err(Broken::Closed),
+            Some(Err(error)) => return Err(error.into()),
+            Some(Ok(Message::Text(text))) => {
+                return serde_json::from_str(text.as_str()).map_err(|error| Broken::NotAFrame(error.to_string()));
+            }
+            Some(Ok(Message::Binary(_))) => return Err(Broken::NotAFrame("a binary message".into())),
+            Some(Ok(Message::Close(_))) => return Err(Broken::Closed),
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The commands that tools run: started in groups of their own, killed with everything that came of them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
+use tokio::{
+    net::unix::pipe,
+    process::{Child, Command},
+    signal::unix::{SignalKind, signal},
+};
+
+mod table;
+
+/// How long between two looks at what is left of a tree that is being killed.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Who a command belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    Agent,
+    User,
+}
+
+/// All that was started and not yet waited for. One for the whole program.
+#[derive(Debug, Clone)]
+pub struct Processes(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// The item of each child that is ours to wait for, by pid. The reaper leaves these alone.
+    ours: Mutex<HashMap<i32, String>>,
+    /// Where any program in here finds the model gateway.
+    gateway_url: Option<String>,
+}
+
+/// A command that runs. Whoever holds it waits for it, then calls [`Processes::gone`].
+#[derive(Debug)]
+pub struct Running {
+    pub child: Child,
+    pub pid: i32,
+    /// Its stdout and stderr, in the order written.
+    pub output: pipe::Receiver,
+}
+
+impl Processes {
+    /// Makes this process the parent of every orphan below it.
+    pub fn new(gateway_url: Option<String>) -> io::Result<Processes> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        Ok(Processes(Arc::new(Shared { ours: Mutex::default(), gateway_url })))
+    }
+
+    /// Runs `command` by a shell in `directory`.
+    pub fn spawn(&self, item: &str, by: By, command: &str, directory: &Path) -> io::Result<Running> {
+        let (output, input) = io::pipe()?;
+        let mut shell = Command::new(shell());
+        shell
+            .args(["-c", command])
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(input.try_clone()?)
+            .stderr(input)
+            .process_group(0)
+            .envs(self.environment())
+            .env(table::ITEM, item)
+            .env(table::BY, if by == By::User { table::USER } else { "agent" });
+        let child = shell.spawn()?;
+        // A child that was just started and not waited for has a pid.
+        let pid = child.id().map_or(0, |pid| pid as i32);
+        self.ours().insert(pid, item.to_owned());
+        Ok(Running { child, pid, output: pipe::Receiver::from_owned_fd(output.into())? })
+    }
+
+    /// Says that a child has been waited for.
+    pub fn gone(&self, pid: i32) {
+        self.ours().remove(&pid);
+    }
+
+    /// Kills what `item` started, wherever it went, and returns when nothing of it is left.
+    pub async fn kill_tree(&self, item: &str) {
+        let roots: Vec<i32> = self.ours().iter().filter(|(_, of)| *of == item).map(|(pid, _)| *pid).collect();
+        for group in roots.iter().filter_map(|root| Pid::from_raw(*root)) {
+            // The most of it at one blow, also where there is no `/proc`. The group may be gone already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        // A process without marks cannot be told apart from another command's while one runs.
+        let alone = self.ours().values().all(|of| of == item);
+        self.kill_until_gone(|rows| {
+            let below: HashSet<i32> = roots.iter().flat_map(|root| table::below(rows, *root)).collect();
+            rows.iter()
+                .filter(|row| match &row.item {
+                    Some(of) => of == item || below.contains(&row.pid),
+                    None => alone || below.contains(&row.pid),
+                })
+                .map(|row| row.pid)
+                .collect()
+        })
+        .await;
+    }
+
+    /// Kills everything that the agent's own commands started, of whatever turn; what the user runs stays.
+    pub async fn kill_agents(&self) {
+        self.kill_until_gone(|rows| rows.iter().filter(|row| !row.by_user).map(|row| row.pid).collect()).await;
+    }
+
+    /// Kills everything below us.
+    pub async fn kill_all(&self) {
+        self.kill_until_gone(|rows| rows.iter().map(|row| row.pid).collect()).await;
+    }
+
+    /// Takes the exit of every orphan that became our child, for ever, and leaves our own children to those who wait.
+    pub async fn reap_orphans(self) -> io::Result<()> {
+        let mut deaths = signal(SignalKind::child())?;
+        loop {
+            deaths.recv().await;
+            if let Ok(rows) = table::descendants() {
+                self.reap(&rows);
+            }
+        }
+    }
+
+    fn reap(&self, rows: &[table::Row]) {
+        for pid in table::zombie_children(rows) {
+            let known = self.ours().contains_key(&pid);
+            if let (false, Some(pid)) = (known, Pid::from_raw(pid)) {
+                // It is a zombie and ours, so this takes its exit; which one it was does not matter.
+                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+        }
+    }
+
+    /// Looks and kills until two looks in a row find nobody: what forked while we looked is found by the next look. What
+    /// died becomes our child and is reaped here, so that its pid is gone too.
+    async fn kill_until_gone(&self, chosen: impl Fn(&[table::Row]) -> Vec<i32>) {
+        let mut clean = 0;
+        while clean < 2 {
+            let Ok(mut rows) = table::descendants() else { return };
+            self.reap(&rows);
+            rows.retain(|row| !row.zombie);
+            let found = chosen(&rows);
+            if found.is_empty() {
+                clean += 1;
+                continue;
+            }
+            clean = 0;
+            found.into_iter().for_each(table::kill);
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut environment = vec![
+            ("TERM", "dumb".to_owned()),
+            ("PAGER", "cat".to_owned()),
+            ("GIT_PAGER", "cat".to_owned()),
+            ("GIT_TERMINAL_PROMPT", "0".to_owned()),
+        ];
+        if let Some(url) = &self.0.gateway_url {
+            environment.extend([
+                ("GREENROOM_GATEWAY_URL", url.clone()),
+                ("ANTHROPIC_BASE_URL", format!("{url}/anthropic")),
+                ("OPENAI_BASE_URL", format!("{url}/openai/v1")),
+                // The gateway sets the real ones; programs refuse to start without any.
+                ("ANTHROPIC_API_KEY", "set-by-the-gateway".to_owned()),
+                ("OPENAI_API_KEY", "set-by-the-gateway".to_owned()),
+            ]);
+        }
+        environment.retain(|(name, _)| *name == "TERM" || std::env::var_os(name).is_none());
+        environment
+    }
+
+    fn ours(&self) -> MutexGuard<'_, HashMap<i32, String>> {
+        self.0.ours.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// `bash` where there is one.
+fn shell() -> &'static str {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let has_bash = std::env::split_paths(&path).any(|directory| directory.join("bash").is_file());
+    if has_bash { "bash" } else { "sh" }
+}

@@ -1,0 +1,97 @@
+//! What runs below us, read from `/proc`: whose child, of which command.
+//!
+//! A process may leave its group and its session, and its parent may die. It stays our descendant all the same, because we
+//! are the child subreaper; and it keeps the environment that its command began with, unless it took pains not to.
+
+use std::{collections::HashSet, fs, io};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Names the item that a process belongs to, in its environment.
+pub(super) const ITEM: &str = "GREENROOM_ITEM";
+/// Names whose act that item is: [`USER`], or the agent's own.
+pub(super) const BY: &str = "GREENROOM_BY";
+/// The value of [`BY`] for what the user ran.
+pub(super) const USER: &str = "user";
+
+/// One of our descendants.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) pid: i32,
+    parent: i32,
+    pub(super) zombie: bool,
+    /// Whether its environment names a command; one without is a stray.
+    pub(super) item: Option<String>,
+    pub(super) by_user: bool,
+}
+
+/// All of our descendants, as far as one look can tell.
+pub(super) fn descendants() -> io::Result<Vec<Row>> {
+    let mut all: Vec<Row> = fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(stat)
+        .collect();
+    let mut ours = HashSet::from([std::process::id() as i32]);
+    // A parent may have a larger pid than its child once pids wrap around, so one pass is not enough.
+    loop {
+        let before = ours.len();
+        ours.extend(all.iter().filter(|row| ours.contains(&row.parent)).map(|row| row.pid).collect::<Vec<_>>());
+        if ours.len() == before {
+            break;
+        }
+    }
+    ours.remove(&(std::process::id() as i32));
+    all.retain(|row| ours.contains(&row.pid));
+    all.iter_mut().for_each(read_marks);
+    Ok(all)
+}
+
+/// The part of `rows` that are below `root`, and `root` itself.
+pub(super) fn below(rows: &[Row], root: i32) -> HashSet<i32> {
+    let mut tree = HashSet::from([root]);
+    loop {
+        let more: Vec<i32> = rows
+            .iter()
+            .filter(|row| tree.contains(&row.parent) && !tree.contains(&row.pid))
+            .map(|row| row.pid)
+            .collect();
+        if more.is_empty() {
+            return tree;
+        }
+        tree.extend(more);
+    }
+}
+
+/// Our own zombies.
+pub(super) fn zombie_children(rows: &[Row]) -> impl Iterator<Item = i32> + '_ {
+    let us = std::process::id() as i32;
+    rows.iter().filter(move |row| row.zombie && row.parent == us).map(|row| row.pid)
+}
+
+/// Kills one process. One that is gone already is no error.
+pub(super) fn kill(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // It may have died since we looked, and there is nobody else whom we may not kill.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+fn stat(pid: i32) -> Option<Row> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold spaces and brackets; the fields after its end are `state ppid …`.
+    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+    let zombie = matches!(fields.next()?, "Z" | "X");
+    Some(Row { pid, parent: fields.next()?.parse().ok()?, zombie, item: None, by_user: false })
+}
+
+fn read_marks(row: &mut Row) {
+    let Ok(environment) = fs::read(format!("/proc/{}/environ", row.pid)) else { return };
+    let value = |name: &str| {
+        environment.split(|byte| *byte == 0).find_map(|pair| {
+            let value = pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+            Some(String::from_utf8_lossy(value).into_owned())
+        })
+    };
+    row.item = value(ITEM);
+    row.by_user = value(BY).as_deref() == Some(USER);
+}

@@ -1,0 +1,129 @@
+//! `browse`: a page, fetched without a browser, as text.
+
+use std::{error::Error, io, time::Duration};
+
+use greenroom_protocol::{Observation, Seen, observation::Truncated};
+use reqwest::{Client, Response, header::CONTENT_TYPE, redirect};
+
+use super::{Done, Fault, for_model};
+use crate::{clock, tls};
+
+/// How much of a page is read, in bytes.
+const PAGE_LIMIT: usize = 2 * 1024 * 1024;
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Columns of the text that a page is rendered to.
+const WIDTH: usize = 100;
+
+pub(super) async fn browse(url: &str) -> Result<Done, Fault> {
+    tokio::select! {
+        page = fetch(url) => page,
+        () = clock::sleep(TIMEOUT) => {
+            Err(Fault::Failed(format!("`{url}` did not answer within {} s", TIMEOUT.as_secs())))
+        }
+    }
+}
+
+async fn fetch(url: &str) -> Result<Done, Fault> {
+    if !url.starts_with("http://") && !url.starts_with("https://") {
+        return Err(Fault::Failed(format!("`{url}` is no http or https address; use `read` for a file")));
+    }
+    let client = Client::builder()
+        .tls_backend_preconfigured(tls::of_the_web())
+        .user_agent(concat!("greenroom-agent/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::limited(10))
+        .build()
+        .map_err(Fault::because)?;
+    let response = client.get(url).send().await.map_err(|error| unreachable(url, &error))?;
+    let status = response.status();
+    let url = response.url().to_string();
+    let html = response.headers().get(CONTENT_TYPE).is_none_or(|kind| {
+        let kind = kind.as_bytes().to_ascii_lowercase();
+        kind.starts_with(b"text/html") || kind.starts_with(b"application/xhtml")
+    });
+    let (body, cut) = body(response, &url).await?;
+    if body.contains(&0) {
+        return Err(Fault::Failed(format!("`{url}` is not text; fetch it with `run` and curl, if there is one")));
+    }
+    let size = body.len() as u64;
+    let (title, content) = if html {
+        // A large page takes a while, and the one thread has to hear an interrupt meanwhile.
+        tokio::task::spawn_blocking(move || page(&body)).await.map_err(Fault::because)?
+    } else {
+        (None, String::from_utf8_lossy(&body).into_owned())
+    };
+    if !status.is_success() {
+        return Err(Fault::Failed(format!("`{url}` answered {status}:\n{}", for_model(&content))));
+    }
+    let truncated = cut.then_some(Truncated { bytes: size, href: None });
+    let told = match &title {
+        Some(title) => format!("{title}\n{url}\n\n{}", for_model(&content)),
+        None => for_model(&content),
+    };
+    let seen = Seen::Browse { url, title, screenshot: None, truncated };
+    Ok(Done { observation: Observation { seen, content }, told })
+}
+
+/// The body, and whether it was longer than that.
+async fn body(mut response: Response, url: &str) -> Result<(Vec<u8>, bool), Fault> {
+    let mut body = Vec::new();
+    while let Some(piece) = response.chunk().await.map_err(|error| unreachable(url, &error))? {
+        body.extend_from_slice(&piece);
+        if body.len() > PAGE_LIMIT {
+            body.truncate(PAGE_LIMIT);
+            return Ok((body, true));
+        }
+    }
+    Ok((body, false))
+}
+
+fn page(html: &[u8]) -> (Option<String>, String) {
+    let source = String::from_utf8_lossy(html);
+    let text = html2text::from_read(source.as_bytes(), WIDTH).unwrap_or_else(|_| source.clone().into_owned());
+    (title(&source), text)
+}
+
+fn title(html: &str) -> Option<String> {
+    let lower = html.to_ascii_lowercase();
+    let open = lower.find("<title")?;
+    let start = open + lower[open..].find('>')? + 1;
+    let end = start + lower[start..].find("</title")?;
+    // Entities are the renderer's business, and it knows them.
+    let text = html2text::from_read(&html.as_bytes()[start..end], usize::MAX / 2).ok()?;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!text.is_empty()).then_some(text)
+}
+
+fn unreachable(url: &str, error: &reqwest::Error) -> Fault {
+    let mut causes = vec![];
+    let mut cause: Option<&dyn Error> = error.source();
+    while let Some(error) = cause {
+        causes.push(error.to_string());
+        if error.downcast_ref::<io::Error>().is_some_and(no_network) {
+            return Fault::Failed(format!("this sandbox has no network, so `{url}` cannot be fetched"));
+        }
+        cause = error.source();
+    }
+    let detail = causes.pop().unwrap_or_else(|| error.to_string());
+    if error.is_connect() && detail.contains("lookup address") {
+        return Fault::Failed(format!("`{url}` cannot be found ({detail}); most likely this sandbox has no network"));
+    }
+    Fault::Failed(format!("`{url}` cannot be fetched: {detail}"))
+}
+
+fn no_network(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_a_title_and_text() {
+        let (title, text) =
+            page(b"<html><head><TITLE>\n A &amp; B </TITLE></head><body><p>Hello <b>you</b></p></body>");
+        assert_eq!(title.as_deref(), Some("A & B"));
+        assert!(text.contains("Hello"), "{text}");
+        assert!(!text.contains('<'), "{text}");
+    }
+}

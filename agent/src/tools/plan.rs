@@ -1,0 +1,52 @@
+//! `plan`: the agent's plan, kept in the workspace as markdown.
+
+use greenroom_protocol::{Observation, Seen, observation::PlanItem};
+
+use super::{Bench, Done, Fault, files};
+
+/// Where the plan is, below the working directory.
+const PATH: &str = ".greenroom/plan.md";
+
+pub(super) async fn plan(content: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
+    files::replace(&bench.directory.join(PATH), PATH, content)?;
+    let items = items(content);
+    let done = items.iter().filter(|item| item.done).count();
+    let told = format!("The plan is kept: {done} of {} steps done.", items.len());
+    let seen = Seen::Plan { path: PATH.to_owned(), items };
+    Ok(Done { observation: Observation { seen, content: content.to_owned() }, told })
+}
+
+/// The lines with a checkbox.
+fn items(markdown: &str) -> Vec<PlanItem> {
+    let item = |line: &str| {
+        let line = line.trim_start();
+        let bullet =
+            line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches(['-', '*', '+', '.', ')']);
+        let (mark, text) = bullet.trim_start().strip_prefix('[')?.split_once(']')?;
+        let done = match mark {
+            "x" | "X" => true,
+            " " | "" => false,
+            _ => return None,
+        };
+        Some(PlanItem { text: text.trim().to_owned(), done })
+    };
+    markdown.lines().filter_map(item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkbox_is_an_item() {
+        let check = |line: &str, expected: Option<(&str, bool)>| {
+            let found = items(line).pop().map(|item| (item.text, item.done));
+            assert_eq!(found, expected.map(|(text, done)| (text.to_owned(), done)), "{line}");
+        };
+        check("- [ ] write it", Some(("write it", false)));
+        check("  * [x] run it", Some(("run it", true)));
+        check("1. [X] ship it", Some(("ship it", true)));
+        check("- [link](https://example.org)", None);
+        check("# Plan", None);
+    }
+}

@@ -1,0 +1,316 @@
+//! What a model is told of the session so far. Pure; knows no provider's format.
+//!
+//! It always keeps the order that providers insist on: users and assistant take turns, and every tool call is answered
+//! before anything else is said.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::{Message, model::Thought};
+
+/// How many bytes of conversation are kept and sent: about 120,000 tokens of English or code.
+pub(super) const BUDGET: usize = 480 * 1024;
+
+/// What stands in place of a result that had to go.
+const OUTPUT_DROPPED: &str = "[This output was left out to save room. Run the tool again if you need it.]";
+const INTERRUPTED: &str = "[Interrupted before it had a result.]";
+const DROPPED: &str = "[What came here was left out to save room.]";
+
+/// How many of the newest entries are never shortened.
+const FRESH: usize = 6;
+
+/// One message of the conversation.
+#[derive(Debug, Clone)]
+pub(super) enum Entry {
+    User(String),
+    Assistant(Said),
+    /// The answers to the calls of the assistant's message before it, and what the user said after them.
+    Results {
+        results: Vec<CallResult>,
+        user: String,
+    },
+}
+
+/// What the assistant said in one or more steps without a result between them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Said {
+    /// The model's signed thoughts, which it wants back as they were.
+    pub thoughts: Vec<Thought>,
+    pub text: String,
+    pub calls: Vec<Call>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Call {
+    pub id: String,
+    pub name: String,
+    pub arguments: Value,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CallResult {
+    pub id: String,
+    pub text: String,
+}
+
+/// The session so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Conversation {
+    entries: Vec<Entry>,
+    ids: HashSet<String>,
+}
+
+impl Conversation {
+    pub(super) fn message(&mut self, message: &Message) {
+        let mut text = message.content.clone();
+        if !message.attachments.is_empty() {
+            let files: Vec<String> = message.attachments.iter().map(|path| format!("`{path}`")).collect();
+            text.push_str(&format!("\n\n[Attached files, in the workspace: {}]", files.join(", ")));
+        }
+        self.user(&text);
+    }
+
+    /// Something from the user's side.
+    pub(super) fn user(&mut self, text: &str) {
+        self.answer_open_calls();
+        match self.entries.last_mut() {
+            Some(Entry::User(said) | Entry::Results { user: said, .. }) => join(said, text),
+            Some(Entry::Assistant(_)) | None => self.entries.push(Entry::User(text.to_owned())),
+        }
+    }
+
+    pub(super) fn assistant(&mut self, said: Said) {
+        if said.text.is_empty() && said.calls.is_empty() {
+            return;
+        }
+        self.ids.extend(said.calls.iter().map(|call| call.id.clone()));
+        match self.entries.last_mut() {
+            // Calls that follow a text, or a text that follows a text, are one message; after calls come results.
+            Some(Entry::Assistant(before)) if before.calls.is_empty() || said.text.is_empty() => {
+                join(&mut before.text, &said.text);
+                before.thoughts.extend(said.thoughts);
+                before.calls.extend(said.calls);
+            }
+            _ => {
+                self.answer_open_calls();
+                self.entries.push(Entry::Assistant(said));
+            }
+        }
+    }
+
+    /// The result of a call. One that nobody made is left out.
+    pub(super) fn result(&mut self, id: &str, text: String) {
+        let open = self.open_calls();
+        if !open.iter().any(|call| call == id) {
+            return;
+        }
+        let result = CallResult { id: id.to_owned(), text };
+        match self.entries.last_mut() {
+            Some(Entry::Results { results, .. }) => results.push(result),
+            _ => self.entries.push(Entry::Results { results: vec![result], user: String::new() }),
+        }
+    }
+
+    /// Drops what only the model that thought it can make use of.
+    pub(super) fn forget_thoughts(&mut self) {
+        for entry in &mut self.entries {
+            if let Entry::Assistant(said) = entry {
+                said.thoughts.clear();
+            }
+        }
+    }
+
+    /// Whether a call of that id was made before: some servers count from 0 in each step.
+    pub(super) fn knows(&self, id: &str) -> bool {
+        self.ids.contains(id)
+    }
+
+    /// The conversation as it is sent.
+    pub(super) fn to_send(&self) -> Vec<Entry> {
+        let mut sent = self.clone();
+        sent.answer_open_calls();
+        if !matches!(sent.entries.first(), None | Some(Entry::User(_))) {
+            sent.entries.insert(0, Entry::User(DROPPED.to_owned()));
+        }
+        sent.entries
+    }
+
+    /// Makes a conversation of more than `budget` bytes smaller for good: first old results go, then old messages; the first
+    /// message, which is the task, and the newest stay. It shrinks well below the budget, so that the beginning of what is
+    /// sent stays the same over many steps, and a provider that remembers beginnings need not read it anew each time.
+    pub(super) fn fit(&mut self, budget: usize) {
+        let mut size: usize = self.entries.iter().map(Entry::size).sum();
+        if size <= budget {
+            return;
+        }
+        let (enough, old) = (budget / 4 * 3, self.entries.len().saturating_sub(FRESH));
+        for entry in &mut self.entries[..old] {
+            if size <= enough {
+                break;
+            }
+            let before = entry.size();
+            entry.shorten();
+            size -= before - entry.size();
+        }
+        let all = self.entries.len();
+        while size > enough && self.entries.len() > FRESH + 1 {
+            size -= self.entries.remove(1).size();
+        }
+        if self.entries.len() < all {
+            self.mend();
+        }
+    }
+
+    /// After messages behind the first were taken out: results whose calls are gone go too, and what the user said in them,
+    /// or after them, joins the first message.
+    fn mend(&mut self) {
+        if !matches!(self.entries.first(), Some(Entry::User(_))) {
+            self.entries[0] = Entry::User(String::new());
+        }
+        if let Some(Entry::User(first)) = self.entries.first_mut()
+            && !first.ends_with(DROPPED)
+        {
+            join(first, DROPPED);
+        }
+        while let [Entry::User(first), Entry::User(more) | Entry::Results { user: more, .. }, ..] =
+            self.entries.as_mut_slice()
+        {
+            join(first, more);
+            self.entries.remove(1);
+        }
+    }
+
+    /// The calls that have no result yet.
+    fn open_calls(&self) -> Vec<String> {
+        let (said, results): (_, &[CallResult]) = match self.entries.as_slice() {
+            [.., Entry::Assistant(said)] => (said, &[]),
+            [.., Entry::Assistant(said), Entry::Results { results, .. }] => (said, results),
+            _ => return Vec::new(),
+        };
+        let ids = said.calls.iter().map(|call| call.id.clone());
+        ids.filter(|id| !results.iter().any(|result| result.id == *id)).collect()
+    }
+
+    fn answer_open_calls(&mut self) {
+        for id in self.open_calls() {
+            self.result(&id, INTERRUPTED.to_owned());
+        }
+    }
+}
+
+impl Entry {
+    fn size(&self) -> usize {
+        match self {
+            Entry::User(text) => text.len(),
+            Entry::Assistant(said) => {
+                let calls = said.calls.iter().map(|call| call.name.len() + call.arguments.to_string().len());
+                said.text.len() + calls.sum::<usize>()
+            }
+            Entry::Results { results, user } => {
+                user.len() + results.iter().map(|result| result.text.len()).sum::<usize>()
+            }
+        }
+    }
+
+    fn shorten(&mut self) {
+        if let Entry::Results { results, .. } = self {
+            for result in results.iter_mut().filter(|result| result.text.len() > OUTPUT_DROPPED.len()) {
+                result.text = OUTPUT_DROPPED.to_owned();
+            }
+        }
+    }
+}
+
+fn join(text: &mut String, more: &str) {
+    if !text.is_empty() && !more.is_empty() {
+        text.push_str("\n\n");
+    }
+    text.push_str(more);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Move {
+        User(usize),
+        Text(usize),
+        Calls(u8),
+        Result(u8, usize),
+    }
+
+    fn moves() -> impl Strategy<Value = Vec<Move>> {
+        let size = 1usize..3000;
+        let one = prop_oneof![
+            size.clone().prop_map(Move::User),
+            size.clone().prop_map(Move::Text),
+            (1u8..4).prop_map(Move::Calls),
+            (0u8..8, size).prop_map(|(call, size)| Move::Result(call, size)),
+        ];
+        proptest::collection::vec(one, 0..60)
+    }
+
+    /// What every provider insists on.
+    fn assert_acceptable(entries: &[Entry]) {
+        for (at, entry) in entries.iter().enumerate() {
+            let next = entries.get(at + 1);
+            match entry {
+                Entry::User(_) => assert!(matches!(next, None | Some(Entry::Assistant(_)))),
+                Entry::Assistant(said) if said.calls.is_empty() => assert!(matches!(next, None | Some(Entry::User(_)))),
+                Entry::Assistant(said) => {
+                    let Some(Entry::Results { results, .. }) = next else { panic!("calls without results") };
+                    let mut asked: Vec<_> = said.calls.iter().map(|call| &call.id).collect();
+                    let mut answered: Vec<_> = results.iter().map(|result| &result.id).collect();
+                    asked.sort();
+                    answered.sort();
+                    assert_eq!(asked, answered);
+                }
+                Entry::Results { .. } => {
+                    assert!(at > 0 && matches!(entries[at - 1], Entry::Assistant(_)));
+                    assert!(matches!(next, None | Some(Entry::Assistant(_))));
+                }
+            }
+        }
+        assert!(matches!(entries.first(), None | Some(Entry::User(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn a_provider_accepts_it_whatever_happened(moves in moves(), budget in 0usize..20_000, fit: bool) {
+            let (mut conversation, mut calls) = (Conversation::default(), 0u32);
+            for step in moves {
+                if fit { conversation.fit(budget); }
+                match step {
+                    Move::User(size) => conversation.user(&"u".repeat(size)),
+                    Move::Text(size) => conversation.assistant(Said { text: "t".repeat(size), ..Said::default() }),
+                    Move::Calls(count) => {
+                        let calls = (0..count).map(|_| { calls += 1; Call { id: calls.to_string(), name: "run".into(), arguments: Value::Null } });
+                        conversation.assistant(Said { calls: calls.collect(), ..Said::default() });
+                    }
+                    Move::Result(back, size) => conversation.result(&calls.saturating_sub(back.into()).to_string(), "r".repeat(size)),
+                }
+            }
+            conversation.fit(budget);
+            assert_acceptable(&conversation.to_send());
+        }
+    }
+
+    #[test]
+    fn the_task_and_the_newest_survive_the_trimming() {
+        let mut conversation = Conversation::default();
+        conversation.user("the task");
+        for n in 0..50 {
+            let call = Call { id: n.to_string(), name: "run".into(), arguments: Value::Null };
+            conversation.assistant(Said { calls: vec![call], ..Said::default() });
+            conversation.result(&n.to_string(), format!("{n} {}", "x".repeat(1000)));
+        }
+        conversation.fit(10_000);
+        let sent = conversation.to_send();
+        assert!(matches!(&sent[0], Entry::User(text) if text.starts_with("the task")));
+        assert!(matches!(sent.last(), Some(Entry::Results { results, .. }) if results[0].text.starts_with("49 xx")));
+        assert!(sent.iter().map(Entry::size).sum::<usize>() <= 10_000 + DROPPED.len() + 2);
+    }
+}

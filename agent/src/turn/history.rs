@@ -1,0 +1,167 @@
+//! From the journal to the conversation that a model is told: how an agent that starts anew knows what was.
+
+use std::collections::HashMap;
+
+use greenroom_protocol::{Action, Body, Event, Observation, Seen, Source, excerpt};
+use serde_json::Value;
+
+use super::{
+    Message,
+    conversation::{Call, Conversation, Said},
+};
+
+/// How much of one old result is told, in bytes.
+const RESULT_LIMIT: usize = 30 * 1024;
+
+/// What the model is told where an interrupt stopped its turn.
+pub(super) const INTERRUPTED: &str = "[The user interrupted you here.]";
+
+/// Reads a journal, oldest event first, into a conversation.
+#[derive(Default)]
+pub(super) struct Reader {
+    /// What the user did beside the agent, by item, until its result comes.
+    beside: HashMap<String, String>,
+}
+
+impl Reader {
+    pub(super) fn read(&mut self, event: &Event, conversation: &mut Conversation) {
+        let item = event.item.as_deref().unwrap_or_default();
+        match &event.body {
+            Body::Action(action) if event.source == Source::Agent => called(conversation, item, action),
+            Body::Action(action) => {
+                if let Action::Run { .. } | Action::Read { .. } | Action::Write { .. } | Action::Browse { .. } = action
+                {
+                    self.beside.insert(item.to_owned(), action.line());
+                }
+            }
+            Body::Observation(seen) => match self.beside.remove(item) {
+                Some(line) => {
+                    conversation.user(&format!("[The user did this in the sandbox: {line}]\n{}", told(seen)));
+                }
+                None => observed(conversation, item, seen),
+            },
+            Body::Opaque(_) => {}
+        }
+    }
+}
+
+fn called(conversation: &mut Conversation, item: &str, action: &Action) {
+    if item.is_empty() {
+        return;
+    }
+    let arguments = serde_json::to_value(action).ok().and_then(|mut value| value.get_mut("args").map(Value::take));
+    let call = Call { id: item.to_owned(), name: action.name().to_owned(), arguments: arguments.unwrap_or_default() };
+    conversation.assistant(Said { calls: vec![call], ..Said::default() });
+    if let Action::Finish { .. } = action {
+        conversation.result(item, "The turn is over.".to_owned());
+    }
+}
+
+fn observed(conversation: &mut Conversation, item: &str, observation: &Observation) {
+    match &observation.seen {
+        Seen::Chat { attachments } => {
+            let (content, attachments) = (observation.content.clone(), attachments.clone());
+            conversation.message(&Message { content, attachments });
+        }
+        Seen::Message { .. } => {
+            conversation.assistant(Said { text: observation.content.clone(), ..Said::default() });
+        }
+        Seen::Interrupted { .. } => conversation.user(INTERRUPTED),
+        // What the model thought is not told again: a thought without its signature is refused. A thought that it wrote
+        // down by its tool is that call's result, like those below.
+        Seen::Think { .. }
+        | Seen::Run { .. }
+        | Seen::Read { .. }
+        | Seen::Write { .. }
+        | Seen::Edit { .. }
+        | Seen::Browse { .. }
+        | Seen::Plan { .. }
+        | Seen::Error { .. } => conversation.result(item, told(observation)),
+        Seen::Confirm { .. }
+        | Seen::Confirmed { .. }
+        | Seen::Usage(_)
+        | Seen::AgentStateChanged { .. }
+        | Seen::Queue { .. }
+        | Seen::Sandbox { .. } => {}
+    }
+}
+
+/// A result as the model is told it.
+fn told(observation: &Observation) -> String {
+    let content = &observation.content;
+    let content = excerpt(content, RESULT_LIMIT).map_or_else(|| content.clone(), |cut| cut.text);
+    match &observation.seen {
+        Seen::Run { timed_out: true, .. } => format!("{content}\n[It was killed: it ran out of time.]"),
+        Seen::Run { exit_code: Some(code), .. } => format!("{content}\n[Exit code {code}.]"),
+        Seen::Run { exit_code: None, .. } => format!("{content}\n[It was killed.]"),
+        Seen::Edit { diff, .. } => diff.clone(),
+        Seen::Error { detail, .. } => detail.clone(),
+        _ if content.is_empty() => observation.line(),
+        _ => content,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::turn::conversation::Entry;
+
+    fn journal(lines: &[&str]) -> Vec<Event> {
+        let event = |(index, line): (usize, &&str)| {
+            let json = format!(r#"{{"seq":{},"at":"2026-01-01T00:00:00.000Z",{line}}}"#, index + 1);
+            serde_json::from_str(&json).expect("an event")
+        };
+        lines.iter().enumerate().map(event).collect()
+    }
+
+    /// The conversation in short: `user: …`, `agent: … call(…)`, `result: …`.
+    fn check(lines: &[&str], expected: &[&str]) {
+        let short = |entry: Entry| match entry {
+            Entry::User(text) => format!("user: {text}"),
+            Entry::Assistant(said) => {
+                let calls: Vec<String> =
+                    said.calls.iter().map(|call| format!("{}#{}{}", call.name, call.id, call.arguments)).collect();
+                format!("agent: {} {}", said.text, calls.join(" "))
+            }
+            Entry::Results { results, user } => {
+                let results: Vec<String> =
+                    results.iter().map(|result| format!("{}={}", result.id, result.text)).collect();
+                format!("result: {} {user}", results.join(" "))
+            }
+        };
+        let (mut reader, mut conversation) = (Reader::default(), Conversation::default());
+        journal(lines).iter().for_each(|event| reader.read(event, &mut conversation));
+        let told: Vec<String> = conversation.to_send().into_iter().map(short).collect();
+        assert_eq!(told, expected);
+    }
+
+    const START: &str = r#""source":"user","action":"start","args":{"task":"do"}"#;
+    const CHAT: &str = r#""source":"user","observation":"chat","extras":{},"content":"do""#;
+    const RUN: &str = r#""source":"agent","item":"c1","action":"run","args":{"command":"ls"}"#;
+    const RAN: &str = r#""source":"agent","item":"c1","observation":"run","extras":{"command":"ls","exit_code":0,"duration_ms":1},"content":"a""#;
+    const SAID: &str = r#""source":"agent","item":"m1","observation":"message","extras":{},"content":"Looking.""#;
+
+    #[test]
+    fn a_turn_with_a_tool() {
+        check(
+            &[START, CHAT, SAID, RUN, RAN],
+            &["user: do", r#"agent: Looking. run#c1{"command":"ls"}"#, "result: c1=a\n[Exit code 0.] "],
+        );
+    }
+
+    #[test]
+    fn a_call_without_a_result_was_interrupted() {
+        check(
+            &[CHAT, RUN, CHAT],
+            &["user: do", r#"agent:  run#c1{"command":"ls"}"#, "result: c1=[Interrupted before it had a result.] do"],
+        );
+    }
+
+    #[test]
+    fn what_the_user_did_is_told() {
+        check(
+            &[r#""source":"user","item":"a1","action":"run","args":{"command":"ls"}"#, &RAN.replace("c1", "a1"), CHAT],
+            &["user: [The user did this in the sandbox: Running command: ls]\na\n[Exit code 0.]\n\ndo"],
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! What drives a turn, and the stage on which it does so.
+//!
+//! A [`Driver`] knows nothing of links, numbers or sockets: it takes messages from the [`Stage`], says what happens through
+//! it, and stops when the stage says so. Our own loop is one driver; another program spoken to over stdio can be another.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use greenroom_protocol::{
+    Event,
+    link::{Outcome, Settings},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{outgoing::Outgoing, processes::Processes};
+
+mod conversation;
+mod history;
+mod model;
+mod own;
+mod step;
+
+pub use own::OwnLoop;
+
+/// What the user said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    pub content: String,
+    /// Paths of uploaded files, inside the workspace.
+    pub attachments: Vec<String>,
+}
+
+/// Something that can carry out a turn.
+pub trait Driver {
+    /// Takes in the next part of the journal, to take up the session where that leaves it. Comes before the first turn.
+    fn restore(&mut self, part: &[Event]);
+
+    /// Forgets what [`Driver::restore`] took in: the journal was cut off, and comes again from its beginning.
+    fn forget(&mut self);
+
+    /// Works on `message` until there is an outcome. Ends soon after `stage.stop` is cancelled, whatever it is doing.
+    fn turn(&mut self, message: Message, stage: &Stage) -> impl Future<Output = Outcome> + Send;
+}
+
+/// What a turn has to do with the world.
+pub struct Stage {
+    pub outgoing: Outgoing,
+    pub processes: Processes,
+    /// May change between steps.
+    pub settings: Arc<Mutex<Settings>>,
+    /// What the user did beside the agent since it last looked.
+    pub asides: Arc<Mutex<Vec<String>>>,
+    pub stop: CancellationToken,
+    pub intake: Intake,
+}
+
+impl Stage {
+    /// The settings as they are now.
+    pub fn settings(&self) -> Settings {
+        lock(&self.settings).clone()
+    }
+
+    /// What the user did beside the agent; each is told once.
+    pub fn take_asides(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.asides))
+    }
+}
+
+/// Where messages wait that steer a turn while it runs. Bounded by what people type.
+#[derive(Debug, Clone)]
+pub struct Intake(Arc<Mutex<Option<VecDeque<Message>>>>);
+
+impl Default for Intake {
+    fn default() -> Intake {
+        Intake(Arc::new(Mutex::new(Some(VecDeque::new()))))
+    }
+}
+
+impl Intake {
+    /// Leaves a message for the next step, or gives it back where there will be none.
+    pub fn offer(&self, message: Message) -> Option<Message> {
+        match &mut *lock(&self.0) {
+            Some(waiting) => {
+                waiting.push_back(message);
+                None
+            }
+            None => Some(message),
+        }
+    }
+
+    /// All that waits.
+    pub fn take(&self) -> Vec<Message> {
+        lock(&self.0).as_mut().map(|waiting| waiting.drain(..).collect()).unwrap_or_default()
+    }
+
+    /// Ends the taking if nothing waits, and says whether it has.
+    pub fn close_if_empty(&self) -> bool {
+        let mut waiting = lock(&self.0);
+        let empty = waiting.as_ref().is_none_or(VecDeque::is_empty);
+        if empty {
+            *waiting = None;
+        }
+        empty
+    }
+
+    /// Ends the taking.
+    pub fn close(&self) {
+        *lock(&self.0) = None;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,267 @@
+//! Our own loop: ask the model, do what it calls for, tell it the results, until it says no more.
+
+use std::{path::PathBuf, time::Duration};
+
+use greenroom_protocol::{
+    Action, Event, Observation, Seen,
+    link::{Api, Outcome, Settings},
+};
+
+use super::{
+    Driver, Message, Stage,
+    conversation::{self, Call, Conversation, Said},
+    history::{self, Reader},
+    model::{Model, ModelError},
+    step::{self, Broken, Why},
+};
+use crate::{
+    clock, gateway,
+    processes::By,
+    tools::{self, Bench, Fault},
+};
+
+/// How often a step is asked again after the model, not the gateway, broke off.
+const RETRIES: u32 = 2;
+/// How long to wait for the gateway: doubled from the first to the last.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const LAST_WAIT: Duration = Duration::from_secs(2);
+/// The smallest conversation that is worth sending, in bytes.
+const LEAST_BUDGET: usize = 16 * 1024;
+/// After how many equal failures in a row the model is told that it goes round in circles.
+const CIRCLES: u32 = 5;
+
+/// The driver that talks to a model itself.
+pub struct OwnLoop {
+    conversation: Conversation,
+    /// Reads the journal into it.
+    reader: Reader,
+    model: Model,
+    /// How many bytes of conversation the model takes; less once it has said that it was too much.
+    budget: usize,
+    /// The model that was asked last: what one has signed, another refuses.
+    asked: Option<(Api, String)>,
+}
+
+/// What came of one tool call.
+enum Called {
+    Done,
+    Finished,
+    Stopped(Outcome),
+}
+
+/// The same call that fails again and again.
+#[derive(Default)]
+struct Circle {
+    call: Option<(String, serde_json::Value)>,
+    count: u32,
+}
+
+impl OwnLoop {
+    pub fn new(gateway: PathBuf) -> OwnLoop {
+        let (conversation, reader) = (Conversation::default(), Reader::default());
+        OwnLoop { conversation, reader, model: Model::new(gateway), budget: conversation::BUDGET, asked: None }
+    }
+
+    async fn work(&mut self, stage: &Stage) -> Outcome {
+        let (mut steps, mut circle) = (0, Circle::default());
+        loop {
+            self.hear(stage);
+            let settings = stage.settings();
+            if steps >= settings.max_steps {
+                let detail = format!("the turn took {steps} steps, which is its limit; send a message to go on");
+                return Outcome::Failed { code: "too_many_steps".into(), detail };
+            }
+            steps += 1;
+            let said = match self.step(&settings, stage).await {
+                Ok(said) => said,
+                Err(outcome) => return outcome,
+            };
+            let calls = said.calls.clone();
+            self.conversation.assistant(said);
+            let mut over = calls.is_empty();
+            for call in calls {
+                match self.call(call, &settings, stage, &mut circle).await {
+                    Called::Done => {}
+                    Called::Finished => over = true,
+                    Called::Stopped(outcome) => return outcome,
+                }
+            }
+            if over && stage.intake.close_if_empty() {
+                return Outcome::Done;
+            }
+        }
+    }
+
+    /// Takes in what the user said and did since the last step.
+    fn hear(&mut self, stage: &Stage) {
+        for aside in stage.take_asides() {
+            self.conversation.user(&aside);
+        }
+        for message in stage.intake.take() {
+            self.conversation.message(&message);
+        }
+    }
+
+    /// One answer of the model, asked for as often as it takes.
+    async fn step(&mut self, settings: &Settings, stage: &Stage) -> Result<Said, Outcome> {
+        let (mut failures, mut wait) = (0, FIRST_WAIT);
+        loop {
+            let Broken { why, text, partial } = match self.ask(settings, stage).await {
+                Ok(said) => return Ok(said),
+                Err(broken) => broken,
+            };
+            let error = match why {
+                Why::Stopped => {
+                    self.conversation.assistant(Said { text, ..Said::default() });
+                    return Err(cancelled("the model's answer", partial));
+                }
+                Why::Failed(error) => error,
+            };
+            tracing::warn!(%error, "no answer");
+            match error {
+                ModelError::Budget(detail) => return Err(failed("budget", detail)),
+                ModelError::Refused(detail) => return Err(failed("model_error", detail)),
+                ModelError::TooLong(detail) if self.budget <= LEAST_BUDGET => {
+                    return Err(failed("model_error", detail));
+                }
+                ModelError::TooLong(_) => {
+                    self.budget /= 2;
+                    continue;
+                }
+                ModelError::Unreachable(_) => {}
+                ModelError::BrokeOff(_) | ModelError::Cut(_) => {
+                    // A gateway that is gone takes its streams with it; that is no fault of the model.
+                    if gateway::is_there(self.model.socket()).await {
+                        failures += 1;
+                    }
+                    if failures > RETRIES {
+                        return Err(failed("model_error", error.to_string()));
+                    }
+                }
+            }
+            tokio::select! {
+                biased;
+                () = stage.stop.cancelled() => {
+                    self.conversation.assistant(Said { text, ..Said::default() });
+                    return Err(cancelled("the model's answer", partial));
+                }
+                () = clock::sleep(wait) => wait = (wait * 2).min(LAST_WAIT),
+            }
+        }
+    }
+
+    async fn ask(&mut self, settings: &Settings, stage: &Stage) -> Result<Said, Broken> {
+        self.conversation.fit(self.budget);
+        let model = (settings.api, settings.model.clone());
+        if self.asked.replace(model.clone()) != Some(model) {
+            self.conversation.forget_thoughts();
+        }
+        let asked = tokio::select! {
+            biased;
+            () = stage.stop.cancelled() => Err(Why::Stopped),
+            answer = self.model.ask(settings, prompt(settings), self.conversation.to_send()) => answer.map_err(Why::Failed),
+        };
+        let answer = asked.map_err(|why| Broken { why, text: String::new(), partial: false })?;
+        step::tell(answer, &self.conversation, &stage.outgoing, &stage.stop).await
+    }
+
+    async fn call(&mut self, call: Call, settings: &Settings, stage: &Stage, circle: &mut Circle) -> Called {
+        let Call { id, name, arguments } = call;
+        if stage.stop.is_cancelled() {
+            stage.outgoing.forget(&id);
+            return Called::Stopped(cancelled("the agent between two steps", false));
+        }
+        let action = match tools::parse(&name, arguments.clone()) {
+            Ok(action) => action,
+            Err(error) => {
+                self.refuse(&id, circle.told(name, arguments, error), stage).await;
+                return Called::Done;
+            }
+        };
+        stage.outgoing.event(Some(&id), action.clone()).await;
+        if let Action::Finish { .. } = action {
+            self.conversation.result(&id, "The turn is over.".to_owned());
+            return Called::Finished;
+        }
+        let bench = Bench::new(&id, By::Agent, settings, &stage.outgoing, &stage.processes, &stage.stop);
+        match tools::perform(&action, &bench).await {
+            Ok(done) => {
+                *circle = Circle::default();
+                stage.outgoing.event(Some(&id), done.observation).await;
+                self.conversation.result(&id, done.told);
+                Called::Done
+            }
+            Err(Fault::Failed(detail)) => {
+                self.refuse(&id, circle.told(name, arguments, detail), stage).await;
+                Called::Done
+            }
+            Err(Fault::Stopped { what, observation }) => {
+                let partial = observation.is_some();
+                match observation {
+                    Some(observation) => stage.outgoing.event(Some(&id), *observation).await,
+                    None => stage.outgoing.forget(&id),
+                }
+                Called::Stopped(cancelled(&what, partial))
+            }
+        }
+    }
+
+    /// Tells journal and model that a call failed.
+    async fn refuse(&mut self, id: &str, detail: String, stage: &Stage) {
+        let seen = Seen::Error { code: "tool_failed".into(), detail: detail.clone() };
+        stage.outgoing.event(Some(id), Observation { seen, content: String::new() }).await;
+        self.conversation.result(id, format!("Error: {detail}"));
+    }
+}
+
+impl Driver for OwnLoop {
+    fn restore(&mut self, part: &[Event]) {
+        part.iter().for_each(|event| self.reader.read(event, &mut self.conversation));
+        self.conversation.fit(conversation::BUDGET);
+    }
+
+    fn forget(&mut self) {
+        (self.conversation, self.reader) = (Conversation::default(), Reader::default());
+    }
+
+    async fn turn(&mut self, message: Message, stage: &Stage) -> Outcome {
+        for aside in stage.take_asides() {
+            self.conversation.user(&aside);
+        }
+        // A model wants its thoughts back within a turn, and no longer.
+        self.conversation.forget_thoughts();
+        self.conversation.message(&message);
+        let outcome = self.work(stage).await;
+        if let Outcome::Cancelled { .. } = outcome {
+            self.conversation.user(history::INTERRUPTED);
+        }
+        // What was said too late for a step is known to the next turn.
+        self.hear(stage);
+        outcome
+    }
+}
+
+impl Circle {
+    /// The error as the model is told it, with a hint where it has had the same one too often.
+    fn told(&mut self, name: String, arguments: serde_json::Value, error: String) -> String {
+        let call = Some((name, arguments));
+        self.count = if self.call == call { self.count + 1 } else { 1 };
+        self.call = call;
+        if self.count < CIRCLES {
+            return error;
+        }
+        format!("{error}\nThis very call has failed {} times in a row. Do something else.", self.count)
+    }
+}
+
+fn prompt(settings: &Settings) -> String {
+    include_str!("prompt.md").replace("{directory}", &settings.directory)
+}
+
+fn cancelled(what: &str, partial: bool) -> Outcome {
+    Outcome::Cancelled { what: what.to_owned(), partial }
+}
+
+fn failed(code: &str, detail: String) -> Outcome {
+    Outcome::Failed { code: code.to_owned(), detail }
+}

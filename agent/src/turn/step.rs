@@ -1,0 +1,148 @@
+//! One answer of a model, told as it comes: deltas while an item grows, one event when it is whole.
+
+use std::pin::pin;
+
+use futures::{Stream, StreamExt};
+use greenroom_protocol::{DeltaKind, Observation, Seen};
+use tokio_util::sync::CancellationToken;
+use ulid::Ulid;
+
+use super::{
+    conversation::{Conversation, Said},
+    model::{ModelError, Piece},
+};
+use crate::outgoing::Outgoing;
+
+/// Why an answer did not become whole. What there was of it has been told, marked as partial, and is in `text`.
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub why: Why,
+    pub text: String,
+    /// Whether something partial was told.
+    pub partial: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Why {
+    Stopped,
+    Failed(ModelError),
+}
+
+/// Tells the answer until its end. The calls in what it returns have ids that no other call of the session has.
+pub(super) async fn tell(
+    answer: impl Stream<Item = Result<Piece, ModelError>>,
+    conversation: &Conversation,
+    outgoing: &Outgoing,
+    stop: &CancellationToken,
+) -> Result<Said, Broken> {
+    let mut teller = Teller { outgoing, conversation, growing: None, calls: Vec::new(), text: String::new() };
+    let end = tokio::select! {
+        biased;
+        () = stop.cancelled() => Err(Why::Stopped),
+        end = teller.follow(answer) => end.map_err(Why::Failed),
+    };
+    match end {
+        Ok(said) => Ok(said),
+        Err(why) => {
+            let partial = teller.close(true).await;
+            teller.calls.iter().for_each(|call| outgoing.forget(&call.item));
+            Err(Broken { why, text: teller.text, partial })
+        }
+    }
+}
+
+struct Teller<'a> {
+    outgoing: &'a Outgoing,
+    conversation: &'a Conversation,
+    /// The text, or the thinking, that grows now.
+    growing: Option<Growing>,
+    calls: Vec<CallSoFar>,
+    /// All text of this answer.
+    text: String,
+}
+
+struct Growing {
+    kind: DeltaKind,
+    item: String,
+    text: String,
+}
+
+struct CallSoFar {
+    /// The model's own id.
+    id: String,
+    item: String,
+    told: usize,
+}
+
+impl Teller<'_> {
+    async fn follow(&mut self, answer: impl Stream<Item = Result<Piece, ModelError>>) -> Result<Said, ModelError> {
+        let mut answer = pin!(answer);
+        while let Some(piece) = answer.next().await {
+            match piece? {
+                Piece::Text(text) => self.grow(DeltaKind::Text, &text).await,
+                Piece::Thinking(text) => self.grow(DeltaKind::Thinking, &text).await,
+                Piece::ToolInput { id, so_far } => {
+                    self.close(false).await;
+                    self.tool_input(&id, &so_far).await;
+                }
+                Piece::End(said) => {
+                    self.close(false).await;
+                    return Ok(self.rename(said));
+                }
+            }
+        }
+        Err(ModelError::Cut("it ended in the middle".into()))
+    }
+
+    async fn grow(&mut self, kind: DeltaKind, text: &str) {
+        if self.growing.as_ref().is_some_and(|growing| growing.kind != kind) {
+            self.close(false).await;
+        }
+        let item = || Ulid::generate().to_string();
+        let growing = self.growing.get_or_insert_with(|| Growing { kind, item: item(), text: String::new() });
+        growing.text.push_str(text);
+        if kind == DeltaKind::Text {
+            self.text.push_str(text);
+        }
+        self.outgoing.delta(kind, &growing.item, text).await;
+    }
+
+    async fn tool_input(&mut self, id: &str, so_far: &str) {
+        let at = match self.calls.iter().position(|call| call.id == id) {
+            Some(at) => at,
+            None => {
+                let item =
+                    if self.conversation.knows(id) { format!("{id}-{}", Ulid::generate()) } else { id.to_owned() };
+                self.calls.push(CallSoFar { id: id.to_owned(), item, told: 0 });
+                self.calls.len() - 1
+            }
+        };
+        let call = &mut self.calls[at];
+        if let Some(more) = so_far.get(call.told..) {
+            self.outgoing.delta(DeltaKind::ToolInput, &call.item, more).await;
+            call.told = so_far.len();
+        }
+    }
+
+    /// Ends what grows by its event, and says whether there was anything. Given up in the middle, it has not been done.
+    async fn close(&mut self, partial: bool) -> bool {
+        let Some(growing) = &self.growing else { return false };
+        let seen = match growing.kind {
+            DeltaKind::Thinking => Seen::Think { partial },
+            DeltaKind::Text | DeltaKind::ToolInput | DeltaKind::Output => Seen::Message { partial },
+        };
+        let observation = Observation { seen, content: growing.text.clone() };
+        self.outgoing.event(Some(&growing.item), observation).await;
+        self.growing = None;
+        true
+    }
+
+    fn rename(&self, mut said: Said) -> Said {
+        for call in &mut said.calls {
+            if let Some(known) = self.calls.iter().find(|known| known.id == call.id) {
+                call.id.clone_from(&known.item);
+            }
+        }
+        said
+    }
+}

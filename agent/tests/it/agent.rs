@@ -1,0 +1,105 @@
+//! The agent's binary, and a bare connection to it.
+
+use std::{
+    path::PathBuf,
+    process::{Child, Command},
+    time::Duration,
+};
+
+use futures::{SinkExt, StreamExt};
+use greenroom_protocol::link::{Api, FromAgent, Settings, ToAgent};
+use tokio::net::UnixStream;
+use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
+
+use crate::gateway::{Answer, Gateway};
+
+/// Long enough that only what never comes runs into it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Agent {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) process: Child,
+    pub(crate) gateway: Gateway,
+    pub(crate) settings: Settings,
+}
+
+impl Agent {
+    pub(crate) fn start(answers: Vec<Answer>) -> Agent {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("work")).expect("a directory");
+        let process = Command::new(env!("CARGO_BIN_EXE_greenroom-agent"))
+            .env("GREENROOM_AGENT_SOCKET", at("agent.sock"))
+            .env("GREENROOM_GATEWAY_SOCKET", at("gateway.sock"))
+            .env("GREENROOM_WORKSPACE", at("work"))
+            .spawn()
+            .expect("the binary starts");
+        let settings = Settings {
+            model: "claude-test".into(),
+            api: Api::Anthropic,
+            directory: at("work").display().to_string(),
+            run_timeout_s: 600,
+            max_steps: 20,
+        };
+        let gateway = Gateway::start(&at("gateway.sock"), answers);
+        Agent { dir, process, gateway, settings }
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join("work").join(name)
+    }
+
+    pub(crate) async fn dial(&self) -> Link {
+        let socket = self.dir.path().join("agent.sock");
+        let stream = loop {
+            match UnixStream::connect(&socket).await {
+                Ok(stream) => break stream,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        let (socket, _) = client_async("ws://agent/", stream).await.expect("it speaks WebSocket");
+        Link { socket }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+pub(crate) struct Link {
+    socket: WebSocketStream<UnixStream>,
+}
+
+impl Link {
+    pub(crate) async fn say(&mut self, frame: &ToAgent) {
+        self.say_text(&serde_json::to_string(frame).expect("it serializes")).await;
+    }
+
+    pub(crate) async fn say_text(&mut self, text: &str) {
+        // The other end may have closed; the test will hear of that.
+        let _ = self.socket.send(Message::text(text)).await;
+    }
+
+    /// Asks for a pong, and waits for it.
+    pub(crate) async fn ping(&mut self) {
+        self.socket.send(Message::Ping("?".into())).await.expect("the link stands");
+        while !matches!(self.message().await.expect("the link stands"), Message::Pong(_)) {}
+    }
+
+    /// The next message, or `None` where the connection is over.
+    pub(crate) async fn message(&mut self) -> Option<Message> {
+        let next = tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("something comes");
+        next.and_then(Result::ok)
+    }
+
+    pub(crate) async fn hear(&mut self) -> FromAgent {
+        match self.message().await {
+            Some(Message::Text(text)) => serde_json::from_str(text.as_str()).expect("a frame"),
+            other => panic!("no frame but {other:?}"),
+        }
+    }
+}

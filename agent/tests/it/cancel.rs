@@ -1,0 +1,191 @@
+//! Interrupts: whatever runs is gone afterwards, and what there was of it is kept.
+
+use greenroom_protocol::{
+    Action, DeltaKind,
+    link::{Command, Outcome},
+};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::json;
+
+use crate::{
+    agent::Agent,
+    gateway::{
+        Answer::{Hangs, Whole},
+        call, text,
+    },
+    session::Session,
+};
+
+fn cancelled(what: &str, partial: bool) -> Outcome {
+    Outcome::Cancelled { what: what.into(), partial }
+}
+
+fn pid(text: &str) -> Pid {
+    Pid::from_raw(text.trim().parse().expect("a number")).expect("not zero")
+}
+
+fn run(command: &str) -> Action {
+    Action::Run { command: command.into() }
+}
+
+#[tokio::test]
+async fn a_model_stream_is_cut_and_its_text_kept() {
+    let mut session = Session::open(vec![Hangs(vec![text("I was about")]), Whole(vec![text("Yes?")])]).await;
+    session.prompt("t1", "go").await;
+    session.until(|session| session.heard.values().any(|text| text == "I was about")).await;
+    session.order(Command::Cancel {}).await;
+    assert_eq!(session.outcome("t1").await, cancelled("the model's answer", true));
+    assert_eq!(session.events(), ["message _: [partial] I was about"]);
+    session.prompt("t2", "sorry").await;
+    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    let messages = session.agent.gateway.requests()[1]["messages"].clone();
+    assert_eq!(messages[1], json!({ "role": "assistant", "content": "I was about" }));
+    assert!(messages[2].to_string().contains("interrupted you here.]\\n\\nsorry"), "{messages}");
+}
+
+#[tokio::test]
+async fn a_call_that_was_still_being_written_is_forgotten() {
+    let answers = vec![Hangs(vec![call("c1", "write", json!({ "path": "x", "content": "y" }))]), Whole(vec![])];
+    let mut session = Session::open(answers).await;
+    session.prompt("t1", "go").await;
+    session.until(|session| session.heard.contains_key(&("c1".into(), DeltaKind::ToolInput))).await;
+    session.order(Command::Cancel {}).await;
+    assert_eq!(session.outcome("t1").await, cancelled("the model's answer", false));
+    session.heard.clear();
+    session.redial().await;
+    session.prompt("t2", "go").await;
+    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    assert_eq!(session.heard.get(&("c1".into(), DeltaKind::ToolInput)), None);
+}
+
+#[tokio::test]
+async fn nothing_of_a_command_is_left_wherever_it_went() {
+    let command = "sleep 1000 & echo child=$!; \
+                   setsid sh -c 'echo session=$$; exec sleep 1000' & sleep 0.1; \
+                   (setsid sh -c 'echo orphan=$$; exec sleep 1000' &) ; sleep 0.1; \
+                   (setsid env -i sh -c 'echo bare=$$; exec sleep 1000' &) ; sleep 0.1; \
+                   echo all=; sleep 1000";
+    let mut session =
+        Session::open(vec![Whole(vec![text("Running."), call("c1", "run", json!({ "command": command }))])]).await;
+    session.prompt("t1", "go").await;
+    session.output_after("all").await;
+    let mut pids = Vec::new();
+    for name in ["child=", "session=", "orphan=", "bare="] {
+        pids.push(pid(&session.output_after(name).await));
+    }
+    session.order(Command::Cancel {}).await;
+    assert_eq!(session.outcome("t1").await, cancelled(&format!("the command `{command}`"), true));
+    for pid in pids {
+        assert!(test_kill_process(pid).is_err(), "{pid:?} is left");
+    }
+    let last = session.events().pop().expect("events");
+    assert!(last.starts_with("run c1: [killed] child="), "{last}");
+}
+
+#[tokio::test]
+async fn a_flood_is_stopped() {
+    let mut session = Session::open(vec![Whole(vec![call("c1", "run", json!({ "command": "yes" }))])]).await;
+    session.prompt("t1", "go").await;
+    session.until(|session| session.heard.values().any(|output| output.len() > 4_000_000)).await;
+    session.order(Command::Cancel {}).await;
+    assert_eq!(session.outcome("t1").await, cancelled("the command `yes`", true));
+}
+
+#[tokio::test]
+async fn a_flood_waits_for_a_server_that_does_not_read() {
+    let mut session = Session::open(vec![]).await;
+    session.act("a1", run("yes | head -c 30000000; echo; echo END")).await;
+    session.output_after("y").await;
+    // Nothing is read for a while; the command cannot have ended unless the agent took its output into memory.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", session.agent.process.id())).expect("it lives");
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size").replace("kB", "");
+    assert!(rss.trim().parse::<u64>().expect("a number") < 64 * 1024, "{rss} KiB");
+    assert_eq!(session.outcome("a1").await, Outcome::Done);
+    let heard = session.heard.get(&("a1".into(), DeltaKind::Output)).map_or(0, String::len);
+    assert!(heard > 29_000_000, "only {heard} bytes were told");
+}
+
+#[tokio::test]
+async fn waiting_for_a_gateway_is_interrupted() {
+    let mut session = Session::open(vec![]).await;
+    session.agent.gateway.die();
+    session.prompt("t1", "go").await;
+    session.until(|session| session.taken.len() == 1).await;
+    session.order(Command::Cancel {}).await;
+    assert_eq!(session.outcome("t1").await, cancelled("the model's answer", false));
+}
+
+#[tokio::test]
+async fn an_act_and_those_behind_it_are_stopped() {
+    let mut session = Session::open(vec![]).await;
+    session.act("a1", run("echo go; sleep 1000")).await;
+    session.act("a2", run("touch never")).await;
+    session.output_after("g").await;
+    session.order(Command::Cancel {}).await;
+    assert_eq!(session.outcome("a1").await, cancelled("the command `echo go; sleep 1000`", true));
+    assert_eq!(session.outcome("a2").await, cancelled("an act that had not begun", false));
+    assert!(!session.agent.file("never").exists());
+}
+
+#[tokio::test]
+async fn kill_processes_takes_the_agents_and_leaves_the_users() {
+    let answers =
+        vec![Whole(vec![call("c1", "run", json!({ "command": "echo at=$$; sleep 1000" }))]), Whole(vec![text("Oh.")])];
+    let mut session = Session::open(answers).await;
+    session.act("a1", run("echo user=$$; sleep 1000")).await;
+    let users = pid(&session.output_after("user=").await);
+    session.prompt("t1", "go").await;
+    let agents = pid(&session.output_after("at=").await);
+    session.order(Command::KillProcesses {}).await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert!(test_kill_process(agents).is_err());
+    assert!(test_kill_process(users).is_ok());
+}
+
+#[tokio::test]
+async fn a_command_that_takes_too_long_is_killed() {
+    let mut agent = Agent::start(vec![]);
+    agent.settings.run_timeout_s = 1;
+    let mut session = Session::with_history(agent, Vec::new()).await;
+    session.act("a1", run("echo before; sleep 1000")).await;
+    assert_eq!(session.outcome("a1").await, Outcome::Done);
+    assert_eq!(session.events(), ["run a1: [timed out] before\n"]);
+}
+
+#[tokio::test]
+async fn a_freeze_takes_no_time_off_a_timeout() {
+    let mut agent = Agent::start(vec![]);
+    agent.settings.run_timeout_s = 2;
+    let us = Pid::from_raw(agent.process.id() as i32).expect("not zero");
+    let mut session = Session::with_history(agent, Vec::new()).await;
+    session.act("a1", run("echo go; until [ -e thawed ]; do sleep 0.01; done; echo survived")).await;
+    session.output_after("g").await;
+    kill_process(us, Signal::STOP).expect("it is ours");
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    kill_process(us, Signal::CONT).expect("it is ours");
+    // It has been awake for a while, so a timeout that was due at the thaw has fired.
+    for _ in 0..3 {
+        session.link.ping().await;
+    }
+    std::fs::write(session.agent.file("thawed"), "").expect("it is written");
+    session.outcome("a1").await;
+    assert_eq!(session.events(), ["run a1: [0] go\nsurvived\n"]);
+}
+
+#[tokio::test]
+async fn sigterm_takes_everything_along() {
+    let mut session = Session::open(vec![]).await;
+    session.act("a1", run("setsid sh -c 'echo pid=$$; exec sleep 1000' & sleep 1000")).await;
+    let child = pid(&session.output_after("pid=").await);
+    let us = Pid::from_raw(session.agent.process.id() as i32).expect("not zero");
+    kill_process(us, Signal::TERM).expect("it is ours");
+    let status = session.agent.process.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0));
+    // Its new parent takes its exit in its own time.
+    let gone = || match std::fs::read_to_string(format!("/proc/{}/stat", child.as_raw_nonzero())) {
+        Ok(stat) => stat.contains(") Z "),
+        Err(_) => true,
+    };
+    assert!(gone());
+}

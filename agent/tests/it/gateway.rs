@@ -1,0 +1,230 @@
+//! A model gateway that plays a script: one answer for each request, in order.
+
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream},
+    task::JoinHandle,
+};
+
+/// One answer of the model.
+#[derive(Clone)]
+pub(crate) enum Answer {
+    /// Everything, then a proper end.
+    Whole(Vec<Part>),
+    /// Everything, then silence.
+    Hangs(Vec<Part>),
+    /// Everything, then the connection breaks.
+    Breaks(Vec<Part>),
+    Status(u16, &'static str),
+}
+
+#[derive(Clone)]
+pub(crate) enum Part {
+    Thinking(&'static str),
+    Text(String),
+    Call(&'static str, &'static str, Value),
+}
+
+pub(crate) fn text(text: &str) -> Part {
+    Part::Text(text.to_owned())
+}
+
+pub(crate) fn call(id: &'static str, name: &'static str, arguments: Value) -> Part {
+    Part::Call(id, name, arguments)
+}
+
+pub(crate) struct Gateway {
+    socket: PathBuf,
+    script: Arc<Mutex<Script>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Script {
+    answers: VecDeque<Answer>,
+    requests: Vec<Value>,
+}
+
+impl Gateway {
+    pub(crate) fn start(socket: &Path, answers: Vec<Answer>) -> Gateway {
+        let script = Arc::new(Mutex::new(Script { answers: answers.into(), requests: Vec::new() }));
+        Gateway { socket: socket.to_owned(), task: serve(socket, script.clone()), script }
+    }
+
+    /// Dies with all of its connections, as a killed server does: the socket stays and nobody listens.
+    pub(crate) fn die(&mut self) {
+        self.task.abort();
+    }
+
+    pub(crate) fn rise(&mut self) {
+        std::fs::remove_file(&self.socket).expect("the old socket lies there");
+        self.task = serve(&self.socket, self.script.clone());
+    }
+
+    /// The bodies of the requests so far.
+    pub(crate) fn requests(&self) -> Vec<Value> {
+        self.script.lock().expect("no test panicked in here").requests.clone()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.die();
+    }
+}
+
+fn serve(socket: &Path, script: Arc<Mutex<Script>>) -> JoinHandle<()> {
+    let listener = UnixListener::bind(socket).expect("the directory is there");
+    tokio::spawn(async move {
+        // Dropped, and so aborted, together with this task.
+        let mut connections = tokio::task::JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            connections.spawn(answer(stream, script.clone()));
+        }
+    })
+}
+
+async fn answer(mut stream: UnixStream, script: Arc<Mutex<Script>>) {
+    let Some((path, body)) = request(&mut stream).await else { return };
+    let answer = {
+        let mut script = script.lock().expect("no test panicked in here");
+        script.requests.push(body);
+        script.answers.pop_front().unwrap_or(Answer::Status(500, r#"{"error":{"message":"the script is over"}}"#))
+    };
+    let anthropic = path.starts_with("/anthropic/");
+    let events = if anthropic { anthropic_events } else { openai_events };
+    let (parts, whole, hangs) = match answer {
+        Answer::Status(status, body) => {
+            let head = format!(
+                "HTTP/1.1 {status} No\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            // The agent may have gone away; then nobody is told.
+            let _ = stream.write_all((head + body).as_bytes()).await;
+            return;
+        }
+        Answer::Whole(parts) => (parts, true, false),
+        Answer::Hangs(parts) => (parts, false, true),
+        Answer::Breaks(parts) => (parts, false, false),
+    };
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let mut out = vec![head.to_owned()];
+    let chunk = |event: String| format!("{:x}\r\n{event}\r\n", event.len());
+    out.extend(events(&parts, whole).into_iter().map(chunk));
+    for piece in out {
+        if stream.write_all(piece.as_bytes()).await.is_err() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    if whole {
+        let _ = stream.write_all(b"0\r\n\r\n").await;
+    }
+    if hangs {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn request(stream: &mut UnixStream) -> Option<(String, Value)> {
+    let (mut got, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        if let Some(end) = got.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&got[..end]).to_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a body");
+            let body = end + 4;
+            if got.len() >= body + length.trim().parse::<usize>().expect("a number") {
+                let path = head.split(' ').nth(1).expect("a path").to_owned();
+                return Some((path, serde_json::from_slice(&got[body..]).expect("JSON")));
+            }
+        }
+        match stream.read(&mut piece).await {
+            Ok(n @ 1..) => got.extend_from_slice(&piece[..n]),
+            _ => return None,
+        }
+    }
+}
+
+fn halves(text: &str) -> [&str; 2] {
+    let (a, b) = text.split_at(text.floor_char_boundary(text.len() / 2));
+    [a, b]
+}
+
+fn anthropic_events(parts: &[Part], whole: bool) -> Vec<String> {
+    let event = |value: Value| format!("event: {}\ndata: {value}\n\n", value["type"].as_str().expect("a type"));
+    let usage = json!({ "input_tokens": 1, "output_tokens": 1 });
+    let mut events = vec![event(json!({ "type": "message_start", "message": { "usage": usage } }))];
+    let mut calls = false;
+    for (index, part) in parts.iter().enumerate() {
+        let (block, deltas): (Value, Vec<Value>) = match part {
+            Part::Thinking(text) => (
+                json!({ "type": "thinking", "thinking": "", "signature": "" }),
+                vec![
+                    json!({ "type": "thinking_delta", "thinking": text }),
+                    json!({ "type": "signature_delta", "signature": "signed" }),
+                ],
+            ),
+            Part::Text(text) => (
+                json!({ "type": "text", "text": "" }),
+                halves(text).map(|half| json!({ "type": "text_delta", "text": half })).into(),
+            ),
+            Part::Call(id, name, arguments) => {
+                calls = true;
+                let input = match arguments {
+                    Value::String(broken) => broken.clone(),
+                    arguments => arguments.to_string(),
+                };
+                (
+                    json!({ "type": "tool_use", "id": id, "name": name, "input": {} }),
+                    halves(&input).map(|half| json!({ "type": "input_json_delta", "partial_json": half })).into(),
+                )
+            }
+        };
+        events.push(event(json!({ "type": "content_block_start", "index": index, "content_block": block })));
+        for delta in deltas {
+            events.push(event(json!({ "type": "content_block_delta", "index": index, "delta": delta })));
+        }
+        if whole || index + 1 < parts.len() {
+            events.push(event(json!({ "type": "content_block_stop", "index": index })));
+        }
+    }
+    if whole {
+        let reason = if calls { "tool_use" } else { "end_turn" };
+        events.push(event(json!({ "type": "message_delta", "delta": { "stop_reason": reason }, "usage": usage })));
+        events.push(event(json!({ "type": "message_stop" })));
+    }
+    events
+}
+
+fn openai_events(parts: &[Part], whole: bool) -> Vec<String> {
+    let event = |delta: Value| format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": delta }] }));
+    let (mut events, mut calls) = (Vec::new(), 0);
+    for part in parts {
+        match part {
+            Part::Thinking(text) => events.push(event(json!({ "reasoning_content": text }))),
+            Part::Text(text) => events.extend(halves(text).map(|half| event(json!({ "content": half })))),
+            Part::Call(id, name, arguments) => {
+                let [first, rest] = halves(&arguments.to_string()).map(str::to_owned);
+                let start = json!({ "index": calls, "id": id, "type": "function", "function": { "name": name, "arguments": first } });
+                events.push(event(json!({ "tool_calls": [start] })));
+                events.push(event(json!({ "tool_calls": [{ "index": calls, "function": { "arguments": rest } }] })));
+                calls += 1;
+            }
+        }
+    }
+    if whole {
+        let reason = if calls > 0 { "tool_calls" } else { "stop" };
+        events.push(format!(
+            "data: {}\n\n",
+            json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }] })
+        ));
+        events.push("data: [DONE]\n\n".to_owned());
+    }
+    events
+}

@@ -1,0 +1,133 @@
+//! What the link promises, whatever happens to connections.
+
+use greenroom_protocol::{
+    Action,
+    link::{Command, FromAgent, Outcome, Report, ToAgent, Welcome},
+};
+use serde_json::json;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::{
+    agent::Agent,
+    gateway::{Answer::Whole, call, text},
+    session::Session,
+};
+
+#[tokio::test]
+async fn reports_come_once_and_in_order_over_cut_links() {
+    let step = |n: usize| {
+        let command = format!("for i in 1 2 3 4 5 6 7 8; do echo {n}-$i; sleep 0.002; done");
+        Whole(vec![text(&format!("Step {n}.")), call("call", "run", json!({ "command": command }))])
+    };
+    let steps = 12;
+    let mut session = Session::open((0..steps).map(step).chain([Whole(vec![text("Over.")])]).collect()).await;
+    session.prompt("t1", "go").await;
+    // A cut after 1, 2, 3 … frames falls into every kind of moment; `step` and `redial` check each frame.
+    let mut frames = 0;
+    while !matches!(session.reports.last(), Some(Report::TurnEnded { .. })) {
+        frames += 1;
+        for _ in 0..frames % 9 + 1 {
+            if matches!(session.reports.last(), Some(Report::TurnEnded { .. })) {
+                break;
+            }
+            session.step().await;
+        }
+        session.redial().await;
+    }
+    let said: Vec<String> = session.events().into_iter().filter(|event| event.starts_with("message")).collect();
+    let expected: Vec<String> =
+        (0..steps).map(|n| format!("message _: Step {n}.")).chain(["message _: Over.".into()]).collect();
+    assert_eq!(said, expected);
+    let outputs: Vec<String> =
+        session.observations().iter().filter(|seen| seen.name() == "run").map(|seen| seen.content.clone()).collect();
+    let output = |n| (1..=8).map(|i| format!("{n}-{i}\n")).collect::<String>();
+    assert_eq!(outputs, (0..steps).map(output).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn work_goes_on_without_a_link() {
+    let mut session = Session::open(vec![
+        Whole(vec![call("c1", "run", json!({ "command": "until [ -e go ]; do sleep 0.01; done; touch went" }))]),
+        Whole(vec![text("Over.")]),
+    ])
+    .await;
+    session.prompt("t1", "go").await;
+    session.until(|session| session.events().contains(&"run! c1".to_owned())).await;
+    let Session { agent, reports, .. } = session;
+    std::fs::write(agent.file("go"), "").expect("it is written");
+    while agent.gateway.requests().len() < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let mut link = agent.dial().await;
+    let FromAgent::Hello(hello) = link.hear().await else { panic!("no hello") };
+    assert!(hello.last_n > reports.len() as u64);
+    let (acked, settings) = (reports.len() as u64, agent.settings.clone());
+    link.say(&ToAgent::Welcome(Welcome { session: "s".into(), acked, restore: false, settings })).await;
+    let mut next = acked;
+    loop {
+        if let FromAgent::Report { n, report } = link.hear().await {
+            next += 1;
+            assert_eq!(n, next);
+            if let Report::TurnEnded { outcome, .. } = report {
+                break assert_eq!(outcome, Outcome::Done);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_comes_twice_acts_once() {
+    let mut session = Session::open(vec![]).await;
+    let act = || Command::Act { act: "a1".into(), action: Action::Run { command: "echo x >> f".into() } };
+    let id = session.order(act()).await;
+    session.order_again(&id, act()).await;
+    session.outcome("a1").await;
+    session.redial().await;
+    session.order_again(&id, act()).await;
+    session.act("a2", Action::Read { path: "f".into() }).await;
+    session.outcome("a2").await;
+    assert_eq!(session.events(), ["run a1: [0] ", "read a2: x\n"]);
+    assert!(session.taken.iter().filter(|taken| **taken == id).count() >= 2, "{:?}", session.taken);
+}
+
+#[tokio::test]
+async fn the_newest_connection_wins() {
+    let mut session = Session::open(vec![]).await;
+    let mut newer = session.agent.dial().await;
+    assert!(matches!(newer.hear().await, FromAgent::Hello(_)));
+    assert!(session.link.message().await.is_none());
+}
+
+#[tokio::test]
+async fn what_is_no_frame_closes_its_connection_with_a_reason() {
+    let mut session = Session::open(vec![]).await;
+    for (garbage, reason) in [
+        ("{", "not a frame of this link"),
+        (r#"{"frame":"song"}"#, "unknown variant `song`"),
+        (r#"{"frame":"command","id":"1","command":"cancel"}"#, "`command` has no place here"),
+    ] {
+        let mut link = session.agent.dial().await;
+        assert!(matches!(link.hear().await, FromAgent::Hello(_)));
+        link.say_text(garbage).await;
+        let Some(Message::Close(Some(close))) = link.message().await else { panic!("no reason for {garbage}") };
+        assert!(close.reason.contains(reason), "{}", close.reason);
+    }
+    session.redial().await;
+    session.act("a1", Action::Run { command: "echo fine".into() }).await;
+    assert_eq!(session.outcome("a1").await, Outcome::Done);
+}
+
+#[tokio::test]
+async fn a_history_that_was_cut_is_asked_for_again() {
+    let agent = Agent::start(vec![]);
+    let mut link = agent.dial().await;
+    let FromAgent::Hello(first) = link.hear().await else { panic!("no hello") };
+    let settings = agent.settings.clone();
+    link.say(&ToAgent::Welcome(Welcome { session: "s".into(), acked: 0, restore: true, settings })).await;
+    link.say(&ToAgent::History { events: vec![], complete: false }).await;
+    // The agent answers a ping in order, so it has read what came before.
+    link.ping().await;
+    let mut link = agent.dial().await;
+    let FromAgent::Hello(second) = link.hear().await else { panic!("no hello") };
+    assert_ne!(first.boot, second.boot);
+}

@@ -1,0 +1,9 @@
+//! The real binary over its real sockets, between a server and a model that are scripts.
+
+mod agent;
+mod cancel;
+mod gateway;
+mod link;
+mod restore;
+mod session;
+mod turn;

@@ -1,0 +1,285 @@
+//! Turns and acts that come to their end by themselves.
+
+use greenroom_protocol::{
+    Action, DeltaKind, Seen,
+    link::{Api, Command, Outcome},
+};
+use serde_json::json;
+
+use crate::{
+    agent::Agent,
+    gateway::{
+        Answer::{Breaks, Hangs, Status, Whole},
+        Part, call, text,
+    },
+    session::Session,
+};
+
+fn failed(outcome: Outcome) -> (String, String) {
+    match outcome {
+        Outcome::Failed { code, detail } => (code, detail),
+        other => panic!("not failed but {other:?}"),
+    }
+}
+
+async fn a_whole_turn(api: Api) {
+    let mut agent = Agent::start(vec![
+        Whole(vec![
+            Part::Thinking("Hm."),
+            text("I write a script."),
+            call("c1", "write", json!({ "path": "a/hi.sh", "content": "echo hällo\n" })),
+            call("c2", "run", json!({ "command": "sh a/hi.sh; exit 3" })),
+        ]),
+        Whole(vec![call(
+            "c3",
+            "edit",
+            json!({ "path": "a/hi.sh", "change": "REPLACE", "old": "hällo", "lines": ["du"] }),
+        )]),
+        Whole(vec![
+            call("c4", "read", json!({ "path": "a/hi.sh" })),
+            call("c5", "plan", json!({ "content": "- [x] all" })),
+        ]),
+        Whole(vec![text("Done."), call("c6", "finish", json!({ "message": "It prints." }))]),
+    ]);
+    agent.settings.api = api;
+    let mut session = Session::with_history(agent, Vec::new()).await;
+    session.prompt("t1", "greet").await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(
+        session.events(),
+        [
+            "think _: Hm.",
+            "message _: I write a script.",
+            "write! c1",
+            "write c1: ",
+            "run! c2",
+            "run c2: [3] hällo\n",
+            "edit! c3",
+            "edit c3: ",
+            "read! c4",
+            "read c4: echo du\n",
+            "plan! c5",
+            "plan c5: - [x] all",
+            "message _: Done.",
+            "finish! c6",
+        ]
+    );
+    assert_eq!(std::fs::read_to_string(session.agent.file("a/hi.sh")).expect("it is there"), "echo du\n");
+    let requests = session.agent.gateway.requests();
+    assert_eq!(requests.len(), 4);
+    let last = requests[3]["messages"].to_string();
+    assert!(last.contains("Exit code 3"), "{last}");
+    assert!(last.contains("1\\techo du"), "{last}");
+}
+
+#[tokio::test]
+async fn a_whole_turn_by_anthropics_format() {
+    a_whole_turn(Api::Anthropic).await;
+}
+
+#[tokio::test]
+async fn a_whole_turn_by_openais_format() {
+    a_whole_turn(Api::Openai).await;
+}
+
+#[tokio::test]
+async fn deltas_come_before_the_events_that_hold_the_whole() {
+    let answers =
+        vec![Hangs(vec![Part::Thinking("Hm."), text("One two"), call("c1", "run", json!({ "command": "x" }))])];
+    let mut session = Session::open(answers).await;
+    session.prompt("t1", "go").await;
+    let input = json!({ "command": "x" }).to_string();
+    session.until(|session| session.heard.get(&("c1".into(), DeltaKind::ToolInput)) == Some(&input)).await;
+    assert_eq!(session.events(), ["think _: Hm.", "message _: One two"]);
+}
+
+#[tokio::test]
+async fn signed_thoughts_go_back_to_the_model() {
+    let answers = vec![
+        Whole(vec![Part::Thinking("Hm."), call("c1", "think", json!({ "content": "so" }))]),
+        Whole(vec![text("Done.")]),
+    ];
+    let mut session = Session::open(answers).await;
+    session.prompt("t1", "go").await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    let sent = &session.agent.gateway.requests()[1]["messages"][1]["content"][0];
+    assert_eq!(*sent, json!({ "type": "thinking", "thinking": "Hm.", "signature": "signed" }));
+}
+
+#[tokio::test]
+async fn a_call_that_makes_no_sense_is_explained_to_the_model() {
+    let answers = vec![
+        Whole(vec![call("c1", "dance", json!({})), call("c2", "run", json!({ "cmd": "ls" }))]),
+        Whole(vec![call("c3", "read", json!({ "path": "none.txt" })), call("c4", "run", json!("{\"comm"))]),
+        Whole(vec![text("I see.")]),
+    ];
+    let mut session = Session::open(answers).await;
+    session.prompt("t1", "go").await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(
+        session.events(),
+        [
+            "error c1: there is no tool `dance`; the tools are `run`, `read`, `write`, `edit`, `browse`, `think`, `plan`, \
+             `finish`",
+            "error c2: the arguments of `run` do not fit: missing field `command`; it takes `command`",
+            "read! c3",
+            "error c3: there is no `none.txt`",
+            "error c4: the arguments of `run` are not complete JSON (6 bytes came)",
+            "message _: I see.",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_turn_has_a_limit_of_steps_and_is_told_when_it_goes_in_circles() {
+    let answers = (0..9).map(|_| Whole(vec![call("same", "read", json!({ "path": "none" }))])).collect();
+    let mut agent = Agent::start(answers);
+    agent.settings.max_steps = 6;
+    let mut session = Session::with_history(agent, Vec::new()).await;
+    session.prompt("t1", "go").await;
+    assert_eq!(failed(session.outcome("t1").await).0, "too_many_steps");
+    let last = session.agent.gateway.requests().pop().expect("six requests");
+    assert!(last["messages"].to_string().contains("has failed 5 times in a row"));
+}
+
+#[tokio::test]
+async fn a_refusal_ends_the_turn_in_words() {
+    let check = async |answer, code: &str, words: &str| {
+        let mut session = Session::open(vec![answer]).await;
+        session.prompt("t1", "go").await;
+        let outcome = failed(session.outcome("t1").await);
+        assert_eq!(outcome.0, code);
+        assert!(outcome.1.contains(words), "{}", outcome.1);
+    };
+    check(Status(402, r#"{"error":{"message":"the budget is spent"}}"#), "budget", "the budget is spent").await;
+    check(Status(404, r#"{"error":{"message":"no such model"}}"#), "model_error", "404: no such model").await;
+    check(Status(503, "overloaded"), "model_error", "503: overloaded").await;
+}
+
+#[tokio::test]
+async fn a_cut_answer_is_kept_and_asked_for_again() {
+    let answers = vec![Breaks(vec![text("Half a")]), Whole(vec![text("Half a loaf.")])];
+    let mut session = Session::open(answers).await;
+    session.prompt("t1", "go").await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.events(), ["message _: [partial] Half a", "message _: Half a loaf."]);
+    let requests = session.agent.gateway.requests();
+    assert_eq!(requests[0], requests[1]);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_every_time_ends_the_turn() {
+    let mut session = Session::open((0..5).map(|_| Breaks(vec![])).collect()).await;
+    session.prompt("t1", "go").await;
+    assert_eq!(failed(session.outcome("t1").await).0, "model_error");
+    assert_eq!(session.agent.gateway.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn a_gateway_that_goes_away_is_waited_for() {
+    let mut session = Session::open(vec![Hangs(vec![text("Half a")]), Whole(vec![text("Loaf.")])]).await;
+    session.prompt("t1", "go").await;
+    session.until(|session| !session.heard.is_empty()).await;
+    session.agent.gateway.die();
+    session.until(|session| !session.reports.is_empty()).await;
+    assert_eq!(session.events(), ["message _: [partial] Half a"]);
+    session.agent.gateway.rise();
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.events()[1], "message _: Loaf.");
+}
+
+#[tokio::test]
+async fn a_steering_message_is_heard_at_the_next_step() {
+    let answers = vec![
+        Whole(vec![call("c1", "run", json!({ "command": "echo ready; until [ -e go ]; do sleep 0.01; done" }))]),
+        Whole(vec![text("Blue it is.")]),
+    ];
+    let mut session = Session::open(answers).await;
+    session.prompt("t1", "paint it").await;
+    session.output_after("read").await;
+    let steer = |turn: &str, content: &str| Command::Steer {
+        turn: turn.into(),
+        content: content.into(),
+        attachments: vec!["b.png".into()],
+    };
+    session.order(steer("t2", "make it blue")).await;
+    session.until(|session| session.taken.len() == 2).await;
+    std::fs::write(session.agent.file("go"), "").expect("it is written");
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    let request = session.agent.gateway.requests().pop().expect("two requests");
+    let last = request["messages"].as_array().expect("messages").last().expect("one").to_string();
+    assert!(last.contains("make it blue") && last.contains("`b.png`") && last.contains("tool_result"), "{last}");
+}
+
+#[tokio::test]
+async fn a_steering_message_that_comes_too_late_begins_a_turn() {
+    let mut session = Session::open(vec![Whole(vec![text("Yes.")])]).await;
+    session.order(Command::Steer { turn: "t7".into(), content: "hello".into(), attachments: vec![] }).await;
+    assert_eq!(session.outcome("t7").await, Outcome::Done);
+    assert_eq!(session.events(), ["message _: Yes."]);
+}
+
+#[tokio::test]
+async fn the_user_acts_beside_the_agent_one_at_a_time() {
+    let mut session = Session::open(vec![Hangs(vec![text("Hm.")]), Whole(vec![text("I saw that.")])]).await;
+    session.prompt("t1", "go").await;
+    let run = |command: &str| Action::Run { command: command.into() };
+    session.act("a1", run("sleep 0.2; echo one > f")).await;
+    session.act("a2", run("cat f; false")).await;
+    session.act("a3", Action::Read { path: "f".into() }).await;
+    session.act("a4", Action::Browse { url: "ftp://x".into() }).await;
+    assert_eq!(failed(session.outcome("a4").await).0, "tool_failed");
+    assert_eq!(
+        session.events(),
+        [
+            "run a1: [0] ",
+            "run a2: [1] one\n",
+            "read a3: one\n",
+            "error a4: `ftp://x` is no http or https address; use `read` for a file",
+        ]
+    );
+    session.order(Command::Cancel {}).await;
+    session.outcome("t1").await;
+    session.prompt("t2", "what did I do?").await;
+    session.outcome("t2").await;
+    let told = session.agent.gateway.requests()[1].to_string();
+    assert!(told.contains("cat f; false") && told.contains("what did I do?"), "{told}");
+}
+
+#[tokio::test]
+async fn a_background_process_neither_hangs_the_tool_nor_dies_of_it() {
+    let mut session = Session::open(vec![]).await;
+    let command = "(while :; do echo x; sleep 0.02; done) & echo pid=$!";
+    session.act("a1", Action::Run { command: command.into() }).await;
+    assert_eq!(session.outcome("a1").await, Outcome::Done);
+    let pid =
+        session.observations()[0].content.lines().find_map(|line| line.strip_prefix("pid=")).expect("a pid").to_owned();
+    session.act("a2", Action::Run { command: format!("sleep 0.2; kill -0 {pid} && kill {pid}") }).await;
+    session.outcome("a2").await;
+    assert!(matches!(session.observations()[1].seen, Seen::Run { exit_code: Some(0), .. }));
+}
+
+#[tokio::test]
+async fn any_program_reaches_the_model_through_the_loopback_door() {
+    let mut session = Session::open(vec![Status(402, "spent")]).await;
+    let command = "exec 3<>/dev/tcp/127.0.0.1/${GREENROOM_GATEWAY_URL##*:}; \
+                   printf 'POST /openai/v1/x HTTP/1.1\\r\\ncontent-length: 2\\r\\n\\r\\n{}' >&3; cat <&3";
+    session.act("a1", Action::Run { command: command.into() }).await;
+    session.outcome("a1").await;
+    let answer = &session.observations()[0].content;
+    assert!(answer.starts_with("HTTP/1.1 402") && answer.ends_with("spent"), "{answer}");
+}
+
+#[tokio::test]
+async fn much_output_keeps_its_head_and_tail() {
+    let mut session = Session::open(vec![]).await;
+    session
+        .act("a1", Action::Run { command: "echo BEGIN; head -c 9000000 /dev/zero | tr '\\0' x; echo END".into() })
+        .await;
+    session.outcome("a1").await;
+    let seen = session.observations()[0];
+    let Seen::Run { truncated: Some(truncated), .. } = &seen.seen else { panic!("it is not marked: {:?}", seen.seen) };
+    assert_eq!(truncated.bytes, 9_000_010);
+    assert!(seen.content.starts_with("BEGIN\nxx") && seen.content.ends_with("xxEND\n"));
+    assert!(seen.content.len() < 2_200_000);
+}
