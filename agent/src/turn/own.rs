@@ -79,11 +79,16 @@ impl OwnLoop {
             let calls = said.calls.clone();
             self.conversation.assistant(said);
             let mut over = calls.is_empty();
-            for call in calls {
+            let mut calls = calls.into_iter();
+            while let Some(call) = calls.next() {
                 match self.call(call, &settings, stage, &mut circle).await {
                     Called::Done => {}
                     Called::Finished => over = true,
-                    Called::Stopped(outcome) => return outcome,
+                    Called::Stopped(outcome) => {
+                        // The calls behind it never happen, so no event ends their items.
+                        calls.for_each(|call| stage.outgoing.forget(&call.id));
+                        return outcome;
+                    }
                 }
             }
             if over && stage.intake.close_if_empty() {

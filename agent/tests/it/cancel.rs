@@ -59,6 +59,34 @@ async fn a_call_that_was_still_being_written_is_forgotten() {
 }
 
 #[tokio::test]
+async fn calls_behind_a_stopped_one_are_forgotten_and_answered() {
+    let calls = vec![
+        call("c1", "run", json!({ "command": "echo go; sleep 1000" })),
+        call("c2", "run", json!({ "command": "touch never" })),
+    ];
+    let mut session = Session::open(vec![Whole(calls), Whole(vec![text("Well.")])]).await;
+    session.prompt("t1", "go").await;
+    session.output_after("g").await;
+    session.order(Command::Cancel {}).await;
+    session.outcome("t1").await;
+    assert_eq!(session.events(), ["run! c1", "run c1: [killed] go\n"]);
+    session.heard.clear();
+    session.redial().await;
+    session.prompt("t2", "and now?").await;
+    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    assert!(!session.heard.contains_key(&("c2".into(), DeltaKind::ToolInput)));
+    assert!(!session.agent.file("never").exists());
+    let messages = session.agent.gateway.requests()[1]["messages"].clone();
+    let results: Vec<&str> = messages[2]["content"]
+        .as_array()
+        .expect("results and a message")
+        .iter()
+        .filter_map(|part| part["tool_use_id"].as_str())
+        .collect();
+    assert_eq!(results, ["c1", "c2"]);
+}
+
+#[tokio::test]
 async fn nothing_of_a_command_is_left_wherever_it_went() {
     let command = "sleep 1000 & echo child=$!; \
                    setsid sh -c 'echo session=$$; exec sleep 1000' & sleep 0.1; \
