@@ -1,5 +1,10 @@
 //! From the configuration to what each part is told. The parts do not know the configuration; it does not know the parts.
 
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
 use bytesize::ByteSize;
 use greenroom_protocol::link::Api;
 
@@ -87,6 +92,29 @@ pub fn volumes(sandbox: &config::Sandbox) -> Vec<sandbox::Volume> {
         },
     };
     sandbox.volumes.iter().map(volume).collect()
+}
+
+/// What a volume at the workspace's own place means: all sessions share that directory, in place of one each.
+pub fn workspace(volumes: Vec<sandbox::Volume>) -> (Option<PathBuf>, Vec<sandbox::Volume>) {
+    let (workspaces, others): (Vec<_>, Vec<_>) =
+        volumes.into_iter().partition(|volume| volume.inside == Path::new(sandbox::inside::WORKSPACE));
+    (workspaces.into_iter().next_back().map(|volume| volume.host), others)
+}
+
+/// What the Docker driver is told.
+pub fn docker_options(sandbox: &config::Sandbox, node: &str) -> sandbox::DockerOptions {
+    let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    sandbox::DockerOptions {
+        node: node.to_owned(),
+        runtime: given(&sandbox.runtime),
+        readonly_root: sandbox.readonly_root,
+        host: given(&sandbox.docker_host),
+    }
+}
+
+/// A time after which something happens, where 0 means that it never does.
+pub fn never_if_zero(span: Span) -> Duration {
+    if span.0.is_zero() { Duration::MAX } else { span.0 }
 }
 
 /// User and group that agents run as: never root.

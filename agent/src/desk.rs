@@ -19,7 +19,7 @@ use crate::{
     places::Places,
     processes::{By, Processes},
     tools::{self, Bench, Fault},
-    turn::{Driver, Intake, Message, OwnLoop, Stage},
+    turn::{Driver, Intake, Message, OwnLoop, Stage, Steer},
 };
 
 /// A handle that the link and the workers share.
@@ -178,7 +178,7 @@ impl Desk {
     pub fn take(&self, Numbered { id, command }: Numbered) {
         let mut state = self.state();
         state.history = History::Settled;
-        if !state.seen.insert(id) {
+        if !state.seen.insert(id.clone()) {
             return;
         }
         drop(state);
@@ -186,7 +186,9 @@ impl Desk {
             Command::Prompt { turn, content, attachments } => {
                 self.begin_turn(Prompt { turn, message: Message { content, attachments } });
             }
-            Command::Steer { turn, content, attachments } => self.steer(turn, Message { content, attachments }),
+            Command::Steer { content, attachments } => {
+                self.steer(Steer { command: id, message: Message { content, attachments } });
+            }
             Command::Act { act, action } => self.begin_act(Act { act, action }),
             Command::Cancel {} => self.cancel(),
             Command::KillProcesses {} => {
@@ -200,14 +202,15 @@ impl Desk {
         }
     }
 
-    fn steer(&self, turn: String, message: Message) {
+    fn steer(&self, steer: Steer) {
         let intake = self.state().intake.clone();
         let left = match intake {
-            Some(intake) => intake.offer(message),
-            None => Some(message),
+            Some(intake) => intake.offer(steer),
+            None => Some(steer),
         };
-        if let Some(message) = left {
-            self.begin_turn(Prompt { turn, message });
+        if let Some(Steer { command, .. }) = left {
+            let outgoing = self.0.outgoing.clone();
+            tokio::spawn(async move { outgoing.report(Report::SteerMissed { command }).await });
         }
     }
 
@@ -256,7 +259,9 @@ impl Desk {
                 })
             };
             // Nothing can be steered into it any more, whatever way it ended.
-            stage.intake.close();
+            for Steer { command, .. } in stage.intake.close() {
+                self.0.outgoing.report(Report::SteerMissed { command }).await;
+            }
             self.0.outgoing.report(Report::TurnEnded { turn, outcome }).await;
         }
     }

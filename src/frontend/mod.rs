@@ -13,6 +13,7 @@ use actix::Addr;
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use async_trait::async_trait;
 use greenroom_protocol::client::Wish;
+use tokio::sync::watch;
 
 pub use self::socket::refuse;
 use self::socket::{FrontendSocket, Since};
@@ -36,6 +37,8 @@ pub struct Parts {
     pub sessions: Arc<dyn Sessions>,
     pub store: Arc<dyn Store>,
     pub census: Census,
+    /// Turns true when the server goes away.
+    pub closing: watch::Receiver<bool>,
 }
 
 /// How a client wants to attach: the query of `GET /ws`.

@@ -345,6 +345,14 @@ impl Actor for FrontendSocket {
                 ctx.stop();
             }
         });
+        let mut closing = self.parts.closing.clone();
+        // Only an error if the server is gone, and then it has closed as well.
+        let closed = async move { drop(closing.wait_for(|closing| *closing).await) }.into_actor(self);
+        ctx.spawn(closed.map(|(), socket, ctx| {
+            socket.say(&Status::Closing { reason: "the server is going away".to_owned() }, ctx);
+            close(1001, "the server is going away", ctx);
+            ctx.stop();
+        }));
         match self.wanted {
             Some(id) => self.find(id, ctx),
             None => self.hello(None, 0, ctx),

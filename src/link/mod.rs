@@ -51,6 +51,8 @@ pub struct Places {
     pub runs: PathBuf,
     pub workspaces: PathBuf,
     pub homes: PathBuf,
+    /// Where every session works, in place of a workspace of its own.
+    pub shared_workspace: Option<PathBuf>,
     /// The agent's binary.
     pub agent: PathBuf,
 }

@@ -148,7 +148,10 @@ impl Attendance {
             image: self.image.clone(),
             run: self.run.clone(),
             agent: places.agent.clone(),
-            workspace: own(&places.workspaces)?,
+            workspace: match &places.shared_workspace {
+                Some(shared) => shared.clone(),
+                None => own(&places.workspaces)?,
+            },
             home: own(&places.homes)?,
             volumes: volumes.clone(),
             uid: *uid,

@@ -69,9 +69,17 @@ impl Stage {
     }
 }
 
+/// A message that steers a turn while it runs.
+#[derive(Debug)]
+pub struct Steer {
+    /// The command that brought it; the server is told what became of it.
+    pub command: String,
+    pub message: Message,
+}
+
 /// Where messages wait that steer a turn while it runs. Bounded by what people type.
 #[derive(Debug, Clone)]
-pub struct Intake(Arc<Mutex<Option<VecDeque<Message>>>>);
+pub struct Intake(Arc<Mutex<Option<VecDeque<Steer>>>>);
 
 impl Default for Intake {
     fn default() -> Intake {
@@ -81,18 +89,18 @@ impl Default for Intake {
 
 impl Intake {
     /// Leaves a message for the next step, or gives it back where there will be none.
-    pub fn offer(&self, message: Message) -> Option<Message> {
+    pub fn offer(&self, steer: Steer) -> Option<Steer> {
         match &mut *lock(&self.0) {
             Some(waiting) => {
-                waiting.push_back(message);
+                waiting.push_back(steer);
                 None
             }
-            None => Some(message),
+            None => Some(steer),
         }
     }
 
     /// All that waits.
-    pub fn take(&self) -> Vec<Message> {
+    pub fn take(&self) -> Vec<Steer> {
         lock(&self.0).as_mut().map(|waiting| waiting.drain(..).collect()).unwrap_or_default()
     }
 
@@ -106,9 +114,9 @@ impl Intake {
         empty
     }
 
-    /// Ends the taking.
-    pub fn close(&self) {
-        *lock(&self.0) = None;
+    /// Ends the taking. What still waits is given back.
+    pub fn close(&self) -> impl Iterator<Item = Steer> + use<> {
+        lock(&self.0).take().into_iter().flatten()
     }
 }
 

@@ -4,11 +4,11 @@ use std::{path::PathBuf, time::Duration};
 
 use greenroom_protocol::{
     Action, Event, Observation, Seen,
-    link::{Api, Outcome, Settings},
+    link::{Api, Outcome, Report, Settings},
 };
 
 use super::{
-    Driver, Message, Stage,
+    Driver, Message, Stage, Steer,
     conversation::{self, Call, Conversation, Said},
     history::{self, Reader},
     model::{Model, ModelError},
@@ -65,7 +65,7 @@ impl OwnLoop {
     async fn work(&mut self, stage: &Stage) -> Outcome {
         let (mut steps, mut circle) = (0, Circle::default());
         loop {
-            self.hear(stage);
+            self.hear(stage).await;
             let settings = stage.settings();
             if steps >= settings.max_steps {
                 let detail = format!("the turn took {steps} steps, which is its limit; send a message to go on");
@@ -98,12 +98,13 @@ impl OwnLoop {
     }
 
     /// Takes in what the user said and did since the last step.
-    fn hear(&mut self, stage: &Stage) {
+    async fn hear(&mut self, stage: &Stage) {
         for aside in stage.take_asides() {
             self.conversation.user(&aside);
         }
-        for message in stage.intake.take() {
+        for Steer { command, message } in stage.intake.take() {
             self.conversation.message(&message);
+            stage.outgoing.report(Report::Steered { command }).await;
         }
     }
 
@@ -241,7 +242,7 @@ impl Driver for OwnLoop {
             self.conversation.user(history::INTERRUPTED);
         }
         // What was said too late for a step is known to the next turn.
-        self.hear(stage);
+        self.hear(stage).await;
         outcome
     }
 }

@@ -182,7 +182,8 @@ impl Session {
                     Body::Opaque(_) => panic!("an event of no known kind"),
                 })
             }
-            Report::TurnEnded { .. } | Report::ActEnded { .. } => None,
+            Report::TurnEnded { .. } | Report::Steered { .. } | Report::SteerMissed { .. } => None,
+            Report::ActEnded { .. } => None,
         };
         self.reports.iter().filter_map(short).collect()
     }

@@ -2,7 +2,7 @@
 
 use greenroom_protocol::{
     Action, DeltaKind, Seen,
-    link::{Api, Command, Outcome},
+    link::{Api, Command, Outcome, Report},
 };
 use serde_json::json;
 
@@ -197,26 +197,22 @@ async fn a_steering_message_is_heard_at_the_next_step() {
     let mut session = Session::open(answers).await;
     session.prompt("t1", "paint it").await;
     session.output_after("read").await;
-    let steer = |turn: &str, content: &str| Command::Steer {
-        turn: turn.into(),
-        content: content.into(),
-        attachments: vec!["b.png".into()],
-    };
-    session.order(steer("t2", "make it blue")).await;
+    let steer = Command::Steer { content: "make it blue".into(), attachments: vec!["b.png".into()] };
+    let command = session.order(steer).await;
     session.until(|session| session.taken.len() == 2).await;
     std::fs::write(session.agent.file("go"), "").expect("it is written");
     assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert!(session.reports.contains(&Report::Steered { command }));
     let request = session.agent.gateway.requests().pop().expect("two requests");
     let last = request["messages"].as_array().expect("messages").last().expect("one").to_string();
     assert!(last.contains("make it blue") && last.contains("`b.png`") && last.contains("tool_result"), "{last}");
 }
 
 #[tokio::test]
-async fn a_steering_message_that_comes_too_late_begins_a_turn() {
-    let mut session = Session::open(vec![Whole(vec![text("Yes.")])]).await;
-    session.order(Command::Steer { turn: "t7".into(), content: "hello".into(), attachments: vec![] }).await;
-    assert_eq!(session.outcome("t7").await, Outcome::Done);
-    assert_eq!(session.events(), ["message _: Yes."]);
+async fn a_steering_message_that_comes_too_late_is_given_back() {
+    let mut session = Session::open(vec![]).await;
+    let command = session.order(Command::Steer { content: "hello".into(), attachments: vec![] }).await;
+    session.until(|session| session.reports.contains(&Report::SteerMissed { command: command.clone() })).await;
 }
 
 #[tokio::test]

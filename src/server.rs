@@ -1,0 +1,272 @@
+//! The parts list: how a server is put together, and how it is taken apart.
+
+use std::{io, net::TcpListener, sync::Arc, time::Duration};
+
+use actix::Arbiter;
+use greenroom_protocol::link::Settings;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{Semaphore, watch},
+};
+use tracing::{info, warn};
+
+use crate::{
+    census::Census,
+    config::{Config, Driver},
+    data::{DataDir, DataError},
+    directory::{self, Directory},
+    frontend,
+    gateway::{Gateway, GatewayError},
+    link::{self, AgentLink},
+    sandbox::{
+        Docker, Sandbox, SandboxError, inside,
+        process::{Process, ProcessOptions},
+    },
+    session,
+    store::{
+        Record, Store,
+        local::{LocalStore, OpenError},
+    },
+    sweeper::{self, Sweeper},
+    web, wiring,
+};
+
+/// The agent that is put into every sandbox. Built with this server, so their versions always match.
+static AGENT: &[u8] = include_bytes!(env!("GREENROOM_AGENT_BIN"));
+
+/// How long a closing server waits for its clients.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// Why a server does not start. The text names the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error("cannot listen on `{address}`: {source}; choose another address with --bind (port 0 takes one that is free)")]
+    Listen { address: String, source: io::Error },
+    #[error("cannot start: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A server that serves.
+pub struct Running {
+    /// Where it is, with the token: what is shown to the person who started it.
+    pub link: String,
+    server: actix_web::dev::Server,
+    sandbox: Arc<dyn Sandbox>,
+    closing: watch::Sender<bool>,
+    stop_sandboxes: bool,
+}
+
+/// Starts everything. Must be called inside an actix system.
+pub async fn start(config: Config) -> Result<Running, StartError> {
+    let config = Arc::new(config);
+    let data = DataDir::open(&config.data.dir)?;
+    let token = data.token(&config.server.token)?;
+    let node = data.node()?;
+    // The port before the journal: the likelier mistake is told first.
+    let listener = listen(&config)?;
+    let bound = listener.local_addr()?;
+    let store: Arc<dyn Store> = Arc::new(LocalStore::open(&data.journal())?);
+    let gateway = Gateway::new(wiring::gateway_options(&config.model))?;
+    let sandbox = choose_sandbox(&config, &data, &node).await?;
+    let census = Census::default();
+
+    let (uid, gid) = wiring::user(&config.sandbox);
+    let (workspace, volumes) = wiring::workspace(wiring::volumes(&config.sandbox));
+    let link = Arc::new(link::Parts {
+        sandbox: sandbox.clone(),
+        gateway: gateway.clone(),
+        store: store.clone(),
+        census: census.clone(),
+        places: link::Places {
+            runs: data.runs(),
+            workspaces: data.workspaces(),
+            homes: data.homes(),
+            shared_workspace: workspace,
+            agent: data.install_agent(AGENT)?,
+        },
+        image: config.sandbox.image.clone(),
+        volumes,
+        uid,
+        gid,
+        limits: wiring::limits(&config.sandbox),
+        network: wiring::network(&config.sandbox),
+        starting: Arc::new(Semaphore::new(config.sandbox.max_starting)),
+    });
+    let settings = settings(config.clone(), gateway.clone());
+    let (store_of_sessions, census_of_sessions) = (store.clone(), census.clone());
+    let directory = Directory::start(directory::Parts {
+        store: store.clone(),
+        census: census.clone(),
+        gateway: gateway.clone(),
+        sandbox: sandbox.clone(),
+        runs: data.runs(),
+        workspaces: data.workspaces(),
+        homes: data.homes(),
+        threads: threads(),
+        sessions: Box::new(move |fell| session::Parts {
+            store: store_of_sessions,
+            census: census_of_sessions,
+            link: Box::new(move |session, id, allowance| AgentLink::port(link.clone(), &session, id, allowance)),
+            settings,
+            fell,
+        }),
+    });
+    let sweeper = Sweeper::start(sweeper::Parts {
+        directory: directory.clone(),
+        store: store.clone(),
+        sandbox: sandbox.clone(),
+        census: census.clone(),
+        runs: data.runs(),
+        every: config.sweeper.every.0,
+        pause_after: wiring::never_if_zero(config.sweeper.pause_after),
+        stop_after: wiring::never_if_zero(config.sweeper.stop_after),
+    });
+    let (closing, closes) = watch::channel(false);
+    let sockets = Arc::new(frontend::Parts {
+        sessions: Arc::new(directory.clone()),
+        store: store.clone(),
+        census: census.clone(),
+        closing: closes,
+    });
+    let link = format!("http://{bound}/?token={}", token.expose());
+    let auth = web::Auth::new(token, bound, &config.server);
+    let stop_sandboxes = config.sandbox.stop_with_server;
+    let parts = web::Parts {
+        directory,
+        sweeper,
+        sockets,
+        store,
+        census,
+        sandbox: sandbox.clone(),
+        models: gateway.models(),
+        default_model: gateway.default_model(),
+        config,
+        node,
+    };
+    let server = web::serve(parts, auth, listener)?;
+    Ok(Running { link, server, sandbox, closing, stop_sandboxes })
+}
+
+impl Running {
+    /// Serves until it is asked to end: by SIGTERM or SIGINT. Sandboxes stay for the next start, unless they are to go too.
+    pub async fn until_asked(self) -> io::Result<()> {
+        let Running { server, sandbox, closing, stop_sandboxes, .. } = self;
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let handle = server.handle();
+        let mut serving = std::pin::pin!(server);
+        tokio::select! {
+            served = &mut serving => return served,
+            () = either(&mut term, &mut int) => {}
+        }
+        info!("closing; ask once more to end at once");
+        // Only an error if no socket is open.
+        let _ = closing.send(true);
+        let drained = async {
+            tokio::join!(handle.stop(true), async {
+                let _ends_by_itself_once_stopped = serving.await;
+            });
+            if stop_sandboxes {
+                stop_all(&*sandbox).await;
+            }
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(DRAIN + Duration::from_secs(if stop_sandboxes { 20 } else { 0 }), drained) => {}
+            () = either(&mut term, &mut int) => warn!("ended at once; the journal is safe"),
+        }
+        Ok(())
+    }
+}
+
+async fn either(term: &mut Signal, int: &mut Signal) {
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}
+
+async fn stop_all(sandbox: &dyn Sandbox) {
+    let found = match sandbox.list().await {
+        Ok(found) => found,
+        Err(e) => return warn!("the sandboxes cannot be seen, so they are left as they are: {e}"),
+    };
+    let stops = found.into_iter().map(|found| async move {
+        if let Err(e) = sandbox.stop(found.session).await {
+            warn!(session = %found.session, "its sandbox could not be stopped: {e}");
+        }
+    });
+    futures::future::join_all(stops).await;
+}
+
+fn listen(config: &Config) -> Result<TcpListener, StartError> {
+    let address = config.server.bind;
+    TcpListener::bind(address).map_err(|source| StartError::Listen { address: address.to_string(), source })
+}
+
+/// The threads that sessions are spread over: one for each core.
+fn threads() -> Vec<actix::ArbiterHandle> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    (0..cores).map(|_| Arbiter::new().handle()).collect()
+}
+
+/// What an agent works with, from its session's record.
+fn settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&Record) -> Settings + Send + Sync> {
+    Box::new(move |record| Settings {
+        model: record.model.clone(),
+        api: gateway.resolve(&record.model).api,
+        directory: record.directory.clone().unwrap_or_else(|| inside::WORKSPACE.to_owned()),
+        run_timeout_s: config.agent.run_timeout.0.as_secs(),
+        max_steps: config.agent.max_steps,
+    })
+}
+
+/// The wall that the person asked for; with `auto`, Docker where it can be had, and otherwise the host's own, with the reason.
+async fn choose_sandbox(config: &Config, data: &DataDir, node: &str) -> Result<Arc<dyn Sandbox>, StartError> {
+    let chosen: Arc<dyn Sandbox> = match config.sandbox.driver {
+        Driver::Docker => {
+            let docker = Docker::connect(wiring::docker_options(&config.sandbox, node)).await?;
+            docker.check().await?;
+            Arc::new(docker)
+        }
+        Driver::Process => Arc::new(process(config, data, node).await?),
+        Driver::Auto => match docker_with_image(config, node).await {
+            Ok(docker) => Arc::new(docker),
+            Err(why) => {
+                info!("no Docker: {why}");
+                Arc::new(process(config, data, node).await?)
+            }
+        },
+    };
+    info!(driver = chosen.name(), "{}", chosen.isolation());
+    Ok(chosen)
+}
+
+/// Docker, if its engine answers and the default image is there or can be had.
+async fn docker_with_image(config: &Config, node: &str) -> Result<Docker, SandboxError> {
+    let docker = Docker::connect(wiring::docker_options(&config.sandbox, node)).await?;
+    docker.check().await?;
+    let image = &config.sandbox.image;
+    if !docker.has_image(image).await? {
+        info!("pulling the image `{image}`");
+        docker.pull(image, &|_, detail| info!("pulling `{image}`: {detail}")).await?;
+    }
+    Ok(docker)
+}
+
+async fn process(config: &Config, data: &DataDir, node: &str) -> Result<Process, StartError> {
+    let process = Process::new(ProcessOptions {
+        node: node.to_owned(),
+        state: data.sandboxes(),
+        keeper: std::env::current_exe()?,
+        unconfined: config.sandbox.unconfined,
+    })?;
+    process.check().await?;
+    Ok(process)
+}
