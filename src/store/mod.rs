@@ -8,6 +8,7 @@
 //! Every driver passes `contract.rs` before the config offers it.
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
 mod contract;
 mod ledger;
 mod listing;

@@ -53,7 +53,7 @@ impl Committer {
             let state = shared.state();
             for ask in asks {
                 match ask {
-                    Ask::Change(request) => group.admit(request, &state),
+                    Ask::Change(request) => group.admit(*request, &state),
                     // Whoever no longer listens does not need the answer; so below.
                     Ask::Check(reply) => drop(reply.send(self.log.check())),
                 }

@@ -198,6 +198,7 @@ impl<'a> Cursor<'a> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
 mod tests {
     use super::*;
 

@@ -25,9 +25,11 @@ mod scan;
 mod segment;
 mod shared;
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
 mod tests;
 
 use std::{
+    fmt,
     fs::File,
     io,
     path::Path,
@@ -55,14 +57,13 @@ use super::{
 };
 
 /// The journal in one directory. Dropping it carries out what waits, completes the index and frees the directory.
-#[derive(Debug)]
 pub struct LocalStore {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
     contents: Contents,
     /// In the order in which they end: the committer's end tells the mover.
     threads: Vec<JoinHandle<()>>,
-    _lock: File,
+    lock: File,
 }
 
 /// The sizes that tests make small.
@@ -105,7 +106,7 @@ impl LocalStore {
             spawn("journal", move || committer.run()).map_err(failed)?,
             spawn("journal-index", move || move_whenever_told(&moved, &wishes)).map_err(failed)?,
         ];
-        Ok(LocalStore { shared, queue, contents, threads, _lock: opened.lock })
+        Ok(LocalStore { shared, queue, contents, threads, lock: opened.lock })
     }
 
     /// Puts a change into the queue, now; the answer comes when it is durable.
@@ -118,7 +119,9 @@ impl LocalStore {
         let (reply, answer) = oneshot::channel();
         let payload = encode(&change, &events);
         let queued = match payload.len() {
-            0..=LARGEST_BATCH => self.queue.push(Ask::Change(Request { session, change, payload, events, reply })),
+            0..=LARGEST_BATCH => {
+                self.queue.push(Ask::Change(Box::new(Request { session, change, payload, events, reply })))
+            }
             len => Err(too_large(len)),
         };
         async move {
@@ -138,6 +141,12 @@ impl LocalStore {
     }
 }
 
+impl fmt::Debug for LocalStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LocalStore").field(&self.shared.segments.dir()).finish()
+    }
+}
+
 impl Drop for LocalStore {
     fn drop(&mut self) {
         self.queue.close();
@@ -145,6 +154,8 @@ impl Drop for LocalStore {
             // A panic was reported when it happened.
             let _ = thread.join();
         }
+        // Closing the file is not enough where this process is just starting another, which shares it until its exec.
+        let _ = self.lock.unlock();
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     catalog::{Catalog, Known},
+    frame::NoHeader,
     log::Log,
     places::Places,
     recent::Recent,
@@ -61,7 +62,7 @@ pub(super) fn open(dir: &Path, segment_size: u64) -> Result<Opened, OpenError> {
     };
 
     let mut replay = Replay::new(known.sessions);
-    let end = replay.to_end(&segments, known.end)?;
+    let end = replay.rest(&segments, known.end)?;
     for damage in &replay.damage {
         tracing::warn!("damaged in the journal `{}`: {damage}", log_dir.display());
     }
@@ -122,8 +123,12 @@ fn last_segment(dir: &Path) -> Result<(u32, File), OpenError> {
         let path = segment::path(dir, number);
         let failed = |source| OpenError::Io { path: path.clone(), source };
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
-        let begun = Preface::read(&file).map_err(failed)?.is_ok();
-        if begun || file.metadata().map_err(failed)?.len() > PREFACE as u64 {
+        let begun = match Preface::read(&file).map_err(failed)? {
+            Ok(_) => true,
+            Err(NoHeader::Newer) => return Err(OpenError::Newer { path }),
+            Err(NoHeader::Damaged) => file.metadata().map_err(failed)?.len() > PREFACE as u64,
+        };
+        if begun {
             return Ok((number, file));
         }
         // A crash came before the segment was begun; nothing can be in it.

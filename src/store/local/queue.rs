@@ -43,7 +43,7 @@ impl Request {
 
 #[derive(Debug)]
 pub(super) enum Ask {
-    Change(Request),
+    Change(Box<Request>),
     /// Whether a change would succeed now.
     Check(oneshot::Sender<io::Result<()>>),
 }

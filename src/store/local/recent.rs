@@ -111,6 +111,7 @@ impl Page {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
 mod tests {
     use super::*;
 

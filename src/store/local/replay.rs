@@ -36,7 +36,7 @@ impl Replay {
     }
 
     /// Applies the log from `from` to its end, and returns that end. Nothing before `from` counts as torn.
-    pub(super) fn to_end(&mut self, segments: &Segments, from: Position) -> Result<Position, OpenError> {
+    pub(super) fn rest(&mut self, segments: &Segments, from: Position) -> Result<Position, OpenError> {
         let numbers: Vec<u32> = numbers(segments)?.into_iter().filter(|number| *number >= from.segment).collect();
         let mut end = from;
         for (index, number) in numbers.iter().enumerate() {

@@ -52,6 +52,14 @@ pub(super) struct Shared {
     pub(super) catalog_dir: PathBuf,
 }
 
+/// What goes down at once: all up to `end`.
+struct Move {
+    places: Arc<Places>,
+    /// `None` where a session is gone.
+    changed: HashMap<SessionId, Option<Entry>>,
+    end: Position,
+}
+
 /// The disk's last room belongs to the log: sled does not survive a full disk well, and what it lacks is in memory.
 const ROOM_FOR_CATALOG: u64 = 16 << 20;
 
@@ -128,20 +136,20 @@ impl Shared {
     /// Moves what is fresh into the ground.
     pub(super) fn move_down(&self) -> Result<(), StoreError> {
         let _alone = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((moving, changed, end)) = self.begin_move() else { return Ok(()) };
+        let Some(Move { places, changed, end }) = self.begin_move() else { return Ok(()) };
         let written = match &*self.ground() {
-            Ground::Catalog(catalog) => catalog.write(&moving, &changed, end),
+            Ground::Catalog(catalog) => catalog.write(&places, &changed, end),
             Ground::Memory(_) => Ok(()),
         };
         if let Err(error) = written {
             self.rebuild(&error)?;
         }
-        drop(moving);
+        drop(places);
         self.end_move(end);
         Ok(())
     }
 
-    fn begin_move(&self) -> Option<(Arc<Places>, HashMap<SessionId, Option<Entry>>, Position)> {
+    fn begin_move(&self) -> Option<Move> {
         if matches!(*self.ground(), Ground::Catalog(_)) && !self.has_room() {
             return None;
         }
@@ -153,7 +161,7 @@ impl Shared {
         state.moving = Some(moving.clone());
         let changed = std::mem::take(&mut state.changed);
         let changed = changed.into_iter().map(|session| (session, state.sessions.get(&session).cloned())).collect();
-        Some((moving, changed, state.end))
+        Some(Move { places: moving, changed, end: state.end })
     }
 
     fn end_move(&self, end: Position) {
