@@ -79,6 +79,12 @@ impl<'a> Room<'a> {
         let agent = data.path().join("agent.sh");
         fs::write(&agent, format!("#!/bin/sh\n{script}\n")).expect("the script is written");
         fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("it may be run");
+        if root {
+            // As where the server runs as the same user: only the mounts keep the sandbox from writing here.
+            for path in [&agent, run.root(), &run.gateway()] {
+                chown(path, Some(uid), Some(gid)).expect("it is given away");
+            }
+        }
         let spec = Spec {
             session,
             image: bench.image.clone(),
