@@ -115,9 +115,29 @@ fn every_process() -> impl Iterator<Item = Stat> {
     entries.filter_map(|entry| Stat::read(entry.file_name().to_str()?.parse().ok()?))
 }
 
+/// The same, without looking at the rest of the host. The kernel may leave a child out while another one ends, so this
+/// finds whom to stop soonest, and not that all are stopped.
+fn most_of_family(first: Identity) -> Vec<Stat> {
+    let mut found: Vec<Stat> = Stat::read(first.pid).filter(|stat| stat.identity == first).into_iter().collect();
+    let mut next = 0;
+    while let Some(parent) = found.get(next).map(|stat| stat.identity.pid) {
+        found.extend(children(parent).into_iter().filter_map(Stat::read).filter(|stat| stat.parent == parent));
+        next += 1;
+    }
+    found
+}
+
+/// Of each thread. Empty where the kernel was built without this list (`CONFIG_PROC_CHILDREN`).
+fn children(parent: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
 /// The only child of a process, as the jail's first process is of its builder.
 pub(super) fn only_child(parent: i32) -> Option<Identity> {
-    every_process().find(|stat| stat.parent == parent).map(|stat| stat.identity)
+    let listed = children(parent).first().copied().and_then(Identity::of);
+    listed.or_else(|| every_process().find(|stat| stat.parent == parent).map(|stat| stat.identity))
 }
 
 /// Stops the whole family, also one that forks meanwhile: who is stopped forks no more, so each round leaves fewer.
@@ -129,7 +149,10 @@ pub(super) fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Id
     let mut told = HashSet::new();
     loop {
         let held = |stat: &Stat| stat.stands_still() || stat.is_in_the_kernel() && told.contains(&stat.identity);
-        let moving: Vec<Stat> = now.into_iter().filter(|stat| !held(stat)).collect();
+        let mut moving: Vec<Stat> = now.into_iter().filter(|stat| !held(stat)).collect();
+        if moving.is_empty() {
+            moving = family(first).into_iter().filter(|stat| !held(stat)).collect();
+        }
         if moving.is_empty() {
             return Ok(before);
         }
@@ -143,7 +166,7 @@ pub(super) fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Id
             stat.identity.signal(Signal::STOP)?;
             told.insert(stat.identity);
         }
-        now = family(first);
+        now = most_of_family(first);
     }
 }
 

@@ -245,6 +245,21 @@ async fn an_agent_that_cannot_be_run_is_said_so() {
     site.driver().remove(spec.session).await.expect("nothing is left");
 }
 
+#[tokio::test]
+async fn an_agent_that_is_killed_for_memory_is_told_so() {
+    let site = Site::new();
+    let driver = site.driver();
+    let limited = driver.cgroups.as_ref().is_some_and(Cgroups::limits_memory);
+    let mut spec = site.spec("exec tail /dev/zero");
+    spec.limits.memory_bytes = 64 << 20;
+    driver.start(&spec, &|_, _| ()).await.expect("it starts");
+    let exit = driver.wait(spec.session).await.expect("its end is told");
+    // Without control groups a process is refused the memory, and ends itself.
+    assert_eq!((exit.out_of_memory, exit.code == Some(137)), (limited, limited), "{exit:?}");
+    assert_ne!(exit.code, Some(0));
+    driver.remove(spec.session).await.expect("nothing is left");
+}
+
 /// Not a test but a server that is killed: starts what it is told to, and waits for the end.
 #[tokio::test]
 async fn server() {
