@@ -257,6 +257,9 @@ impl Directory {
                 "`directory` is an absolute path inside the sandbox, not `{directory}`"
             )));
         }
+        if new.task.as_ref().is_some_and(|task| task.trim().is_empty()) {
+            return Err(Refusal::BadArgs("`task` is empty; leave it out, or say what is to be done".to_owned()));
+        }
         if new.budget_usd.is_some_and(|budget| !budget.is_finite() || budget <= 0.0) {
             return Err(Refusal::BadArgs("`budget_usd` is a number above 0".to_owned()));
         }

@@ -285,6 +285,9 @@ impl FrontendSocket {
             let message = "there is no session yet; begin with `initialize` or `start`, or attach with `?session=`";
             return self.error("no_session", message.to_owned(), id, ctx);
         }
+        if matches!(&wish, Wish::Start { task } if task.trim().is_empty()) {
+            return self.refused(&Refusal::BadArgs("`task` is empty".to_owned()), id, ctx);
+        }
         let sessions = self.parts.sessions.clone();
         let key = id.clone();
         let made = async move {

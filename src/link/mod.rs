@@ -9,6 +9,7 @@ mod raise;
 use std::{path::PathBuf, sync::Arc};
 
 use actix::{WeakAddr, prelude::*};
+use futures::future::{AbortHandle, Aborted, abortable};
 use greenroom_protocol::link::Numbered;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::warn;
@@ -69,8 +70,9 @@ pub struct AgentLink {
     image: Option<String>,
     /// The model's way out of the sandbox. There while the sandbox is wanted.
     endpoint: Option<Endpoint>,
-    /// Stays with the sandbox from its start to its end.
-    attendance: Option<SpawnHandle>,
+    /// Stays with the sandbox from its start to its end. (Not an actix `SpawnHandle`: a future that is cancelled by one may
+    /// be polled once more, and would then take the loss of its channel for the loss of its session.)
+    attendance: Option<AbortHandle>,
     /// Commands for the conversation of the day. Not bounded by itself: the session sends only what it keeps in its own
     /// bounded list until the agent has it.
     commands: Option<mpsc::UnboundedSender<Numbered>>,
@@ -127,8 +129,12 @@ impl AgentLink {
             image: self.image.clone().unwrap_or_else(|| self.parts.image.clone()),
             frozen: self.frozen.subscribe(),
         };
-        let gone = attendance.attend(from_session).into_actor(self);
-        self.attendance = Some(ctx.spawn(gone.map(|gone, link, ctx| link.gone(gone, ctx))));
+        let (gone, attendance) = abortable(attendance.attend(from_session));
+        self.attendance = Some(attendance);
+        ctx.spawn(gone.into_actor(self).map(|gone, link, ctx| match gone {
+            Ok(gone) => link.gone(gone, ctx),
+            Err(Aborted) => {}
+        }));
     }
 
     fn open_gateway(&mut self, run: &RunDir) -> std::io::Result<()> {
@@ -248,7 +254,7 @@ impl Handler<Kill> for AgentLink {
     fn handle(&mut self, Kill { then }: Kill, ctx: &mut Context<Self>) {
         self.entry.handled();
         if let Some(attendance) = self.attendance.take() {
-            ctx.cancel_future(attendance);
+            attendance.abort();
         }
         self.leave();
         let (sandbox, id, runs) = (self.parts.sandbox.clone(), self.id, self.parts.places.runs.clone());
