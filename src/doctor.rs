@@ -44,7 +44,9 @@ pub async fn examine(config: Config) -> Result<(), String> {
         println!("{mark}  {what:<16} {text}");
     }
     if no_wall {
-        return Err("there is neither a Docker engine nor a kernel that confines, so no sandbox can be started".to_owned());
+        return Err(
+            "there is neither a Docker engine nor a kernel that confines, so no sandbox can be started".to_owned()
+        );
     }
     match report.iter().filter(|(_, finding)| matches!(finding, Finding::Wrong(_))).count() {
         0 => Ok(()),
@@ -111,9 +113,9 @@ fn model(config: &Config) -> Finding {
     };
     let model = gateway.default_model();
     match gateway.ready(&model) {
-        Ok(()) if gateway.resolve(&model).demo => {
-            Finding::Missing("no key is set, so sessions get the scripted `demo`; set LLM_API_KEY and LLM_MODEL".to_owned())
-        }
+        Ok(()) if gateway.resolve(&model).demo => Finding::Missing(
+            "no key is set, so sessions get the scripted `demo`; set LLM_API_KEY and LLM_MODEL".to_owned(),
+        ),
         Ok(()) => Finding::Fine(format!("`{model}`")),
         Err(e) => wrong(e),
     }

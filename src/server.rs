@@ -48,7 +48,9 @@ pub enum StartError {
     Gateway(#[from] GatewayError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    #[error("cannot listen on `{address}`: {source}; choose another address with --bind (port 0 takes one that is free)")]
+    #[error(
+        "cannot listen on `{address}`: {source}; choose another address with --bind (port 0 takes one that is free)"
+    )]
     Listen { address: String, source: io::Error },
     #[error("cannot start: {0}")]
     Io(#[from] io::Error),

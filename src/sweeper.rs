@@ -1,11 +1,6 @@
 //! The Sweeper actor: puts idle sessions to rest, and clears away what no session owns.
 
-use std::{
-    collections::HashSet,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 use actix::prelude::*;
 use serde::Serialize;

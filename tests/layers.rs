@@ -10,13 +10,15 @@ use std::{
 };
 
 /// From the ground up. Modules of one layer do not know each other, but for the ground, which is one family.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 10] = [
     &["config", "telemetry", "census", "clock", "data"],
     &["store", "sandbox", "gateway"],
     &["session"],
     &["frontend", "link"],
     &["directory"],
     &["web", "sweeper"],
+    &["wiring", "cli"],
+    &["server", "doctor"],
     &["lib"],
     &["main"],
 ];
