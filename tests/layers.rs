@@ -10,7 +10,7 @@ use std::{
 };
 
 /// From the ground up. Modules of one layer do not know each other, but for the ground, which is one family.
-const LAYERS: [&[&str]; 12] = [
+const LAYERS: [&[&str]; 11] = [
     &["config", "telemetry", "census", "clock", "data"],
     &["store", "sandbox", "gateway"],
     &["session"],
@@ -18,9 +18,8 @@ const LAYERS: [&[&str]; 12] = [
     &["directory"],
     &["sweeper"],
     &["web"],
-    &["wiring"],
-    &["server"],
-    &["cli", "doctor"],
+    &["wiring", "cli"],
+    &["server", "doctor"],
     &["lib"],
     &["main"],
 ];

@@ -5,6 +5,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::harness::{
     driver::Driver,
+    eventually,
     model::Model,
     server::{Options, Server},
     socket::Socket,
@@ -114,7 +115,9 @@ async fn a_client_that_leaves_before_the_agent_is_up_takes_nothing_along() {
     socket.act("start", json!({ "task": "print hello" })).await;
     let session = socket.session().await;
     drop(socket);
-    server.rest.until_state(&session, "idle").await;
-    let events = server.rest.events(&session).await;
-    assert!(events.iter().any(|event| event["action"] == "finish"), "{events:?}");
+    let rest = &server.rest;
+    eventually("the task to be done", || async {
+        rest.events(&session).await.iter().any(|event| event["action"] == "finish")
+    })
+    .await;
 }

@@ -93,7 +93,9 @@ async fn the_same_key_sends_one_message() {
 async fn pages_of_a_list_hold_each_session_once() {
     let server = server().await;
     for n in 0..7 {
-        server.rest.create(json!({ "title": format!("session {n}") })).await;
+        // At rest before the next is made: a session that is still starting would overtake it in the list.
+        let id = server.rest.create(json!({ "title": format!("session {n}") })).await;
+        server.rest.until_state(&id, "idle").await;
     }
     let mut titles = Vec::new();
     let mut path = "/api/sessions?limit=3".to_owned();

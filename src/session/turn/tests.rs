@@ -1,1 +1,449 @@
+//! The rules in full: one line for each, and what holds whatever happens.
 
+use greenroom_protocol::{Body, DeltaKind, link::Api};
+use proptest::prelude::*;
+
+use super::*;
+use crate::session::{decision::OpenItem, messages::orders::Then};
+
+/// A core and the journal that its decisions would make.
+struct World {
+    core: Core,
+    tail: Seq,
+    now_ms: u64,
+    open: Vec<OpenItem>,
+}
+
+impl World {
+    fn after(given: &[Input]) -> World {
+        let mut world = World { core: Core::default(), tail: 0, now_ms: 0, open: Vec::new() };
+        for input in given {
+            world.feed(input.clone()).unwrap_or_else(|refusal| panic!("{input:?} was refused: {refusal}"));
+        }
+        world
+    }
+
+    fn feed(&mut self, input: Input) -> Result<Decision, Refusal> {
+        self.now_ms += 10;
+        let moment = Moment { tail: self.tail, now_ms: self.now_ms, open: &self.open };
+        let decision = self.core.decide(input, moment)?;
+        self.tail += decision.drafts.len() as Seq;
+        Ok(decision)
+    }
+}
+
+/// An event in short: its name, and what of it the rules decide.
+fn event(body: &Body) -> String {
+    match body {
+        Body::Observation(Observation { seen, content }) => match seen {
+            Seen::AgentStateChanged { agent_state, .. } => format!("is {}", agent_state.name()),
+            Seen::Queue { items } => format!("queue {}", items.len()),
+            Seen::Chat { .. } => format!("chat {content}"),
+            Seen::Message { partial: true } => format!("partial {content}"),
+            Seen::Interrupted { what, rung, partial, .. } => {
+                format!("interrupted {what} by {rung:?}{}", if *partial { " partial" } else { "" })
+            }
+            Seen::Sandbox { phase, .. } => format!("sandbox {phase:?}"),
+            Seen::Error { code, .. } => format!("error {code}"),
+            _ => body.name().to_owned(),
+        },
+        Body::Action(_) | Body::Opaque(_) => format!("{}!", body.name()),
+    }
+}
+
+fn order(order: &Order) -> String {
+    match order {
+        Order::Deliver(numbered) => match &numbered.command {
+            Command::Prompt { turn, content, .. } => format!("prompt {turn} {content}"),
+            Command::Steer { content, .. } => format!("steer {content}"),
+            Command::Act { act, .. } => format!("act {act}"),
+            Command::Cancel {} => "cancel".to_owned(),
+            Command::KillProcesses {} => "kill processes".to_owned(),
+            Command::Settings(_) => "settings".to_owned(),
+            Command::Answer { request, .. } => format!("answer {request}"),
+        },
+        Order::Raise => "raise".to_owned(),
+        Order::Cut => "cut".to_owned(),
+        Order::Freeze => "freeze".to_owned(),
+        Order::Thaw => "thaw".to_owned(),
+        Order::Kill(Then::Restart) => "restart".to_owned(),
+        Order::Kill(Then::Rest) => "stop".to_owned(),
+        Order::Kill(Then::Remove) => "remove".to_owned(),
+    }
+}
+
+fn check(given: &[Input], input: Input, state: State, events: &[&str], orders: &[&str]) {
+    let mut world = World::after(given);
+    let decision = world.feed(input.clone()).unwrap_or_else(|refusal| panic!("{input:?} was refused: {refusal}"));
+    let got: Vec<String> = decision.drafts.iter().map(|draft| event(&draft.body)).collect();
+    assert_eq!(got, events, "what {input:?} writes down");
+    assert_eq!(decision.orders.iter().map(order).collect::<Vec<_>>(), orders, "what {input:?} orders");
+    assert_eq!(world.core.state(), state, "after {input:?}");
+}
+
+fn refuses(given: &[Input], input: Input, code: &str) {
+    let mut world = World::after(given);
+    let before = world.core.clone();
+    let refusal = world.feed(input.clone()).expect_err("it is refused");
+    assert_eq!(refusal.code(), code, "{input:?}: {refusal}");
+    assert_eq!(world.core, before, "a refusal changes nothing");
+}
+
+// Inputs, in short.
+
+fn start(task: &str) -> Input {
+    Input::Start { task: task.into() }
+}
+
+fn say(content: &str) -> Input {
+    Input::Message { content: content.into(), mode: Mode::Queue, attachments: vec![] }
+}
+
+fn say_as(mode: Mode, content: &str) -> Input {
+    Input::Message { content: content.into(), mode, attachments: vec![] }
+}
+
+fn up() -> Input {
+    Input::Greeted { boot: "b1".into() }
+}
+
+fn run() -> Input {
+    Input::Act(Action::Run { command: "ls".into() })
+}
+
+fn turn_ended(n: u64, outcome: Outcome) -> Input {
+    Input::TurnEnded { turn: format!("turn-{n}"), outcome }
+}
+
+fn cancelled(what: &str) -> Outcome {
+    Outcome::Cancelled { what: what.into(), partial: false }
+}
+
+fn lost() -> Input {
+    Input::Lost(Exit { code: Some(137), out_of_memory: false, stderr_tail: "Killed".into() })
+}
+
+/// Names are counted through, so the first message is 1, its turn 2 and the command that carries it 3.
+fn working() -> Vec<Input> {
+    vec![Input::Born, up(), start("t")]
+}
+
+fn with(given: Vec<Input>, more: &[Input]) -> Vec<Input> {
+    [given, more.to_vec()].concat()
+}
+
+#[test]
+fn a_session_comes_up_and_works() {
+    check(&[], Input::Born, State::Starting, &[], &["raise"]);
+    check(&[Input::Born], up(), State::Idle, &["sandbox Ready", "is idle"], &[]);
+    check(&[Input::Born, up()], start("t"), State::Running, &["start!", "chat t", "is running"], &["prompt turn-2 t"]);
+    check(&working(), turn_ended(2, Outcome::Done), State::Idle, &["is idle"], &[]);
+    check(&working(), turn_ended(9, Outcome::Done), State::Running, &[], &[]);
+    let failed = Outcome::Failed { code: "model_error".into(), detail: "why".into() };
+    check(&working(), turn_ended(2, failed), State::Idle, &["error model_error", "is idle"], &[]);
+}
+
+#[test]
+fn a_task_waits_for_the_sandbox() {
+    check(&[Input::Born], start("t"), State::Starting, &["start!", "queue 1"], &[]);
+    let events = ["sandbox Ready", "chat t", "queue 0", "is running"];
+    check(&[Input::Born, start("t")], up(), State::Running, &events, &["prompt turn-2 t"]);
+    refuses(&[Input::Born, start("t")], start("u"), "busy");
+    refuses(&working(), start("u"), "busy");
+}
+
+#[test]
+fn messages_wait_their_turn() {
+    check(&working(), say("m"), State::Running, &["message!", "queue 1"], &[]);
+    let next = ["chat m", "queue 0"];
+    check(&with(working(), &[say("m")]), turn_ended(2, Outcome::Done), State::Running, &next, &["prompt turn-5 m"]);
+    let edit = |content: Option<&str>, remove| Input::EditQueue {
+        item: "message-4".into(),
+        content: content.map(Into::into),
+        remove,
+    };
+    check(&with(working(), &[say("m")]), edit(None, true), State::Running, &["queue 0"], &[]);
+    check(&with(working(), &[say("m")]), edit(Some("n"), false), State::Running, &["queue 1"], &[]);
+    refuses(&with(working(), &[say("m")]), edit(None, false), "invalid_args");
+    refuses(&with(working(), &[say("m")]), edit(Some("n"), true), "invalid_args");
+    refuses(&working(), edit(None, true), "not_queued");
+}
+
+#[test]
+fn a_steering_message_is_taken_in_or_waits() {
+    let steering = with(working(), &[say_as(Mode::Steer, "s")]);
+    check(&working(), say_as(Mode::Steer, "s"), State::Running, &["message!"], &["steer s"]);
+    check(&steering, Input::Steered { command: "command-5".into() }, State::Running, &["chat s"], &[]);
+    let missed = Input::SteerMissed { command: "command-5".into() };
+    check(&steering, missed.clone(), State::Running, &["queue 1"], &[]);
+    let over = with(steering, &[turn_ended(2, Outcome::Done)]);
+    check(&over, missed, State::Running, &["chat s", "is running"], &["prompt turn-6 s"]);
+    check(
+        &[Input::Born, up()],
+        say_as(Mode::Steer, "s"),
+        State::Running,
+        &["message!", "chat s", "is running"],
+        &["prompt turn-2 s"],
+    );
+}
+
+#[test]
+fn the_user_acts_beside_the_agent_one_at_a_time() {
+    check(&working(), run(), State::Running, &["run!"], &["act act-4"]);
+    check(&with(working(), &[run()]), run(), State::Running, &["run!"], &[]);
+    let two = with(working(), &[run(), run()]);
+    check(&two, Input::ActEnded { act: "act-4".into(), outcome: Outcome::Done }, State::Running, &[], &["act act-6"]);
+    check(&[Input::Born, up()], run(), State::Running, &["run!", "is running"], &["act act-1"]);
+}
+
+#[test]
+fn an_interrupt_ends_what_runs() {
+    let asked = ["interrupt!", "is interrupting"];
+    check(&working(), Input::Interrupt, State::Interrupting, &asked, &["cancel", "cut"]);
+    refuses(&[Input::Born, up()], Input::Interrupt, "nothing_to_interrupt");
+    refuses(&[Input::Born, start("t")], Input::Interrupt, "nothing_to_interrupt");
+    let interrupting = with(working(), &[Input::Interrupt]);
+    let receipt = ["interrupted the command `ls` by Cancel", "is idle"];
+    check(&interrupting, turn_ended(2, cancelled("the command `ls`")), State::Idle, &receipt, &[]);
+    let late = ["interrupted the turn, which had just ended by Cancel", "is idle"];
+    check(&interrupting, turn_ended(2, Outcome::Done), State::Idle, &late, &[]);
+}
+
+#[test]
+fn an_interrupt_waits_for_turn_and_act_and_drops_the_acts_behind_it() {
+    let both = with(working(), &[run(), run()]);
+    check(
+        &both,
+        Input::Interrupt,
+        State::Interrupting,
+        &["interrupt!", "error not_begun", "is interrupting"],
+        &["cancel", "cut"],
+    );
+    let turn_gone = with(both, &[Input::Interrupt, turn_ended(2, cancelled("a"))]);
+    let act_gone = Input::ActEnded { act: "act-4".into(), outcome: cancelled("b") };
+    check(&turn_gone, act_gone, State::Idle, &["interrupted a and b by Cancel", "is idle"], &[]);
+}
+
+#[test]
+fn the_ladder() {
+    let mut given = with(working(), &[Input::Interrupt]);
+    check(&given, Input::LadderDue, State::Interrupting, &[], &["kill processes"]);
+    given.push(Input::LadderDue);
+    let receipt = ["interrupted the turn by RestartAgent", "is starting"];
+    check(&given, Input::LadderDue, State::Starting, &receipt, &["restart"]);
+    let killed = ["interrupted x by KillProcesses", "is idle"];
+    check(&given, turn_ended(2, cancelled("x")), State::Idle, &killed, &[]);
+    check(&working(), Input::LadderDue, State::Running, &[], &[]);
+}
+
+#[test]
+fn a_second_interrupt_takes_the_agent_away() {
+    let given = with(working(), &[Input::Interrupt]);
+    let events = ["interrupt!", "interrupted the turn by RestartAgent", "is starting"];
+    check(&given, Input::Interrupt, State::Starting, &events, &["restart"]);
+    let back = with(given, &[Input::Interrupt]);
+    check(&back, Input::Greeted { boot: "b2".into() }, State::Idle, &["sandbox Ready", "is idle"], &[]);
+}
+
+#[test]
+fn what_waits_is_held_after_an_interrupt_until_a_person_says_more() {
+    let held = with(working(), &[say("m"), Input::Interrupt]);
+    let stopped = ["interrupted x by Cancel", "is idle"];
+    check(&held, turn_ended(2, cancelled("x")), State::Idle, &stopped, &[]);
+    let held = with(held, &[turn_ended(2, cancelled("x"))]);
+    check(&held, Input::Resume, State::Running, &["resume!", "chat m", "queue 0", "is running"], &["prompt turn-6 m"]);
+    check(&held, say("n"), State::Running, &["message!", "chat m", "queue 1", "is running"], &["prompt turn-7 m"]);
+    check(&held, run(), State::Running, &["run!", "is running"], &["act act-6"]);
+    let steered = with(working(), &[say_as(Mode::Steer, "s"), Input::Interrupt]);
+    let missed = with(steered, &[Input::SteerMissed { command: "command-5".into() }]);
+    check(&missed, turn_ended(2, cancelled("x")), State::Idle, &stopped, &[]);
+}
+
+#[test]
+fn a_message_can_interrupt() {
+    let events = ["message!", "queue 1", "is interrupting"];
+    check(&working(), say_as(Mode::Interrupt, "m"), State::Interrupting, &events, &["cancel", "cut"]);
+    let given = with(working(), &[say_as(Mode::Interrupt, "m")]);
+    let events = ["interrupted x by Cancel", "chat m", "queue 0", "is running"];
+    check(&given, turn_ended(2, cancelled("x")), State::Running, &events, &["prompt turn-6 m"]);
+}
+
+#[test]
+fn a_pause_freezes_and_a_resume_goes_on() {
+    check(&working(), Input::Pause, State::Paused, &["pause!", "is paused"], &["freeze"]);
+    let paused = with(working(), &[Input::Pause]);
+    check(&paused, Input::Resume, State::Running, &["resume!", "is running"], &["thaw"]);
+    check(&paused, say("m"), State::Paused, &["message!", "queue 1"], &[]);
+    let asked = ["interrupt!", "is interrupting"];
+    check(&paused, Input::Interrupt, State::Interrupting, &asked, &["thaw", "cancel", "cut"]);
+    refuses(&paused, Input::Pause, "already");
+    refuses(&[Input::Born], Input::Pause, "wrong_state");
+    refuses(&with(working(), &[Input::Interrupt]), Input::Pause, "wrong_state");
+    refuses(&[Input::Born, up()], Input::Resume, "already");
+    let idle = [Input::Born, up(), Input::Pause];
+    check(&idle, say("m"), State::Running, &["message!", "chat m", "is running"], &["thaw", "prompt turn-2 m"]);
+    let failed = Input::OrderFailed { what: "freeze", why: "no".into() };
+    check(&paused, failed, State::Running, &["error sandbox", "is running"], &[]);
+}
+
+#[test]
+fn a_stopped_session_comes_back() {
+    let events = ["stop!", "interrupted the turn by Sandbox", "is stopped"];
+    check(&working(), Input::Stop { reason: None }, State::Stopped, &events, &["cut", "stop"]);
+    let stopped = [Input::Born, up(), Input::Stop { reason: None }];
+    check(&stopped, Input::Resume, State::Starting, &["resume!", "is starting"], &["raise"]);
+    check(&stopped, say("m"), State::Starting, &["message!", "queue 1", "is starting"], &["raise"]);
+    check(&stopped, run(), State::Starting, &["run!", "is starting"], &["raise"]);
+    refuses(&stopped, Input::Stop { reason: None }, "already");
+    refuses(&stopped, Input::Interrupt, "nothing_to_interrupt");
+    check(&stopped, lost(), State::Stopped, &[], &[]);
+}
+
+#[test]
+fn an_ended_session_is_closed_for_good() {
+    let events = ["end!", "interrupted the turn by Sandbox", "is ended"];
+    check(&working(), Input::End, State::Ended, &events, &["cut", "remove"]);
+    let ended = [Input::Born, up(), Input::End];
+    for wish in [start("t"), say("m"), run(), Input::Interrupt, Input::Pause, Input::Resume, Input::End] {
+        refuses(&ended, wish, "ended");
+    }
+}
+
+#[test]
+fn a_lost_sandbox_is_told_and_the_next_message_starts_a_fresh_one() {
+    let events = ["sandbox Lost", "interrupted the turn by Sandbox", "is failed"];
+    check(&working(), lost(), State::Failed, &events, &["cut"]);
+    let failed = with(working(), &[lost()]);
+    check(&failed, say("m"), State::Starting, &["message!", "queue 1", "is starting"], &["raise"]);
+    let never = Input::StartFailed { why: "no image".into(), stderr_tail: None };
+    check(&[Input::Born, start("t")], never.clone(), State::Failed, &["sandbox Failed", "is failed"], &["cut"]);
+    let back = [Input::Born, start("t"), never];
+    check(&back, Input::Resume, State::Starting, &["resume!", "is starting"], &["raise"]);
+}
+
+#[test]
+fn what_a_person_has_read_does_not_go_away() {
+    let mut world = World::after(&working());
+    world.open = vec![
+        OpenItem { item: "i".into(), kind: DeltaKind::Text, text: "Once upon".into() },
+        OpenItem { item: "j".into(), kind: DeltaKind::ToolInput, text: "{".into() },
+    ];
+    let decision = world.feed(lost()).expect("it is taken");
+    let got: Vec<String> = decision.drafts.iter().map(|draft| event(&draft.body)).collect();
+    assert_eq!(got, ["sandbox Lost", "partial Once upon", "interrupted the turn by Sandbox partial", "is failed"]);
+}
+
+#[test]
+fn an_agent_that_started_again_gets_what_it_had_not_taken_and_loses_what_it_had() {
+    let fresh = Input::Greeted { boot: "b2".into() };
+    check(&working(), fresh.clone(), State::Running, &[], &["prompt turn-2 t"]);
+    let taken = with(working(), &[Input::Took { command: "command-3".into() }]);
+    check(&taken, fresh, State::Idle, &["error agent_restarted", "is idle"], &[]);
+    check(&taken, up(), State::Running, &[], &[]);
+    check(&working(), up(), State::Running, &[], &["prompt turn-2 t"]);
+    let world = World::after(&working());
+    assert_eq!(world.core.history_to(99), 3, "a prompt that is still to come is no history");
+    assert_eq!(World::after(&taken).core.history_to(99), 99);
+}
+
+#[test]
+fn a_person_is_asked_once() {
+    let asked = with(working(), &[Input::Asked { request: "r".into() }]);
+    let answer = |request: &str| Input::Confirm { request: request.into(), decision: Verdict::Allow, reason: None };
+    check(
+        &working(),
+        Input::Asked { request: "r".into() },
+        State::AwaitingConfirmation,
+        &["is awaiting_confirmation"],
+        &[],
+    );
+    check(&asked, answer("r"), State::Running, &["confirm!", "confirmed", "is running"], &["answer r"]);
+    refuses(&asked, answer("q"), "no_request");
+    refuses(&with(asked, &[answer("r")]), answer("r"), "no_request");
+}
+
+#[test]
+fn only_what_is_idle_rests() {
+    let rest = || Input::Rest { reason: "idle".into() };
+    check(&[Input::Born, up()], rest(), State::Paused, &["sandbox Paused", "is paused"], &["freeze"]);
+    refuses(&working(), rest(), "busy");
+    refuses(&[Input::Born], rest(), "wrong_state");
+    let stop = || Input::StopResting { reason: Some("idle".into()) };
+    check(&[Input::Born, up(), rest()], stop(), State::Stopped, &["stop!", "is stopped"], &["cut", "stop"]);
+    refuses(&with(working(), &[Input::Pause]), stop(), "busy");
+}
+
+#[test]
+fn a_model_is_changed_in_its_place() {
+    let settings = Settings {
+        model: "m".into(),
+        api: Api::Openai,
+        directory: "/workspace".into(),
+        run_timeout_s: 1,
+        max_steps: 1,
+    };
+    check(&[Input::Born], Input::SetModel(settings.clone()), State::Starting, &["set_model!"], &[]);
+    check(&[Input::Born, up()], Input::SetModel(settings), State::Idle, &["set_model!"], &["settings"]);
+}
+
+fn any_input() -> impl Strategy<Value = Input> {
+    let n = || 1u64..30;
+    prop_oneof![
+        Just(start("t")),
+        (prop_oneof![Just(Mode::Queue), Just(Mode::Steer), Just(Mode::Interrupt)]).prop_map(|mode| say_as(mode, "m")),
+        Just(run()),
+        Just(Input::Interrupt),
+        Just(Input::Pause),
+        Just(Input::Resume),
+        Just(Input::Stop { reason: None }),
+        n().prop_map(|n| Input::EditQueue { item: format!("message-{n}"), content: None, remove: true }),
+        Just(Input::Rest { reason: "r".into() }),
+        (0..3).prop_map(|n| Input::Greeted { boot: format!("b{n}") }),
+        n().prop_map(|n| Input::Took { command: format!("command-{n}") }),
+        n().prop_map(|n| turn_ended(n, Outcome::Done)),
+        n().prop_map(|n| turn_ended(n, cancelled("x"))),
+        n().prop_map(|n| Input::ActEnded { act: format!("act-{n}"), outcome: Outcome::Done }),
+        n().prop_map(|n| Input::Steered { command: format!("command-{n}") }),
+        n().prop_map(|n| Input::SteerMissed { command: format!("command-{n}") }),
+        Just(Input::LadderDue),
+        Just(lost()),
+        Just(Input::StartFailed { why: "w".into(), stderr_tail: None }),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, in whatever order: a refusal changes nothing, what is stored comes back the same, the newest
+    /// `agent_state_changed` tells the state, there is one turn at a time, and every interrupt gets one receipt.
+    #[test]
+    fn whatever_happens(inputs in prop::collection::vec(any_input(), 1..60)) {
+        let mut world = World::after(&[Input::Born]);
+        let mut told = State::Starting;
+        for input in inputs {
+            let before = world.core.clone();
+            let Ok(decision) = world.feed(input) else {
+                prop_assert_eq!(&world.core, &before);
+                continue;
+            };
+            for draft in &decision.drafts {
+                if let Body::Observation(Observation { seen: Seen::AgentStateChanged { agent_state, .. }, .. }) = &draft.body {
+                    told = *agent_state;
+                }
+            }
+            prop_assert_eq!(told, world.core.state());
+            let prompts = decision.orders.iter().filter(|o| order(o).starts_with("prompt")).count();
+            prop_assert!(prompts <= 1);
+            let receipts = decision.drafts.iter().filter(|d| event(&d.body).starts_with("interrupted")).count();
+            let ended = before.interrupting.is_some() && world.core.interrupting.is_none();
+            prop_assert!(receipts <= 1 && (!ended || receipts == 1));
+            prop_assert!(world.core.interrupting.is_none() || decision.ladder != Some(Ladder::Disarm));
+            let stored = serde_json::to_value(&world.core).expect("it is stored");
+            prop_assert_eq!(serde_json::from_value::<Core>(stored).expect("it comes back"), world.core.clone());
+        }
+        // However it stands, two rungs of the ladder and the end of the session leave nothing running.
+        for input in [Input::LadderDue, Input::LadderDue, Input::End] {
+            let _ = world.feed(input);
+        }
+        prop_assert!(world.core.turn.is_none() && world.core.act.is_none() && world.core.interrupting.is_none());
+        prop_assert!(world.core.outgoing.is_empty());
+    }
+}
