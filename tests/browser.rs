@@ -12,7 +12,7 @@ use tokio::{
 };
 
 #[path = "harness/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "most of the harness is for the tests in tests/it")]
+#[allow(dead_code, unused_imports, unused_macros, reason = "most of the harness is for the tests in tests/it")]
 mod harness;
 
 use harness::{

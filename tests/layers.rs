@@ -10,15 +10,17 @@ use std::{
 };
 
 /// From the ground up. Modules of one layer do not know each other, but for the ground, which is one family.
-const LAYERS: [&[&str]; 10] = [
+const LAYERS: [&[&str]; 12] = [
     &["config", "telemetry", "census", "clock", "data"],
     &["store", "sandbox", "gateway"],
     &["session"],
     &["frontend", "link"],
     &["directory"],
-    &["web", "sweeper"],
-    &["wiring", "cli"],
-    &["server", "doctor"],
+    &["sweeper"],
+    &["web"],
+    &["wiring"],
+    &["server"],
+    &["cli", "doctor"],
     &["lib"],
     &["main"],
 ];

@@ -1,7 +1,7 @@
 //! A model that plays a script: a local HTTP server that speaks the providers' streaming formats.
 //!
-//! A script is a JSON file of `tests/scenarios/`: a list of [`Rule`]s. The first whose `when` occurs in the last message of
-//! the conversation answers it, so a step that is asked again is answered the same again, whoever asks.
+//! A script is a JSON file of `tests/scenarios/`: a list of [`Rule`]s. The first whose `when` occurs in what was said
+//! since the model spoke last answers it, so a step that is asked again is answered the same again, whoever asks.
 
 use std::{
     convert::Infallible,
@@ -32,7 +32,7 @@ use super::sse::{self, Dialect};
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
-    /// Part of the text of the conversation's last message; absent fits all.
+    /// Part of what was said since the model spoke last; absent fits all.
     pub(crate) when: Option<String>,
     /// What it thinks first.
     pub(crate) think: Option<String>,
@@ -166,7 +166,7 @@ async fn answer(request: Request<hyper::body::Incoming>, state: Arc<State>) -> R
     } else {
         return Ok(plain(404, "unknown path"));
     };
-    let said = sse::last_message(&body);
+    let said = sse::news(&body);
     let rule = state.rules.iter().find(|rule| rule.when.as_deref().is_none_or(|part| said.contains(part))).cloned();
     state.calls.lock().expect("nobody panics while holding this").push(Call { path, key, body });
     let Some(rule) = rule else { return Ok(plain(400, "the script has no rule for this")) };

@@ -65,11 +65,14 @@ pub(super) fn pieces(rule: &Rule) -> Vec<Piece> {
     pieces
 }
 
-/// The text of a conversation's last message: what the person or a tool said.
-pub(super) fn last_message(body: &Value) -> String {
-    let last = body["messages"].as_array().and_then(|messages| messages.last());
+/// The text of all that was said since the model spoke last: by the person, or by tools.
+pub(super) fn news(body: &Value) -> String {
+    let messages = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let since = messages.iter().rposition(|message| message["role"] == "assistant").map_or(0, |last| last + 1);
     let mut text = String::new();
-    collect(last.unwrap_or(&Value::Null), &mut text);
+    // OpenAI's format begins with the agent's own instructions, which may contain any word.
+    let said = messages[since..].iter().filter(|message| message["role"] != "system");
+    said.for_each(|message| collect(message, &mut text));
     text
 }
 

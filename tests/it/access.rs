@@ -105,7 +105,7 @@ async fn sockets() {
 async fn only_the_health_of_the_server_is_everybodys() {
     let server = server().await;
     assert_eq!(send(server.rest.bare(Method::GET, "/healthz")).await.status, 200);
-    for path in ["/readyz", "/metrics", "/api/options", "/api/admin/actors", "/api/openapi.json", "/docs"] {
+    for path in ["/readyz", "/metrics", "/api/options", "/api/admin/actors", "/api/openapi.json", "/api/docs"] {
         assert_eq!(send(server.rest.bare(Method::GET, path)).await.status, 401, "{path}");
         assert_eq!(server.rest.get(path).await.status, 200, "{path}");
     }

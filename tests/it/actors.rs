@@ -18,7 +18,6 @@ async fn every_live_actor_is_listed_until_it_is_gone() {
     server.rest.until_state(&session, "idle").await;
     let mut socket = Socket::attach(&server.rest, &session).await;
     socket.status("synced").await;
-    let terminal = Socket::at(&server.rest, &format!("/ws/sessions/{session}/terminal?name=main")).await;
     eventually("an actor of each kind", || async { kinds(&server).await == every_kind() }).await;
     for row in rows(&server).await {
         for field in ["kind", "id", "session", "state", "since", "last_active", "handled", "queued"] {
@@ -26,17 +25,11 @@ async fn every_live_actor_is_listed_until_it_is_gone() {
         }
     }
     drop(socket);
-    drop(terminal);
-    eventually("the sockets to be struck off", || async {
-        let kinds = kinds(&server).await;
-        !kinds.contains("frontend_socket") && !kinds.contains("terminal_socket")
-    })
-    .await;
+    eventually("the socket to be struck off", || async { !kinds(&server).await.contains("frontend_socket") }).await;
 }
 
 fn every_kind() -> BTreeSet<String> {
-    let kinds = ["agent_link", "directory", "frontend_socket", "session", "sweeper", "terminal_socket"];
-    kinds.map(str::to_owned).into()
+    ["agent_link", "directory", "frontend_socket", "session", "sweeper"].map(str::to_owned).into()
 }
 
 async fn rows(server: &Server) -> Vec<Value> {
@@ -79,12 +72,14 @@ async fn a_container_that_no_session_owns_is_swept_away() {
     assert_eq!(host::containers(server.home()), ours);
 }
 
-/// A container with the same labels, but of a session that nobody knows.
+/// A container with the same labels and a name of the same form, but of a session that nobody knows.
 fn twin(of: &str, session: &str) -> String {
     let labels = docker(&["inspect", "--format", "{{json .Config.Labels}}", of]);
     let labels: serde_json::Map<String, Value> = serde_json::from_str(&labels).expect("labels are an object");
     let unknown = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
-    let mut args = vec!["run".to_owned(), "--detach".to_owned(), "--network=none".to_owned()];
+    let name = docker(&["inspect", "--format", "{{.Name}}", of]).trim_start_matches('/').to_owned();
+    let name = name.replace(session, unknown).replace(&session.to_lowercase(), &unknown.to_lowercase());
+    let mut args = ["run", "--detach", "--network=none", "--name", &name].map(str::to_owned).to_vec();
     for (name, value) in labels {
         let value = value.as_str().expect("a label is text").replace(session, unknown);
         args.extend(["--label".to_owned(), format!("{name}={value}")]);

@@ -120,7 +120,7 @@ async fn refusals() {
     rest.post(&at("/interrupt"), json!({})).await.error(409, "nothing_to_interrupt");
     rest.post(&at("/messages"), json!({})).await.error(400, "invalid_args");
     rest.post("/api/sessions", json!({ "budget_usd": "much" })).await.error(400, "invalid_args");
-    rest.get("/api/sessions?cursor=stolen").await.error(400, "bad_cursor");
+    rest.get("/api/sessions?cursor=stolen").await.error(400, "invalid_args");
     rest.get("/api/sessions?state=sleeping").await.expect(400);
     rest.get("/api/nothing").await.error(404, "not_found");
     let wrong_method = rest.delete("/api/options").await;
@@ -139,7 +139,7 @@ async fn refusals() {
 }
 
 #[tokio::test]
-async fn events_are_filtered_paged_and_streamed() {
+async fn events_are_filtered_and_paged() {
     let server = server().await;
     let id = server.rest.start("print hello").await;
     server.rest.until_state(&id, "idle").await;
@@ -150,21 +150,6 @@ async fn events_are_filtered_paged_and_streamed() {
     assert_eq!(runs.len(), 2, "the action and its observation: {runs:?}");
     let page = server.rest.get(&format!("/api/sessions/{id}/events?after=2&limit=2")).await.expect(200);
     assert_eq!(page["items"], json!(all[2..4]));
-
-    let request = server.rest.request(Method::GET, &format!("/api/sessions/{id}/events"));
-    let request = request.header("accept", "text/event-stream").header("last-event-id", "4");
-    let mut stream = request.send().await.expect("an answer");
-    let mut text = String::new();
-    let last = format!("\"seq\":{},", all.len());
-    crate::harness::within("the newest event in the stream", async {
-        while !text.contains(&last) {
-            let piece = stream.chunk().await.expect("the stream holds").expect("the stream goes on");
-            text.push_str(&String::from_utf8_lossy(&piece));
-        }
-    })
-    .await;
-    assert!(text.contains("id: 5") || text.contains("id:5"), "{text}");
-    assert!(!text.contains("\"seq\":4,"), "{text}");
 }
 
 #[tokio::test]
