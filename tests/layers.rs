@@ -10,7 +10,7 @@ use std::{
 };
 
 /// From the ground up. Modules of one layer do not know each other, but for the ground, which is one family.
-const LAYERS: [&[&str]; 11] = [
+const LAYERS: [&[&str]; 12] = [
     &["config", "telemetry", "census", "clock", "data"],
     &["store", "sandbox", "gateway"],
     &["session"],
@@ -18,8 +18,9 @@ const LAYERS: [&[&str]; 11] = [
     &["directory"],
     &["sweeper"],
     &["web"],
-    &["wiring", "cli"],
-    &["server", "doctor"],
+    &["wiring"],
+    &["server"],
+    &["cli", "doctor"],
     &["lib"],
     &["main"],
 ];

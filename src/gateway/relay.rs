@@ -53,6 +53,8 @@ enum Piece {
     Data(Bytes, OwnedSemaphorePermit),
     /// An error in the provider's shape, after which the body ends as if it were whole.
     Last(Bytes),
+    /// The body is whole. Without it a task that went away would look like an answer that ended.
+    Whole,
     Abort,
 }
 
@@ -90,7 +92,7 @@ impl Relay {
         let last = match refusal {
             Some(refusal) if is_stream && !lines.is_torn() => Piece::Last(refusal.event(route)),
             Some(_) => Piece::Abort,
-            None => return,
+            None => Piece::Whole,
         };
         // A client that has gone needs no last words.
         let _ = out.send(last);
@@ -146,12 +148,13 @@ fn outlet(
                 piece = pieces.recv() => Some(piece),
             };
             let piece = match next {
-                Some(piece) => piece?,
+                Some(piece) => piece.unwrap_or(Piece::Abort),
                 None => last_words(&mut pieces).await,
             };
             match piece {
                 Piece::Data(data, _room) => Some((Ok(Frame::data(data)), Some(pieces))),
                 Piece::Last(data) => Some((Ok(Frame::data(data)), None)),
+                Piece::Whole => None,
                 Piece::Abort => Some((Err(Aborted), None)),
             }
         }
@@ -162,6 +165,8 @@ async fn last_words(pieces: &mut UnboundedReceiver<Piece>) -> Piece {
     while let Some(piece) = pieces.recv().await {
         match piece {
             Piece::Data(..) => {}
+            // What was dropped on the way here is missing.
+            Piece::Whole => return Piece::Abort,
             Piece::Last(_) | Piece::Abort => return piece,
         }
     }

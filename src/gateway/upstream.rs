@@ -17,7 +17,7 @@ use reqwest::{Client, Response};
 use tokio::time::timeout;
 
 use super::{
-    Account, Notice,
+    Account, Notice, Secret, headers,
     meter::Meter,
     options::{GatewayOptions, TimeoutOptions},
     refusal::{self, Refusal, in_words, provider_name},
@@ -41,6 +41,8 @@ pub(super) struct Ask {
     pub(super) streaming: bool,
     /// As the provider names it; empty where the request names none.
     pub(super) model: String,
+    /// What `headers` hold, so that it can be taken out of errors.
+    pub(super) key: Option<Secret>,
 }
 
 /// A provider's answer, whose first byte is here.
@@ -90,7 +92,7 @@ pub(super) async fn ask(
 async fn once(client: &Client, timeouts: &TimeoutOptions, ask: &Ask) -> Result<Answer, Failure> {
     let request = client.request(ask.method.clone(), &ask.url).headers(ask.headers.clone()).body(ask.body.clone());
     let limit = timeouts.first_byte(ask.streaming);
-    match timeout(limit, begin(request.send(), ask.route, timeouts.idle())).await {
+    match timeout(limit, begin(request.send(), ask, timeouts.idle())).await {
         Ok(result) => result,
         Err(_) => Err(Failure::Late { waited: limit }),
     }
@@ -98,13 +100,15 @@ async fn once(client: &Client, timeouts: &TimeoutOptions, ask: &Ask) -> Result<A
 
 async fn begin(
     response: impl Future<Output = reqwest::Result<Response>>,
-    route: Route,
+    ask: &Ask,
     idle: Duration,
 ) -> Result<Answer, Failure> {
+    let route = ask.route;
     let mut response = response.await.map_err(unreachable)?;
-    let (status, headers) = (response.status(), response.headers().clone());
+    let (status, headers) = (response.status(), headers::to_client(response.headers(), ask.key.as_ref()));
     if !status.is_success() {
-        return Err(Failure::Refused { status, headers, body: error_body(response).await });
+        let key = ask.key.as_ref().map(Secret::expose);
+        return Err(Failure::Refused { status, headers, body: refusal::scrub(error_body(response).await, key) });
     }
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_stream = content_type.starts_with("text/event-stream");

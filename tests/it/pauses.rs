@@ -43,9 +43,15 @@ async fn in_a_tool(driver: Driver) {
     eventually("the command to tick", || async { ticks(&server) > 3 }).await;
     socket.act("pause", json!({})).await;
     socket.state("paused").await;
+    // The state is written down first and the sandbox frozen then. What is not frozen ticks five times in between.
+    eventually("the command to stand still", || async {
+        let before = ticks(&server);
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        ticks(&server) == before
+    })
+    .await;
     let frozen_at = ticks(&server);
-    // What is frozen cannot tick, however long one waits; what is not would tick five times.
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     assert_eq!(ticks(&server), frozen_at, "a paused command went on");
     socket.act("resume", json!({})).await;
     socket.state("running").await;

@@ -3,7 +3,7 @@
 //! | command | what it does |
 //! |---|---|
 //! | `cargo xtask test` | sets the machine up, then runs every check in the order of [`steps::Step`] |
-//! | `cargo xtask bench` | measures the release binaries; the benches themselves are in `tests/bench/` |
+//! | `cargo xtask bench` | measures the release binaries; the benches themselves are in `benches/product/` |
 
 use std::process::{Command, ExitCode};
 

@@ -1,0 +1,84 @@
+//! Interrupt: from the client's frame to the end of the last process of a command's tree, and to the receipt.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::{
+    figures::{Figures, ms, table},
+    harness::{
+        driver::Driver,
+        eventually, host,
+        model::Model,
+        server::{Options, Server},
+        socket::Socket,
+    },
+};
+
+const ROUNDS: usize = 50;
+
+pub(crate) async fn run(drivers: &[Driver]) {
+    let mut rows = Vec::new();
+    for driver in drivers {
+        let (gone, receipt) = in_a_tool(*driver).await;
+        rows.push(row(&format!("in a tool, {}: process tree gone", driver.name()), &gone));
+        rows.push(row(&format!("in a tool, {}: receipt", driver.name()), &receipt));
+        rows.push(row(&format!("in a stream, {}: receipt", driver.name()), &in_a_stream(*driver).await));
+    }
+    table(&format!("Interrupt ({ROUNDS} rounds)"), &["", "p50", "p99"], &rows);
+}
+
+fn row(name: &str, figures: &Figures) -> Vec<String> {
+    vec![name.to_owned(), ms(figures.p(50)), ms(figures.p(99))]
+}
+
+async fn in_a_tool(driver: Driver) -> (Figures, Figures) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    socket.state("idle").await;
+    let (mut gone, mut receipt) = (Figures::default(), Figures::default());
+    for _ in 0..ROUNDS {
+        socket.act("message", json!({ "content": "sleep long" })).await;
+        socket.state("running").await;
+        let sleepers = || -> Vec<i32> {
+            let all = host::processes(server.home());
+            all.into_iter().filter(|p| p.command.starts_with("sleep 100")).map(|p| p.pid).collect()
+        };
+        eventually("the command's whole tree", || async { sleepers().len() == 3 }).await;
+        let tree = sleepers();
+        let began = Instant::now();
+        let watch = tokio::task::spawn_blocking(move || {
+            while tree.iter().any(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            began.elapsed()
+        });
+        socket.act("interrupt", json!({})).await;
+        socket.observation("interrupted").await;
+        receipt.add_ms(began.elapsed());
+        gone.add_ms(watch.await.expect("it only looks"));
+        socket.state("idle").await;
+    }
+    (gone, receipt)
+}
+
+async fn in_a_stream(driver: Driver) -> Figures {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    socket.state("idle").await;
+    let mut receipt = Figures::default();
+    for _ in 0..ROUNDS {
+        socket.act("message", json!({ "content": "tell a long story" })).await;
+        socket.delta("text").await;
+        let began = Instant::now();
+        socket.act("interrupt", json!({})).await;
+        socket.observation("interrupted").await;
+        receipt.add_ms(began.elapsed());
+        socket.state("idle").await;
+    }
+    receipt
+}

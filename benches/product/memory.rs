@@ -1,0 +1,53 @@
+//! Memory: the idle server, an agent in its sandbox, and what each further live session adds to the server.
+
+use serde_json::json;
+
+use crate::{
+    figures::{Figures, table},
+    harness::{
+        driver::Driver,
+        host,
+        server::{Options, Server},
+        socket::Socket,
+    },
+};
+
+const SESSIONS: usize = 40;
+
+pub(crate) async fn run(drivers: &[Driver]) {
+    let mut rows = Vec::new();
+    for driver in drivers {
+        let server = Server::start(Options::new(*driver)).await;
+        let idle = host::resident_kib(server.pid());
+        // The first sessions also fill what all share: pools, the UI, the first page of everything.
+        let mut sockets = Vec::new();
+        for _ in 0..4 {
+            sockets.push(live(&server).await);
+        }
+        let before = host::resident_kib(server.pid());
+        for _ in 0..SESSIONS {
+            sockets.push(live(&server).await);
+        }
+        let each = (host::resident_kib(server.pid()).saturating_sub(before)) as f64 / SESSIONS as f64;
+        let mut agents = Figures::default();
+        for agent in host::agents(server.home()) {
+            agents.add(host::resident_kib(agent.pid) as f64 / 1024.0);
+        }
+        let mib = |kib: u64| format!("{:.1} MiB", kib as f64 / 1024.0);
+        rows.push(vec![
+            driver.name().to_owned(),
+            mib(idle),
+            format!("{each:.0} KiB"),
+            format!("{:.1} MiB (of {})", agents.p(50), agents.len()),
+        ]);
+    }
+    let head = ["sandbox", "server, idle", "each further live session with its client", "agent, idle (p50)"];
+    table(&format!("Memory, resident ({SESSIONS} sessions)"), &head, &rows);
+}
+
+async fn live(server: &Server) -> Socket {
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    socket.state("idle").await;
+    socket
+}

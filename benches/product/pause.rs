@@ -1,0 +1,118 @@
+//! Pause and resume in the middle of a tool: until the command stands still, and until it goes on; beside the engine's own
+//! `pause` and `unpause` of a container that runs the same command. Both are watched the same way: through the kernel's
+//! account of the processor time that the command has had.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::{
+    figures::{Figures, ms, table, times},
+    harness::{
+        driver::{Driver, IMAGE},
+        eventually, host,
+        server::{Options, Server},
+        socket::Socket,
+    },
+};
+
+const ROUNDS: usize = 20;
+const BUSY: &str = "while :; do :; done";
+
+pub(crate) async fn run(drivers: &[Driver]) {
+    let mut rows = Vec::new();
+    let engine = if drivers.contains(&Driver::Docker) { Some(by_engine().await) } else { None };
+    if let Some((pause, resume)) = &engine {
+        rows.push(vec!["`docker pause`, `unpause`".into(), ms(pause.p(50)), ms(resume.p(50)), "1.00× / 1.00×".into()]);
+    }
+    for driver in drivers {
+        let (pause, resume) = by_us(*driver).await;
+        let ratio = engine.as_ref().map_or_else(String::new, |(p, r)| {
+            format!("{} / {}", times(pause.p(50), p.p(50)), times(resume.p(50), r.p(50)))
+        });
+        rows.push(vec![format!("session, {} sandbox", driver.name()), ms(pause.p(50)), ms(resume.p(50)), ratio]);
+    }
+    let head = ["", "answered after pause, p50", "answered after resume, p50", "beside the engine"];
+    table(&format!("Pause and resume in the middle of a command ({ROUNDS} rounds)"), &head, &rows);
+}
+
+async fn by_us(driver: Driver) -> (Figures, Figures) {
+    let server = Server::start(Options::new(driver)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    let session = socket.session().await;
+    socket.state("idle").await;
+    socket.act("run", json!({ "command": BUSY })).await;
+    socket.state("running").await;
+    let busy = || host::processes(server.home()).into_iter().find(|p| p.command.contains("while :")).map(|p| p.pid);
+    eventually("the command to be busy", || async { busy().is_some() }).await;
+    let pid = busy().expect("it is there");
+    let (mut pause, mut resume) = (Figures::default(), Figures::default());
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        server.rest.post(&format!("/api/sessions/{session}/pause"), json!({})).await.expect(200);
+        stands_still(pid).await;
+        pause.add_ms(began.elapsed() - LOOK);
+        let began = Instant::now();
+        server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await.expect(200);
+        goes_on(pid).await;
+        resume.add_ms(began.elapsed());
+    }
+    (pause, resume)
+}
+
+async fn by_engine() -> (Figures, Figures) {
+    let args = ["run", "--detach", "--rm", "--network", "none", IMAGE, "sh", "-c", BUSY];
+    let id = docker(&args).await;
+    let pid: i32 = docker(&["inspect", "--format", "{{.State.Pid}}", &id]).await.parse().expect("a pid");
+    let (mut pause, mut resume) = (Figures::default(), Figures::default());
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        docker(&["pause", &id]).await;
+        stands_still(pid).await;
+        pause.add_ms(began.elapsed() - LOOK);
+        let began = Instant::now();
+        docker(&["unpause", &id]).await;
+        goes_on(pid).await;
+        resume.add_ms(began.elapsed());
+    }
+    docker(&["rm", "--force", &id]).await;
+    (pause, resume)
+}
+
+/// How long a process must have had no processor time to count as standing still: the kernel counts in ticks of 10 ms.
+const LOOK: Duration = Duration::from_millis(40);
+
+async fn stands_still(pid: i32) {
+    loop {
+        let before = ticks(pid);
+        tokio::time::sleep(LOOK).await;
+        if ticks(pid) == before {
+            return;
+        }
+    }
+}
+
+async fn goes_on(pid: i32) {
+    let before = ticks(pid);
+    while ticks(pid) == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The processor time that a process has had: fields 14 and 15 of `/proc/PID/stat`, counted behind the name.
+fn ticks(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let behind_name = stat.rsplit(") ").next().unwrap_or_default();
+    behind_name.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
+}
+
+async fn docker(args: &[&str]) -> String {
+    let output = Command::new("docker").args(args).output().await.expect("docker is there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
