@@ -440,6 +440,7 @@ impl Handler<Tidy> for Directory {
     type Result = ResponseFuture<usize>;
 
     fn handle(&mut self, _: Tidy, _: &mut Context<Directory>) -> Self::Result {
+        #[expect(clippy::mutable_key_type, reason = "an address is hashed by the place of its mailbox, which stays")]
         let live: HashSet<Addr<Session>> = self.slots.values().filter_map(Slot::live).collect();
         Box::pin(async move {
             let mut retired = 0;

@@ -202,7 +202,7 @@ fn slot<'a>(tree: &'a mut Table, key: &str) -> Option<&'a mut Value> {
 fn there_is(tree: &Table, key: &str) -> String {
     let names = |table: &Table| table.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let sections = key.match_indices('.').map(|(at, _)| &key[..at]).chain([key]);
-    let deepest = sections.filter_map(|name| Some((name, layers::find(tree, name)?.as_table()?))).last();
+    let deepest = sections.filter_map(|name| Some((name, layers::find(tree, name)?.as_table()?))).next_back();
     match deepest {
         Some((section, table)) => format!("`{section}` has {}", names(table)),
         None => format!("there are the sections {}", names(tree)),

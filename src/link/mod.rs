@@ -9,7 +9,7 @@ mod raise;
 use std::{path::PathBuf, sync::Arc};
 
 use actix::{WeakAddr, prelude::*};
-use futures::future::{AbortHandle, Aborted, abortable};
+use futures::future::{AbortHandle, abortable};
 use greenroom_protocol::link::Numbered;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::warn;
@@ -131,9 +131,10 @@ impl AgentLink {
         };
         let (gone, attendance) = abortable(attendance.attend(from_session));
         self.attendance = Some(attendance);
-        ctx.spawn(gone.into_actor(self).map(|gone, link, ctx| match gone {
-            Ok(gone) => link.gone(gone, ctx),
-            Err(Aborted) => {}
+        ctx.spawn(gone.into_actor(self).map(|gone, link, ctx| {
+            if let Ok(gone) = gone {
+                link.gone(gone, ctx);
+            }
         }));
     }
 

@@ -95,7 +95,7 @@ impl Session {
     fn refresh_record(&mut self, events: bool) -> Option<Record> {
         let changed = self.record_changed || self.core.state() != self.record.state;
         // What the agent has taken alone is worth no disk write: it goes with the next event.
-        if !changed && !(events && self.core != self.written_core) {
+        if !(changed || events && self.core != self.written_core) {
             return None;
         }
         self.record_changed = false;

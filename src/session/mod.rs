@@ -41,12 +41,14 @@ use crate::{
     store::{Epoch, Limit, Mark, Record, Seq, SessionId, Snapshot, Store},
 };
 
+/// Makes the link of a session, on the thread that the session runs on.
+pub type MakeLink = dyn Fn(Addr<Session>, SessionId, Arc<Allowance>) -> LinkPort + Send + Sync;
+
 /// What every session of this process shares.
 pub struct Parts {
     pub store: Arc<dyn Store>,
     pub census: Census,
-    /// Makes the link of a session, on the thread that the session runs on.
-    pub link: Box<dyn Fn(Addr<Session>, SessionId, Arc<Allowance>) -> LinkPort + Send + Sync>,
+    pub link: Box<MakeLink>,
     /// What an agent works with, for a session of this record.
     pub settings: Box<dyn Fn(&Record) -> Settings + Send + Sync>,
     /// Told when a session's actor is gone.

@@ -2,7 +2,6 @@
 
 mod demo;
 mod interrupts;
-mod measure;
 mod passing;
 mod refusals;
 
