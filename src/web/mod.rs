@@ -76,7 +76,9 @@ pub fn serve(parts: Parts, auth: Auth, listener: TcpListener) -> std::io::Result
     .client_disconnect_timeout(std::time::Duration::from_secs(5))
     .keep_alive(config.server.keep_alive.0)
     .shutdown_timeout(5)
-    .disable_signals();
+    .disable_signals()
+    // Frames are small and come by themselves: none of them may wait for the acknowledgement of the one before.
+    .tcp_nodelay(true);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let workers = if config.server.workers == 0 { cores } else { config.server.workers };
     server = server.workers(workers).max_connections(config.server.max_connections.div_ceil(workers));
