@@ -285,7 +285,7 @@ impl Directory {
     }
 
     fn say_how_it_is(&self) {
-        self.entry.state(format!("{} sessions live", self.slots.len()));
+        self.entry.state(format!("live sessions: {}", self.slots.len()));
     }
 }
 
