@@ -11,7 +11,9 @@ use crate::harness::{
 on_each_driver!(a_task_is_done_and_its_record_stays, a_later_client_gets_what_it_missed);
 
 async fn a_task_is_done_and_its_record_stays(driver: Driver) {
-    let server = Server::start(Options::new(driver)).await;
+    // Slow enough for every thought to be seen while it grows.
+    let options = Options::new(driver).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "200");
+    let server = Server::start(options).await;
     let mut socket =
         Socket::handshake(&server.rest, &format!("/ws?token={}", server.rest.token), &[]).await.expect("open");
     socket.send_text(r#"{"action": "start", "args": {"task": "write a bash script that prints hello"}}"#).await;

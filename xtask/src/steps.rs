@@ -129,7 +129,7 @@ const ENGINE_IS_THERE: (&str, &str) = ("GREENROOM_TEST_DOCKER", "required");
 
 fn tests(machine: &Machine) -> Went {
     let docker = machine.engine().and_then(|()| images::make_all());
-    let runner = Runner::cargo(&["test", "--workspace"]);
+    let runner = Runner::cargo(&["test", "--workspace", "--no-fail-fast"]);
     match docker {
         Ok(()) => runner.with(ENGINE_IS_THERE).went(),
         Err(why) => {
