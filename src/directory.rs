@@ -493,3 +493,6 @@ fn refusal(error: &StoreError) -> Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
