@@ -5,6 +5,7 @@
 
 mod credit;
 mod frames;
+mod refuse;
 mod socket;
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use async_trait::async_trait;
 use greenroom_protocol::client::Wish;
 use tokio::sync::watch;
 
-pub use self::socket::refuse;
+pub use self::refuse::refuse;
 use self::socket::{FrontendSocket, Since};
 use crate::{
     census::Census,

@@ -416,27 +416,3 @@ fn close(code: u16, why: &str, ctx: &mut Context) {
     let description = why[..why.floor_char_boundary(120)].to_owned();
     ctx.close(Some(CloseReason { code: CloseCode::Other(code), description: Some(description) }));
 }
-
-/// Accepts a socket only to close it with `code`: the one way to tell a browser's script why.
-pub fn refuse(request: &HttpRequest, body: Payload, code: u16, why: &str) -> Result<HttpResponse, actix_web::Error> {
-    ws::start(Refused { code, why: why.to_owned() }, request, body)
-}
-
-struct Refused {
-    code: u16,
-    why: String,
-}
-
-impl Actor for Refused {
-    type Context = WebsocketContext<Refused>;
-
-    fn started(&mut self, ctx: &mut Self::Context) {
-        let description = Some(self.why[..self.why.floor_char_boundary(120)].to_owned());
-        ctx.close(Some(CloseReason { code: CloseCode::Other(self.code), description }));
-        ctx.stop();
-    }
-}
-
-impl StreamHandler<Result<ws::Message, ProtocolError>> for Refused {
-    fn handle(&mut self, _: Result<ws::Message, ProtocolError>, _: &mut Self::Context) {}
-}

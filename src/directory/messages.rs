@@ -1,0 +1,71 @@
+//! What the Directory hears.
+
+use actix::prelude::*;
+
+use crate::{
+    session::{Refusal, Session, View},
+    store::SessionId,
+};
+
+/// What a new session is to be. Every field has a default.
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewSession {
+    /// Defaults to the task's first line.
+    pub title: Option<String>,
+    /// One of `GET /api/options`: `agents`.
+    pub agent: Option<String>,
+    /// One of `GET /api/options`: `models`.
+    pub model: Option<String>,
+    /// The sandbox's image, where the driver has images.
+    pub image: Option<String>,
+    /// Where commands run, inside the sandbox. Defaults to the workspace.
+    pub directory: Option<String>,
+    /// The first task: the session begins to work at once.
+    pub task: Option<String>,
+    /// Model calls are refused once this is spent.
+    pub budget_usd: Option<f64>,
+}
+
+/// Make a session. With a `key` that was used before, the session that it made.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Created, Refusal>")]
+pub struct Create {
+    pub new: NewSession,
+    pub key: Option<String>,
+}
+
+/// A session that was asked for.
+#[derive(Debug)]
+pub struct Created {
+    pub session: Addr<Session>,
+    pub view: View,
+    /// False where the key had made it before.
+    pub fresh: bool,
+}
+
+/// The address of a session; its actor is brought back from the journal where it is not live.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Addr<Session>, Refusal>")]
+pub struct Open {
+    pub id: SessionId,
+}
+
+/// The address of a session whose actor is live, and nothing otherwise.
+#[derive(Debug, Message)]
+#[rtype(result = "Option<Addr<Session>>")]
+pub struct Find {
+    pub id: SessionId,
+}
+
+/// Remove every trace of a session: sandbox, workspace, run directory, journal.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<(), Refusal>")]
+pub struct Purge {
+    pub id: SessionId,
+}
+
+/// Let go of every session that is at rest. Returns how many were.
+#[derive(Debug, Message)]
+#[rtype(result = "usize")]
+pub struct Tidy;
