@@ -60,3 +60,61 @@ fn kill_agents(server: &Server) {
     assert_eq!(agents.len(), 1, "{agents:?}");
     agents.iter().for_each(|agent| host::kill(agent.pid, Signal::KILL));
 }
+
+/// Puts a program of ours in the agent's place, for sandboxes that start from now on.
+fn replace_agent(server: &Server, program: &str) {
+    let bin = server.data().join("bin");
+    let agents: Vec<_> =
+        std::fs::read_dir(&bin).expect("it is installed").flatten().map(|entry| entry.path()).collect();
+    assert_eq!(agents.len(), 1, "{agents:?}");
+    std::fs::remove_file(&agents[0]).expect("it is ours");
+    std::fs::write(&agents[0], program).expect("there is room");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&agents[0], executable).expect("it is ours");
+}
+
+/// The state's reason, and what the sandbox wrote, of a session that cannot start.
+async fn fails(server: &Server) -> (String, String) {
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    let failed = socket.until("the failure", |frame| frame["extras"]["phase"] == "failed").await;
+    socket.state("failed").await;
+    let stderr = failed["extras"]["stderr_tail"].as_str().unwrap_or_default().to_owned();
+    (failed["content"].as_str().expect("a reason").to_owned(), stderr)
+}
+
+#[tokio::test]
+async fn an_agent_that_ends_at_once_is_told_with_what_it_said() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    replace_agent(&server, "#!/bin/sh\necho 'no such brain' >&2\nexit 3\n");
+    let (why, stderr) = fails(&server).await;
+    assert!(why.contains("4 times") && why.contains("exit code 3"), "{why}");
+    assert!(stderr.contains("no such brain"), "{stderr}");
+    assert!(host::processes(server.home()).is_empty(), "nothing is left of it");
+}
+
+#[tokio::test]
+async fn an_agent_that_talks_nonsense_is_told_and_stopped() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    replace_agent(&server, NONSENSE);
+    let (why, _) = fails(&server).await;
+    assert!(why.contains("does not speak the link's protocol"), "{why}");
+    let healthy = server.rest.get("/healthz").await;
+    assert_eq!(healthy.status, 200);
+}
+
+/// Opens a WebSocket as an agent would, and says something else.
+const NONSENSE: &str = r#"#!/usr/bin/python3
+import base64, hashlib, socket
+server = socket.socket(socket.AF_UNIX)
+server.bind("/greenroom/run/agent/agent.sock")
+server.listen()
+while True:
+    peer, _ = server.accept()
+    request = peer.recv(4096).decode()
+    key = next(line.split(": ")[1] for line in request.split("\r\n") if line.lower().startswith("sec-websocket-key"))
+    accept = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
+    peer.send(("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+               + accept + "\r\n\r\n").encode())
+    peer.send(b"\x81\x0b{\"frame\":7}")
+"#;
