@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Notice,
+    Account, Notice,
     catalog::{self, DEMO},
     demo,
     endpoint::{Door, LARGEST_BODY},
@@ -27,27 +27,35 @@ use super::{
     upstream::{self, Answer, Ask, Failure},
 };
 
+/// Who said no.
+enum No {
+    Gateway(Refusal),
+    Provider { status: StatusCode, headers: HeaderMap, body: Bytes },
+}
+
+impl From<Refusal> for No {
+    fn from(refusal: Refusal) -> No {
+        No::Gateway(refusal)
+    }
+}
+
 /// Always answers; what goes wrong is told in the shape of the provider that the path names.
 pub(super) async fn answer(door: &Arc<Door>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let cut = door.cut_token();
     let api = route::api_of_path(request.uri().path());
     let answered = tokio::select! {
         biased;
-        () = cut.cancelled() => Err(Refusal::interrupted()),
+        () = cut.cancelled() => Err(Refusal::interrupted().into()),
         answered = serve(door, request, cut.clone()) => answered,
     };
-    Ok(answered.unwrap_or_else(|refusal| {
-        let mut response = whole(refusal.status, HeaderMap::new(), refusal.body(api));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        response
-    }))
+    Ok(match answered {
+        Ok(response) => response,
+        Err(No::Gateway(refusal)) => whole(refusal.status, json_header(), refusal.body(api)),
+        Err(No::Provider { status, headers, body }) => whole(status, headers, body),
+    })
 }
 
-async fn serve(
-    door: &Arc<Door>,
-    request: Request<Incoming>,
-    cut: CancellationToken,
-) -> Result<Response<Body>, Refusal> {
+async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationToken) -> Result<Response<Body>, No> {
     let (head, body) = request.into_parts();
     let route = Route::find(&head.method, head.uri.path()).ok_or_else(|| unknown(&head))?;
     let place = door.calls.clone().acquire_owned().await.expect("the semaphore of calls is never closed");
@@ -69,10 +77,8 @@ async fn serve(
         Some(envelope) if envelope.model == DEMO => {
             demo::answer(route, &envelope, door.gateway.options().demo_tokens_per_second)?
         }
-        envelope => match from_provider(door, route, &head, envelope).await? {
-            Ok(answer) => answer,
-            Err(refused) => return Ok(refused),
-        },
+        None if !door.gateway.options().usable(route.api()) => demo::models(route.api()),
+        envelope => from_provider(door, route, &head, envelope).await?,
     };
     drop(room);
     let tally = Tally { door: door.clone(), route, model, request_bytes, meter: Meter::new(route) };
@@ -113,58 +119,48 @@ fn too_large() -> Refusal {
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
 }
 
-/// The outer error is the gateway's own, the inner one a response that says what the provider said.
-async fn from_provider(
-    door: &Door,
-    route: Route,
-    head: &Parts,
-    envelope: Option<Envelope>,
-) -> Result<Result<Answer, Response<Body>>, Refusal> {
+async fn from_provider(door: &Door, route: Route, head: &Parts, envelope: Option<Envelope>) -> Result<Answer, No> {
     let (options, api) = (door.gateway.options(), route.api());
     let provider = options.provider(api);
     if !options.usable(api) {
         let why = format!("{} needs a key: set `{}`", refusal::provider_name(api), catalog::key_variable(api));
         let refusal = Refusal::new(StatusCode::FORBIDDEN, "permission_error", why);
         door.account.notice(Notice::Refused { status: refusal.status.as_u16(), why: refusal.message.clone() });
-        return Err(refusal);
+        return Err(refusal.into());
     }
     let mut url = catalog::address(api, &provider.base_url, route.upstream_path());
     if let Some(query) = head.uri.query() {
         url = format!("{url}?{query}");
     }
-    let key = provider.api_key.as_ref();
-    let headers = headers::to_provider(&head.headers, api, key);
-    let (body, streaming, model) = envelope
-        .map_or((Bytes::new(), false, String::new()), |envelope| (envelope.body, envelope.streaming, envelope.model));
-    let ask = Ask { route, method: head.method.clone(), url, headers, body, streaming, model };
-    match upstream::ask(door.gateway.client(), options, &ask, &*door.account).await {
-        Ok(answer) => Ok(Ok(Answer { headers: headers::to_client(&answer.headers, key), ..answer })),
-        Err(failure) => {
-            let why = failure.in_words(&ask);
-            Ok(Err(refused(door, failure, why, route)))
-        }
-    }
+    let key = provider.api_key.clone();
+    let headers = headers::to_provider(&head.headers, api, key.as_ref());
+    let (body, streaming, model) =
+        envelope.map_or_else(Default::default, |envelope| (envelope.body, envelope.streaming, envelope.model));
+    let ask = Ask { route, method: head.method.clone(), url, headers, body, streaming, model, key };
+    upstream::ask(door.gateway.client(), options, &ask, &*door.account)
+        .await
+        .map_err(|failure| refused(&*door.account, failure, &ask))
 }
 
 /// Tells the session in words, and the agent in the provider's own. Its SDK need not try again: that was done here.
-fn refused(door: &Door, failure: Failure, why: String, route: Route) -> Response<Body> {
-    let key = door.gateway.options().provider(route.api()).api_key.as_ref();
-    let (status, mut headers, body) = match failure {
-        Failure::Refused { status, headers, body } => {
-            (status, headers::to_client(&headers, key), refusal::scrub(body, key.map(|key| key.expose())))
-        }
-        Failure::Unreachable { .. } | Failure::Late { .. } => {
-            let is_late = matches!(failure, Failure::Late { .. });
-            let status = if is_late { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
-            let refusal = Refusal::new(status, refusal::kind_of_status(status.as_u16()), why.as_str());
-            let json = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            (status, HeaderMap::from_iter([json]), refusal.body(route.api()))
-        }
+fn refused(account: &dyn Account, failure: Failure, ask: &Ask) -> No {
+    let why = failure.in_words(ask);
+    let of_our_own = |status: StatusCode| {
+        let refusal = Refusal::new(status, refusal::kind_of_status(status.as_u16()), why.as_str());
+        (status, json_header(), refusal.body(ask.route.api()))
     };
-    let why = String::from_utf8_lossy(&refusal::scrub(why.into(), key.map(|key| key.expose()))).into_owned();
-    door.account.notice(Notice::Refused { status: status.as_u16(), why });
+    let (status, mut headers, body) = match failure {
+        Failure::Refused { status, headers, body } => (status, headers, body),
+        Failure::Unreachable { .. } => of_our_own(StatusCode::BAD_GATEWAY),
+        Failure::Late { .. } => of_our_own(StatusCode::GATEWAY_TIMEOUT),
+    };
     headers.insert(headers::SHOULD_RETRY, HeaderValue::from_static("false"));
-    whole(status, headers, body)
+    account.notice(Notice::Refused { status: status.as_u16(), why });
+    No::Provider { status, headers, body }
+}
+
+fn json_header() -> HeaderMap {
+    HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))])
 }
 
 fn whole(status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Body> {

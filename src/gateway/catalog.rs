@@ -107,8 +107,12 @@ impl GatewayOptions {
             metered.cost_usd = Some(0.0);
             metered.context_limit = Some(DEMO_CONTEXT);
         } else if let Some(price) = self.price_of(&metered.model).or_else(|| self.price_of(asked)) {
-            metered.cost_usd = Some(cost(price, metered));
             metered.context_limit = price.context_limit;
+            if metered.estimated {
+                // A picture has many bytes and few tokens; no call takes more than the model's context.
+                metered.input_tokens = metered.input_tokens.min(price.context_limit.unwrap_or(u64::MAX));
+            }
+            metered.cost_usd = Some(cost(price, metered));
         }
     }
 
@@ -266,6 +270,11 @@ mod tests {
         check("its-own-alias", "claude-small", Some(4.0));
         check("gpt-5", "gpt-5", None);
         check("demo", "demo", Some(0.0));
+
+        let mut estimate =
+            Metered { model: "claude-x".into(), input_tokens: 9_000_000, estimated: true, ..Metered::default() };
+        options.price(&mut estimate, "");
+        assert_eq!((estimate.input_tokens, estimate.cost_usd), (200_000, Some(0.2)));
     }
 
     #[test]

@@ -76,6 +76,13 @@ impl Endpoint {
     }
 }
 
+#[cfg(test)]
+impl Endpoint {
+    pub(super) fn door(&self) -> Arc<Door> {
+        self.door.clone()
+    }
+}
+
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.door.closed.cancel();

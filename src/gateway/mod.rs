@@ -5,8 +5,8 @@
 //! (`/anthropic/v1/messages`, `/openai/v1/chat/completions`, `/openai/v1/responses`): it sets the real key, passes unknown
 //! headers and fields on, streams, meters what passes, and retries what is worth retrying.
 //!
-//! One request passes through [`endpoint`] (the socket), [`call`] (the request), [`upstream`] (the provider, again where it is
-//! worth it) or [`demo`] (the script), and [`relay`] (the answer). The other modules are pure: they read, price, and word.
+//! One request passes through `endpoint` (the socket), `call` (the request), `upstream` (the provider, again where it is
+//! worth it) or `demo` (the script), and `relay` (the answer). The other modules are pure: they read, price, and word.
 
 mod call;
 mod catalog;

@@ -105,7 +105,7 @@ impl Default for ProviderOptions {
 
 impl Default for RetryOptions {
     fn default() -> RetryOptions {
-        RetryOptions { max_attempts: 6, base_ms: 500, max_ms: 60_000 }
+        RetryOptions { max_attempts: 8, base_ms: 500, max_ms: 60_000 }
     }
 }
 

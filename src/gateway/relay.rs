@@ -53,6 +53,8 @@ enum Piece {
     Data(Bytes, OwnedSemaphorePermit),
     /// An error in the provider's shape, after which the body ends as if it were whole.
     Last(Bytes),
+    /// The body is whole. Without it a task that went away would look like an answer that ended.
+    Whole,
     Abort,
 }
 
@@ -90,7 +92,7 @@ impl Relay {
         let last = match refusal {
             Some(refusal) if is_stream && !lines.is_torn() => Piece::Last(refusal.event(route)),
             Some(_) => Piece::Abort,
-            None => return,
+            None => Piece::Whole,
         };
         // A client that has gone needs no last words.
         let _ = out.send(last);
@@ -146,12 +148,13 @@ fn outlet(
                 piece = pieces.recv() => Some(piece),
             };
             let piece = match next {
-                Some(piece) => piece?,
+                Some(piece) => piece.unwrap_or(Piece::Abort),
                 None => last_words(&mut pieces).await,
             };
             match piece {
                 Piece::Data(data, _room) => Some((Ok(Frame::data(data)), Some(pieces))),
                 Piece::Last(data) => Some((Ok(Frame::data(data)), None)),
+                Piece::Whole => None,
                 Piece::Abort => Some((Err(Aborted), None)),
             }
         }
@@ -162,6 +165,8 @@ async fn last_words(pieces: &mut UnboundedReceiver<Piece>) -> Piece {
     while let Some(piece) = pieces.recv().await {
         match piece {
             Piece::Data(..) => {}
+            // What was dropped on the way here is missing.
+            Piece::Whole => return Piece::Abort,
             Piece::Last(_) | Piece::Abort => return piece,
         }
     }
@@ -216,5 +221,61 @@ impl Drop for Tally {
             self.door.gateway.options().price(&mut metered, &self.model);
             self.door.account.notice(Notice::Used(metered));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::gateway::{Account, Endpoint, Gateway, GatewayOptions};
+
+    struct Nobody;
+
+    impl Account for Nobody {
+        fn may_call(&self) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn notice(&self, _: Notice) {}
+    }
+
+    const MIB: usize = 1024 * 1024;
+
+    #[tokio::test]
+    async fn what_nobody_reads_is_bounded() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let listener = tokio::net::UnixListener::bind(directory.path().join("s")).expect("a socket");
+        let gateway = Gateway::new(GatewayOptions::default()).expect("the options are right");
+        let door = Endpoint::open(gateway, listener, Arc::new(Nobody)).door();
+        let tally = Tally {
+            door: door.clone(),
+            route: Route::Chat,
+            model: String::new(),
+            request_bytes: 0,
+            meter: Meter::new(Route::Chat),
+        };
+        let place = door.calls.clone().acquire_owned().await.expect("there is a place");
+        let relay = Relay { route: Route::Chat, is_stream: false, cut: CancellationToken::new(), tally, place };
+        let pulled = Arc::new(AtomicUsize::new(0));
+        let counter = pulled.clone();
+        let endless = stream::repeat_with(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Ok(Bytes::from(vec![b'x'; MIB]))
+        });
+        let mut body = relay.start(endless.boxed());
+        let settle = async || {
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            pulled.load(Ordering::Relaxed)
+        };
+        // One more than fits is in hand, and waits for room.
+        assert_eq!(settle().await, BUFFER / MIB + 1);
+        for _ in 0..3 {
+            drop(body.frame().await);
+        }
+        assert_eq!(settle().await, BUFFER / MIB + 4);
     }
 }

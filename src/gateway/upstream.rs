@@ -17,7 +17,7 @@ use reqwest::{Client, Response};
 use tokio::time::timeout;
 
 use super::{
-    Account, Notice,
+    Account, Notice, Secret, headers,
     meter::Meter,
     options::{GatewayOptions, TimeoutOptions},
     refusal::{self, Refusal, in_words, provider_name},
@@ -41,6 +41,8 @@ pub(super) struct Ask {
     pub(super) streaming: bool,
     /// As the provider names it; empty where the request names none.
     pub(super) model: String,
+    /// What `headers` hold, so that it can be taken out of errors.
+    pub(super) key: Option<Secret>,
 }
 
 /// A provider's answer, whose first byte is here.
@@ -90,7 +92,7 @@ pub(super) async fn ask(
 async fn once(client: &Client, timeouts: &TimeoutOptions, ask: &Ask) -> Result<Answer, Failure> {
     let request = client.request(ask.method.clone(), &ask.url).headers(ask.headers.clone()).body(ask.body.clone());
     let limit = timeouts.first_byte(ask.streaming);
-    match timeout(limit, begin(request.send(), ask.route, timeouts.idle())).await {
+    match timeout(limit, begin(request.send(), ask, timeouts.idle())).await {
         Ok(result) => result,
         Err(_) => Err(Failure::Late { waited: limit }),
     }
@@ -98,19 +100,21 @@ async fn once(client: &Client, timeouts: &TimeoutOptions, ask: &Ask) -> Result<A
 
 async fn begin(
     response: impl Future<Output = reqwest::Result<Response>>,
-    route: Route,
+    ask: &Ask,
     idle: Duration,
 ) -> Result<Answer, Failure> {
+    let route = ask.route;
     let mut response = response.await.map_err(unreachable)?;
-    let (status, headers) = (response.status(), response.headers().clone());
+    let (status, headers) = (response.status(), headers::to_client(response.headers(), ask.key.as_ref()));
     if !status.is_success() {
-        return Err(Failure::Refused { status, headers, body: error_body(response).await });
+        let key = ask.key.as_ref().map(Secret::expose);
+        return Err(Failure::Refused { status, headers, body: refusal::scrub(error_body(response).await, key) });
     }
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_stream = content_type.starts_with("text/event-stream");
     let first = response.chunk().await.map_err(unreachable)?.unwrap_or_default();
-    if is_stream {
-        refused_at_once(route, &first)?;
+    if is_stream && let Some(refusal) = refused_at_once(route, &first) {
+        return Err(refusal);
     }
     let rest = stream::unfold(Some(response), move |response| next_piece(response, route, idle));
     let body = stream::iter([Ok(first)]).chain(rest).boxed();
@@ -118,14 +122,14 @@ async fn begin(
 }
 
 /// Providers under load say 200, and then an error as the first event. Nothing was passed on yet, so it may be retried.
-fn refused_at_once(route: Route, first: &Bytes) -> Result<(), Failure> {
+fn refused_at_once(route: Route, first: &Bytes) -> Option<Failure> {
     let mut meter = Meter::new(route);
     meter.lines(first);
-    let Some(mishap) = meter.error() else { return Ok(()) };
+    let mishap = meter.error()?;
     let status = StatusCode::from_u16(mishap.status).unwrap_or(StatusCode::BAD_GATEWAY);
     let body = Refusal::new(status, refusal::kind_of_status(mishap.status), &mishap.message).body(route.api());
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"))]);
-    Err(Failure::Refused { status, headers, body })
+    Some(Failure::Refused { status, headers, body })
 }
 
 /// The clock runs only while a piece is waited for: a buffer that is full is not the provider's silence.

@@ -7,7 +7,7 @@ use serde_json::Value;
 pub(super) struct Conversation {
     /// The newest text of the user.
     pub(super) task: String,
-    /// How many texts the user wrote.
+    /// How often the user wrote: what comes in one go, such as a context and a task, counts once.
     pub(super) tasks: usize,
     /// How many answers the model gave since.
     pub(super) steps: usize,
@@ -58,7 +58,7 @@ impl Conversation {
     fn user(&mut self, text: &str) {
         if !text.trim().is_empty() {
             self.task = text.trim().to_owned();
-            self.tasks += 1;
+            self.tasks += usize::from(self.tasks == 0 || self.steps > 0);
             self.steps = 0;
             self.result.clear();
         }
@@ -122,5 +122,9 @@ mod tests {
         assert_eq!(Conversation::of_messages(&messages), expected);
         assert_eq!(Conversation::of_chat(&chat), expected);
         assert_eq!(Conversation::of_messages(&json!([])), Conversation::default());
+
+        let context = json!([{"type": "text", "text": "the date"}, {"type": "text", "text": "the task"}]);
+        let in_one_go = Conversation::of_messages(&json!({"messages": [{"role": "user", "content": context}]}));
+        assert_eq!((in_one_go.task.as_str(), in_one_go.tasks), ("the task", 1));
     }
 }

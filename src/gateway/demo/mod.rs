@@ -9,6 +9,7 @@ mod speech;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use greenroom_protocol::link::Api;
 use hyper::{
     HeaderMap, StatusCode,
     header::{CONTENT_TYPE, HeaderValue},
@@ -16,7 +17,7 @@ use hyper::{
 use serde_json::{Value, json};
 
 use self::{conversation::Conversation, speech::Speech};
-use super::{envelope::Envelope, refusal::Refusal, route::Route, upstream::Answer};
+use super::{catalog::DEMO, envelope::Envelope, refusal::Refusal, route::Route, upstream::Answer};
 
 /// Answers as the provider of `route` would.
 pub(super) fn answer(route: Route, envelope: &Envelope, tokens_per_second: u32) -> Result<Answer, Refusal> {
@@ -37,6 +38,14 @@ pub(super) fn answer(route: Route, envelope: &Envelope, tokens_per_second: u32) 
         return Ok(whole(speech.whole()));
     }
     Ok(streamed(speech, pace.unwrap_or(tokens_per_second)))
+}
+
+/// The list of models where no provider can be asked for its own.
+pub(super) fn models(api: Api) -> Answer {
+    whole(match api {
+        Api::Anthropic => json!({"data": [{"type": "model", "id": DEMO, "display_name": "Demo"}], "has_more": false}),
+        Api::Openai => json!({"object": "list", "data": [{"object": "model", "id": DEMO, "owned_by": "greenroom"}]}),
+    })
 }
 
 fn streamed(speech: Speech, tokens_per_second: u32) -> Answer {

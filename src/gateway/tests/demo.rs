@@ -125,4 +125,11 @@ async fn it_is_what_a_session_gets_without_a_key() {
     assert_eq!(gateway.default_model(), "demo");
     assert!(gateway.ready("demo").is_ok() && gateway.ready("claude-x").is_err());
     assert!(gateway.models().iter().all(|choice| choice.demo));
+
+    let stand = Stand::new(Fake::start([]).await, no_provider());
+    for path in ["/anthropic/v1/models", "/openai/v1/models"] {
+        let listed = stand.send(Request::get(path).body(Full::default()).expect("a request")).await;
+        let listed: Value = serde_json::from_str(&listed.text().await).expect("it is JSON");
+        assert_eq!(listed["data"][0]["id"], "demo");
+    }
 }

@@ -30,13 +30,14 @@ async fn an_interrupt_cuts_a_stream_and_its_request() {
 #[tokio::test]
 async fn an_interrupt_drops_what_nobody_has_read() {
     let words = (0..400).map(|n| format!("data: {{\"n\":{n},\"x\":\"{}\"}}\n\n", "x".repeat(16 * 1024)));
-    let stand = Stand::with([Answer::stream([words.collect()]).ending(1, End::Hang)]).await;
+    let stand = Stand::with([Answer::stream([words.collect::<String>() + "data: [DONE]\n\n"])]).await;
     let mut reply = stand.post(CHAT, &streaming("gpt-x")).await;
+    // All of it is in the gateway now, but for what the socket holds.
+    stand.ledger.wait_for(1).await;
     reply.read_until("\"n\":0,").await;
     stand.endpoint.cut();
     let (text, whole) = reply.rest().await;
-    assert!(!text.contains("\"n\":399,"), "{} bytes came after the cut", text.len());
-    assert!(whole && text.ends_with("\"code\":\"permission_error\"}}\n\n"));
+    assert!(!whole && !text.contains("\"n\":399,"), "{} bytes came after the cut", text.len());
 }
 
 #[tokio::test]
