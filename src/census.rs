@@ -58,8 +58,9 @@ pub struct Entry {
 pub struct Row {
     #[schema(value_type = String, example = "session")]
     pub kind: Kind,
-    /// Unique in this process, never used again.
-    pub id: u64,
+    /// Unique in this process, never used again. The older of two has the smaller number.
+    #[schema(example = "7")]
+    pub id: String,
     pub session: Option<String>,
     pub state: String,
     /// RFC 3339, UTC, milliseconds.
@@ -92,9 +93,9 @@ impl Census {
 
     /// Every live actor, oldest first.
     pub fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<Row> = self.actors().values().map(|actor| actor.row()).collect();
-        rows.sort_by_key(|row| row.id);
-        rows
+        let mut actors: Vec<Arc<Actor>> = self.actors().values().cloned().collect();
+        actors.sort_by_key(|actor| actor.id);
+        actors.iter().map(|actor| actor.row()).collect()
     }
 
     /// How many actors of `kind` live, of `session` or of all.
@@ -145,7 +146,7 @@ impl Actor {
     fn row(&self) -> Row {
         Row {
             kind: self.kind,
-            id: self.id,
+            id: self.id.to_string(),
             session: self.session.clone(),
             state: self.state.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             since: crate::clock::rfc3339(self.since_ms),

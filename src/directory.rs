@@ -285,7 +285,7 @@ impl Directory {
     }
 
     fn say_how_it_is(&self) {
-        self.entry.state(format!("{} sessions live", self.slots.len()));
+        self.entry.state(format!("live sessions: {}", self.slots.len()));
     }
 }
 
@@ -493,3 +493,6 @@ fn refusal(error: &StoreError) -> Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::{
     census::Census,
-    config::{Config, Driver},
+    config::{Config, Driver, Journal},
     data::{DataDir, DataError},
     directory::{self, Directory},
     frontend,
@@ -26,6 +26,7 @@ use crate::{
     store::{
         Record, Store,
         local::{LocalStore, OpenError},
+        memory::MemoryStore,
     },
     sweeper::{self, Sweeper},
     web, wiring,
@@ -75,7 +76,10 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     // The port before the journal: the likelier mistake is told first.
     let listener = listen(&config)?;
     let bound = listener.local_addr()?;
-    let store: Arc<dyn Store> = Arc::new(LocalStore::open(&data.journal())?);
+    let store: Arc<dyn Store> = match config.data.journal {
+        Journal::Local => Arc::new(LocalStore::open(&data.journal())?),
+        Journal::Memory => Arc::new(MemoryStore::new()),
+    };
     let gateway = Gateway::new(wiring::gateway_options(&config.model))?;
     let sandbox = choose_sandbox(&config, &data, &node).await?;
     let census = Census::default();

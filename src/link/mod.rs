@@ -65,7 +65,7 @@ pub struct AgentLink {
     session: WeakAddr<Session>,
     parts: Arc<Parts>,
     allowance: Arc<Allowance>,
-    entry: Entry,
+    entry: Arc<Entry>,
     /// The image that the session wants, where it wants one of its own.
     image: Option<String>,
     /// The model's way out of the sandbox. There while the sandbox is wanted.
@@ -83,7 +83,7 @@ pub struct AgentLink {
 impl AgentLink {
     /// Starts the link on the current thread; what is returned is all that its session needs of it.
     pub fn port(parts: Arc<Parts>, session: &Addr<Session>, id: SessionId, allowance: Arc<Allowance>) -> LinkPort {
-        let entry = parts.census.register(Kind::AgentLink, Some(id.to_string()));
+        let entry = Arc::new(parts.census.register(Kind::AgentLink, Some(id.to_string())));
         entry.state("down");
         let link = AgentLink {
             id,
@@ -120,7 +120,6 @@ impl AgentLink {
         }
         let (commands, from_session) = mpsc::unbounded_channel();
         self.commands = Some(commands);
-        self.entry.state("raising");
         let attendance = raise::Attendance {
             id: self.id,
             session: self.session.clone(),
@@ -128,6 +127,7 @@ impl AgentLink {
             run,
             image: self.image.clone().unwrap_or_else(|| self.parts.image.clone()),
             frozen: self.frozen.subscribe(),
+            entry: self.entry.clone(),
         };
         let (gone, attendance) = abortable(attendance.attend(from_session));
         self.attendance = Some(attendance);

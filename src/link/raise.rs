@@ -16,6 +16,7 @@ use super::{
     conversation::{Broken, converse},
 };
 use crate::{
+    census::Entry,
     sandbox::{Exit, RunDir, SandboxError, Spec},
     session::{Session, messages::Phased},
     store::SessionId,
@@ -40,6 +41,8 @@ pub(super) struct Attendance {
     pub(super) run: RunDir,
     pub(super) image: String,
     pub(super) frozen: watch::Receiver<bool>,
+    /// Where the link's state is shown.
+    pub(super) entry: Arc<Entry>,
 }
 
 /// How it ended.
@@ -81,6 +84,7 @@ impl Attendance {
     }
 
     async fn once(&self, commands: &mut mpsc::UnboundedReceiver<Numbered>) -> Came {
+        self.entry.state("starting the sandbox");
         if let Err(e) = self.start().await {
             return Came::Never(Gone::NeverCame { why: e.to_string(), stderr_tail: None });
         }
@@ -88,6 +92,7 @@ impl Attendance {
         let mut death = pin!(sandbox.wait(self.id));
         let mut answered = false;
         loop {
+            self.entry.state("dialling");
             let dialled = tokio::select! {
                 exit = &mut death => return self.died(exit, answered),
                 dialled = self.dial(answered) => dialled,
@@ -96,6 +101,7 @@ impl Attendance {
                 Ok(stream) => stream,
                 Err(gone) => return Came::Never(gone),
             };
+            self.entry.state("connected");
             let broken = tokio::select! {
                 exit = &mut death => return self.died(exit, answered),
                 broken = converse(self.id, stream, &self.session, &self.parts.store, commands, &mut answered) => broken,

@@ -178,10 +178,7 @@ impl Session {
 
     fn begin(&mut self, after: Option<Ending>, ctx: &mut Context<Session>) {
         self.say_how_it_is();
-        if self.tail == 0 {
-            self.take(Input::Born, ctx);
-            return;
-        }
+        let new = self.tail == 0;
         if after == Some(Ending::Panicked) {
             self.note(
                 Saw::Error {
@@ -190,6 +187,10 @@ impl Session {
                 },
                 ctx,
             );
+        }
+        if new {
+            self.take(Input::Born, ctx);
+            return;
         }
         if let Some(ladder) = self.core.ladder() {
             self.set_ladder(ladder, ctx);

@@ -355,9 +355,9 @@ impl Core {
             && !self.held
             && let Some(waiting) = self.queue.pop_front()
         {
-            let QueueItem { content, attachments, .. } = waiting.item;
+            let QueueItem { item, content, attachments } = waiting.item;
             let chat = Observation { seen: Seen::Chat { attachments: attachments.clone() }, content: content.clone() };
-            let chat = d.record(Source::User, Some(waiting.cause), None, chat);
+            let chat = d.record(Source::User, Some(waiting.cause), Some(item), chat);
             let turn = Turn { id: self.name("turn"), chat };
             self.deliver(Command::Prompt { turn: turn.id.clone(), content, attachments }, d);
             self.turn = Some(turn);

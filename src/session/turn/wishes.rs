@@ -22,8 +22,8 @@ impl Core {
         if self.turn.is_some() || !self.queue.is_empty() {
             return Err(Refusal::Busy);
         }
-        let cause = d.record(Source::User, None, None, Action::Start { task: task.clone() });
-        let item = QueueItem { item: self.name("message"), content: task, attachments: Vec::new() };
+        let item = QueueItem { item: self.name("message"), content: task.clone(), attachments: Vec::new() };
+        let cause = d.record(Source::User, None, Some(item.item.clone()), Action::Start { task });
         self.queue.push_back(Waiting { item, cause });
         self.wake(d);
         Ok(())
@@ -41,9 +41,9 @@ impl Core {
         if self.queue.len() + self.steering.len() >= WAITING {
             return Err(Refusal::BadArgs(format!("{WAITING} messages are waiting already; let the agent take some")));
         }
-        let said = Action::Message { content: content.clone(), mode, attachments: attachments.clone() };
-        let cause = d.record(Source::User, None, None, said);
         let item = QueueItem { item: self.name("message"), content: content.clone(), attachments: attachments.clone() };
+        let said = Action::Message { content: content.clone(), mode, attachments: attachments.clone() };
+        let cause = d.record(Source::User, None, Some(item.item.clone()), said);
         let message = Waiting { item, cause };
         let running = self.turn.is_some() && self.interrupting.is_none();
         match mode {

@@ -101,7 +101,8 @@ impl Core {
         let Some(at) = self.steering.iter().position(|steering| steering.command == command) else { return };
         let message = self.steering.remove(at).message;
         let chat = Seen::Chat { attachments: message.item.attachments };
-        d.record(Source::User, Some(message.cause), None, Observation { seen: chat, content: message.item.content });
+        let chat = Observation { seen: chat, content: message.item.content };
+        d.record(Source::User, Some(message.cause), Some(message.item.item), chat);
     }
 
     pub(super) fn steer_missed(&mut self, command: &str) {

@@ -82,7 +82,8 @@ function Notice({ row }: { row: NoticeRow }) {
   return (
     <div class={`row notice ${row.tone}`}>
       <span>{row.text}</span>
-      {row.detail && <pre class="detail">{row.detail}</pre>}
+      {row.detail && row.tone === "good" && <Markdown text={row.detail} open={false} />}
+      {row.detail && row.tone !== "good" && <pre class="detail">{row.detail}</pre>}
     </div>
   );
 }

@@ -72,7 +72,7 @@ function Controls({ live, state, stopping }: { live: LiveSession; state: Session
   const working = isWorking(at);
   return (
     <div class="controls">
-      {(at === "paused" || at === "stopped") && (
+      {(at === "paused" || at === "stopped" || (at === "idle" && state.queue.length > 0)) && (
         <button type="button" class="button" onClick={() => live.resume()}>
           <Icon name="play" /> Resume
         </button>

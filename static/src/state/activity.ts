@@ -42,7 +42,9 @@ export function activity(state: SessionState): Activity {
     case "starting":
       return { tone: "busy", text: sandboxText(state) ?? "Starting", since: state.since ?? undefined };
     case "idle":
-      return { tone: "quiet", text: "Ready", hint: "Send a message to go on." };
+      return state.queue.length > 0
+        ? { tone: "waiting", text: "Stopped", hint: "What waits is sent when you resume, or say something more." }
+        : { tone: "quiet", text: "Ready", hint: "Send a message to go on." };
     case "running":
       return working(state);
     case "awaiting_confirmation":

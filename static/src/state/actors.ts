@@ -8,7 +8,7 @@ export interface Branch {
 }
 
 export function actorTree(actors: readonly Actor[]): Branch[] {
-  const byAge = [...actors].sort((a, b) => a.since.localeCompare(b.since) || a.id.localeCompare(b.id));
+  const byAge = [...actors].sort((a, b) => a.since.localeCompare(b.since) || a.id.localeCompare(b.id, undefined, { numeric: true }));
   const sessions = byAge.filter((actor) => actor.kind === "session");
   const alive = new Set(sessions.map(sessionOf));
   const top = byAge.filter((actor) => actor.kind !== "session" && !(actor.session && alive.has(actor.session)));

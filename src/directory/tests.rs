@@ -1,0 +1,364 @@
+//! Sessions that fall and come back: over a store that can be told to fail, and a link that only listens.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use actix::Arbiter;
+use greenroom_protocol::{
+    Event, Observation, Seen,
+    link::{Api, Hello, LINK_VERSION, Outcome, Report, Settings},
+};
+
+use super::*;
+use crate::{
+    gateway::GatewayOptions,
+    sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
+    session::messages::{Attach, Greeted, Interrupt, LinkPort, Published, Reported, orders},
+    store::{AppendError, Batch, Epoch, Limit, Listing, NewEvent, Query, Seq, StoredEvent, memory::MemoryStore},
+};
+
+/// A store that does what it is told, to the sessions that it is told about.
+#[derive(Default)]
+struct Faulty {
+    inner: MemoryStore,
+    refuses: AtomicBool,
+    /// The next append of this session panics.
+    panics: Mutex<Option<SessionId>>,
+}
+
+#[async_trait]
+impl Store for Faulty {
+    async fn create(&self, record: Record) -> Result<Snapshot, StoreError> {
+        self.inner.create(record).await
+    }
+    async fn claim(&self, session: SessionId) -> Result<(Epoch, Snapshot), StoreError> {
+        if self.refuses.load(SeqCst) {
+            return Err(std::io::Error::other("no space left on device").into());
+        }
+        self.inner.claim(session).await
+    }
+    fn append(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        at: Seq,
+        batch: Batch,
+    ) -> BoxFuture<'static, Result<Seq, AppendError>> {
+        if self.panics.lock().expect("nobody panics here").take_if(|wanted| *wanted == session).is_some() {
+            panic!("as the test asked");
+        }
+        if self.refuses.load(SeqCst) {
+            let why = Arc::new(std::io::Error::other("no space left on device"));
+            return Box::pin(async { Err(AppendError::Refused(why)) });
+        }
+        self.inner.append(session, epoch, at, batch)
+    }
+    async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
+        self.inner.read(session, after, limit).await
+    }
+    async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError> {
+        self.inner.get(session).await
+    }
+    async fn put(&self, record: Record, revision: u64) -> Result<Snapshot, StoreError> {
+        self.inner.put(record, revision).await
+    }
+    async fn list(&self, query: Query) -> Result<Listing, StoreError> {
+        self.inner.list(query).await
+    }
+    async fn live(&self) -> Result<Vec<Snapshot>, StoreError> {
+        self.inner.live().await
+    }
+    async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
+        self.inner.forget(session).await
+    }
+    async fn put_content(&self, session: SessionId, content: bytes::Bytes) -> Result<String, StoreError> {
+        self.inner.put_content(session, content).await
+    }
+    async fn content(&self, session: SessionId, name: &str) -> Result<Option<bytes::Bytes>, StoreError> {
+        self.inner.content(session, name).await
+    }
+    async fn check(&self) -> Result<(), StoreError> {
+        self.inner.check().await
+    }
+}
+
+/// No wall at all: nothing ever runs in it.
+struct Nowhere;
+
+#[async_trait]
+impl Sandbox for Nowhere {
+    fn name(&self) -> &'static str {
+        "nowhere"
+    }
+    fn isolation(&self) -> String {
+        String::new()
+    }
+    async fn check(&self) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn start(&self, _: &Spec, _: Progress<'_>) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn freeze(&self, _: SessionId) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn thaw(&self, _: SessionId) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn stop(&self, _: SessionId) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn remove(&self, _: SessionId) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
+        std::future::pending().await
+    }
+    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+        Ok(Vec::new())
+    }
+    async fn logs(&self, _: SessionId, _: usize) -> Result<String, SandboxError> {
+        Ok(String::new())
+    }
+    async fn stats(&self, _: SessionId) -> Result<Stats, SandboxError> {
+        Ok(Stats::default())
+    }
+}
+
+/// Takes a session's orders and keeps their names.
+#[derive(Clone)]
+struct Ear(Arc<Mutex<Vec<String>>>);
+
+impl Actor for Ear {
+    type Context = Context<Ear>;
+}
+
+macro_rules! hears {
+    ($($order:ident),+) => {$(
+        impl Handler<orders::$order> for Ear {
+            type Result = ();
+            fn handle(&mut self, order: orders::$order, _: &mut Context<Ear>) {
+                self.0.lock().expect("nobody panics here").push(format!("{order:?}"));
+            }
+        }
+    )+};
+}
+hears!(Raise, Deliver, Cut, Freeze, Thaw, Kill);
+
+struct House {
+    directory: Addr<Directory>,
+    store: Arc<Faulty>,
+    orders: Arc<Mutex<Vec<String>>>,
+}
+
+fn house(store: Arc<Faulty>) -> House {
+    let orders: Arc<Mutex<Vec<String>>> = Arc::default();
+    let gateway = Gateway::new(GatewayOptions::default()).expect("a gateway without keys");
+    let census = Census::default();
+    let (kept, register, ear) = (store.clone(), census.clone(), Ear(orders.clone()));
+    let nowhere = || std::path::PathBuf::from("/nonexistent");
+    let directory = Directory::start(Parts {
+        store: store.clone(),
+        census,
+        gateway,
+        sandbox: Arc::new(Nowhere),
+        runs: nowhere(),
+        workspaces: nowhere(),
+        homes: nowhere(),
+        threads: vec![Arbiter::new().handle()],
+        sessions: Box::new(move |fell| session::Parts {
+            store: kept,
+            census: register,
+            link: Box::new(move |_, _, _| {
+                let ear = ear.clone().start();
+                LinkPort {
+                    raise: ear.clone().recipient(),
+                    deliver: ear.clone().recipient(),
+                    cut: ear.clone().recipient(),
+                    freeze: ear.clone().recipient(),
+                    thaw: ear.clone().recipient(),
+                    kill: ear.recipient(),
+                }
+            }),
+            settings: Box::new(|record| Settings {
+                model: record.model.clone(),
+                api: Api::Anthropic,
+                directory: "/workspace".into(),
+                run_timeout_s: 1,
+                max_steps: 1,
+            }),
+            fell,
+        }),
+    });
+    House { directory, store, orders }
+}
+
+impl House {
+    async fn create(&self, key: Option<&str>) -> Created {
+        let create = Create { new: NewSession::default(), key: key.map(str::to_owned) };
+        self.directory.send(create).await.expect("it lives").expect("it is made")
+    }
+
+    async fn open(&self, id: SessionId) -> Opened {
+        self.directory.send(Open { id }).await.expect("the Directory lives")
+    }
+
+    async fn events(&self, id: SessionId) -> Vec<Event> {
+        let page = self.store.read(id, 0, Limit { events: 1000, bytes: 1 << 20 }).await.expect("it can be read");
+        let event = |(_, event): (Seq, NewEvent)| serde_json::from_slice(&event.json).expect("an event");
+        page.into_iter().map(event).collect()
+    }
+
+    async fn has(&self, id: SessionId, code: &str) -> bool {
+        let is = |event: &Event| matches!(&event.body, greenroom_protocol::Body::Observation(Observation { seen: Seen::Error { code: c, .. }, .. }) if c == code);
+        self.events(id).await.iter().any(is)
+    }
+}
+
+async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    for _ in 0..500 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain for {what}");
+}
+
+fn say(content: &str, key: Option<&str>) -> Relay {
+    let wish = Wish::Message { content: content.into(), mode: Default::default(), attachments: vec![] };
+    Relay { wish, key: key.map(str::to_owned) }
+}
+
+fn greet(boot: &str) -> Greeted {
+    let hello =
+        Hello { link_version: LINK_VERSION, boot: boot.into(), agent_version: String::new(), last_n: 0, turn: None };
+    Greeted { hello }
+}
+
+/// A listener that counts how often it was told to look.
+struct Listener(Arc<AtomicBool>);
+
+impl Actor for Listener {
+    type Context = Context<Listener>;
+}
+
+impl Handler<Published> for Listener {
+    type Result = ();
+    fn handle(&mut self, _: Published, _: &mut Context<Listener>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+#[actix::test]
+async fn a_panic_in_one_session_is_its_own_and_it_comes_back() {
+    let house = house(Arc::default());
+    let (hit, spared) = (house.create(None).await, house.create(None).await);
+    let told = Arc::new(AtomicBool::new(false));
+    let listener = Listener(told.clone()).start().recipient();
+    let attached = hit.session.send(Attach { listener }).await.expect("it lives");
+    *house.store.panics.lock().expect("nobody panics here") = Some(hit.view.id);
+    assert!(hit.session.send(say("boom", None)).await.is_err(), "the actor is gone, and so is its answer");
+    eventually("its listeners to be told", || async { told.load(SeqCst) }).await;
+    eventually("the session to be back", || async { house.has(hit.view.id, "session_restarted").await }).await;
+    let again = house.open(hit.view.id).await.expect("it is back");
+    again.send(say("hello", None)).await.expect("it lives").expect("it is taken");
+    assert!(matches!(attached.listening.look(0, &mut Default::default(), 1), crate::session::Look::Closed));
+    spared.session.send(say("hello", None)).await.expect("it lives").expect("nothing happened to it");
+}
+
+#[actix::test]
+async fn a_journal_that_refuses_is_told_and_the_session_goes_on_when_there_is_room() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    let before = house.events(made.view.id).await.len();
+    house.store.refuses.store(true, SeqCst);
+    let refusal = made.session.send(say("too much", None)).await.expect("an answer").expect_err("it is refused");
+    assert_eq!(refusal.code(), "journal_unavailable", "{refusal}");
+    assert!(refusal.to_string().contains("no space left"), "{refusal}");
+    assert_eq!(house.open(made.view.id).await.expect_err("not yet").code(), "journal_unavailable");
+    assert_eq!(house.events(made.view.id).await.len(), before, "nothing was changed, and reading goes on");
+    house.store.refuses.store(false, SeqCst);
+    eventually("the session to be back", || async { house.open(made.view.id).await.is_ok() }).await;
+    let back = house.open(made.view.id).await.expect("it is back");
+    back.send(say("now", None)).await.expect("it lives").expect("it is taken");
+}
+
+#[actix::test]
+async fn a_name_that_a_client_gave_makes_one_thing() {
+    let store = Arc::new(Faulty::default());
+    let house_one = house(store.clone());
+    let both = futures::join!(house_one.create(Some("k")), house_one.create(Some("k")));
+    assert_eq!(both.0.view.id, both.1.view.id);
+    assert_eq!((both.0.fresh, both.1.fresh), (true, false));
+    let id = both.0.view.id;
+    let first = both.0.session.send(say("once", Some("m"))).await.expect("it lives").expect("it is taken");
+    let again = both.0.session.send(say("once", Some("m"))).await.expect("it lives").expect("it is known");
+    assert_eq!(first.seq, again.seq);
+    // A server after this one knows both names from the journal.
+    let house_two = house(store);
+    assert_eq!(house_two.create(Some("k")).await.view.id, id);
+    let session = house_two.open(id).await.expect("it is back");
+    let later = session.send(say("once", Some("m"))).await.expect("it lives").expect("it is known");
+    assert_eq!(first.seq, later.seq);
+    let said = |event: &Event| event.body.name() == "message";
+    assert_eq!(house_two.events(id).await.iter().filter(|event| said(event)).count(), 1);
+}
+
+#[actix::test]
+async fn one_session_has_one_actor() {
+    let house = house(Arc::default());
+    let id = house.create(None).await.view.id;
+    let (one, two) = futures::join!(house.open(id), house.open(id));
+    assert_eq!(one.expect("it is there"), two.expect("it is there"));
+    let unknown = SessionId::generate();
+    assert_eq!(house.open(unknown).await.expect_err("nobody made it").code(), "not_found");
+}
+
+#[actix::test]
+async fn a_report_is_taken_once_and_in_its_order() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
+    made.session.send(say("go", None)).await.expect("it lives").expect("it is taken");
+    let said = |n| {
+        let seen = Seen::Message { partial: false };
+        let body = Observation { seen, content: "x".repeat(100_000) }.into();
+        Reported { boot: "b".into(), n, report: Report::Event { item: Some("i".into()), body } }
+    };
+    for n in [1, 1] {
+        made.session.send(said(n)).await.expect("it lives").await.expect("it is on disk");
+    }
+    assert!(made.session.send(said(3)).await.expect("it lives").await.is_err(), "out of its order");
+    let other = Reported { boot: "other".into(), ..said(2) };
+    assert!(made.session.send(other).await.expect("it lives").await.is_err(), "of another start");
+    let events = house.events(made.view.id).await;
+    let said: Vec<_> =
+        events.iter().filter(|event| event.body.name() == "message" && event.item.as_deref() == Some("i")).collect();
+    assert_eq!(said.len(), 1);
+    let turn =
+        house.orders.lock().expect("nobody panics here").iter().find_map(|order| {
+            order.split("turn: \"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned)
+        });
+    let report = Report::TurnEnded { turn: turn.expect("a prompt was given"), outcome: Outcome::Done };
+    made.session.send(Reported { boot: "b".into(), n: 2, report }).await.expect("it lives").await.expect("on disk");
+    let refusal = made.session.send(Interrupt::default()).await.expect("it lives").expect_err("nothing runs");
+    assert_eq!(refusal.code(), "nothing_to_interrupt");
+}
+
+#[actix::test]
+async fn only_what_is_at_rest_is_let_go() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    assert_eq!(house.directory.send(Tidy).await.expect("it lives"), 0);
+    made.session.send(End::default()).await.expect("it lives").expect("it ends");
+    assert_eq!(house.directory.send(Tidy).await.expect("it lives"), 1);
+    eventually("its actor to be gone", || async { !made.session.connected() }).await;
+    let again = house.open(made.view.id).await.expect("its journal is there");
+    let refusal = again.send(say("more", None)).await.expect("it lives").expect_err("it is closed");
+    assert_eq!(refusal.code(), "ended");
+    house.directory.send(Purge { id: made.view.id }).await.expect("it lives").expect("it is purged");
+    assert_eq!(house.open(made.view.id).await.expect_err("no trace").code(), "not_found");
+}
