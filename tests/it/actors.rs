@@ -79,7 +79,7 @@ fn twin(of: &str, session: &str) -> String {
     let unknown = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
     let name = docker(&["inspect", "--format", "{{.Name}}", of]).trim_start_matches('/').to_owned();
     let name = name.replace(session, unknown).replace(&session.to_lowercase(), &unknown.to_lowercase());
-    let mut args = ["run", "--detach", "--network=none", "--name", &name].map(str::to_owned).to_vec();
+    let mut args = ["run", "--rm", "--detach", "--network=none", "--name", &name].map(str::to_owned).to_vec();
     for (name, value) in labels {
         let value = value.as_str().expect("a label is text").replace(session, unknown);
         args.extend(["--label".to_owned(), format!("{name}={value}")]);

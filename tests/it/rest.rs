@@ -53,6 +53,7 @@ async fn a_session_is_made_found_changed_and_removed() {
     assert_eq!(rest.get("/api/sessions").await.expect(200)["total"], 0, "archived ones are not listed");
     assert_eq!(rest.get("/api/sessions?archived=true").await.expect(200)["total"], 1);
 
+    rest.until_state(id, "idle").await;
     rest.delete(&format!("/api/sessions/{id}?purge=true")).await.expect(204);
     rest.get(&format!("/api/sessions/{id}")).await.error(404, "not_found");
 }
