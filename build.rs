@@ -162,6 +162,8 @@ fn build_agent(root: &Path, out: &Path) -> Result<PathBuf, String> {
         // A target directory of its own: this one's lock is held by the outer build.
         .arg("--target-dir")
         .arg(&target_dir)
+        // It is part of the server's own memory, and travels into every sandbox.
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .current_dir(root);
     let status = cargo.status().map_err(|e| format!("cargo cannot be started to build the agent: {e}"))?;

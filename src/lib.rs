@@ -14,8 +14,8 @@
 //! | [`frontend`] | the FrontendSocket actor: one attached client, a cursor over the journal |
 //! | [`link`] | the AgentLink actor: one sandbox, one agent, one WebSocket |
 //! | [`directory`] | the Directory actor: session id → address |
-//! | [`web`] | who may enter, REST, the embedded UI |
 //! | [`sweeper`] | the Sweeper actor: what is idle rests, what nobody owns goes |
+//! | [`web`] | who may enter, REST, the embedded UI |
 //! | [`server`] | the parts list: how all of it is put together |
 //! | [`cli`] [`doctor`] | the command line |
 //!

@@ -11,7 +11,7 @@ use std::{path::PathBuf, sync::Arc};
 use actix::{WeakAddr, prelude::*};
 use futures::future::{AbortHandle, abortable};
 use greenroom_protocol::link::Numbered;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 use tracing::warn;
 
 use crate::{
@@ -78,6 +78,8 @@ pub struct AgentLink {
     commands: Option<mpsc::UnboundedSender<Numbered>>,
     /// A frozen agent cannot answer, and must not be blamed for it.
     frozen: watch::Sender<bool>,
+    /// Held while the driver starts a sandbox: a start is never dropped half-way, and what comes after waits for its end.
+    starting: Arc<Mutex<()>>,
 }
 
 impl AgentLink {
@@ -96,6 +98,7 @@ impl AgentLink {
             attendance: None,
             commands: None,
             frozen: watch::Sender::new(false),
+            starting: Arc::default(),
         }
         .start();
         LinkPort {
@@ -128,6 +131,7 @@ impl AgentLink {
             image: self.image.clone().unwrap_or_else(|| self.parts.image.clone()),
             frozen: self.frozen.subscribe(),
             entry: self.entry.clone(),
+            starting: self.starting.clone(),
         };
         let (gone, attendance) = abortable(attendance.attend(from_session));
         self.attendance = Some(attendance);
@@ -259,7 +263,9 @@ impl Handler<Kill> for AgentLink {
         }
         self.leave();
         let (sandbox, id, runs) = (self.parts.sandbox.clone(), self.id, self.parts.places.runs.clone());
+        let starting = self.starting.clone();
         let killed = async move {
+            let _no_start_is_under_way = starting.lock().await;
             match then {
                 Then::Restart | Then::Rest => sandbox.stop(id).await,
                 Then::Remove => {

@@ -1,12 +1,19 @@
 //! Bringing a sandbox up, and staying with it until it is gone.
 
-use std::{io, os::unix::fs::DirBuilderExt, path::PathBuf, pin::pin, sync::Arc, time::Duration};
+use std::{
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::PathBuf,
+    pin::pin,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use actix::WeakAddr;
 use greenroom_protocol::{link::Numbered, observation::Phase};
 use tokio::{
     net::UnixStream,
-    sync::{mpsc, watch},
+    sync::{Mutex, mpsc, watch},
     time::{Instant, sleep},
 };
 use tracing::{debug, warn};
@@ -43,6 +50,8 @@ pub(super) struct Attendance {
     pub(super) frozen: watch::Receiver<bool>,
     /// Where the link's state is shown.
     pub(super) entry: Arc<Entry>,
+    /// Held for as long as the driver starts the sandbox, also when nobody attends any more.
+    pub(super) starting: Arc<Mutex<()>>,
 }
 
 /// How it ended.
@@ -121,22 +130,30 @@ impl Attendance {
     }
 
     /// Puts the directories in place and the sandbox on its feet.
+    ///
+    /// The start itself is a task of its own: whoever stops attending in the middle of it does not leave half a sandbox.
     async fn start(&self) -> Result<(), SandboxError> {
-        let Ok(_turn) = self.parts.starting.acquire().await else {
+        let Ok(place) = self.parts.starting.clone().acquire_owned().await else {
             return Err(SandboxError::Failed { what: "start", detail: "the server is shutting down".to_owned() });
         };
         let spec =
             self.spec().map_err(|e| SandboxError::Io { what: "prepare its directories", source: Arc::new(e) })?;
-        self.say(Phase::Starting, "", Some(self.parts.sandbox.isolation()));
-        let last = std::sync::Mutex::new(None::<Instant>);
-        let progress = |phase: Phase, detail: &str| {
-            let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if phase == Phase::Pulling && last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
-                *last = Some(Instant::now());
-                self.say(phase, detail, None);
-            }
-        };
-        self.parts.sandbox.start(&spec, &progress).await
+        say(&self.session, Phase::Starting, "", Some(self.parts.sandbox.isolation()));
+        let under_way = self.starting.clone().lock_owned().await;
+        let (sandbox, session) = (self.parts.sandbox.clone(), self.session.clone());
+        let started = tokio::spawn(async move {
+            let _until_it_is_over = (place, under_way);
+            let last = std::sync::Mutex::new(None::<Instant>);
+            let progress = |phase: Phase, detail: &str| {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                if phase == Phase::Pulling && last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
+                    *last = Some(Instant::now());
+                    say(&session, phase, detail, None);
+                }
+            };
+            sandbox.start(&spec, &progress).await
+        });
+        started.await.unwrap_or_else(|e| Err(SandboxError::Failed { what: "start", detail: e.to_string() }))
     }
 
     fn spec(&self) -> io::Result<Spec> {
@@ -192,11 +209,11 @@ impl Attendance {
         let exit = exit.unwrap_or_else(|e| Exit { code: None, out_of_memory: false, stderr_tail: e.to_string() });
         if answered { Came::Up(exit) } else { Came::Crashed(exit) }
     }
+}
 
-    fn say(&self, phase: Phase, detail: &str, isolation: Option<String>) {
-        if let Some(session) = self.session.upgrade() {
-            session.do_send(Phased { phase, detail: detail.to_owned(), isolation });
-        }
+fn say(session: &WeakAddr<Session>, phase: Phase, detail: &str, isolation: Option<String>) {
+    if let Some(session) = session.upgrade() {
+        session.do_send(Phased { phase, detail: detail.to_owned(), isolation });
     }
 }
 
