@@ -56,7 +56,7 @@ pub struct DataDir {
     path: PathBuf,
     dir: OwnedFd,
     /// Locked; unlocked by the kernel when the process ends, however it ends.
-    _lock: File,
+    lock: File,
 }
 
 /// What is made below it, and who else may pass: a sandbox's user walks through none of this from outside, as the data
@@ -74,7 +74,7 @@ impl DataDir {
         let dir = rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| at(e.into()))?;
         close_to_others(&path, &dir)?;
         let lock = lock(&path, &dir)?;
-        let data = DataDir { path, dir, _lock: lock };
+        let data = DataDir { path, dir, lock };
         for (name, mode) in PARTS {
             data.part(name, mode)?;
         }
@@ -198,6 +198,13 @@ impl DataDir {
             "" => suspicious("is empty"),
             text => Ok(Some(text.to_owned())),
         }
+    }
+}
+
+impl Drop for DataDir {
+    /// Closing the file is not enough: a child that was just forked holds it too, until it becomes another program.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 }
 

@@ -65,6 +65,8 @@ pub struct Running {
     sandbox: Arc<dyn Sandbox>,
     closing: watch::Sender<bool>,
     stop_sandboxes: bool,
+    /// While it is open, no other server can open it.
+    _data: DataDir,
 }
 
 /// Starts everything. Must be called inside an actix system.
@@ -158,7 +160,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         node,
     };
     let server = web::serve(parts, auth, listener)?;
-    Ok(Running { link, server, sandbox, closing, stop_sandboxes })
+    Ok(Running { link, server, sandbox, closing, stop_sandboxes, _data: data })
 }
 
 impl Running {

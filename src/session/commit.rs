@@ -16,7 +16,10 @@ use super::{
     render,
     turn::Refusal,
 };
-use crate::store::{AppendError, Batch, Mark, Record, Seq};
+use crate::{
+    store::{AppendError, Batch, Mark, Record, Seq},
+    telemetry::EVENTS_APPENDED,
+};
 
 /// A decision on its way to disk, with all that waits for it.
 pub(super) struct Pending {
@@ -74,9 +77,14 @@ impl Session {
             self.tell(ctx);
             return;
         }
-        let (store, id, tail) = (&self.parts.store, self.id, self.tail);
+        let (store, id, tail, count) = (&self.parts.store, self.id, self.tail, events.len() as u64);
         let appended = store.append(id, self.epoch, at, Batch { events, mark, record });
-        ctx.spawn(appended.into_actor(self).map(move |result, session, ctx| session.appended(tail, result, ctx)));
+        ctx.spawn(appended.into_actor(self).map(move |result, session, ctx| {
+            if result.is_ok() {
+                EVENTS_APPENDED.inc_by(count);
+            }
+            session.appended(tail, result, ctx);
+        }));
     }
 
     pub(super) fn note_draft(

@@ -1,1 +1,273 @@
+mod stage;
 
+use actix_web::test::TestRequest;
+use utoipa::OpenApi;
+
+use self::stage::{HOST, Reply, TOKEN, anybody, known, stage};
+use crate::{
+    census::Kind,
+    store::{Limit, SessionId},
+};
+
+const NOWHERE: &str = "/api/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE";
+
+fn id_of(reply: &Reply) -> String {
+    reply.json()["id"].as_str().expect("a session has an id").to_owned()
+}
+
+/// Every failure has the one form, names the thing, and has the fitting status.
+#[actix_web::test]
+async fn errors() {
+    let stage = stage().await;
+    let check = async |method: &str, uri: &str, body: Option<&str>, status: u16, code: &str, part: &str| {
+        let reply = stage.ask(method, uri, body).await;
+        assert_eq!(reply.error(), (status, code.to_owned()), "{method} {uri}: {}", reply.text);
+        let message = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+        assert!(message.contains(part), "{method} {uri}: {message}");
+    };
+    check("GET", "/api/nothing", None, 404, "not_found", "`/api/nothing`").await;
+    check("GET", "/nothing", None, 404, "not_found", "`/nothing`").await;
+    check("GET", NOWHERE, None, 404, "not_found", "no session `01KAHTXV3M9W6N2Q4ZB8C5R7DE`").await;
+    check("GET", "/api/sessions/7", None, 404, "not_found", "`7` is no session id").await;
+    check("PUT", NOWHERE, None, 405, "method_not_allowed", "does not answer to PUT").await;
+    check("DELETE", "/", None, 405, "method_not_allowed", "does not answer to DELETE").await;
+    check("POST", "/api/sessions", Some("{"), 400, "invalid_json", "the body is no JSON").await;
+    check("POST", "/api/sessions", Some("[]"), 400, "invalid_args", "the body").await;
+    check("POST", "/api/sessions", Some(r#"{"titel":"x"}"#), 400, "invalid_args", "unknown field `titel`").await;
+    check("POST", "/api/sessions", Some(r#"{"title":7}"#), 400, "invalid_args", "expected a string").await;
+    check("POST", &format!("{NOWHERE}/messages"), Some("{}"), 400, "invalid_args", "missing field `content`").await;
+    check("POST", &format!("{NOWHERE}/pause"), None, 404, "not_found", "no session").await;
+    check("PATCH", NOWHERE, Some(r#"{"title":"x"}"#), 404, "not_found", "no session").await;
+    check("DELETE", &format!("{NOWHERE}?purge=true"), None, 404, "not_found", "no session").await;
+    check("GET", "/api/sessions?sate=idle", None, 400, "invalid_args", "unknown field `sate`").await;
+    check("GET", "/api/sessions?state=tired", None, 400, "invalid_args", "unknown variant `tired`").await;
+    check("GET", "/api/sessions?cursor=xx", None, 400, "invalid_args", "`xx` is no cursor").await;
+    check("GET", &format!("{NOWHERE}/events?after=soon"), None, 400, "invalid_args", "the query").await;
+    let large = format!(r#"{{"title":"{}"}}"#, "x".repeat(1024 * 1024));
+    check("POST", "/api/sessions", Some(&large), 413, "too_large", "`server.max_body`").await;
+}
+
+#[actix_web::test]
+async fn a_wrong_method_is_told_the_right_ones() {
+    let reply = stage().await.ask("PUT", NOWHERE, None).await;
+    assert_eq!(reply.header("allow").split(", ").count(), 3, "{}", reply.header("allow"));
+}
+
+#[actix_web::test]
+async fn a_session_from_its_making_to_its_purge() {
+    let stage = stage().await;
+    let made = stage.ask("POST", "/api/sessions", Some(r#"{"title":"One"}"#)).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    let id = id_of(&made);
+    let session = format!("/api/sessions/{id}");
+    assert_eq!(made.header("location"), session);
+
+    let changed = stage.ask("PATCH", &session, Some(r#"{"title":"Two"}"#)).await;
+    assert_eq!(changed.json()["title"], "Two", "{}", changed.text);
+    let listed = stage.ask("GET", "/api/sessions?q=two", None).await.json();
+    assert_eq!((&listed["total"], &listed["items"][0]["id"]), (&1.into(), &id.as_str().into()));
+    assert_eq!(stage.ask("GET", "/api/sessions?q=three", None).await.json()["total"], 0);
+
+    let sent = stage.ask("POST", &format!("{session}/messages"), Some(r#"{"content":"hello"}"#)).await;
+    assert_eq!(sent.status, 202, "{}", sent.text);
+    let seq = sent.json()["seq"].as_u64().expect("it has a number");
+    let events = stage.ask("GET", &format!("{session}/events?after={}&limit=1", seq - 1), None).await.json();
+    assert_eq!(events["items"][0]["args"]["content"], "hello", "{events}");
+    assert_eq!(events["items"].as_array().map(Vec::len), Some(1));
+    let only = stage.ask("GET", &format!("{session}/events?kind=message"), None).await.json();
+    assert_eq!(only["items"].as_array().map(Vec::len), Some(1), "{only}");
+
+    let markdown = stage.ask("GET", &format!("{session}/export?format=md"), None).await;
+    assert!(markdown.text.starts_with("# Two\n") && markdown.text.contains("## User\n\nhello\n"), "{}", markdown.text);
+    let lines = stage.ask("GET", &format!("{session}/export"), None).await;
+    let last_seq = events["last_seq"].as_u64().expect("a number") as usize;
+    assert!(lines.text.lines().count() > last_seq, "a line for each event, and one before: {}", lines.text);
+    assert!(lines.header("content-disposition").starts_with("attachment"));
+
+    assert_eq!(stage.ask("DELETE", &session, None).await.json()["state"], "ended");
+    let late = stage.ask("POST", &format!("{session}/messages"), Some(r#"{"content":"late"}"#)).await;
+    assert_eq!(late.error(), (409, "ended".to_owned()));
+    assert_eq!(stage.ask("DELETE", &format!("{session}?purge=true"), None).await.status, 204);
+    assert_eq!(stage.ask("GET", &session, None).await.status, 404);
+}
+
+#[actix_web::test]
+async fn the_same_key_acts_once() {
+    let stage = stage().await;
+    let make = || known("POST", "/api/sessions", Some("{}")).insert_header(("idempotency-key", "k"));
+    let (first, second) = (stage.send(make()).await, stage.send(make()).await);
+    assert_eq!((first.status.as_u16(), second.status.as_u16()), (201, 200));
+    assert_eq!(id_of(&first), id_of(&second));
+
+    let say = || {
+        let uri = format!("/api/sessions/{}/messages", id_of(&first));
+        known("POST", &uri, Some(r#"{"content":"once"}"#)).insert_header(("idempotency-key", "m"))
+    };
+    let (one, two) = (stage.send(say()).await.json(), stage.send(say()).await.json());
+    assert_eq!(one["seq"], two["seq"]);
+    let bad = stage.send(known("POST", "/api/sessions", Some("{}")).insert_header(("idempotency-key", ""))).await;
+    assert_eq!(bad.error(), (400, "invalid_args".to_owned()));
+}
+
+#[actix_web::test]
+async fn a_large_content_is_a_download_and_never_a_page() {
+    let stage = stage().await;
+    let id = id_of(&stage.ask("POST", "/api/sessions", Some("{}")).await);
+    let session: SessionId = id.parse().expect("an id");
+    let name = stage.store.put_content(session, "<script>1</script>".into()).await.expect("it is kept");
+    let reply = stage.ask("GET", &format!("/api/sessions/{id}/contents/{name}"), None).await;
+    assert_eq!(reply.text, "<script>1</script>");
+    assert_eq!(reply.header("content-type"), "application/octet-stream");
+    assert!(reply.header("content-disposition").starts_with("attachment"));
+    assert_eq!(reply.header("x-content-type-options"), "nosniff");
+    for name in ["nothing", "..%2f..%2ftoken", "%2e%2e"] {
+        let reply = stage.ask("GET", &format!("/api/sessions/{id}/contents/{name}"), None).await;
+        assert_eq!(reply.error().0, 404, "{name}");
+    }
+}
+
+/// Not one actor starts, and not one event is written, for somebody who may not.
+#[actix_web::test]
+async fn strangers_change_nothing() {
+    let stage = stage().await;
+    let id = id_of(&stage.ask("POST", "/api/sessions", Some("{}")).await);
+    let session: SessionId = id.parse().expect("an id");
+    let before = stage.store.read(session, 0, Limit { events: 100, bytes: 1 << 20 }).await.expect("it is read");
+    let check = async |request: TestRequest, expected: u16| {
+        let reply = stage.send(request).await;
+        assert_eq!(reply.error().0, expected, "{}", reply.text);
+        assert!(!reply.text.contains(TOKEN), "{}", reply.text);
+    };
+    let evil = ("origin", "http://evil.test");
+    let socket = format!("/ws?session={id}");
+    let upgrade = |request: TestRequest| {
+        let headers = [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];
+        let request = headers.into_iter().fold(request, |request, header| request.insert_header(header));
+        request.insert_header(("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="))
+    };
+    check(upgrade(known("GET", &socket, None)).insert_header(evil), 403).await;
+    check(upgrade(anybody("GET", &format!("{socket}&token={TOKEN}"))).insert_header(evil), 403).await;
+    check(upgrade(anybody("GET", &socket)), 401).await;
+    check(upgrade(anybody("GET", &format!("{socket}&token=wrong"))), 401).await;
+    check(anybody("POST", "/api/sessions"), 401).await;
+    check(known("POST", "/api/sessions", Some("{}")).insert_header(evil), 403).await;
+    check(known("POST", "/api/sessions", None).insert_header(("content-type", "text/plain")).set_payload("{}"), 415)
+        .await;
+    check(known("POST", "/api/sessions", None).insert_header(("host", "evil.test")), 403).await;
+    check(anybody("GET", "/api/sessions"), 401).await;
+    check(anybody("GET", "/%61pi/sessions"), 401).await;
+    check(anybody("GET", "/metrics"), 401).await;
+    check(anybody("GET", "/api/nothing"), 401).await;
+    check(anybody("GET", "/healthz").insert_header(("host", "evil.test:3000")), 403).await;
+
+    let after = stage.store.read(session, 0, Limit { events: 100, bytes: 1 << 20 }).await.expect("it is read");
+    assert_eq!(after, before);
+    assert_eq!(stage.census.count(Kind::FrontendSocket, None), 0);
+    assert_eq!(stage.ask("GET", "/api/sessions", None).await.json()["total"], 1);
+}
+
+#[actix_web::test]
+async fn the_link_is_traded_for_a_cookie() {
+    let stage = stage().await;
+    let opened = stage.send(anybody("GET", &format!("/sessions?a=1&token={TOKEN}&b=2"))).await;
+    assert_eq!((opened.status.as_u16(), opened.header("location")), (303, "/sessions?a=1&b=2"));
+    let cookie = opened.header("set-cookie").to_owned();
+    assert!(cookie.starts_with("greenroom_3000=") && !cookie.contains(TOKEN), "{cookie}");
+    for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    let pair = cookie.split(';').next().expect("it has a first part").to_owned();
+    let read = anybody("GET", "/api/sessions").insert_header(("cookie", pair.as_str()));
+    assert_eq!(stage.send(read).await.status, 200);
+    let write = |origin: Option<&str>| {
+        let request = anybody("POST", "/api/sessions").insert_header(("cookie", pair.as_str()));
+        let request = request.insert_header(("content-type", "application/json")).set_payload("{}");
+        origin.into_iter().fold(request, |request, origin| request.insert_header(("origin", origin)))
+    };
+    assert_eq!(stage.send(write(Some(&format!("http://{HOST}")))).await.status, 201);
+    assert_eq!(stage.send(write(None)).await.status, 401);
+    assert_eq!(stage.send(anybody("GET", "/?token=wrong")).await.error(), (401, "unauthenticated".to_owned()));
+}
+
+#[actix_web::test]
+async fn a_friend_is_told_so_and_nobody_else() {
+    let stage = stage().await;
+    let friend = |request: TestRequest| request.insert_header(("origin", "https://friend.test"));
+    let asked = stage.send(friend(anybody("OPTIONS", "/api/sessions"))).await;
+    assert_eq!((asked.status.as_u16(), asked.header("access-control-allow-origin")), (204, "https://friend.test"));
+    assert!(asked.header("access-control-allow-headers").contains("idempotency-key"));
+    let read = stage.send(friend(known("GET", "/api/sessions", None))).await;
+    assert_eq!((read.status.as_u16(), read.header("access-control-allow-origin")), (200, "https://friend.test"));
+    let own = stage.ask("GET", "/api/sessions", None).await;
+    assert_eq!(own.header("access-control-allow-origin"), "");
+}
+
+#[actix_web::test]
+async fn every_answer_keeps_the_browser_in_bounds() {
+    let stage = stage().await;
+    for uri in ["/", "/healthz", "/api/sessions", "/api/nothing", "/nothing"] {
+        let reply = stage.ask("GET", uri, None).await;
+        assert!(reply.header("content-security-policy").starts_with("default-src 'none'; script-src 'self';"), "{uri}");
+        assert_eq!(reply.header("x-content-type-options"), "nosniff", "{uri}");
+        assert_eq!(reply.header("referrer-policy"), "no-referrer", "{uri}");
+        assert!(!reply.header("cache-control").is_empty(), "{uri}");
+    }
+}
+
+#[actix_web::test]
+async fn every_screen_is_the_shell_and_a_known_one_is_not_sent_again() {
+    let stage = stage().await;
+    let shell = stage.send(anybody("GET", "/")).await;
+    assert_eq!((shell.status.as_u16(), shell.header("content-type")), (200, "text/html; charset=utf-8"));
+    for uri in ["/sessions", "/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE", "/admin"] {
+        assert_eq!(stage.send(anybody("GET", uri)).await.text, shell.text, "{uri}");
+    }
+    let again = anybody("GET", "/").insert_header(("if-none-match", shell.header("etag")));
+    let again = stage.send(again).await;
+    assert_eq!((again.status.as_u16(), again.text.as_str()), (304, ""));
+    assert_eq!(stage.send(anybody("GET", "/assets/none.js")).await.error().0, 404);
+}
+
+/// The document is made from the handlers; this says that each of them is reached at the address it names.
+#[actix_web::test]
+async fn every_documented_address_answers() {
+    let stage = stage().await;
+    let document = serde_json::to_value(super::openapi::Api::openapi()).expect("it serializes");
+    let paths = document["paths"].as_object().expect("it has paths");
+    assert!(paths.len() > 15, "{}", paths.len());
+    for (path, methods) in paths {
+        for method in methods.as_object().expect("it has methods").keys() {
+            let uri = path.replace("{id}", "01KAHTXV3M9W6N2Q4ZB8C5R7DE").replace("{name}", "x");
+            let reply = stage.ask(&method.to_uppercase(), &uri, None).await;
+            assert_ne!(reply.status, 405, "{method} {uri}");
+            assert!(!reply.text.contains("there is nothing at"), "{method} {uri}: {}", reply.text);
+        }
+    }
+}
+
+#[actix_web::test]
+async fn operators_see_what_lives() {
+    let stage = stage().await;
+    let id = id_of(&stage.ask("POST", "/api/sessions", Some("{}")).await);
+    let actors = stage.ask("GET", "/api/admin/actors", None).await.json();
+    let rows = actors["items"].as_array().expect("rows");
+    let is_ours = |row: &&serde_json::Value| row["kind"] == "session" && row["session"] == id.as_str();
+    assert_eq!(rows.iter().filter(is_ours).count(), 1, "{actors}");
+    assert!(rows.iter().any(|row| row["kind"] == "directory" && row["node"] == "node"), "{actors}");
+
+    stage.ask("POST", &format!("/api/sessions/{id}/messages"), Some(r#"{"content":"hello"}"#)).await;
+    let metrics = stage.ask("GET", "/metrics", None).await.text;
+    assert!(!metrics.contains("greenroom_events_appended_total 0"), "{metrics}");
+    for line in
+        ["greenroom_actors{kind=\"directory\"} 1", "greenroom_events_appended_total", "process_resident_memory_bytes"]
+    {
+        assert!(metrics.contains(line), "`{line}` is missing in {metrics}");
+    }
+    let ready = stage.ask("GET", "/readyz", None).await;
+    assert_eq!(ready.error(), (503, "not_ready".to_owned()));
+    assert_eq!(ready.json()["store"], "ok");
+    assert!(stage.ask("GET", "/api/options", None).await.json()["models"].to_string().contains("\"demo\""));
+    let swept = stage.ask("POST", "/api/admin/sweep", None).await;
+    assert!(swept.status == 200 && swept.json()["sandboxes"] == 0, "{}", swept.text);
+    assert_eq!(stage.ask("GET", &format!("/api/sessions/{id}/logs"), None).await.error().0, 404);
+}
