@@ -15,7 +15,7 @@ export function ConfirmDock({ live }: { live: LiveSession }) {
     setReason("");
   };
   return (
-    <section class="confirm" role="alertdialog" aria-label="The agent asks">
+    <section class="confirm" role="group" aria-label="The agent asks">
       <h2>
         May it do this? <span class="badge">{question.risk} risk</span>
       </h2>

@@ -12,7 +12,6 @@ const PATHS = {
   play: "M5 3l8 5-8 5z",
   info: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12ZM8 7.5V11M8 5h.01",
   chevron: "M6 4l4 4-4 4",
-  check: "M3 8.5l3.5 3.5L13 5",
   cross: "M4 4l8 8M12 4l-8 8",
   pencil: "M3 13l.7-2.8L10.5 3.4a1.2 1.2 0 0 1 1.7 0l.4.4a1.2 1.2 0 0 1 0 1.7L5.8 12.3 3 13Z",
   terminal: "M3 4l4 4-4 4M8.5 12H13",

@@ -69,7 +69,7 @@ export interface NoticeRow {
   kind: "notice";
   key: string;
   at: string;
-  tone: "quiet" | "good" | "warning" | "bad";
+  tone: "quiet" | "good" | "bad";
   text: string;
   detail?: string;
 }
