@@ -347,6 +347,14 @@ fn an_agent_that_started_again_gets_what_it_had_not_taken_and_loses_what_it_had(
 }
 
 #[test]
+fn what_ended_is_not_begun_again_by_an_agent_that_never_said_it_took_it() {
+    let turn = with(working(), &[turn_ended(2, Outcome::Done)]);
+    check(&turn, up(), State::Idle, &[], &[]);
+    let act = [Input::Born, up(), run(), Input::ActEnded { act: "act-1".into(), outcome: Outcome::Done }];
+    check(&act, up(), State::Idle, &[], &[]);
+}
+
+#[test]
 fn a_person_is_asked_once() {
     let asked = with(working(), &[Input::Asked { request: "r".into() }]);
     let answer = |request: &str| Input::Confirm { request: request.into(), decision: Verdict::Allow, reason: None };

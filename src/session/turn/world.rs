@@ -58,18 +58,17 @@ impl Core {
 
     /// Whether the agent may not have got this turn, or this act, yet.
     fn is_on_its_way(&self, wanted: &str) -> bool {
-        self.outgoing.iter().any(|numbered| match &numbered.command {
-            Command::Prompt { turn: id, .. } | Command::Act { act: id, .. } => id == wanted,
-            Command::Steer { .. }
-            | Command::Cancel {}
-            | Command::KillProcesses {}
-            | Command::Settings(_)
-            | Command::Answer { .. } => false,
-        })
+        self.outgoing.iter().any(|numbered| begins(&numbered.command) == Some(wanted))
+    }
+
+    /// What has ended is not begun again, even if the agent never said that it took it on.
+    fn forget(&mut self, ended: &str) {
+        self.outgoing.retain(|numbered| begins(&numbered.command) != Some(ended));
     }
 
     pub(super) fn turn_ended(&mut self, turn: &str, outcome: Outcome, moment: Moment<'_>, d: &mut Decision) {
         if self.turn.take_if(|running| running.id == turn).is_some() {
+            self.forget(turn);
             self.confirm = None;
             self.ended("the turn", outcome, moment, d);
         }
@@ -77,6 +76,7 @@ impl Core {
 
     pub(super) fn act_ended(&mut self, act: &str, outcome: Outcome, moment: Moment<'_>, d: &mut Decision) {
         if self.act.take_if(|running| running.id == act).is_some() {
+            self.forget(act);
             self.ended("the act", outcome, moment, d);
         }
     }
@@ -162,5 +162,17 @@ impl Core {
         if what == "freeze" && self.life == Life::Paused {
             self.life = Life::Up;
         }
+    }
+}
+
+/// The turn or the act that a command begins.
+fn begins(command: &Command) -> Option<&str> {
+    match command {
+        Command::Prompt { turn: id, .. } | Command::Act { act: id, .. } => Some(id),
+        Command::Steer { .. }
+        | Command::Cancel {}
+        | Command::KillProcesses {}
+        | Command::Settings(_)
+        | Command::Answer { .. } => None,
     }
 }
