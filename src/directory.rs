@@ -12,12 +12,12 @@ use std::{
 
 use actix::prelude::*;
 use async_trait::async_trait;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use greenroom_protocol::{client::Wish, observation::State};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-pub use self::messages::{Create, Created, Find, NewSession, Open, Purge, Tidy};
+pub use self::messages::{Close, Create, Created, Find, Near, NewSession, Open, Purge, Tidy};
 use crate::{
     census::{Census, Entry, Kind},
     clock,
@@ -26,7 +26,7 @@ use crate::{
     sandbox::{RunDir, Sandbox},
     session::{
         self, Refusal, Session,
-        messages::{End, Ending, Fell, Look, Relay, Retire},
+        messages::{End, Ending, Fell, Look, Relay, Retire, Stop},
     },
     store::{Record, SessionId, Snapshot, Store, StoreError, Totals},
 };
@@ -45,7 +45,7 @@ pub struct Parts {
     pub runs: std::path::PathBuf,
     pub workspaces: std::path::PathBuf,
     pub homes: std::path::PathBuf,
-    /// Sessions are spread over these threads.
+    /// Sessions that nobody in particular listens to are spread over these threads.
     pub threads: Vec<ArbiterHandle>,
     /// What sessions are made of, once the Directory has an address for them to report to.
     pub sessions: Box<dyn FnOnce(Recipient<Fell>) -> session::Parts + Send>,
@@ -66,6 +66,8 @@ pub struct Directory {
     keys: HashMap<String, SessionId>,
     /// Sessions that fell, and how long to wait before the next try.
     fallen: HashMap<SessionId, (Ending, Duration)>,
+    /// The server is going.
+    closing: bool,
 }
 
 /// What is known of a session's actor.
@@ -95,6 +97,7 @@ impl Directory {
                 slots: HashMap::new(),
                 keys: HashMap::new(),
                 fallen: HashMap::new(),
+                closing: false,
             };
             directory.take_up(ctx);
             directory
@@ -112,7 +115,7 @@ impl Directory {
                         directory.keys.insert(key.clone(), record.id);
                     }
                     if !matches!(record.state, State::Stopped | State::Failed | State::Ended) {
-                        drop(directory.open(record.id, ctx));
+                        drop(directory.open(record.id, None, ctx));
                     }
                 }
                 directory.say_how_it_is();
@@ -122,7 +125,7 @@ impl Directory {
     }
 
     /// The session's address, now or when its actor is there.
-    fn open(&mut self, id: SessionId, ctx: &mut Context<Directory>) -> BoxFuture<'static, Opened> {
+    fn open(&mut self, id: SessionId, near: Near, ctx: &mut Context<Directory>) -> BoxFuture<'static, Opened> {
         let (asker, opened) = oneshot::channel();
         match self.slots.get_mut(&id) {
             Some(Slot::Live(session)) if session.connected() => {
@@ -130,18 +133,17 @@ impl Directory {
                 return Box::pin(async move { Ok(session) });
             }
             Some(Slot::Opening(waiting)) => waiting.push(asker),
+            Some(Slot::Live(_)) | None if self.closing => drop(asker),
             Some(Slot::Live(_)) | None => {
                 self.slots.insert(id, Slot::Opening(vec![asker]));
-                self.start_session(id, ctx);
+                self.start_session(id, near, ctx);
             }
         }
-        let gone = || Refusal::Unavailable("the server is shutting down".to_owned());
-        Box::pin(async move { opened.await.unwrap_or_else(|_| Err(gone())) })
+        Box::pin(async move { opened.await.unwrap_or_else(|_| Err(shutting_down())) })
     }
 
-    fn start_session(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
-        let thread = self.threads[self.next_thread % self.threads.len()].clone();
-        self.next_thread += 1;
+    fn start_session(&mut self, id: SessionId, near: Near, ctx: &mut Context<Directory>) {
+        let thread = near.unwrap_or_else(|| self.next_thread());
         let (store, parts) = (self.store.clone(), self.sessions.clone());
         let after = self.fallen.get(&id).map(|(ending, _)| *ending);
         let started = async move {
@@ -149,9 +151,14 @@ impl Directory {
             let (tell, started) = oneshot::channel();
             let start = move || drop(tell.send(Session::start_from(parts, epoch, snapshot, after)));
             thread.spawn_fn(start);
-            started.await.unwrap_or_else(|_| Err(Refusal::Unavailable("the server is shutting down".to_owned())))
+            started.await.unwrap_or_else(|_| Err(shutting_down()))
         };
         ctx.spawn(started.into_actor(self).map(move |opened, directory, ctx| directory.opened(id, opened, ctx)));
+    }
+
+    fn next_thread(&mut self) -> ArbiterHandle {
+        self.next_thread += 1;
+        self.threads[self.next_thread % self.threads.len()].clone()
     }
 
     fn opened(&mut self, id: SessionId, opened: Opened, ctx: &mut Context<Directory>) {
@@ -182,7 +189,7 @@ impl Directory {
         let Some((_, wait)) = self.fallen.get_mut(&id) else { return };
         let now = *wait;
         *wait = (now * 2).min(COME_BACK_MAX);
-        ctx.run_later(now, move |directory, ctx| drop(directory.open(id, ctx)));
+        ctx.run_later(now, move |directory, ctx| drop(directory.open(id, None, ctx)));
     }
 
     fn record(&self, id: SessionId, new: &NewSession, key: Option<String>) -> Result<Record, Refusal> {
@@ -241,9 +248,9 @@ impl Actor for Directory {
 impl Handler<Open> for Directory {
     type Result = ResponseFuture<Opened>;
 
-    fn handle(&mut self, Open { id }: Open, ctx: &mut Context<Directory>) -> Self::Result {
+    fn handle(&mut self, Open { id, near }: Open, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
-        self.open(id, ctx)
+        self.open(id, near, ctx)
     }
 }
 
@@ -262,11 +269,14 @@ impl Handler<Find> for Directory {
 impl Handler<Create> for Directory {
     type Result = ResponseActFuture<Directory, Result<Created, Refusal>>;
 
-    fn handle(&mut self, Create { new, key }: Create, ctx: &mut Context<Directory>) -> Self::Result {
+    fn handle(&mut self, Create { new, key, near }: Create, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
         if let Some(id) = key.as_ref().and_then(|key| self.keys.get(key)).copied() {
-            let opened = self.open(id, ctx);
+            let opened = self.open(id, near, ctx);
             return Box::pin(async move { created(opened.await?, None, false).await }.into_actor(self));
+        }
+        if self.closing {
+            return Box::pin(fut::ready(Err(shutting_down())));
         }
         let id = SessionId::generate();
         let record = match self.record(id, &new, key.clone()) {
@@ -286,10 +296,10 @@ impl Handler<Create> for Directory {
                 if let Some(Slot::Opening(waiting)) = directory.slots.get_mut(&id) {
                     waiting.push(asker);
                 }
-                directory.start_session(id, ctx);
-                let gone = || Refusal::Unavailable("the server is shutting down".to_owned());
-                let opened = async move { opened.await.unwrap_or_else(|_| Err(gone())) };
-                async move { created(opened.await?, new.task, true).await }.into_actor(directory).boxed_local()
+                directory.start_session(id, near, ctx);
+                async move { created(opened.await.unwrap_or_else(|_| Err(shutting_down()))?, new.task, true).await }
+                    .into_actor(directory)
+                    .boxed_local()
             }
             Err(e) => {
                 if let Some(key) = key {
@@ -317,7 +327,7 @@ impl Handler<Purge> for Directory {
 
     fn handle(&mut self, Purge { id }: Purge, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
-        let opened = self.open(id, ctx);
+        let opened = self.open(id, None, ctx);
         let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
         let places = self.places.clone();
         let purged = async move {
@@ -368,6 +378,8 @@ impl Handler<Fell> for Directory {
         }
         match how {
             Ending::AtRest => {}
+            // The thread that it ran on has ended; the next server brings it back.
+            Ending::JournalRefused | Ending::Panicked if self.closing => {}
             Ending::JournalRefused | Ending::Panicked => {
                 info!(session = %id, ?how, "a session fell; bringing it back from its journal");
                 self.fallen.insert(id, (how, COME_BACK));
@@ -394,6 +406,21 @@ impl Handler<Tidy> for Directory {
     }
 }
 
+impl Handler<Close> for Directory {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, Close { stop }: Close, _: &mut Context<Directory>) -> Self::Result {
+        self.closing = true;
+        let live: Vec<_> = self.slots.values().filter_map(Slot::live).filter(|_| stop).collect();
+        let stops = live.into_iter().map(|session| async move {
+            let reason = Some("the server ended".to_owned());
+            // One that is stopped or has ended already is as good.
+            let _ = session.send(Stop { key: None, reason }).await;
+        });
+        Box::pin(async move { drop(join_all(stops).await) })
+    }
+}
+
 impl Slot {
     fn live(&self) -> Option<Addr<Session>> {
         match self {
@@ -407,7 +434,7 @@ impl Slot {
 #[async_trait]
 impl Sessions for Addr<Directory> {
     async fn open(&self, id: SessionId) -> Result<Addr<Session>, Refusal> {
-        self.send(Open { id }).await.unwrap_or_else(|_| Err(shutting_down()))
+        self.send(Open { id, near: Arbiter::try_current() }).await.unwrap_or_else(|_| Err(shutting_down()))
     }
 
     async fn create(&self, wish: &Wish, key: Option<String>) -> Result<(SessionId, Addr<Session>), Refusal> {
@@ -418,7 +445,10 @@ impl Sessions for Addr<Directory> {
             // The task itself follows as a wish of its own.
             _ => NewSession::default(),
         };
-        let created = self.send(Create { new, key }).await.unwrap_or_else(|_| Err(shutting_down()))?;
+        let created = self
+            .send(Create { new, key, near: Arbiter::try_current() })
+            .await
+            .unwrap_or_else(|_| Err(shutting_down()))?;
         Ok((created.view.id, created.session))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
-use actix::Arbiter;
+use actix::{Addr, Arbiter};
 use greenroom_protocol::link::Settings;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -14,7 +14,7 @@ use crate::{
     census::Census,
     config::{Config, Driver, Journal},
     data::{DataDir, DataError},
-    directory::{self, Directory},
+    directory::{self, Close, Directory},
     frontend,
     gateway::{Gateway, GatewayError},
     link::{self, AgentLink},
@@ -62,6 +62,7 @@ pub struct Running {
     /// Where it is, with the token: what is shown to the person who started it.
     pub link: String,
     server: actix_web::dev::Server,
+    directory: Addr<Directory>,
     sandbox: Arc<dyn Sandbox>,
     closing: watch::Sender<bool>,
     stop_sandboxes: bool,
@@ -148,7 +149,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let auth = web::Auth::new(token, bound, &config.server);
     let stop_sandboxes = config.sandbox.stop_with_server;
     let parts = web::Parts {
-        directory,
+        directory: directory.clone(),
         sweeper,
         sockets,
         store,
@@ -160,13 +161,13 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         node,
     };
     let server = web::serve(parts, auth, listener)?;
-    Ok(Running { link, server, sandbox, closing, stop_sandboxes, _data: data })
+    Ok(Running { link, server, directory, sandbox, closing, stop_sandboxes, _data: data })
 }
 
 impl Running {
     /// Serves until it is asked to end: by SIGTERM or SIGINT. Sandboxes stay for the next start, unless they are to go too.
     pub async fn until_asked(self) -> io::Result<()> {
-        let Running { server, sandbox, closing, stop_sandboxes, .. } = self;
+        let Running { server, directory, sandbox, closing, stop_sandboxes, .. } = self;
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let handle = server.handle();
         let mut serving = std::pin::pin!(server);
@@ -178,6 +179,8 @@ impl Running {
         // Only an error if no socket is open.
         let _ = closing.send(true);
         let drained = async {
+            // Before the web server's threads end, and the sessions on them. No answer is as good: it only tells that it ended.
+            let _ = directory.send(Close { stop: stop_sandboxes }).await;
             tokio::join!(handle.stop(true), async {
                 let _ends_by_itself_once_stopped = serving.await;
             });

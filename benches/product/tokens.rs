@@ -1,12 +1,22 @@
 //! Token latency: from the moment at which the model sends a token to the moment at which a client has it, through gateway,
 //! agent, link, session and socket; beside a client that reads the same model directly.
+//!
+//! The sessions' tokens do not come in step: each stream begins a little after the one before.
+//!
+//! Between them stands a third: a client whose bytes go the same way, from process to process, through hops that do nothing
+//! but copy. What lies between the first two is the price of a wall between agent and server; the rest is Greenroom's own.
 
 use std::{
+    io::{self, Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    os::unix::net::UnixStream,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::{
     figures::{Figures, table, times},
@@ -18,9 +28,11 @@ use crate::{
     },
 };
 
-/// 20 tokens a second, for ten seconds.
+/// 20 tokens a second, for two and a half seconds.
 const EVERY_MS: u64 = 50;
-const TOKENS: usize = 200;
+const TOKENS: usize = 50;
+/// How often the three ways take turns, so that none has the machine's better minute to itself.
+const ROUNDS: usize = 6;
 
 pub(crate) async fn run() {
     let mut rows = Vec::new();
@@ -32,31 +44,52 @@ pub(crate) async fn run() {
             stamped: true,
             ..Rule::default()
         }]));
-        let direct = together(clients, |_| directly(model.url())).await;
         let server = Arc::new(Server::start(Options::anthropic(Driver::Process, &model)).await);
-        let through = together(clients, |_| through(server.clone())).await;
-        let us = |value: f64| format!("{value:.0} µs");
-        rows.push(vec![
-            clients.to_string(),
-            format!("{} / {}", us(direct.p(50)), us(direct.p(99))),
-            format!("{} / {}", us(through.p(50)), us(through.p(99))),
-            format!("{} / {}", times(through.p(50), direct.p(50)), times(through.p(99), direct.p(99))),
-        ]);
+        let mut sockets = Vec::new();
+        for _ in 0..clients {
+            let mut socket = Socket::open(&server.rest).await;
+            socket.act("initialize", json!({})).await;
+            socket.until("idle", |frame| frame["extras"]["agent_state"] == "idle").await;
+            sockets.push(socket);
+        }
+        let [mut direct, mut copied, mut through] = [(); 3].map(|()| Figures::default());
+        for _ in 0..ROUNDS {
+            let late = |n: usize| Duration::from_micros(EVERY_MS * 1000 * n as u64 / clients as u64);
+            direct.extend(together((0..clients).map(|n| read(model.url(), late(n)))).await);
+            copied.extend(together((0..clients).map(|n| read(hops(&model.url()), late(n)))).await);
+            let turns = sockets.drain(..).enumerate().map(|(n, socket)| turn(socket, late(n)));
+            let (ended, figures): (Vec<_>, Vec<_>) = all(turns).await.into_iter().unzip();
+            sockets = ended;
+            figures.into_iter().for_each(|figures| through.extend(figures));
+        }
+        let us = |figures: &Figures| format!("{:.0} / {:.0} µs", figures.p(50), figures.p(99));
+        let beside =
+            |floor: &Figures| format!("{} / {}", times(through.p(50), floor.p(50)), times(through.p(99), floor.p(99)));
+        let row = [clients.to_string(), us(&direct), us(&copied), us(&through), beside(&direct), beside(&copied)];
+        rows.push(row.to_vec());
     }
-    let head = ["sessions", "directly, p50 / p99", "through Greenroom, p50 / p99", "ratio"];
-    table("Token latency, model → client (20 tokens/s a session)", &head, &rows);
+    let head =
+        ["sessions", "directly", "through three bare hops", "through Greenroom", "beside directly", "beside bare hops"];
+    table("Token latency, model → client (20 tokens/s a session), p50 / p99", &head, &rows);
 }
 
-async fn together<F: Future<Output = Figures> + Send + 'static>(n: usize, client: impl Fn(usize) -> F) -> Figures {
-    let clients: Vec<_> = (0..n).map(|i| tokio::spawn(client(i))).collect();
-    let mut all = Figures::default();
+async fn together<F: Future<Output = Figures> + Send + 'static>(clients: impl Iterator<Item = F>) -> Figures {
+    let mut figures = Figures::default();
+    all(clients).await.into_iter().for_each(|others| figures.extend(others));
+    figures
+}
+
+async fn all<F: Future<Output: Send> + Send + 'static>(clients: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let clients: Vec<_> = clients.map(tokio::spawn).collect();
+    let mut done = Vec::new();
     for client in clients {
-        all.extend(client.await.expect("no client fails"));
+        done.push(client.await.expect("no client fails"));
     }
-    all
+    done
 }
 
-async fn directly(url: String) -> Figures {
+async fn read(url: String, late: Duration) -> Figures {
+    sleep(late).await;
     let body =
         json!({ "model": "m", "max_tokens": 1, "stream": true, "messages": [{ "role": "user", "content": "go" }] });
     let request = reqwest::Client::new().post(format!("{url}/v1/messages")).json(&body);
@@ -68,9 +101,9 @@ async fn directly(url: String) -> Figures {
     figures
 }
 
-async fn through(server: Arc<Server>) -> Figures {
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "go" })).await;
+async fn turn(mut socket: Socket, late: Duration) -> (Socket, Figures) {
+    sleep(late).await;
+    socket.act("message", json!({ "content": "go" })).await;
     let mut figures = Figures::default();
     loop {
         let frame = socket.next().await;
@@ -78,7 +111,40 @@ async fn through(server: Arc<Server>) -> Figures {
             stamps(frame["content"].as_str().unwrap_or_default(), &mut figures);
         }
         if frame["extras"]["agent_state"] == "idle" && figures.len() > 0 {
-            return figures;
+            return (socket, figures);
+        }
+    }
+}
+
+/// A way to `url` of as many hops as Greenroom's: into the server, into the agent's process, back into the server. Ends
+/// with its first connection.
+fn hops(url: &str) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let model = TcpStream::connect(url.trim_start_matches("http://")).expect("the model listens");
+    thread::spawn(move || {
+        let (client, _) = listener.accept().expect("a client comes");
+        let [(into_agent, at_agent), (out_of_agent, back)] =
+            [(); 2].map(|()| UnixStream::pair().expect("a pair of sockets"));
+        for tcp in [&client, &model] {
+            tcp.set_nodelay(true).expect("a socket can be told so");
+        }
+        let (asking, asked) = (client.try_clone().expect("a handle"), model.try_clone().expect("a handle"));
+        thread::spawn(move || copy(asking, asked));
+        thread::spawn(move || copy(model, into_agent));
+        thread::spawn(move || copy(at_agent, out_of_agent));
+        copy(back, client)
+    });
+    format!("http://{address}")
+}
+
+/// Not `io::copy`: each piece goes on at once.
+fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        match from.read(&mut buffer)? {
+            0 => return Ok(()),
+            n => to.write_all(&buffer[..n])?,
         }
     }
 }

@@ -7,6 +7,10 @@ use crate::{
     store::SessionId,
 };
 
+/// The thread of whoever will listen to the session, where that is known. An actor that has to be started starts there, so
+/// that what the agent says wakes no second thread on its way to the client.
+pub type Near = Option<ArbiterHandle>;
+
 /// What a new session is to be. Every field has a default.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +37,7 @@ pub struct NewSession {
 pub struct Create {
     pub new: NewSession,
     pub key: Option<String>,
+    pub near: Near,
 }
 
 /// A session that was asked for.
@@ -49,6 +54,7 @@ pub struct Created {
 #[rtype(result = "Result<Addr<Session>, Refusal>")]
 pub struct Open {
     pub id: SessionId,
+    pub near: Near,
 }
 
 /// The address of a session whose actor is live, and nothing otherwise.
@@ -69,3 +75,11 @@ pub struct Purge {
 #[derive(Debug, Message)]
 #[rtype(result = "usize")]
 pub struct Tidy;
+
+/// The server is going: no session is started or brought back any more. With `stop`, those that are live are stopped; the
+/// answer comes when that is written down.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Close {
+    pub stop: bool,
+}

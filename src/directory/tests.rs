@@ -1,8 +1,11 @@
 //! Sessions that fall and come back: over a store that can be told to fail, and a link that only listens.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread::{self, ThreadId},
 };
 
 use actix::Arbiter;
@@ -151,10 +154,14 @@ struct House {
     directory: Addr<Directory>,
     store: Arc<Faulty>,
     orders: Arc<Mutex<Vec<String>>>,
+    /// Where sessions made their links.
+    links: Arc<Mutex<Vec<ThreadId>>>,
 }
 
 fn house(store: Arc<Faulty>) -> House {
     let orders: Arc<Mutex<Vec<String>>> = Arc::default();
+    let links: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+    let made = links.clone();
     let gateway = Gateway::new(GatewayOptions::default()).expect("a gateway without keys");
     let census = Census::default();
     let (kept, register, ear) = (store.clone(), census.clone(), Ear(orders.clone()));
@@ -172,6 +179,7 @@ fn house(store: Arc<Faulty>) -> House {
             store: kept,
             census: register,
             link: Box::new(move |_, _, _| {
+                made.lock().expect("nobody panics here").push(thread::current().id());
                 let ear = ear.clone().start();
                 LinkPort {
                     raise: ear.clone().recipient(),
@@ -192,17 +200,17 @@ fn house(store: Arc<Faulty>) -> House {
             fell,
         }),
     });
-    House { directory, store, orders }
+    House { directory, store, orders, links }
 }
 
 impl House {
     async fn create(&self, key: Option<&str>) -> Created {
-        let create = Create { new: NewSession::default(), key: key.map(str::to_owned) };
+        let create = Create { new: NewSession::default(), key: key.map(str::to_owned), near: None };
         self.directory.send(create).await.expect("it lives").expect("it is made")
     }
 
     async fn open(&self, id: SessionId) -> Opened {
-        self.directory.send(Open { id }).await.expect("the Directory lives")
+        self.directory.send(Open { id, near: None }).await.expect("the Directory lives")
     }
 
     async fn events(&self, id: SessionId) -> Vec<Event> {
@@ -361,4 +369,31 @@ async fn only_what_is_at_rest_is_let_go() {
     assert_eq!(refusal.code(), "ended");
     house.directory.send(Purge { id: made.view.id }).await.expect("it lives").expect("it is purged");
     assert_eq!(house.open(made.view.id).await.expect_err("no trace").code(), "not_found");
+}
+
+#[actix::test]
+async fn a_server_that_goes_stops_what_it_is_asked_to_and_brings_nothing_back() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    house.directory.send(Close { stop: true }).await.expect("it lives");
+    let view = made.session.send(Look).await.expect("it lives");
+    assert_eq!((view.state, view.reason.as_deref()), (State::Stopped, Some("the server ended")));
+    house.directory.do_send(Fell { id: made.view.id, how: Ending::Panicked });
+    let create = Create { new: NewSession::default(), key: None, near: None };
+    let refused = house.directory.send(create).await.expect("it lives").map(drop);
+    assert!(matches!(refused, Err(Refusal::Unavailable(_))), "{refused:?}");
+    assert_eq!(house.open(made.view.id).await.map(drop), Ok(()), "what is live can still be asked");
+}
+
+#[actix::test]
+async fn a_session_starts_near_whoever_listens() {
+    let house = house(Arc::default());
+    let arbiter = Arbiter::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    arbiter.spawn_fn(move || tell.send(thread::current().id()).expect("somebody waits"));
+    let near = tokio::task::spawn_blocking(move || told.recv()).await.expect("no panic").expect("the thread runs");
+    let create = Create { new: NewSession::default(), key: None, near: Some(arbiter.handle()) };
+    let made = house.directory.send(create).await.expect("it lives").expect("it is made");
+    assert!(made.session.connected());
+    assert_eq!(*house.links.lock().expect("nobody panics here"), [near]);
 }

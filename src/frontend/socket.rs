@@ -260,7 +260,7 @@ impl FrontendSocket {
             Wish::Interrupt {} => session.send(Interrupt { key }).boxed(),
             Wish::Pause {} => session.send(Pause { key }).boxed(),
             Wish::Resume {} => session.send(Resume { key }).boxed(),
-            Wish::Stop {} => session.send(Stop { key }).boxed(),
+            Wish::Stop {} => session.send(Stop { key, reason: None }).boxed(),
             Wish::End {} => session.send(End { key }).boxed(),
             wish => session.send(Relay { wish, key }).boxed(),
         };

@@ -191,8 +191,8 @@ impl Handler<Resume> for Session {
 impl Handler<Stop> for Session {
     type Result = ResponseFuture<Answer>;
 
-    fn handle(&mut self, Stop { key }: Stop, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Stop { reason: None }, key, ctx)
+    fn handle(&mut self, Stop { key, reason }: Stop, ctx: &mut Context<Session>) -> Self::Result {
+        self.wish(Input::Stop { reason }, key, ctx)
     }
 }
 

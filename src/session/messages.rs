@@ -71,6 +71,8 @@ pub struct Resume {
 #[rtype(result = "Answer")]
 pub struct Stop {
     pub key: Option<String>,
+    /// Why, where it is not a person who wants it.
+    pub reason: Option<String>,
 }
 
 /// Close the session for good.

@@ -98,7 +98,7 @@ pub(super) struct Receipt {
     params(("Idempotency-Key" = Option<String>, Header, description = "the same key again answers with the same session")),
     responses((status = 201, body = View), (status = 200, body = View, description = "this key had made it before")))]
 pub(super) async fn create(parts: Data<Parts>, new: Json<NewSession>, key: Key) -> Answer {
-    let created = parts.directory.send(directory::Create { new: new.into_inner(), key: key.0 }).await??;
+    let created = parts.directory.send(directory::Create { new: new.into_inner(), key: key.0, near: None }).await??;
     let status = if created.fresh { StatusCode::CREATED } else { StatusCode::OK };
     let address = format!("/api/sessions/{}", created.view.id);
     Ok(HttpResponse::build(status).insert_header((header::LOCATION, address)).json(created.view))
@@ -182,12 +182,12 @@ pub(super) async fn resume(parts: Data<Parts>, id: Named, key: Key) -> Answer {
 #[utoipa::path(post, path = "/api/sessions/{id}/stop", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
 pub(super) async fn stop(parts: Data<Parts>, id: Named, key: Key) -> Answer {
-    parts.wish(id.0, messages::Stop { key: key.0 }).await
+    parts.wish(id.0, messages::Stop { key: key.0, reason: None }).await
 }
 
 impl Parts {
     pub(super) async fn session(&self, id: SessionId) -> Result<Addr<Session>, Failure> {
-        Ok(self.directory.send(directory::Open { id }).await??)
+        Ok(self.directory.send(directory::Open { id, near: None }).await??)
     }
 
     /// A session as the journal has it. Its actor is not woken for that.

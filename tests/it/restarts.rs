@@ -83,6 +83,8 @@ async fn asked_to_take_the_sandboxes_along_it_does(driver: Driver) {
     assert_eq!(code(status), 0);
     assert_eq!(host::processes(ended.home()), []);
     let server = ended.restart().await;
+    let found = server.rest.session(&session).await;
+    assert_eq!((&found["state"], &found["reason"]), (&json!("stopped"), &json!("the server ended")), "{found}");
     let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
     socket.act("run", json!({ "command": "ls" })).await;
     let ran = socket.observation("run").await;

@@ -51,7 +51,7 @@ fn bench(names: &[String]) -> ExitCode {
     if let Err(why) = machine.engine().and_then(|()| images::make_all()) {
         println!("without Docker: {why}");
     }
-    let status = Command::new("cargo").args(["bench", "--workspace", "--bench", "product", "--"]).args(names).status();
+    let status = steps::cargo().args(["bench", "--workspace", "--bench", "product", "--"]).args(names).status();
     match status {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,

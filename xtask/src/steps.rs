@@ -148,7 +148,7 @@ fn browser(machine: &Machine) -> Went {
 
 fn links() -> Went {
     let args = ["tree", "--package", "greenroom-agent", "--edges", "normal", "--prefix", "none", "--format", "{p}"];
-    let output = match Command::new("cargo").args(args).current_dir(root()).output() {
+    let output = match cargo().args(args).current_dir(root()).output() {
         Ok(output) if output.status.success() => output,
         Ok(output) => return Went::Wrong(Tally::default(), String::from_utf8_lossy(&output.stderr).into_owned()),
         Err(e) => return Went::Wrong(Tally::default(), format!("cargo cannot be started: {e}")),
@@ -168,6 +168,18 @@ fn links() -> Went {
     Went::Wrong(Tally::default(), why)
 }
 
+/// Cargo, as a person would start it: without what it tells programs that it runs, such as this one. There are build scripts
+/// that would run again for that, and everything above them would be compiled again.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|told| name.to_string_lossy().starts_with(told)) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
+}
+
 /// A program whose output is shown as it comes, and read for what passed and failed.
 struct Runner {
     command: Command,
@@ -176,7 +188,7 @@ struct Runner {
 
 impl Runner {
     fn new(program: &str, args: &[&str]) -> Runner {
-        let mut command = Command::new(program);
+        let mut command = if program == "cargo" { cargo() } else { Command::new(program) };
         command.args(args).current_dir(root()).stdin(Stdio::null()).stdout(Stdio::piped());
         Runner { command, name: format!("{program} {}", args.join(" ")) }
     }
