@@ -5,7 +5,7 @@
 //! | `cargo xtask test` | sets the machine up, then runs every check in the order of [`steps::Step`] |
 //! | `cargo xtask bench` | measures the release binaries; the benches themselves are in `benches/product/` |
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
