@@ -31,6 +31,12 @@ pub enum Command {
     Serve,
     /// Say what this machine offers, and what to do about what is missing
     Doctor,
+    /// Print the token that lets clients in
+    Token {
+        /// Make a new one first: whoever has the old one is signed out, also from a server that runs
+        #[arg(long)]
+        renew: bool,
+    },
 }
 
 /// What both commands take.

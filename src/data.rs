@@ -27,7 +27,7 @@ use sha2::{Digest, Sha256};
 use crate::config::Secret;
 
 mod token;
-pub use token::Token;
+pub use token::{Pass, Token, TokenInForce};
 
 /// What keeps a directory from being a data directory. The text names the way out.
 #[derive(Debug, thiserror::Error)]
@@ -50,13 +50,13 @@ pub enum DataError {
     },
 }
 
-/// An open data directory. While it lives, no other server can open it.
+/// An open data directory. While it lives, no other server can open it (unless it is only [visited](DataDir::visit)).
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
     dir: OwnedFd,
     /// Locked; unlocked by the kernel when the process ends, however it ends.
-    lock: File,
+    lock: Option<File>,
 }
 
 /// What is made below it, and who else may pass: a sandbox's user walks through none of this from outside, as the data
@@ -67,18 +67,23 @@ const PARTS: [(&str, u32); 6] =
 impl DataDir {
     /// Opens the directory, and makes what is missing of it.
     pub fn open(path: &Path) -> Result<DataDir, DataError> {
-        let at = |source: io::Error| DataError::Io { path: path.to_owned(), source };
-        std::fs::create_dir_all(path).map_err(at)?;
-        let path = path.canonicalize().map_err(at)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| at(e.into()))?;
-        close_to_others(&path, &dir)?;
-        let lock = lock(&path, &dir)?;
-        let data = DataDir { path, dir, lock };
+        std::fs::create_dir_all(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+        let mut data = DataDir::visit(path)?;
+        data.lock = Some(lock(&data.path, &data.dir)?);
         for (name, mode) in PARTS {
             data.part(name, mode)?;
         }
         Ok(data)
+    }
+
+    /// Opens a directory that is there, beside the server that may be using it: for its token.
+    pub fn visit(path: &Path) -> Result<DataDir, DataError> {
+        let at = |source: io::Error| DataError::Io { path: path.to_owned(), source };
+        let path = path.canonicalize().map_err(at)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| at(e.into()))?;
+        close_to_others(&path, &dir)?;
+        Ok(DataDir { path, dir, lock: None })
     }
 
     pub fn path(&self) -> &Path {
@@ -113,6 +118,14 @@ impl DataDir {
             return Ok(Token::new(text));
         }
         self.kept("token", token::random).map(Token::new)
+    }
+
+    /// Puts a new token in the place of the one in the directory. A server that runs takes it up within a second.
+    pub fn renew_token(&self) -> Result<Token, DataError> {
+        let at = |source: io::Error| DataError::Io { path: self.path.join("token"), source };
+        let text = token::random().map_err(at)?;
+        self.put("token", &text, RenameFlags::empty()).map_err(at)?;
+        Ok(Token::new(text))
     }
 
     /// Names this node: made on first start, and the same ever after.
@@ -155,16 +168,20 @@ impl DataDir {
             return Ok(text);
         }
         let text = make().map_err(at)?;
-        let unfinished = format!("{name}.new");
-        let made = rustix::fs::unlinkat(&self.dir, &unfinished, AtFlags::empty())
-            .or_else(|e| if e == Errno::NOENT { Ok(()) } else { Err(e) })
-            .map_err(io::Error::from)
-            .and_then(|()| self.create_private(&unfinished, &text));
-        made.map_err(at)?;
-        rustix::fs::renameat_with(&self.dir, &unfinished, &self.dir, name, RenameFlags::NOREPLACE)
-            .and_then(|()| rustix::fs::fsync(&self.dir))
-            .map_err(|e| at(e.into()))?;
+        self.put(name, &text, RenameFlags::NOREPLACE).map_err(at)?;
         Ok(text)
+    }
+
+    /// Writes a small private file: whole, or not at all.
+    fn put(&self, name: &str, text: &str, how: RenameFlags) -> io::Result<()> {
+        let unfinished = format!("{name}.new");
+        match rustix::fs::unlinkat(&self.dir, &unfinished, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
+        self.create_private(&unfinished, text)?;
+        rustix::fs::renameat_with(&self.dir, &unfinished, &self.dir, name, how)?;
+        Ok(rustix::fs::fsync(&self.dir)?)
     }
 
     fn create_private(&self, name: &str, text: &str) -> io::Result<()> {
@@ -204,7 +221,9 @@ impl DataDir {
 impl Drop for DataDir {
     /// Closing the file is not enough: a child that was just forked holds it too, until it becomes another program.
     fn drop(&mut self) {
-        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+        if let Some(lock) = &self.lock {
+            let _ = rustix::fs::flock(lock, FlockOperation::Unlock);
+        }
     }
 }
 

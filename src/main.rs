@@ -3,6 +3,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use greenroom::{
     cli::{Cli, Command},
+    config::Config,
+    data::DataDir,
     doctor,
     sandbox::process::{KEEPER_COMMAND, keeper_main},
     server, telemetry,
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     telemetry::init(&config.log);
     let system = actix::System::new();
     let done = match command {
+        Some(Command::Token { renew }) => token(&config, renew).map(|token| println!("{token}")),
         Some(Command::Doctor) => system.block_on(doctor::examine(config)),
         None | Some(Command::Serve) => system.block_on(async {
             let running = server::start(config).await.map_err(|e| e.to_string())?;
@@ -38,4 +41,17 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The token of the configured data directory, a new one if asked for.
+fn token(config: &Config, renew: bool) -> Result<String, String> {
+    let given = &config.server.token;
+    if renew && given.expose().is_some() {
+        return Err(
+            "the token is set in the configuration (`server.token`): change it there, and start again".to_owned()
+        );
+    }
+    let data = DataDir::visit(&config.data.dir).map_err(|e| e.to_string())?;
+    let token = if renew { data.renew_token() } else { data.token(given) };
+    Ok(token.map_err(|e| e.to_string())?.expose().to_owned())
 }

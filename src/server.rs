@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use crate::{
     census::Census,
     config::{Config, Driver, Journal},
-    data::{DataDir, DataError},
+    data::{DataDir, DataError, TokenInForce},
     directory::{self, Close, Directory},
     frontend,
     gateway::{Gateway, GatewayError},
@@ -67,13 +67,13 @@ pub struct Running {
     closing: watch::Sender<bool>,
     stop_sandboxes: bool,
     /// While it is open, no other server can open it.
-    _data: DataDir,
+    _data: Arc<DataDir>,
 }
 
 /// Starts everything. Must be called inside an actix system.
 pub async fn start(config: Config) -> Result<Running, StartError> {
     let config = Arc::new(config);
-    let data = DataDir::open(&config.data.dir)?;
+    let data = Arc::new(DataDir::open(&config.data.dir)?);
     let token = data.token(&config.server.token)?;
     let node = data.node()?;
     // The port before the journal: the likelier mistake is told first.
@@ -146,6 +146,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         closing: closes,
     });
     let link = format!("http://{bound}/?token={}", token.expose());
+    let token = TokenInForce::follow(data.clone(), &config.server.token, token);
     let auth = web::Auth::new(token, bound, &config.server);
     let stop_sandboxes = config.sandbox.stop_with_server;
     let parts = web::Parts {

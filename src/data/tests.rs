@@ -1,4 +1,8 @@
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::{
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::*;
 
@@ -137,4 +141,41 @@ fn another_user_reads_nothing() {
     drop(data);
     let why = refusal(DataDir::open(&path));
     assert!(why.contains("belongs to user 65534"), "{why}");
+}
+
+#[test]
+fn a_token_is_replaced_beside_the_server_that_uses_it() {
+    let (_temp, path) = empty();
+    let data = DataDir::open(&path).expect("it opens");
+    let (first, kept) = (data.token(&Secret::default()).expect("one"), data.token(&Secret::default()).expect("one"));
+    assert!(first.is(kept.expose()));
+    let visit = DataDir::visit(&path).expect("it can be visited while it is open");
+    let second = visit.renew_token().expect("a new one");
+    assert!(!first.is(second.expose()) && data.token(&Secret::default()).expect("one").is(second.expose()));
+    assert_eq!(mode(&path.join("token")), 0o600);
+    drop(visit);
+    assert!(matches!(DataDir::open(&path), Err(DataError::InUse { .. })), "the visit did not unlock it");
+    assert!(DataDir::visit(&path.join("nowhere")).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_was_let_in_hears_when_the_token_is_another() {
+    let (_temp, path) = empty();
+    let data = Arc::new(DataDir::open(&path).expect("it opens"));
+    let token = data.token(&Secret::default()).expect("one");
+    let in_force = TokenInForce::follow(data.clone(), &Secret::default(), token.clone());
+    let mut revoked = Box::pin(in_force.pass().revoked());
+    let for_now = Duration::from_secs(60);
+    assert!(tokio::time::timeout(for_now, &mut revoked).await.is_err(), "nothing has changed");
+    let new = data.renew_token().expect("a new one");
+    revoked.await;
+    assert!(in_force.get().is(new.expose()) && !in_force.get().is(token.expose()));
+    let mut later = Box::pin(in_force.pass().revoked());
+    assert!(tokio::time::timeout(for_now, &mut later).await.is_err(), "whoever comes with the new one is let in");
+    // One that cannot be trusted changes nothing.
+    std::fs::write(path.join("token"), "").expect("it is written");
+    assert!(tokio::time::timeout(for_now, &mut later).await.is_err());
+    assert!(in_force.get().is(new.expose()));
+    let given = TokenInForce::follow(data.clone(), &Secret::new("given"), Token::new("given"));
+    assert!(tokio::time::timeout(for_now, given.pass().revoked()).await.is_err());
 }

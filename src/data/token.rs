@@ -1,9 +1,17 @@
 //! The one secret that lets a client in, and the cookie that stands for it.
 
-use std::{fmt, io};
+use std::{fmt, io, time::Duration};
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::DataDir;
+use crate::config::Secret;
+
+/// How often the token's file is looked at.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The bearer token. Compared in constant time, never shown by `Debug`.
 #[derive(Clone)]
@@ -35,6 +43,76 @@ impl Token {
 
     pub fn is_cookie(&self, presented: &str) -> bool {
         same(&self.cookie, presented)
+    }
+}
+
+/// The token that lets clients in, which may be replaced while the server runs.
+#[derive(Debug, Clone)]
+pub struct TokenInForce(watch::Receiver<Token>);
+
+impl TokenInForce {
+    /// One that stays.
+    pub fn always(token: Token) -> TokenInForce {
+        TokenInForce(watch::channel(token).1)
+    }
+
+    /// The one in the directory, whichever that is at the time, unless the configuration gives one. Must be called inside a
+    /// tokio runtime.
+    pub fn follow(data: std::sync::Arc<DataDir>, given: &Secret, token: Token) -> TokenInForce {
+        if given.expose().is_some() {
+            return TokenInForce::always(token);
+        }
+        let (in_force, follower) = watch::channel(token);
+        tokio::spawn(async move {
+            let mut unreadable = false;
+            loop {
+                tokio::time::sleep(LOOK).await;
+                match data.token(&Secret::default()) {
+                    Ok(found) => {
+                        unreadable = false;
+                        if in_force.send_if_modified(|token| replace(token, found)) {
+                            info!("the token was replaced: whoever came with the old one is signed out");
+                        }
+                    }
+                    Err(e) if !unreadable => {
+                        warn!("the token of the start stays in force: {e}");
+                        unreadable = true;
+                    }
+                    Err(_) => {}
+                }
+            }
+        });
+        TokenInForce(follower)
+    }
+
+    pub fn get(&self) -> watch::Ref<'_, Token> {
+        self.0.borrow()
+    }
+
+    /// Tells when the token that is in force now is no longer.
+    pub fn pass(&self) -> Pass {
+        let mut seen = self.0.clone();
+        seen.mark_unchanged();
+        Pass(seen)
+    }
+}
+
+fn replace(token: &mut Token, found: Token) -> bool {
+    let other = !token.is(found.expose());
+    *token = found;
+    other
+}
+
+/// What whoever was let in goes by: it holds until the token is replaced.
+#[derive(Debug, Clone)]
+pub struct Pass(watch::Receiver<Token>);
+
+impl Pass {
+    pub async fn revoked(mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody replaces it any more.
+            std::future::pending().await
+        }
     }
 }
 

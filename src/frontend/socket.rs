@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
-use actix_web::{HttpRequest, HttpResponse, web::Payload};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, CloseCode, CloseReason, ProtocolError, WebsocketContext, WsResponseBuilder};
 use bytestring::ByteString;
 use futures::FutureExt;
@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     census::{Entry, Kind},
+    data::Pass,
     session::{
         Listening, Look, Refusal, Seen, Session, View,
         messages::{Accepted, Attach, Attached, End, Interrupt, Pause, Published, Relay, Resume, Stop},
@@ -56,6 +57,7 @@ pub(super) struct FrontendSocket {
     pieces: Pieces,
     under_way: usize,
     look_again: Duration,
+    pass: Option<Pass>,
 }
 
 /// A client's place in a session.
@@ -91,6 +93,7 @@ impl FrontendSocket {
             pieces: Pieces::default(),
             under_way: 0,
             look_again: LOOK_AGAIN,
+            pass: request.extensions_mut().remove(),
         };
         WsResponseBuilder::new(socket, request, body).frame_size(READ_LIMIT).start()
     }
@@ -356,6 +359,12 @@ impl Actor for FrontendSocket {
             close(1001, "the server is going away", ctx);
             ctx.stop();
         }));
+        if let Some(pass) = self.pass.take() {
+            ctx.spawn(pass.revoked().into_actor(self).map(|(), _, ctx| {
+                close(4401, "the token was replaced; sign in with the new one", ctx);
+                ctx.stop();
+            }));
+        }
         match self.wanted {
             Some(id) => self.find(id, ctx),
             None => self.hello(None, 0, ctx),

@@ -1,7 +1,7 @@
 //! The gate that every request passes: asks [`super::judge`], and dresses every answer with the headers that keep a browser in bounds.
 
 use actix_web::{
-    Error, HttpResponse,
+    Error, FromRequest, HttpMessage, HttpResponse,
     body::{BoxBody, MessageBody},
     cookie::{Cookie, SameSite, time::Duration},
     dev::{ServiceRequest, ServiceResponse},
@@ -10,25 +10,30 @@ use actix_web::{
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
     middleware::Next,
-    web::Data,
+    web::{Data, Payload},
 };
 
 use super::{
     assets,
     error::Failure,
-    judge::{Act, Auth, Body, Door, Facts, Verdict},
+    judge::{Act, Auth, Body, Denial, Door, Facts, Verdict},
 };
-use crate::telemetry;
+use crate::{frontend, telemetry};
 
-/// Lets a request through, or answers it. Nothing behind it, and no actor, has heard of one that it refuses.
+/// Lets a request through, or answers it. Nothing behind it has heard of one that it refuses.
 pub(super) async fn gate(
     req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let auth = req.app_data::<Data<Auth>>().expect("the application is built with it").clone();
+    let pass = auth.pass();
     match verdict(&auth, &req) {
-        Verdict::Pass => Ok(next.call(req).await?.map_into_boxed_body()),
+        Verdict::Pass => {
+            req.extensions_mut().insert(pass);
+            Ok(next.call(req).await?.map_into_boxed_body())
+        }
         Verdict::PassTo(origin) => {
+            req.extensions_mut().insert(pass);
             let mut response = next.call(req).await?.map_into_boxed_body();
             allow(response.headers_mut(), &origin);
             Ok(response)
@@ -44,6 +49,14 @@ pub(super) async fn gate(
         Verdict::SignIn => {
             let response = sign_in(&auth, &req);
             Ok(req.into_response(response))
+        }
+        Verdict::Refuse(denial @ (Denial::NoToken | Denial::WrongToken | Denial::CookieAlone))
+            if wants_socket(&req) =>
+        {
+            let (req, mut payload) = req.into_parts();
+            let body = Payload::from_request(&req, &mut payload).await?;
+            let response = frontend::refuse(&req, body, 4401, &denial.to_string())?;
+            Ok(ServiceResponse::new(req, response))
         }
         Verdict::Refuse(denial) => Ok(req.error_response(Failure::from(denial))),
     }
@@ -69,6 +82,12 @@ fn verdict(auth: &Auth, req: &ServiceRequest) -> Verdict {
         cookie: cookie.as_ref().map(|cookie| cookie.value()),
         body: body(req.headers()),
     })
+}
+
+/// A script in a browser sees the code that closes a socket, and never the status of a handshake that failed.
+fn wants_socket(req: &ServiceRequest) -> bool {
+    let upgrades = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
+    door(req) == Door::Socket && req.headers().get(header::UPGRADE).is_some_and(upgrades)
 }
 
 /// By the decoded path, which is what the router goes by. What is no page is the API's, so a new route is closed until

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::data::Token;
+use crate::data::{Pass, TokenInForce};
 
 /// Whom this server lets in.
 #[derive(Debug, Clone)]
 pub struct Auth {
-    token: Token,
+    token: TokenInForce,
     bound: SocketAddr,
     /// Further names of this server, with or without a port.
     hosts: Vec<String>,
@@ -100,7 +100,7 @@ enum Sender<'a> {
 }
 
 impl Auth {
-    pub fn new(token: Token, bound: SocketAddr, config: &crate::config::Server) -> Auth {
+    pub fn new(token: TokenInForce, bound: SocketAddr, config: &crate::config::Server) -> Auth {
         Auth { token, bound, hosts: config.allowed_hosts.clone(), origins: config.allowed_origins.clone() }
     }
 
@@ -109,8 +109,13 @@ impl Auth {
         format!("greenroom_{}", self.bound.port())
     }
 
-    pub(super) fn cookie_value(&self) -> &str {
-        self.token.cookie()
+    pub(super) fn cookie_value(&self) -> String {
+        self.token.get().cookie().to_owned()
+    }
+
+    /// To be taken before the judgement, so that no change of the token goes unseen by whoever is let in.
+    pub(super) fn pass(&self) -> Pass {
+        self.token.pass()
     }
 
     /// Whether this server is reached over TLS under that name, through somebody's proxy.
@@ -159,7 +164,7 @@ impl Auth {
     fn page(&self, facts: &Facts<'_>) -> Result<Verdict, Denial> {
         match facts.query {
             None => Ok(Verdict::Pass),
-            Some(token) if self.token.is(token) => Ok(Verdict::SignIn),
+            Some(token) if self.token.get().is(token) => Ok(Verdict::SignIn),
             Some(_) => Err(Denial::WrongToken),
         }
     }
@@ -170,10 +175,10 @@ impl Auth {
         // An API address with the token in it would end in a proxy's log; a browser's socket has no other place for it.
         let in_query = facts.query.filter(|_| facts.door == Door::Socket);
         if let Some(token) = facts.bearer.or(in_query) {
-            return if self.token.is(token) { Ok(()) } else { Err(Denial::WrongToken) };
+            return if self.token.get().is(token) { Ok(()) } else { Err(Denial::WrongToken) };
         }
         let cookie = facts.cookie.ok_or(Denial::NoToken)?;
-        if !self.token.is_cookie(cookie) {
+        if !self.token.get().is_cookie(cookie) {
             return Err(Denial::WrongToken);
         }
         let changes_something = facts.door == Door::Socket || facts.act == Act::Write;

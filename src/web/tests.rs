@@ -147,8 +147,14 @@ async fn strangers_change_nothing() {
     };
     check(upgrade(known("GET", &socket, None)).insert_header(evil), 403).await;
     check(upgrade(anybody("GET", &format!("{socket}&token={TOKEN}"))).insert_header(evil), 403).await;
-    check(upgrade(anybody("GET", &socket)), 401).await;
-    check(upgrade(anybody("GET", &format!("{socket}&token=wrong"))), 401).await;
+    check(anybody("GET", &socket), 401).await;
+    for (address, why) in
+        [(socket.clone(), "the token is missing"), (format!("{socket}&token=wrong"), "the token is not")]
+    {
+        let reply = stage.send(upgrade(anybody("GET", &address))).await;
+        // A close frame, whose first two bytes are the code 4401.
+        assert!(reply.status == 101 && reply.text.contains(&format!("\u{11}\u{31}{why}")), "{reply:?}");
+    }
     check(anybody("POST", "/api/sessions"), 401).await;
     check(known("POST", "/api/sessions", Some("{}")).insert_header(evil), 403).await;
     check(known("POST", "/api/sessions", None).insert_header(("content-type", "text/plain")).set_payload("{}"), 415)

@@ -148,6 +148,15 @@ impl Server {
         fs::read_to_string(log_path(self.home.path())).expect("its log is text")
     }
 
+    /// Has another process replace its token, and returns the new one.
+    pub(crate) async fn renew_token(&self) -> String {
+        let mut renew = command(self.home.path(), &self.options);
+        let output = within("a new token", renew.args(["token", "--renew"]).output()).await;
+        let output = output.expect("the binary that cargo built starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("a token is text").trim().to_owned()
+    }
+
     /// Ends it as a power cut would.
     pub(crate) async fn kill9(mut self) -> Ended {
         self.child.kill().await.expect("it was running");

@@ -89,7 +89,7 @@ impl Socket {
     }
 
     /// The next frame, or the code of the close in its place.
-    async fn next_or_close(&mut self) -> Result<Value, Option<u16>> {
+    pub(crate) async fn next_or_close(&mut self) -> Result<Value, Option<u16>> {
         loop {
             match within("a frame", self.stream.next()).await {
                 Some(Ok(Message::Text(text))) => return Ok(self.took(&text)),

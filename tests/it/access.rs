@@ -74,10 +74,11 @@ async fn sockets() {
     let suffix = format!("http://{authority}.evil.test");
     let scheme = format!("https://{authority}");
     let rebound = format!("evil.test:{port}");
-    let table: [(&str, Headers<'_>, Option<u16>); 11] = [
-        ("no token", &[], Some(401)),
+    let table: [(&str, Headers<'_>, Option<u16>); 12] = [
+        ("no token", &[], Some(4401)),
+        ("a token of somebody else", &[("authorization", "Bearer wrong")], Some(4401)),
         ("the bearer token", &[("authorization", &bearer)], None),
-        ("the cookie alone", &[("cookie", &cookie)], Some(403)),
+        ("the cookie alone", &[("cookie", &cookie)], Some(4401)),
         ("the cookie from our page", &[("cookie", &cookie), ("origin", &own)], None),
         ("another origin", &[("cookie", &cookie), ("origin", "https://evil.test")], Some(403)),
         ("another origin with the token", &[("authorization", &bearer), ("origin", "https://evil.test")], Some(403)),
@@ -89,16 +90,34 @@ async fn sockets() {
     ];
     for (what, headers, expected) in table {
         let refused = match Socket::handshake(&server.rest, "/ws", headers).await {
-            Ok(mut socket) => {
-                socket.status("hello").await;
-                None
-            }
+            Ok(mut socket) => match socket.next_or_close().await {
+                Ok(frame) => {
+                    assert_eq!(frame["status"], "hello", "{what}");
+                    None
+                }
+                Err(code) => code,
+            },
             Err(status) => Some(status),
         };
-        // The cookie alone is as good as no token: both ways to say so are right.
-        let refused = refused.map(|status| if what == "the cookie alone" && status == 401 { 403 } else { status });
         assert_eq!(refused, expected, "{what}");
     }
+}
+
+#[tokio::test]
+async fn a_token_that_is_replaced_opens_nothing_any_more() {
+    let server = server().await;
+    let session = server.rest.create(json!({})).await;
+    let old_cookie = cookie(&server).await;
+    let mut attached = Socket::attach(&server.rest, &session).await;
+    let mut idle = Socket::open(&server.rest).await;
+    idle.status("hello").await;
+    let new = server.renew_token().await;
+    assert_eq!((attached.closed().await, idle.closed().await), (Some(4401), Some(4401)));
+    assert_eq!(server.rest.get("/api/sessions").await.status, 401);
+    let with = |name: &'static str, value: String| server.rest.bare(Method::GET, "/api/sessions").header(name, value);
+    assert_eq!(send(with("cookie", old_cookie)).await.status, 401);
+    assert_eq!(send(with("authorization", format!("Bearer {new}"))).await.expect(200)["total"], 1);
+    assert!(!server.log().contains(&new) && !server.log().contains(&server.rest.token));
 }
 
 #[tokio::test]

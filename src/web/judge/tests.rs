@@ -1,11 +1,12 @@
 use super::*;
+use crate::data::Token;
 
 const TOKEN: &str = "0123456789abcdef";
 const HERE: &str = "http://localhost:3000";
 
 fn auth(bound: &str) -> Auth {
     Auth {
-        token: Token::new(TOKEN),
+        token: TokenInForce::always(Token::new(TOKEN)),
         bound: bound.parse().expect("an address"),
         hosts: vec!["green.test".into(), "box.test:81".into()],
         origins: vec!["https://friend.test".into(), "https://green.test".into()],

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::super::*;
 use crate::{
-    data::Token,
+    data::{Token, TokenInForce},
     directory,
     gateway::{Gateway, GatewayOptions},
     sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
@@ -196,7 +196,7 @@ pub(super) async fn stage()
         config: config.clone(),
         node: "node".to_owned(),
     };
-    let auth = Auth::new(Token::new(TOKEN), HOST.parse().expect("an address"), &config.server);
+    let auth = Auth::new(TokenInForce::always(Token::new(TOKEN)), HOST.parse().expect("an address"), &config.server);
     let (parts, auth) = (Data::new(parts), Data::new(auth));
     let app = App::new().wrap(from_fn(gate::gate)).wrap(from_fn(gate::dress));
     let app = init_service(app.configure(move |app| routes(app, parts, auth))).await;
