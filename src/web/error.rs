@@ -129,8 +129,8 @@ impl From<Denial> for Failure {
     fn from(denial: Denial) -> Failure {
         let (status, code) = match denial {
             Denial::Host(_) => (StatusCode::FORBIDDEN, "foreign_host"),
-            Denial::Origin(_) => (StatusCode::FORBIDDEN, "foreign_origin"),
-            Denial::NoToken | Denial::WrongToken | Denial::CookieAlone => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            Denial::Origin(_) | Denial::CookieAlone => (StatusCode::FORBIDDEN, "foreign_origin"),
+            Denial::NoToken | Denial::WrongToken => (StatusCode::UNAUTHORIZED, "unauthenticated"),
             Denial::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json"),
         };
         Failure::new(status, code, denial.to_string())

@@ -50,9 +50,7 @@ pub(super) async fn gate(
             let response = sign_in(&auth, &req);
             Ok(req.into_response(response))
         }
-        Verdict::Refuse(denial @ (Denial::NoToken | Denial::WrongToken | Denial::CookieAlone))
-            if wants_socket(&req) =>
-        {
+        Verdict::Refuse(denial @ (Denial::NoToken | Denial::WrongToken)) if wants_socket(&req) => {
             let (req, mut payload) = req.into_parts();
             let body = Payload::from_request(&req, &mut payload).await?;
             let response = frontend::refuse(&req, body, 4401, &denial.to_string())?;

@@ -78,7 +78,7 @@ async fn sockets() {
         ("no token", &[], Some(4401)),
         ("a token of somebody else", &[("authorization", "Bearer wrong")], Some(4401)),
         ("the bearer token", &[("authorization", &bearer)], None),
-        ("the cookie alone", &[("cookie", &cookie)], Some(4401)),
+        ("the cookie alone", &[("cookie", &cookie)], Some(403)),
         ("the cookie from our page", &[("cookie", &cookie), ("origin", &own)], None),
         ("another origin", &[("cookie", &cookie), ("origin", "https://evil.test")], Some(403)),
         ("another origin with the token", &[("authorization", &bearer), ("origin", "https://evil.test")], Some(403)),
