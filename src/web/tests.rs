@@ -191,7 +191,7 @@ async fn the_link_is_traded_for_a_cookie() {
         origin.into_iter().fold(request, |request, origin| request.insert_header(("origin", origin)))
     };
     assert_eq!(stage.send(write(Some(&format!("http://{HOST}")))).await.status, 201);
-    assert_eq!(stage.send(write(None)).await.status, 401);
+    assert_eq!(stage.send(write(None)).await.status, 403);
     assert_eq!(stage.send(anybody("GET", "/?token=wrong")).await.error(), (401, "unauthenticated".to_owned()));
 }
 
