@@ -5,7 +5,7 @@
 //! fill, and a delta can never overtake the event before it or follow the event that ends its item.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -18,6 +18,8 @@ use crate::store::Seq;
 /// How much of a growing item is kept for those who come late, in bytes. Of a longer one they get the end: what a command
 /// printed last is what a person looks for. The whole comes with the event that ends the item.
 const KEEP: usize = 256 * 1024;
+/// How many items are remembered that were ended. Only pieces that are on their way from the agent at that moment matter.
+const SEALED: usize = 32;
 
 /// What listeners and the session share.
 #[derive(Default)]
@@ -33,6 +35,8 @@ pub struct Live {
     /// The session's actor is gone; whoever still wants the session asks the Directory again.
     pub closed: bool,
     items: BTreeMap<Key, Growing>,
+    /// What was ended last, also where that is not on disk yet: it grows no more.
+    sealed: VecDeque<Ended>,
     listeners: Vec<(u64, Recipient<Published>)>,
     /// Counts listeners and items, so that neither is ever mistaken for an earlier one of the same name.
     next: u64,
@@ -75,6 +79,14 @@ impl Shared {
         self.live().listeners.len()
     }
 
+    /// It is decided that these end. What listeners read of them from now on would not be in the event that ends them.
+    pub(super) fn seal(&self, ended: &[Ended]) {
+        let mut live = self.live();
+        live.sealed.extend(ended.iter().cloned());
+        let forgotten = live.sealed.len().saturating_sub(SEALED);
+        live.sealed.drain(..forgotten);
+    }
+
     /// Events up to `tail` are on disk, and those that end the items of `ended` are among them.
     pub(super) fn publish(&self, tail: Seq, ended: &[Ended]) {
         let mut live = self.live();
@@ -89,6 +101,9 @@ impl Shared {
     /// leaves a gap begins anew.
     pub(super) fn grow(&self, after: Seq, delta: Delta) {
         let mut live = self.live();
+        if live.is_sealed(&delta.item, delta.kind) {
+            return;
+        }
         live.next += 1;
         let id = live.next;
         let growing = live.items.entry((delta.item, delta.kind)).or_insert_with(|| Growing {
@@ -109,7 +124,8 @@ impl Shared {
             kind: *kind,
             text: growing.text.clone(),
         };
-        live.oldest_first().into_iter().map(open).collect()
+        let items = live.oldest_first().into_iter();
+        items.filter(|((item, kind), _)| !live.is_sealed(item, *kind)).map(open).collect()
     }
 
     pub(super) fn close(&self) {
@@ -138,6 +154,10 @@ impl Ended {
 }
 
 impl Live {
+    fn is_sealed(&self, item: &str, kind: DeltaKind) -> bool {
+        self.sealed.iter().any(|ended| ended.ends(item, kind))
+    }
+
     fn oldest_first(&self) -> Vec<(&Key, &Growing)> {
         let mut items: Vec<_> = self.items.iter().collect();
         items.sort_by_key(|(_, growing)| growing.id);
@@ -310,6 +330,24 @@ mod tests {
         shared.publish(2, &[Ended::Whole("i".into())]);
         assert_eq!(pieces(listening.look(2, &mut seen, 99)), []);
         assert!(seen.is_empty());
+    }
+
+    #[test]
+    fn what_is_decided_to_end_grows_no_more() {
+        let (shared, listening) = shared();
+        let mut seen = Seen::new();
+        shared.grow(0, delta(0, "said"));
+        shared.seal(&[Ended::Whole("i".into())]);
+        shared.grow(0, delta(4, " and more"));
+        assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "said".into())]);
+        assert!(shared.open().is_empty(), "it is not ended twice");
+        shared.publish(1, &[Ended::Whole("i".into())]);
+        shared.grow(1, delta(4, " and more"));
+        assert_eq!(pieces(listening.look(1, &mut seen, 99)), []);
+        for n in 0..2 * SEALED {
+            shared.seal(&[Ended::Whole(n.to_string())]);
+        }
+        assert_eq!(shared.live().sealed.len(), SEALED);
     }
 
     #[test]

@@ -58,6 +58,7 @@ impl Session {
             events.push(event);
             ended.extend(ends);
         }
+        self.shared.seal(&ended);
         if let Some(mark) = &mark {
             self.mark = Some(mark.clone());
         }

@@ -29,6 +29,25 @@ pub(crate) fn agents(data: &Path) -> Vec<Process> {
         .collect()
 }
 
+/// The processes that keep the sandboxes of the process driver, outside of their walls.
+pub(crate) fn keepers(data: &Path) -> Vec<i32> {
+    let inside: Vec<i32> = agents(data).into_iter().map(|agent| agent.pid).collect();
+    let mut keepers = Vec::new();
+    for agent in inside {
+        let mut pid = agent;
+        while let Some(parent) = parent(pid).filter(|parent| command_line(*parent).contains("sandbox-keeper")) {
+            pid = parent;
+        }
+        keepers.push(pid);
+    }
+    keepers
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
 /// The ids of the containers that mount something below `data`, running or not.
 pub(crate) fn containers(data: &Path) -> Vec<String> {
     let format = ["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Mounts}}"];

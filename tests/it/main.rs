@@ -3,6 +3,8 @@
 #[path = "../harness/mod.rs"]
 #[allow(dead_code, reason = "the benches use the same harness, and other parts of it")]
 mod harness;
+#[path = "../soak/mod.rs"]
+mod soaking;
 
 mod access;
 mod actors;
@@ -15,4 +17,5 @@ mod pauses;
 mod queue;
 mod rest;
 mod restarts;
+mod soak;
 mod startup;

@@ -8,6 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -248,13 +252,27 @@ impl Cgroup {
         counted.unwrap_or_default()
     }
 
-    /// Removes it once its last process is gone, for which the kernel takes a moment. One that is not there is no error.
+    /// Ends what is still in it. Frozen processes do not fall with the keeper that they should fall with.
+    fn end_all(&self) -> io::Result<()> {
+        let listed = fs::read_to_string(self.freezer.join("cgroup.procs"))?;
+        for pid in listed.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)) {
+            match rustix::process::kill_process(pid, Signal::KILL) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        // In version 1 a frozen process is not even killed before it is thawed.
+        self.thaw()
+    }
+
+    /// Removes it with whatever is still in it, for which the kernel takes a moment. One that is not there is no error.
     pub(super) fn remove(&self, patience: Duration) -> io::Result<()> {
         let began = Instant::now();
         for dir in self.dirs() {
             loop {
                 match fs::remove_dir(dir) {
                     Err(e) if e.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < patience => {
+                        self.end_all()?;
                         thread::sleep(Duration::from_millis(1));
                     }
                     Err(e) if e.kind() == io::ErrorKind::NotFound => break,

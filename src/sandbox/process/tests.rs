@@ -347,3 +347,25 @@ async fn what_stood_still_before_stays_so() {
     assert!(job().contains(") T ") && !spec.workspace.join("woken").exists(), "{}", job());
     driver.remove(spec.session).await.expect("nothing is left");
 }
+
+#[tokio::test]
+async fn what_is_frozen_when_its_keeper_is_killed_is_in_nobodys_way() {
+    let site = Site::new();
+    for cgroups in [site.driver().cgroups, None] {
+        let driver = Process { cgroups, ..site.driver() };
+        let spec = site.spec("while :; do sleep 0.02; done");
+        driver.start(&spec, &|_, _| ()).await.expect("it starts");
+        driver.freeze(spec.session).await.expect("it freezes");
+        let first = driver.place(spec.session).running().expect("it runs");
+        first.keeper.signal(Signal::KILL).expect("the keeper is killed");
+        driver.wait(spec.session).await.expect("its end is told");
+        driver.start(&spec, &|_, _| ()).await.expect("another takes its place");
+        assert!(!first.init.is_alive(), "there is one sandbox");
+        driver.freeze(spec.session).await.expect("it freezes");
+        let second = driver.place(spec.session).running().expect("it runs");
+        second.keeper.signal(Signal::KILL).expect("the keeper is killed");
+        driver.wait(spec.session).await.expect("its end is told");
+        driver.remove(spec.session).await.expect("nothing is left");
+        eventually("the second has gone", async || !second.init.is_alive()).await;
+    }
+}

@@ -1,0 +1,33 @@
+//! `cargo xtask soak`: see [`soak`].
+
+use std::{process::ExitCode, time::Duration};
+
+use harness::driver::Driver;
+
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "the harness is shared with the integration tests, which use the rest of it"
+)]
+#[path = "../tests/harness/mod.rs"]
+mod harness;
+#[path = "../tests/soak/mod.rs"]
+mod soak;
+
+/// What may be given: `--minutes 10`, `--sessions 20`, `--seed 1`, `--docker`.
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    let number = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)?.parse().ok());
+    let plan = soak::Plan {
+        driver: if args.iter().any(|arg| arg == "--docker") { Driver::Docker } else { Driver::Process },
+        time: Duration::from_secs(60 * number("--minutes").unwrap_or(10)),
+        sessions: number("--sessions").unwrap_or(20) as usize,
+        seed: number("--seed").unwrap_or_else(|| fastrand::u64(..)),
+    };
+    println!("{plan:?}");
+    let report = soak::soak(plan).await;
+    println!("{report}");
+    if report.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

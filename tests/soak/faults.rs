@@ -1,0 +1,66 @@
+//! The hand that kills.
+
+use std::{process::Command, time::Duration};
+
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
+
+use super::world::World;
+use crate::harness::{driver::Driver, host, server::Server};
+
+/// Kills and stops at random until `end`, and returns the server that lives then.
+pub(super) async fn inject(
+    world: &World,
+    mut server: Server,
+    driver: Driver,
+    mut dice: fastrand::Rng,
+    end: Instant,
+) -> Server {
+    while Instant::now() < end {
+        sleep(Duration::from_millis(dice.u64(200..2_500))).await;
+        match dice.u8(0..10) {
+            0..3 => {
+                world.fault("the server was killed");
+                server = server.kill9().await.restart().await;
+            }
+            3 => {
+                world.fault("the server stood still for a while");
+                server.signal(Signal::STOP);
+                sleep(Duration::from_millis(dice.u64(100..2_000))).await;
+                server.signal(Signal::CONT);
+            }
+            4 => {
+                world.fault("the server was asked to end");
+                server = server.terminate().await.1.restart().await;
+            }
+            5..8 => {
+                let agents = host::agents(server.home());
+                if let Some(agent) = dice.choice(&agents) {
+                    world.fault("an agent was killed");
+                    host::kill(agent.pid, Signal::KILL);
+                }
+            }
+            _ => kill_a_sandbox(world, &server, driver, &mut dice),
+        }
+    }
+    server
+}
+
+fn kill_a_sandbox(world: &World, server: &Server, driver: Driver, dice: &mut fastrand::Rng) {
+    match driver {
+        Driver::Docker => {
+            if let Some(container) = dice.choice(host::containers(server.home())) {
+                world.fault("a container was killed");
+                let how = if dice.bool() { &["kill"][..] } else { &["rm", "--force"] };
+                drop(Command::new("docker").args(how).arg(container).output());
+            }
+        }
+        Driver::Process => {
+            let keepers = host::keepers(server.home());
+            if let Some(keeper) = dice.choice(keepers) {
+                world.fault("a sandbox was killed from its root");
+                host::kill(keeper, Signal::KILL);
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A soak: many sessions at work, clients that come and go, people who change their minds, and a hand that kills whatever
+//! it can reach. What is promised is checked all the while, and once more at the end.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `world` | what all the others share, and the ledger of everything that anybody ever saw |
+//! | `wire` | a socket that takes a cut as a matter of course |
+//! | `watcher` | reads a session for ever, over connections that break, and checks each frame |
+//! | `person` | asks for things, again where no answer came |
+//! | `faults` | kills, stops and cuts |
+//! | `verdict` | reads every journal to its end and compares |
+
+mod faults;
+mod person;
+mod verdict;
+mod watcher;
+mod wire;
+mod world;
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use self::world::World;
+use crate::harness::{
+    driver::Driver,
+    model::{Model, Rule, Tool},
+    server::{Options, Server},
+};
+
+/// What is to be done, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) driver: Driver,
+    pub(crate) time: Duration,
+    pub(crate) sessions: usize,
+    pub(crate) seed: u64,
+}
+
+/// What was done, and what came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// What was injected, and how often.
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    pub(crate) connections: u64,
+    /// Frames that were compared with what others saw.
+    pub(crate) checked: u64,
+    /// Events in the journals at the end.
+    pub(crate) events: u64,
+    /// Wishes that were answered, and then looked for.
+    pub(crate) wishes: u64,
+    pub(crate) turns: u64,
+    /// What was promised and did not hold, in words.
+    pub(crate) broken: Vec<String>,
+}
+
+/// Runs it to its end.
+pub(crate) async fn soak(plan: Plan) -> Report {
+    let model = Model::with(script());
+    let server = Server::start(Options::anthropic(plan.driver, &model).bind(&free_address())).await;
+    let world = Arc::new(World::new(server.rest.clone()));
+    let mut sessions = Vec::new();
+    for n in 0..plan.sessions {
+        sessions.push(server.rest.create(json!({ "title": format!("soak {n}") })).await);
+    }
+    let mut seeds = fastrand::Rng::with_seed(plan.seed);
+    let mut tasks = tokio::task::JoinSet::new();
+    for session in &sessions {
+        for _ in 0..2 {
+            tasks.spawn(watcher::watch(world.clone(), session.clone(), seeds.fork()));
+        }
+        tasks.spawn(person::ask(world.clone(), session.clone(), seeds.fork()));
+    }
+    let end = Instant::now() + plan.time;
+    let server = faults::inject(&world, server, plan.driver, seeds.fork(), end).await;
+    world.end();
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(e) = ended {
+            world.broken(format!("a part of the soak itself fell: {e}"));
+        }
+    }
+    verdict::judge(&world, &server, &sessions).await;
+    world.report()
+}
+
+/// What the model does, by a word in what it was told last.
+fn script() -> Vec<Rule> {
+    let tool = |command: &str| Some(Tool { name: "run".into(), input: json!({ "command": command }) });
+    let say = |when: &str, say: &str, times, every_ms| Rule {
+        when: Some(when.into()),
+        say: Some(say.into()),
+        times,
+        every_ms,
+        ..Rule::default()
+    };
+    vec![
+        say("talk", "and so it went on ", 60, 4),
+        say("mumble", "a ", 400, 1),
+        Rule { think: Some("Let me see. ".into()), ..say("ponder", "It is so. ", 20, 10) },
+        Rule {
+            tool: tool("i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line $i; sleep 0.01; done; echo MARK"),
+            ..say("work", "I will. ", 3, 2)
+        },
+        Rule { tool: tool("seq 1 20000; echo MARK"), ..say("flood", "Much of it. ", 1, 0) },
+        Rule { tool: tool("(setsid sleep 30 &) ; sleep 2; echo MARK"), ..say("dawdle", "Slowly. ", 1, 0) },
+        say("MARK", "Done. ", 5, 2),
+        say("", "Hm. ", 1, 0),
+    ]
+}
+
+/// An address that the server can have again after each of its deaths.
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound").to_string()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "faults injected:")?;
+        for (fault, times) in &self.faults {
+            writeln!(f, "  {times:6}  {fault}")?;
+        }
+        writeln!(f, "connections: {}, frames compared: {}", self.connections, self.checked)?;
+        writeln!(f, "in the journals: {} events, {} turns", self.events, self.turns)?;
+        writeln!(f, "wishes answered, and found once each where they were said to be: {}", self.wishes)?;
+        writeln!(f, "promises broken: {}", self.broken.len())?;
+        self.broken.iter().take(50).try_for_each(|broken| writeln!(f, "  {broken}"))
+    }
+}

@@ -1,0 +1,107 @@
+//! Somebody who asks for things, and asks again under the same name where no answer came.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    wire::{Heard, Wire},
+    world::{Wished, World},
+};
+
+/// How long a person waits for an answer on one connection.
+const ANSWER: Duration = Duration::from_secs(3);
+
+const WORDS: [&str; 6] = ["talk", "mumble", "ponder", "work", "flood", "dawdle"];
+
+enum Answer {
+    Accepted(u64),
+    Refused,
+    /// No answer, or one that says to try again.
+    Unknown,
+}
+
+pub(super) async fn ask(world: Arc<World>, session: String, mut dice: fastrand::Rng) {
+    let mut n = 0;
+    while !world.is_over() {
+        n += 1;
+        let (action, args, text) = wish(n, &mut dice);
+        let frame = json!({ "action": action, "args": args, "id": format!("{action}-{n}") });
+        let seq = insist(&world, &session, &frame).await;
+        if let (Some(text), Some(seq)) = (text, seq) {
+            world.wished(Wished { session: session.clone(), action, text, seq });
+        }
+        sleep(Duration::from_millis(dice.u64(0..700))).await;
+    }
+}
+
+/// What is asked for next, and the words by which it is found again.
+fn wish(n: u64, dice: &mut fastrand::Rng) -> (&'static str, Value, Option<String>) {
+    match dice.u8(0..20) {
+        0..9 => {
+            let mode = ["queue", "queue", "steer", "interrupt"][dice.usize(0..4)];
+            let text = format!("{} number-{n}-", WORDS[dice.usize(0..WORDS.len())]);
+            ("message", json!({ "content": text, "mode": mode }), Some(text))
+        }
+        9..14 => {
+            let text = format!("echo act-{n}- >> acts; echo act-{n}-");
+            ("run", json!({ "command": text }), Some(text))
+        }
+        14..16 => ("interrupt", json!({}), None),
+        16 | 17 => ("pause", json!({}), None),
+        18 => ("resume", json!({}), None),
+        _ => ("stop", json!({}), None),
+    }
+}
+
+/// `None` where it was refused; `Some(None)` where nobody knows.
+async fn insist(world: &World, session: &str, frame: &Value) -> Option<Option<u64>> {
+    let mut first = None;
+    while !world.is_over() {
+        let Some(mut wire) = Wire::attach(world, session, "tail").await else {
+            sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        match once(&mut wire, frame).await {
+            Answer::Accepted(seq) => {
+                match first {
+                    // What is asked again under its name is not done again.
+                    None => first = Some(seq),
+                    Some(first) if first == seq => return Some(Some(seq)),
+                    Some(first) => {
+                        world.broken(format!("{session}: asked again, {frame} was at {seq} and not at {first}"));
+                        return Some(Some(seq));
+                    }
+                }
+                if seq % 4 != 0 {
+                    return Some(first);
+                }
+            }
+            Answer::Refused => return first.map(Some),
+            Answer::Unknown => sleep(Duration::from_millis(50)).await,
+        }
+    }
+    Some(first)
+}
+
+async fn once(wire: &mut Wire, frame: &Value) -> Answer {
+    if !wire.say(frame).await {
+        return Answer::Unknown;
+    }
+    let until = Instant::now() + ANSWER;
+    while Instant::now() < until {
+        match wire.hear(ANSWER).await {
+            Heard::Frame(heard) if heard["id"] == frame["id"] && heard["status"] == "accepted" => {
+                return heard["seq"].as_u64().map_or(Answer::Refused, Answer::Accepted);
+            }
+            Heard::Frame(heard) if heard["id"] == frame["id"] && heard["error"].is_object() => {
+                let again = ["journal_unavailable", "unavailable"].iter().any(|code| heard["error"]["code"] == *code);
+                return if again { Answer::Unknown } else { Answer::Refused };
+            }
+            Heard::Frame(_) => {}
+            Heard::Nothing | Heard::Cut => break,
+        }
+    }
+    Answer::Unknown
+}

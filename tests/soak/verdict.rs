@@ -1,0 +1,174 @@
+//! What the journals say in the end, beside what everybody was told.
+
+use std::{collections::HashMap, fs, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::world::{World, hash};
+use crate::harness::{host, server::Server, socket::Socket};
+
+/// How long a session may take to come to rest once nobody disturbs it any more.
+const REST: Duration = Duration::from_secs(60);
+/// How long what was removed may still be seen.
+const GONE: Duration = Duration::from_secs(20);
+/// Descriptors that come and go with connections.
+const LOOSE_DESCRIPTORS: usize = 40;
+
+pub(super) async fn judge(world: &World, server: &Server, sessions: &[String]) {
+    for session in sessions {
+        match come_to_rest(server, session).await {
+            Ok(()) => history(world, server, session).await,
+            Err(how) => world.broken(format!("{session} does not come to rest: {how}")),
+        }
+    }
+    if world.is_broken() {
+        keep(server, sessions).await;
+    }
+    nothing_is_left(world, server, sessions).await;
+}
+
+/// What is needed to find out why.
+async fn keep(server: &Server, sessions: &[String]) {
+    let place = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/soak");
+    fs::create_dir_all(&place).expect("the target directory can be written");
+    for session in sessions {
+        let events: Vec<String> = server.rest.events(session).await.iter().map(Value::to_string).collect();
+        fs::write(place.join(format!("{session}.jsonl")), events.join("\n")).expect("there is room");
+    }
+    fs::write(place.join("actors.json"), server.rest.get("/api/admin/actors").await.text).expect("there is room");
+    fs::write(place.join("server.log"), server.log()).expect("there is room");
+    eprintln!("journals, actors and the server's log are in {}", place.display());
+}
+
+/// Wakes it with a message, waits until it has said its last word, and looks at what the sandbox holds.
+async fn come_to_rest(server: &Server, session: &str) -> Result<(), String> {
+    let began = Instant::now();
+    loop {
+        let found = server.rest.session(session).await;
+        let state = found["state"].as_str().unwrap_or_default().to_owned();
+        match state.as_str() {
+            "idle" if !has_a_queue(server, session).await => return Ok(()),
+            // Held after an interrupt, frozen, stopped: a person goes on with it.
+            "idle" | "paused" | "stopped" | "failed" => {
+                drop(server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await);
+            }
+            _ => {}
+        }
+        if began.elapsed() > REST {
+            return Err(found.to_string());
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn has_a_queue(server: &Server, session: &str) -> bool {
+    let events = server.rest.events(session).await;
+    let last = events.iter().rev().find(|event| event["observation"] == "queue");
+    last.is_some_and(|queue| queue["extras"]["items"].as_array().is_some_and(|items| !items.is_empty()))
+}
+
+async fn history(world: &World, server: &Server, session: &str) {
+    let broken = |what: String| world.broken(format!("{session}: {what}"));
+    let events = server.rest.events(session).await;
+    for (n, event) in (1..).zip(&events) {
+        if event["seq"] != n {
+            broken(format!("event {} stands in place {n}", event["seq"]));
+            return;
+        }
+        if event["cause"].as_u64().is_some_and(|cause| cause >= n) {
+            broken(format!("event {n} is caused by a later one"));
+        }
+    }
+    for (seq, seen) in world.seen_of(session) {
+        match events.get(seq as usize - 1) {
+            None => broken(format!("event {seq} was seen and is lost")),
+            Some(event) if hash(event) != seen => broken(format!("event {seq} was seen as another: {event}")),
+            Some(_) => {}
+        }
+    }
+    let wishes = wishes(world, session, &events);
+    acts(world, server, session, &events).await;
+    let chats: Vec<&Value> = events.iter().filter(|event| event["observation"] == "chat").collect();
+    let mut items: Vec<_> = chats.iter().map(|chat| chat["item"].to_string()).collect();
+    items.sort();
+    if items.windows(2).any(|two| two[0] == two[1]) {
+        broken("a message was given to the agent twice".to_owned());
+    }
+    world.found(events.len() as u64, chats.len() as u64, wishes);
+}
+
+/// Each wish is where the server said that it is, and nowhere else.
+fn wishes(world: &World, session: &str, events: &[Value]) -> u64 {
+    let mut at: HashMap<&str, Vec<u64>> = HashMap::new();
+    for event in events.iter().filter(|event| event["source"] == "user") {
+        let args = &event["args"];
+        if let Some(text) = args["content"].as_str().or_else(|| args["command"].as_str()) {
+            at.entry(text).or_default().push(event["seq"].as_u64().unwrap_or_default());
+        }
+    }
+    let wishes: Vec<_> = world.ledger().wishes.iter().filter(|wish| wish.session == session).cloned().collect();
+    for wish in &wishes {
+        let found = at.get(wish.text.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let right = match wish.seq {
+            Some(seq) => found == [seq],
+            None => found.len() <= 1,
+        };
+        if !right {
+            world.broken(format!("{session}: {} `{}` at {:?} is found at {found:?}", wish.action, wish.text, wish.seq));
+        }
+    }
+    wishes.iter().filter(|wish| wish.seq.is_some()).count() as u64
+}
+
+/// Each command of a person ran at most once, and ran if it says so.
+async fn acts(world: &World, server: &Server, session: &str, events: &[Value]) {
+    let after = events.len();
+    let mut socket = Socket::attach_after(&server.rest, session, after).await;
+    socket.act("run", json!({ "command": "cat acts; true" })).await;
+    let listed = socket.observation("run").await;
+    let listed: Vec<&str> = listed["content"].as_str().unwrap_or_default().lines().map(str::trim).collect();
+    let mut sorted = listed.clone();
+    sorted.sort_unstable();
+    for two in sorted.windows(2).filter(|two| two[0] == two[1] && !two[0].is_empty()) {
+        world.broken(format!("{session}: `{}` ran twice", two[0]));
+    }
+    let ran = events.iter().filter(|event| event["observation"] == "run" && event["extras"]["exit_code"] == 0);
+    for event in ran {
+        let output = event["content"].as_str().unwrap_or_default().trim();
+        if output.starts_with("act-") && !listed.contains(&output) {
+            world.broken(format!("{session}: event {} says that `{output}` ran, and it did not", event["seq"]));
+        }
+    }
+}
+
+async fn nothing_is_left(world: &World, server: &Server, sessions: &[String]) {
+    for session in sessions {
+        let reply = server.rest.delete(&format!("/api/sessions/{session}?purge=true")).await;
+        if !reply.status.is_success() {
+            world.broken(format!("{session} cannot be purged: {} {}", reply.status, reply.text));
+        }
+    }
+    let until = Instant::now() + GONE;
+    loop {
+        let processes = host::processes(server.home());
+        let containers = host::containers(server.home());
+        let left: Vec<_> = ["run", "workspaces", "homes", "sandboxes"]
+            .into_iter()
+            .flat_map(|name| host::directories(&server.data().join(name)))
+            .collect();
+        if processes.is_empty() && containers.is_empty() && left.is_empty() {
+            break;
+        }
+        if Instant::now() > until {
+            world.broken(format!("left behind: {processes:?} {containers:?} {left:?}"));
+            break;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", server.pid())).map_or(0, Iterator::count);
+    let fresh = 30 + 6 * std::thread::available_parallelism().map_or(1, |n| n.get());
+    if descriptors > fresh + LOOSE_DESCRIPTORS {
+        world.broken(format!("the server holds {descriptors} descriptors though nothing is left"));
+    }
+}

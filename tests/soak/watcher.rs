@@ -1,0 +1,110 @@
+//! Somebody who watches one session for ever, over connections that break, and now and then does not read for a while.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    wire::{Heard, Wire},
+    world::World,
+};
+
+/// How long after the end a watcher waits for the last events.
+const QUIET: Duration = Duration::from_millis(500);
+
+struct Watcher {
+    world: Arc<World>,
+    session: String,
+    /// The newest event that it has.
+    cursor: u64,
+    /// What it has read of items that still grow, by item and kind, on this connection.
+    growing: HashMap<(String, String), String>,
+}
+
+pub(super) async fn watch(world: Arc<World>, session: String, mut dice: fastrand::Rng) {
+    let mut watcher = Watcher { world, session, cursor: 0, growing: HashMap::new() };
+    while !watcher.world.is_over() {
+        if dice.u8(0..8) == 0 {
+            // Somebody new: everything once more, from the start.
+            watcher.cursor = 0;
+        }
+        watcher.growing.clear();
+        let Some(wire) = Wire::attach(&watcher.world, &watcher.session, watcher.cursor).await else {
+            sleep(Duration::from_millis(dice.u64(5..100))).await;
+            continue;
+        };
+        watcher.stay(wire, &mut dice).await;
+    }
+}
+
+impl Watcher {
+    async fn stay(&mut self, mut wire: Wire, dice: &mut fastrand::Rng) {
+        let leaves = Instant::now() + Duration::from_millis(dice.u64(20..5_000));
+        while Instant::now() < leaves {
+            match wire.hear(QUIET).await {
+                Heard::Frame(frame) => self.check(&frame),
+                Heard::Nothing if self.world.is_over() => return,
+                Heard::Nothing => {}
+                Heard::Cut => return,
+            }
+            if dice.u16(0..2_000) == 0 {
+                self.world.fault("a client stopped reading for a while");
+                sleep(Duration::from_millis(dice.u64(200..3_000))).await;
+            }
+        }
+        self.world.fault("a client's connection was cut");
+    }
+
+    fn check(&mut self, frame: &Value) {
+        if frame.get("at").is_some() {
+            self.event(frame);
+        } else if let Some(kind) = frame["delta"].as_str() {
+            self.delta(kind, frame);
+        } else if frame["status"] == "synced" && frame["seq"] != self.cursor {
+            self.broken(format!("in sync at {}, but the last event was {}", frame["seq"], self.cursor));
+        }
+    }
+
+    fn event(&mut self, frame: &Value) {
+        let seq = frame["seq"].as_u64().unwrap_or_default();
+        if seq != self.cursor + 1 {
+            self.broken(format!("event {seq} came after {}", self.cursor));
+        }
+        self.cursor = seq;
+        self.world.saw(&self.session, seq, frame);
+        let (Some(item), Some(observation)) = (frame["item"].as_str(), frame["observation"].as_str()) else { return };
+        // What was read while it grew is how it ends; of a long output a client may have had the end only.
+        let kind = match observation {
+            "message" => "text",
+            "think" => "thinking",
+            _ => "",
+        };
+        if let Some(read) = self.growing.get(&(item.to_owned(), kind.to_owned()))
+            && frame["extras"]["truncated"] != true
+            && !frame["content"].as_str().unwrap_or_default().starts_with(read.as_str())
+        {
+            self.broken(format!("event {seq} is not what was read of it: {read:?} became {}", frame["content"]));
+        }
+        self.growing.retain(|(grown, _), _| grown != item);
+    }
+
+    fn delta(&mut self, kind: &str, frame: &Value) {
+        let item = frame["item"].as_str().unwrap_or_default().to_owned();
+        let (offset, content) = (frame["offset"].as_u64(), frame["content"].as_str().unwrap_or_default());
+        let read = self.growing.entry((item, kind.to_owned())).or_default();
+        match offset {
+            Some(0) => *read = content.to_owned(),
+            Some(_) if kind == "output" => read.push_str(content),
+            Some(offset) if offset as usize == read.len() => read.push_str(content),
+            _ => {
+                let had = read.len();
+                self.broken(format!("a piece that begins elsewhere than at {had}: {frame}"));
+            }
+        }
+    }
+
+    fn broken(&self, what: String) {
+        self.world.broken(format!("{}: {what}", self.session));
+    }
+}

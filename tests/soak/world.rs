@@ -1,0 +1,115 @@
+//! What all parts of a soak share.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Mutex, MutexGuard},
+};
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::Report;
+use crate::harness::rest::Rest;
+
+pub(super) struct World {
+    pub(super) rest: Rest,
+    ledger: Mutex<Ledger>,
+    over: watch::Sender<bool>,
+}
+
+/// Everything that anybody was told.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// Session and seq → a hash of the event, as whoever saw it first saw it.
+    pub(super) seen: HashMap<(String, u64), u64>,
+    pub(super) wishes: Vec<Wished>,
+    report: Report,
+}
+
+/// Something that a person asked for under a name.
+#[derive(Debug, Clone)]
+pub(super) struct Wished {
+    pub(super) session: String,
+    pub(super) action: &'static str,
+    /// Occurs in no other wish.
+    pub(super) text: String,
+    /// Where the server said that it is; `None` where no answer came in time, so that it may have happened or not.
+    pub(super) seq: Option<u64>,
+}
+
+impl World {
+    pub(super) fn new(rest: Rest) -> World {
+        World { rest, ledger: Mutex::default(), over: watch::Sender::new(false) }
+    }
+
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().expect("no part of the soak panics while it writes")
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    pub(super) fn end(&self) {
+        self.over.send_replace(true);
+    }
+
+    pub(super) fn fault(&self, what: &'static str) {
+        *self.ledger().report.faults.entry(what).or_default() += 1;
+    }
+
+    pub(super) fn connected(&self) {
+        self.ledger().report.connections += 1;
+    }
+
+    pub(super) fn broken(&self, what: String) {
+        eprintln!("BROKEN: {what}");
+        self.ledger().report.broken.push(what);
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        !self.ledger().report.broken.is_empty()
+    }
+
+    /// Somebody saw this event: it must be the one that others saw under its number.
+    pub(super) fn saw(&self, session: &str, seq: u64, event: &Value) {
+        let hash = hash(event);
+        let mut ledger = self.ledger();
+        ledger.report.checked += 1;
+        let first = *ledger.seen.entry((session.to_owned(), seq)).or_insert(hash);
+        drop(ledger);
+        if first != hash {
+            self.broken(format!("{session}: event {seq} is another one now: {event}"));
+        }
+    }
+
+    pub(super) fn wished(&self, wish: Wished) {
+        self.ledger().wishes.push(wish);
+    }
+
+    pub(super) fn found(&self, events: u64, turns: u64, wishes: u64) {
+        let report = &mut self.ledger().report;
+        report.events += events;
+        report.turns += turns;
+        report.wishes += wishes;
+    }
+
+    pub(super) fn report(&self) -> Report {
+        std::mem::take(&mut self.ledger().report)
+    }
+
+    /// Which events of a session were seen by anybody.
+    pub(super) fn seen_of(&self, session: &str) -> BTreeMap<u64, u64> {
+        let ledger = self.ledger();
+        let of_it = ledger.seen.iter().filter(|((id, _), _)| id == session);
+        of_it.map(|((_, seq), hash)| (*seq, *hash)).collect()
+    }
+}
+
+/// The same for the same JSON, however it is written.
+pub(super) fn hash(event: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    event.to_string().hash(&mut hasher);
+    hasher.finish()
+}
