@@ -219,6 +219,13 @@ impl House {
         page.into_iter().map(event).collect()
     }
 
+    /// The name in the first order that has a field like that.
+    fn ordered(&self, field: &str) -> String {
+        let orders = self.orders.lock().expect("nobody panics here");
+        let named = |order: &String| Some(order.split(&format!("{field}: \"")).nth(1)?.split('"').next()?.to_owned());
+        orders.iter().find_map(named).expect("it was ordered")
+    }
+
     async fn has(&self, id: SessionId, code: &str) -> bool {
         let is = |event: &Event| matches!(&event.body, greenroom_protocol::Body::Observation(Observation { seen: Seen::Error { code: c, .. }, .. }) if c == code);
         self.events(id).await.iter().any(is)
@@ -346,14 +353,30 @@ async fn a_report_is_taken_once_and_in_its_order() {
     let said: Vec<_> =
         events.iter().filter(|event| event.body.name() == "message" && event.item.as_deref() == Some("i")).collect();
     assert_eq!(said.len(), 1);
-    let turn =
-        house.orders.lock().expect("nobody panics here").iter().find_map(|order| {
-            order.split("turn: \"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned)
-        });
-    let report = Report::TurnEnded { turn: turn.expect("a prompt was given"), outcome: Outcome::Done };
+    let report = Report::TurnEnded { turn: house.ordered("turn"), outcome: Outcome::Done };
     made.session.send(Reported { boot: "b".into(), n: 2, report }).await.expect("it lives").await.expect("on disk");
     let refusal = made.session.send(Interrupt::default()).await.expect("it lives").expect_err("nothing runs");
     assert_eq!(refusal.code(), "nothing_to_interrupt");
+}
+
+/// An agent does not say again what was acknowledged, so a server that comes later must know all that followed from it.
+#[actix::test]
+async fn what_is_acknowledged_is_known_to_the_next_server() {
+    let first = house(Arc::default());
+    let made = first.create(None).await;
+    made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
+    made.session.send(say("go", None)).await.expect("it lives").expect("it is taken");
+    let run = Relay { wish: Wish::Run { command: "true".into() }, key: None };
+    made.session.send(run).await.expect("it lives").expect("it is taken");
+    let act_ended = Report::ActEnded { act: first.ordered("act"), outcome: Outcome::Done };
+    let turn_ended = Report::TurnEnded { turn: first.ordered("turn"), outcome: Outcome::Done };
+    let reported = |n, report| Reported { boot: "b".into(), n, report };
+    made.session.send(reported(1, act_ended)).await.expect("it lives").await.expect("it is on disk");
+    let second = house(first.store.clone());
+    let again = second.open(made.view.id).await.expect("it is brought back");
+    again.send(greet("b")).await.expect("it lives").expect("it is welcomed");
+    again.send(reported(2, turn_ended)).await.expect("it lives").await.expect("it is on disk");
+    assert_eq!(again.send(Look).await.expect("it lives").state, State::Idle, "the command ended before");
 }
 
 #[actix::test]

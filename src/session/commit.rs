@@ -62,7 +62,7 @@ impl Session {
         if let Some(mark) = &mark {
             self.mark = Some(mark.clone());
         }
-        let record = self.refresh_record(!events.is_empty());
+        let record = self.refresh_record(!events.is_empty() || mark.is_some());
         let nothing = events.is_empty() && mark.is_none() && record.is_none();
         self.pending.push_back(Pending {
             tail: self.tail,
@@ -101,10 +101,13 @@ impl Session {
     }
 
     /// The record, where it is not what the journal has.
-    fn refresh_record(&mut self, events: bool) -> Option<Record> {
+    ///
+    /// `worth_it`: something goes to disk anyway. What followed from a report must go with its mark: the agent, once told that
+    /// it is taken, does not say it again to a server that knows nothing of it.
+    fn refresh_record(&mut self, worth_it: bool) -> Option<Record> {
         let changed = self.record_changed || self.core.state() != self.record.state;
         // What the agent has taken alone is worth no disk write: it goes with the next event.
-        if !(changed || events && self.core != self.written_core) {
+        if !(changed || worth_it && self.core != self.written_core) {
             return None;
         }
         self.record_changed = false;
