@@ -38,7 +38,7 @@ pub(super) fn is_page(path: &str) -> bool {
 /// The addresses that the application shows in the browser. All of them are its one shell.
 fn is_screen(path: &str) -> bool {
     let session = path.strip_prefix("/sessions/").is_some_and(|id| !id.is_empty() && !id.contains('/'));
-    session || matches!(path, "/" | "/sessions" | "/admin")
+    session || matches!(path, "/" | "/sessions" | "/admin" | "/api/docs")
 }
 
 /// Answers every address that no other route takes.

@@ -102,6 +102,7 @@ fn routes(app: &mut ServiceConfig, parts: Data<Parts>, auth: Data<Auth>) {
 
 fn api(api: &mut ServiceConfig) {
     api.service(web::resource("/openapi.json").get(openapi::document))
+        .service(web::resource("/docs").to(assets::serve))
         .service(web::resource("/options").get(admin::options))
         .service(web::resource("/admin/actors").get(admin::actors))
         .service(web::resource("/admin/sandboxes").get(admin::sandboxes))

@@ -225,7 +225,7 @@ async fn every_screen_is_the_shell_and_a_known_one_is_not_sent_again() {
     let stage = stage().await;
     let shell = stage.send(anybody("GET", "/")).await;
     assert_eq!((shell.status.as_u16(), shell.header("content-type")), (200, "text/html; charset=utf-8"));
-    for uri in ["/sessions", "/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE", "/admin"] {
+    for uri in ["/sessions", "/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE", "/admin", "/api/docs"] {
         assert_eq!(stage.send(anybody("GET", uri)).await.text, shell.text, "{uri}");
     }
     let again = anybody("GET", "/").insert_header(("if-none-match", shell.header("etag")));

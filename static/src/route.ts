@@ -2,7 +2,7 @@
 
 import { computed, signal } from "@preact/signals";
 
-export type Route = { page: "home" } | { page: "session"; id: string } | { page: "admin" } | { page: "unknown" };
+export type Route = { page: "home" } | { page: "session"; id: string } | { page: "admin" } | { page: "docs" } | { page: "unknown" };
 
 const path = signal(location.pathname);
 
@@ -14,6 +14,7 @@ export function parseRoute(pathname: string): Route {
   if (first === undefined || (first === "sessions" && second === undefined)) return { page: "home" };
   if (first === "sessions" && second !== undefined) return { page: "session", id: decodeURIComponent(second) };
   if (first === "admin" && second === undefined) return { page: "admin" };
+  if (first === "api" && second === "docs") return { page: "docs" };
   return { page: "unknown" };
 }
 
@@ -28,7 +29,7 @@ addEventListener("popstate", () => (path.value = location.pathname));
 document.addEventListener("click", (event) => {
   const link = (event.target as Element).closest?.("a[href^='/']");
   if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download")) return;
-  if (link.pathname.startsWith("/api/") || event.defaultPrevented) return;
+  if (parseRoute(link.pathname).page === "unknown" || link.hash || event.defaultPrevented) return;
   if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   navigate(link.pathname);

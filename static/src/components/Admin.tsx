@@ -35,6 +35,7 @@ export function Admin() {
         <SidebarButton />
         <h1>Actors</h1>
         {actors && <span class="muted">{actors.length} alive</span>}
+        <a href="/api/docs">REST API</a>
       </header>
       <div class="admin-body">
         {problem && <Problem text={problem} onRetry={() => void refresh()} />}

@@ -1,6 +1,7 @@
 // The whole page: the sidebar, and beside it what the address names.
 
-import { useEffect } from "preact/hooks";
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import { route } from "../route";
 import { watchSessions } from "../state/list";
 import { signedOut } from "../wire/rest";
@@ -44,6 +45,8 @@ function Shown() {
       return <SessionPage key={shown.id} id={shown.id} />;
     case "admin":
       return <Admin />;
+    case "docs":
+      return <Docs />;
     case "unknown":
       return (
         <Page title="There is no such page">
@@ -53,4 +56,11 @@ function Shown() {
         </Page>
       );
   }
+}
+
+/** Few people ask for it, so nobody else loads it. */
+function Docs() {
+  const [Loaded, setLoaded] = useState<ComponentType | null>(null);
+  useEffect(() => void import("./ApiDocs").then(({ ApiDocs }) => setLoaded(() => ApiDocs)), []);
+  return Loaded ? <Loaded /> : <div class="skeleton tall" role="status" aria-label="Loading" />;
 }

@@ -1,6 +1,7 @@
 // The REST calls that the UI makes. The cookie travels by itself.
 
 import { signal } from "@preact/signals";
+import type { OpenApi } from "../state/openapi";
 import type { Session } from "./frame";
 
 /** Whether the server has said that this browser holds no valid cookie. */
@@ -52,6 +53,8 @@ export const endSession = (id: string): Promise<void> => call("DELETE", sessionP
 export const purgeSession = (id: string): Promise<void> => call("DELETE", `${sessionPath(id)}?purge=true`);
 
 export const listActors = (): Promise<{ items: Actor[] }> => call("GET", "/admin/actors");
+
+export const getOpenApi = (): Promise<OpenApi> => call("GET", "/openapi.json");
 
 const sessionPath = (id: string) => `/sessions/${encodeURIComponent(id)}`;
 

@@ -1,0 +1,60 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { groups, typeName, type OpenApi } from "../src/state/openapi";
+
+const api: OpenApi = {
+  paths: {
+    "/api/things": {
+      post: {
+        tags: ["things"],
+        summary: "Make one.",
+        parameters: [{ name: "Idempotency-Key", in: "header", schema: { type: ["string", "null"] } }],
+        requestBody: { content: { "application/json": { schema: { $ref: "#/components/schemas/NewThing" } } } },
+        responses: { "201": { description: "made", content: { "application/json": { schema: { $ref: "#/x/Thing" } } } } },
+      },
+      get: { tags: ["things"], responses: { "200": {} } },
+    },
+    "/healthz": { get: {} },
+    "/api/sessions": { get: { tags: ["sessions"] } },
+    "/api/things/{id}": { get: { tags: ["things"], parameters: [{ name: "id", in: "path", required: true }] } },
+  },
+  components: {
+    schemas: {
+      NewThing: {
+        properties: { title: { type: "string", description: "What it is called." }, size: { type: ["integer", "null"] } },
+        required: ["title"],
+      },
+    },
+  },
+};
+
+test("operations are grouped by tag and keep the usual order of methods", () => {
+  const told = groups(api).map(({ name, operations }) => [name, operations.map((o) => `${o.method} ${o.path}`)]);
+  assert.deepEqual(told, [
+    ["sessions", ["GET /api/sessions"]],
+    ["things", ["GET /api/things", "POST /api/things", "GET /api/things/{id}"]],
+    ["other", ["GET /healthz"]],
+  ]);
+});
+
+test("an operation tells what to send, what comes back, and how to try it", () => {
+  const post = groups(api)[1]!.operations[1]!;
+  assert.equal(post.anchor, "post-api-things");
+  assert.deepEqual(post.fields, [
+    { name: "Idempotency-Key", where: "header", type: "string", required: false, description: "" },
+    { name: "title", where: "body", type: "string", required: true, description: "What it is called." },
+    { name: "size", where: "body", type: "integer", required: false, description: "" },
+  ]);
+  assert.deepEqual(post.answers, [{ status: "201", what: "Thing: made" }]);
+  assert.match(post.curl, /-X POST .* -d '\{"title":"…"\}' "http:\/\/127\.0\.0\.1:3000\/api\/things"$/);
+  const get = groups(api)[1]!.operations[2]!;
+  assert.match(get.curl, /things\/\$ID"$/);
+  assert.doesNotMatch(get.curl, /-X|-d/);
+});
+
+test("types are told in one word where one does", () => {
+  assert.equal(typeName(undefined), "");
+  assert.equal(typeName({ type: "array", items: { $ref: "#/a/Row" } }), "Row[]");
+  assert.equal(typeName({ enum: ["a", "b"] }), '"a" | "b"');
+  assert.equal(typeName({ oneOf: [{ type: "null" }, { $ref: "#/a/B" }] }), "B");
+});
