@@ -1,0 +1,259 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn delta(offset: u64, content: &str) -> Delta {
+    Delta { kind: DeltaKind::Text, item: "i".into(), offset, content: content.into() }
+}
+
+fn shared() -> (Arc<Shared>, Listening) {
+    let shared = Arc::new(Shared::default());
+    let listening = Listening { shared: shared.clone(), id: 0 };
+    (shared, listening)
+}
+
+fn pieces(look: Look) -> Vec<(u64, String)> {
+    match look {
+        Look::Deltas(deltas) => deltas.into_iter().map(|d| (d.offset, d.content)).collect(),
+        Look::Behind { tail } => panic!("behind {tail}"),
+        Look::Closed => panic!("closed"),
+    }
+}
+
+#[test]
+fn a_late_listener_gets_the_item_so_far_and_then_only_what_is_new() {
+    let (shared, listening) = shared();
+    let mut seen = Seen::new();
+    shared.grow(0, delta(0, "Hel"));
+    shared.grow(0, delta(3, "lo"));
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "Hello".into())]);
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), []);
+    shared.grow(0, delta(0, "Hello there"));
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(5, " there".into())]);
+}
+
+#[test]
+fn no_delta_before_the_journal_and_none_after_the_end() {
+    let (shared, listening) = shared();
+    let mut seen = Seen::new();
+    shared.grow(0, delta(0, "x"));
+    shared.publish(1, &[]);
+    assert!(matches!(listening.look(0, &mut seen, 99), Look::Behind { tail: 1 }));
+    assert_eq!(pieces(listening.look(1, &mut seen, 99)), [(0, "x".into())]);
+    shared.publish(2, &[Ended::Whole("i".into())]);
+    assert_eq!(pieces(listening.look(2, &mut seen, 99)), []);
+    assert!(seen.is_empty());
+}
+
+#[test]
+fn what_is_decided_to_end_grows_no_more() {
+    let (shared, listening) = shared();
+    let mut seen = Seen::new();
+    shared.grow(0, delta(0, "said"));
+    shared.seal(&[Ended::Whole("i".into())]);
+    shared.grow(0, delta(4, " and more"));
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "said".into())]);
+    assert!(shared.open().is_empty(), "it is not ended twice");
+    shared.publish(1, &[Ended::Whole("i".into())]);
+    shared.grow(1, delta(4, " and more"));
+    assert_eq!(pieces(listening.look(1, &mut seen, 99)), []);
+    for n in 0..2 * SEALED {
+        shared.seal(&[Ended::Whole(n.to_string())]);
+    }
+    assert_eq!(shared.live().sealed.len(), SEALED);
+}
+
+#[test]
+fn a_long_item_is_taken_in_pieces_and_kept_bounded() {
+    let (shared, listening) = shared();
+    let mut seen = Seen::new();
+    shared.grow(0, delta(0, "äöü"));
+    assert_eq!(pieces(listening.look(0, &mut seen, 5)), [(0, "äö".into())]);
+    assert_eq!(pieces(listening.look(0, &mut seen, 5)), [(4, "ü".into())]);
+    let mut offset = 6;
+    for _ in 0..40 {
+        shared.grow(0, delta(offset, &"y".repeat(KEEP / 8)));
+        offset += (KEEP / 8) as u64;
+    }
+    assert!(shared.open()[0].text.len() <= 2 * KEEP);
+    let late = pieces(listening.look(0, &mut Seen::new(), usize::MAX));
+    assert_eq!(late[0].0, 0);
+    assert_eq!(pieces(listening.look(0, &mut seen, usize::MAX))[0].0, 0, "what was missed is gone: it begins anew");
+    assert_eq!(pieces(listening.look(0, &mut seen, usize::MAX)), []);
+}
+
+#[test]
+fn an_output_that_begins_before_its_action_is_on_disk_waits_for_it() {
+    let (shared, listening) = shared();
+    let mut seen = Seen::new();
+    let input = Delta { kind: DeltaKind::ToolInput, ..delta(0, "{}") };
+    let output = Delta { kind: DeltaKind::Output, ..delta(0, "out") };
+    shared.grow(0, input);
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "{}".into())]);
+    shared.grow(1, output);
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), []);
+    shared.publish(1, &[Ended::Input("i".into())]);
+    assert_eq!(pieces(listening.look(1, &mut seen, 99)), [(0, "out".into())]);
+}
+
+/// What happens around a session, in any order.
+#[derive(Debug, Clone)]
+enum Step {
+    /// An item of the agent grows, or begins.
+    Grow { item: usize, by: usize },
+    /// The session decides that an item ends; the journal does not have it yet.
+    Decide { item: usize },
+    /// The oldest decision is on disk.
+    Publish,
+    /// The session decides about something that ends nothing.
+    Other,
+    /// A listener looks, with so much room.
+    Look { listener: usize, room: usize },
+    /// A listener forgets all that it has seen, as one does that comes back.
+    Anew { listener: usize },
+}
+
+const LISTENERS: usize = 3;
+const ITEMS: usize = 3;
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..ITEMS, 1..6usize).prop_map(|(item, by)| Step::Grow { item, by }),
+        1 => (0..ITEMS).prop_map(|item| Step::Decide { item }),
+        2 => Just(Step::Publish),
+        1 => Just(Step::Other),
+        4 => (0..LISTENERS, 1..9usize).prop_map(|(listener, room)| Step::Look { listener, room }),
+        1 => (0..LISTENERS).prop_map(|listener| Step::Anew { listener }),
+    ]
+}
+
+/// What the agent, the session and the journal know.
+#[derive(Default)]
+struct Truth {
+    /// How often each item's name was used, so that each has a name of its own.
+    generation: [usize; ITEMS],
+    /// Every item's text so far, and how it ended.
+    text: BTreeMap<String, String>,
+    ended: BTreeMap<String, String>,
+    /// Decided: the number of the event, and what it ends.
+    decided: VecDeque<(Seq, Option<String>)>,
+    tail: Seq,
+    on_disk: Seq,
+    /// Which event ended which item, once it is on disk.
+    ends: BTreeMap<Seq, String>,
+}
+
+impl Truth {
+    fn name(&self, item: usize) -> String {
+        format!("{item}.{}", self.generation[item])
+    }
+
+    fn decide(&mut self, ends: Option<String>) {
+        self.tail += 1;
+        self.decided.push_back((self.tail, ends));
+    }
+}
+
+/// What a client has put together.
+#[derive(Default)]
+struct Client {
+    cursor: Seq,
+    seen: Seen,
+    growing: BTreeMap<String, String>,
+    /// Items whose end it has read.
+    over: Vec<String>,
+}
+
+impl Client {
+    /// Looks once; true if there was nothing new.
+    fn look(&mut self, listening: &Listening, truth: &Truth, room: usize) -> Result<bool, TestCaseError> {
+        match listening.look(self.cursor, &mut self.seen, room) {
+            Look::Closed => prop_assert!(false, "nobody closed it"),
+            Look::Behind { tail } => {
+                prop_assert_eq!(tail, truth.on_disk, "it is told of what is on disk and of nothing else");
+                for seq in self.cursor + 1..=tail {
+                    let Some(item) = truth.ends.get(&seq) else { continue };
+                    let read = self.growing.remove(item).unwrap_or_default();
+                    prop_assert!(truth.ended[item].starts_with(&read), "{read:?} is not how {item} ended");
+                    self.over.push(item.clone());
+                }
+                self.cursor = tail;
+            }
+            Look::Deltas(deltas) if deltas.is_empty() => return Ok(true),
+            Look::Deltas(deltas) => {
+                for Delta { item, offset, content, .. } in deltas {
+                    prop_assert!(!self.over.contains(&item), "{item} had ended");
+                    let read = self.growing.entry(item.clone()).or_default();
+                    if offset == 0 {
+                        read.clear();
+                    }
+                    prop_assert_eq!(offset as usize, read.len());
+                    read.push_str(&content);
+                    prop_assert!(truth.text[&item].starts_with(read.as_str()), "{read:?} was never said");
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+proptest! {
+    /// However the agent, the disk and the listeners interleave: nobody sees what is not on disk, a piece fits to the one
+    /// before, what was read of an item is how it begins in its event, and in the end everybody has everything.
+    #[test]
+    fn listeners_piece_together_what_was_said(steps in prop::collection::vec(step(), 1..120)) {
+        let shared = Arc::new(Shared::default());
+        let mut truth = Truth::default();
+        let listeners: Vec<Listening> =
+            (0..LISTENERS as u64).map(|id| Listening { shared: shared.clone(), id }).collect();
+        let mut clients: Vec<Client> = (0..LISTENERS).map(|_| Client::default()).collect();
+        for step in steps {
+            match step {
+                Step::Grow { item, by } => {
+                    let name = truth.name(item);
+                    let text = truth.text.entry(name.clone()).or_default();
+                    let offset = text.len() as u64;
+                    let piece: String = "abcdefgh".chars().cycle().skip(text.len() % 8).take(by).collect();
+                    text.push_str(&piece);
+                    shared.grow(truth.tail, Delta { kind: DeltaKind::Text, item: name, offset, content: piece });
+                }
+                Step::Decide { item } => {
+                    let name = truth.name(item);
+                    // The event holds what was said up to here; what comes later under the name came too late.
+                    let text = truth.text.get(&name).cloned().unwrap_or_default();
+                    truth.ended.insert(name.clone(), text);
+                    shared.seal(&[Ended::Whole(name.clone())]);
+                    let late = Delta { kind: DeltaKind::Text, item: name.clone(), offset: 0, content: "late".into() };
+                    shared.grow(truth.tail, late);
+                    truth.decide(Some(name));
+                    truth.generation[item] += 1;
+                }
+                Step::Other => truth.decide(None),
+                Step::Publish => {
+                    if let Some((seq, ends)) = truth.decided.pop_front() {
+                        truth.on_disk = seq;
+                        let ended: Vec<Ended> = ends.iter().cloned().map(Ended::Whole).collect();
+                        truth.ends.extend(ends.map(|item| (seq, item)));
+                        shared.publish(seq, &ended);
+                    }
+                }
+                Step::Look { listener, room } => {
+                    clients[listener].look(&listeners[listener], &truth, room)?;
+                }
+                Step::Anew { listener } => clients[listener] = Client::default(),
+            }
+        }
+        while let Some((seq, ends)) = truth.decided.pop_front() {
+            truth.on_disk = seq;
+            shared.publish(seq, &ends.iter().cloned().map(Ended::Whole).collect::<Vec<_>>());
+            truth.ends.extend(ends.map(|item| (seq, item)));
+        }
+        for (client, listening) in clients.iter_mut().zip(&listeners) {
+            while !client.look(listening, &truth, 7)? {}
+            prop_assert_eq!(client.cursor, truth.on_disk);
+            let open = truth.text.iter().filter(|(item, _)| !truth.ended.contains_key(*item));
+            let open: BTreeMap<String, String> = open.map(|(item, text)| (item.clone(), text.clone())).collect();
+            prop_assert_eq!(&client.growing, &open);
+        }
+    }
+}
