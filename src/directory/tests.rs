@@ -13,6 +13,7 @@ use greenroom_protocol::{
     Event, Observation, Seen,
     link::{Api, Hello, LINK_VERSION, Outcome, Report, Settings},
 };
+use tokio::sync::watch;
 
 use super::*;
 use crate::{
@@ -25,10 +26,28 @@ use crate::{
 /// A store that does what it is told, to the sessions that it is told about.
 #[derive(Default)]
 struct Faulty {
-    inner: MemoryStore,
+    inner: Arc<MemoryStore>,
     refuses: AtomicBool,
     /// The next append of this session panics.
     panics: Mutex<Option<SessionId>>,
+    /// While there is one, appends wait until so many of them may pass.
+    gate: Mutex<Option<Gate>>,
+}
+
+struct Gate {
+    asked: usize,
+    passed: watch::Sender<usize>,
+}
+
+impl Faulty {
+    fn hold(&self) {
+        *self.gate.lock().expect("nobody panics here") = Some(Gate { asked: 0, passed: watch::Sender::new(0) });
+    }
+
+    fn release_one(&self) {
+        let gate = self.gate.lock().expect("nobody panics here");
+        gate.as_ref().expect("appends are held").passed.send_modify(|passed| *passed += 1);
+    }
 }
 
 #[async_trait]
@@ -56,7 +75,16 @@ impl Store for Faulty {
             let why = Arc::new(std::io::Error::other("no space left on device"));
             return Box::pin(async { Err(AppendError::Refused(why)) });
         }
-        self.inner.append(session, epoch, at, batch)
+        let turn = self.gate.lock().expect("nobody panics here").as_mut().map(|gate| {
+            gate.asked += 1;
+            (gate.asked, gate.passed.subscribe())
+        });
+        let Some((turn, mut passed)) = turn else { return self.inner.append(session, epoch, at, batch) };
+        let inner = self.inner.clone();
+        Box::pin(async move {
+            passed.wait_for(|passed| *passed >= turn).await.expect("the test outlives its appends");
+            inner.append(session, epoch, at, batch).await
+        })
     }
     async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
         self.inner.read(session, after, limit).await
@@ -357,6 +385,36 @@ async fn a_report_is_taken_once_and_in_its_order() {
     made.session.send(Reported { boot: "b".into(), n: 2, report }).await.expect("it lives").await.expect("on disk");
     let refusal = made.session.send(Interrupt::default()).await.expect("it lives").expect_err("nothing runs");
     assert_eq!(refusal.code(), "nothing_to_interrupt");
+}
+
+/// Decide, write down, tell: while an event is on its way to disk, nobody sees it, hears of it, or is ordered by it.
+#[actix::test]
+async fn nothing_is_told_before_it_is_on_disk() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
+    let listener = Listener(Arc::default()).start().recipient();
+    let listening = made.session.send(Attach { listener }).await.expect("it lives").listening;
+    let before = listening.tail();
+    let run = |command: &str| Relay { wish: Wish::Run { command: command.into() }, key: None };
+    house.store.hold();
+    let mut answers: Vec<_> = ["one", "two", "three"].map(|command| Box::pin(made.session.send(run(command)))).into();
+    let ordered =
+        || house.orders.lock().expect("nobody panics here").iter().filter(|o| o.contains("command: \"")).count();
+    for (n, answer) in answers.iter_mut().enumerate() {
+        let early = tokio::time::timeout(Duration::from_millis(20), &mut *answer).await;
+        assert!(early.is_err(), "answer {n} came before its event was on disk");
+    }
+    assert_eq!((listening.tail(), ordered()), (before, 0));
+    let mut tail = before;
+    for (n, answer) in answers.into_iter().enumerate() {
+        house.store.release_one();
+        let accepted = answer.await.expect("it lives").expect("it is taken");
+        assert!(accepted.seq.is_some_and(|seq| seq > tail && seq <= listening.tail()), "answer {n}: {accepted:?}");
+        tail = listening.tail();
+        // One command runs at a time, so only the first is ordered.
+        eventually("the first to be ordered", || async { ordered() == 1 }).await;
+    }
 }
 
 /// An agent does not say again what was acknowledged, so a server that comes later must know all that followed from it.
