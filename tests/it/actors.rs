@@ -97,3 +97,26 @@ fn docker(args: &[&str]) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
+
+/// Whoever changes their mind while the sandbox is on its way up leaves nothing behind, and does not wait for it.
+#[tokio::test]
+async fn a_session_may_be_purged_at_any_moment_of_its_start() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    for step in 0..30 {
+        let session = server.rest.create(json!({})).await;
+        let address = format!("/api/sessions/{session}");
+        for _ in 0..step {
+            server.rest.get(&address).await.expect(200);
+        }
+        let purged = server.rest.delete(&format!("{address}?purge=true")).await;
+        assert!(purged.status.is_success(), "after {step} looks: {} {}", purged.status, purged.text);
+        server.rest.get(&address).await.error(404, "not_found");
+    }
+    let left = || {
+        let places = ["run", "workspaces", "homes", "sandboxes"].map(|name| server.data().join(name));
+        let left: Vec<_> = places.iter().flat_map(|place| host::directories(place)).collect();
+        (host::processes(server.home()), left)
+    };
+    eventually("nothing to be left", || async { left() == (vec![], vec![]) }).await;
+    assert_eq!(server.rest.get("/api/sessions").await.expect(200)["total"], 0);
+}
