@@ -20,6 +20,7 @@ pub enum Kind {
     Session,
     FrontendSocket,
     TerminalSocket,
+    EventStream,
     AgentLink,
     Sweeper,
 }

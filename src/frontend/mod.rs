@@ -1,10 +1,11 @@
 //! Attached clients: one FrontendSocket actor for each, and what they all share.
 //!
 //! A socket never holds a queue of what its client has not read. It is a cursor over the journal: told that there is more,
-//! it pulls as much as its client has room for ([`credit`]).
+//! it pulls as much as its client has room for ([`credit`]). A [`Pull`] does the same for a client without a socket.
 
 mod credit;
 mod frames;
+mod pull;
 mod refuse;
 mod socket;
 
@@ -16,8 +17,11 @@ use async_trait::async_trait;
 use greenroom_protocol::client::Wish;
 use tokio::sync::watch;
 
-pub use self::refuse::refuse;
 use self::socket::{FrontendSocket, Since};
+pub use self::{
+    pull::{Pull, Pulled},
+    refuse::refuse,
+};
 use crate::{
     census::Census,
     session::{Refusal, Session},

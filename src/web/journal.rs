@@ -6,7 +6,7 @@ use actix_web::{
     web::{Data, Query},
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use futures::{Stream, TryStreamExt, stream};
+use futures::{Stream, TryStreamExt};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -14,6 +14,7 @@ use super::{
     Parts,
     error::{Answer, ErrorAnswer, Failure},
     request::Named,
+    stream,
 };
 use crate::{
     clock,
@@ -55,10 +56,15 @@ enum Format {
     Md,
 }
 
-/// Read events, oldest first: `{items, last_seq}`.
+/// Read events, oldest first: `{items, last_seq}`. With `Accept: text/event-stream` all of them and those to come, as
+/// server-sent events: `id` is the event's number, growing items come as `event: delta`, `Last-Event-ID` resumes.
 #[utoipa::path(get, path = "/api/sessions/{id}/events", tag = "journal", params(("id" = String, Path), Span),
     responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn events(parts: Data<Parts>, id: Named, span: Query<Span>) -> Answer {
+pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, span: Query<Span>) -> Answer {
+    if stream::is_wanted(&req) {
+        let Span { after, kind, .. } = span.into_inner();
+        return stream::answer(&req, &parts, id.0, stream::after(&req, after)?, kind).await;
+    }
     let last_seq = parts.snapshot(id.0).await?.tail;
     let items = find(parts.store.as_ref(), id.0, &span).await?;
     let mut body = BytesMut::from(&br#"{"items":["#[..]);
@@ -123,7 +129,7 @@ pub(super) async fn export(parts: Data<Parts>, id: Named, form: Query<Form>) -> 
         Format::Md => ("text/markdown; charset=utf-8", "md", markdown::head(&snapshot.record)),
     };
     let format = form.format;
-    let head = stream::once(std::future::ready(Ok(Bytes::from(head))));
+    let head = futures::stream::once(std::future::ready(Ok(Bytes::from(head))));
     let events = chunks(parts, id.0, snapshot.tail).map_ok(move |chunk| match format {
         Format::Jsonl => lines(&chunk),
         Format::Md => Bytes::from(chunk.iter().map(|(_, event)| markdown::event(&event.json)).collect::<String>()),
@@ -137,7 +143,7 @@ pub(super) async fn export(parts: Data<Parts>, id: Named, form: Query<Form>) -> 
 
 /// The journal up to `tail`, a chunk at a time, as fast as the client takes it.
 fn chunks(parts: Data<Parts>, id: SessionId, tail: Seq) -> impl Stream<Item = Result<Vec<StoredEvent>, Failure>> {
-    stream::try_unfold((parts, 0), move |(parts, after)| async move {
+    futures::stream::try_unfold((parts, 0), move |(parts, after)| async move {
         if after >= tail {
             return Ok(None);
         }

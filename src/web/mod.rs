@@ -39,6 +39,7 @@ mod judge;
 mod openapi;
 mod request;
 mod sessions;
+mod stream;
 #[cfg(test)]
 mod tests;
 

@@ -19,3 +19,4 @@ mod rest;
 mod restarts;
 mod soak;
 mod startup;
+mod streams;

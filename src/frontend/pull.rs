@@ -1,0 +1,131 @@
+//! A listener without a socket of its own: whoever asks for the next thing gets it, and until somebody asks nothing is read.
+//!
+//! It goes the way that a FrontendSocket goes, from the journal to what grows and on to what comes, but at the pace of its
+//! caller: there is nothing that could fill up.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use actix::prelude::*;
+use greenroom_protocol::Delta;
+use tokio::sync::Notify;
+
+use super::Parts;
+use crate::{
+    census::{Entry, Kind},
+    session::{
+        Listening, Look, Refusal, Seen,
+        messages::{Attach, Attached, Published},
+    },
+    store::{Limit, Seq, SessionId, StoreError, StoredEvent},
+};
+
+/// The most that is read from the journal at once.
+const PAGE: Limit = Limit { events: 64, bytes: 64 * 1024 };
+/// The most of growing items that is taken at once, bytes.
+const PIECE: usize = 64 * 1024;
+/// How long until a session is looked for again whose actor is gone, or whose journal cannot be read.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// One listener's way through a session.
+pub struct Pull {
+    parts: Arc<Parts>,
+    id: SessionId,
+    listening: Listening,
+    /// Ends with the last of its addresses, which this is.
+    bell: Addr<Bell>,
+    rung: Arc<Notify>,
+    /// The newest event that the caller was given.
+    cursor: Seq,
+    seen: Seen,
+    page: VecDeque<StoredEvent>,
+    deltas: VecDeque<Delta>,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Pulled {
+    Event(StoredEvent),
+    Delta(Delta),
+    /// An event that cannot be read any more; the next one follows.
+    Damaged(Seq, String),
+    /// The session is there no more.
+    Gone(Refusal),
+}
+
+impl Pull {
+    /// Begins after `after`, or where the journal ends if that is earlier.
+    ///
+    /// # Errors
+    /// Why the session cannot be listened to.
+    pub async fn open(parts: Arc<Parts>, id: SessionId, after: Seq) -> Result<Pull, Refusal> {
+        let rung = Arc::new(Notify::new());
+        let bell = Bell { rung: rung.clone(), entry: parts.census.register(Kind::EventStream, Some(id.to_string())) };
+        let bell = bell.start();
+        let listening = attach(&parts, id, &bell).await?;
+        let cursor = after.min(listening.tail());
+        let (seen, page, deltas) = (Seen::new(), VecDeque::new(), VecDeque::new());
+        Ok(Pull { parts, id, listening, bell, rung, cursor, seen, page, deltas })
+    }
+
+    /// Waits for the next thing. Nothing is lost where the caller stops waiting.
+    pub async fn next(&mut self) -> Pulled {
+        loop {
+            if let Some((seq, event)) = self.page.pop_front() {
+                self.cursor = seq;
+                return Pulled::Event((seq, event));
+            }
+            if let Some(delta) = self.deltas.pop_front() {
+                return Pulled::Delta(delta);
+            }
+            match self.listening.look(self.cursor, &mut self.seen, PIECE) {
+                Look::Deltas(deltas) if deltas.is_empty() => self.rung.notified().await,
+                Look::Deltas(deltas) => self.deltas.extend(deltas),
+                Look::Behind { tail } => match self.parts.store.read(self.id, self.cursor, PAGE).await {
+                    Ok(page) => self.page.extend(page.into_iter().take_while(|(seq, _)| *seq <= tail)),
+                    Err(StoreError::Damaged { seq, detail, .. }) => {
+                        self.cursor = seq;
+                        return Pulled::Damaged(seq, detail);
+                    }
+                    Err(_) => actix::clock::sleep(LOOK_AGAIN).await,
+                },
+                Look::Closed => match attach(&self.parts, self.id, &self.bell).await {
+                    Ok(listening) => self.listening = listening,
+                    Err(gone @ Refusal::NoSession(_)) => return Pulled::Gone(gone),
+                    Err(_) => actix::clock::sleep(LOOK_AGAIN).await,
+                },
+            }
+        }
+    }
+}
+
+async fn attach(parts: &Parts, id: SessionId, bell: &Addr<Bell>) -> Result<Listening, Refusal> {
+    let session = parts.sessions.open(id).await?;
+    let attached = session.send(Attach { listener: bell.clone().recipient() }).await;
+    let Attached { listening, .. } =
+        attached.map_err(|_| Refusal::Unavailable("the session is being brought back; try again".to_owned()))?;
+    Ok(listening)
+}
+
+/// Hears that there is more, and passes that on to whoever pulls.
+struct Bell {
+    rung: Arc<Notify>,
+    entry: Entry,
+}
+
+impl Actor for Bell {
+    type Context = Context<Bell>;
+
+    fn started(&mut self, ctx: &mut Context<Bell>) {
+        // "Look again" is all that it ever hears, and one of them is as good as many.
+        ctx.set_mailbox_capacity(1);
+    }
+}
+
+impl Handler<Published> for Bell {
+    type Result = ();
+
+    fn handle(&mut self, _: Published, _: &mut Context<Bell>) {
+        self.entry.handled();
+        self.rung.notify_one();
+    }
+}

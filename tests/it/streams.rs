@@ -1,0 +1,161 @@
+//! Events as server-sent events: a script's or a proxy's way to watch.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{
+    driver::Driver,
+    model::Model,
+    rest::{Rest, send},
+    server::{Options, Server},
+    within,
+};
+
+/// A stream of server-sent events, read as a browser reads it.
+struct Events {
+    body: futures::stream::BoxStream<'static, reqwest::Result<bytes::Bytes>>,
+    text: String,
+}
+
+/// Event name, id, data.
+type Sent = (String, Option<u64>, Value);
+
+impl Events {
+    async fn open(rest: &Rest, session: &str, query: &str, last: Option<u64>) -> Events {
+        let path = format!("/api/sessions/{session}/events{query}");
+        let mut request = rest.request(Method::GET, &path).header("accept", "text/event-stream");
+        if let Some(last) = last {
+            request = request.header("last-event-id", last.to_string());
+        }
+        let response = within("the stream", request.send()).await.expect("the server answers");
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Events { body: response.bytes_stream().boxed(), text: String::new() }
+    }
+
+    /// `None` where the server ended it.
+    async fn next(&mut self) -> Option<Sent> {
+        loop {
+            if let Some((frame, rest)) = self.text.split_once("\n\n") {
+                let (mut name, mut id, mut data) = ("message".to_owned(), None, None);
+                for line in frame.lines() {
+                    match line.split_once(':').expect("a field") {
+                        ("event", value) => name = value.trim().to_owned(),
+                        ("id", value) => id = Some(value.trim().parse().expect("a number")),
+                        ("data", value) => data = Some(serde_json::from_str(value).expect("JSON")),
+                        ("", _) => {}
+                        other => panic!("no such field: {other:?}"),
+                    }
+                }
+                self.text = rest.to_owned();
+                if let Some(data) = data {
+                    return Some((name, id, data));
+                }
+                continue;
+            }
+            let piece = within("a frame", self.body.next()).await?;
+            self.text.push_str(std::str::from_utf8(&piece.ok()?).expect("text"));
+        }
+    }
+
+    /// Durable events up to the one for which `is` holds.
+    async fn until(&mut self, is: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut events = Vec::new();
+        while let Some((_, id, data)) = self.next().await {
+            if let Some(id) = id {
+                assert_eq!(data["seq"], id);
+                let over = is(&data);
+                events.push(data);
+                if over {
+                    return events;
+                }
+            }
+        }
+        panic!("it ended early: {events:?}");
+    }
+}
+
+fn is_idle(event: &Value) -> bool {
+    event["extras"]["agent_state"] == "idle"
+}
+
+#[tokio::test]
+async fn what_was_and_what_comes_without_a_gap_also_when_it_is_cut() {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut whole = Events::open(&server.rest, &session, "", None).await;
+    let first = whole.until(is_idle).await;
+    server
+        .rest
+        .post(&format!("/api/sessions/{session}/messages"), json!({ "content": "short story" }))
+        .await
+        .expect(202);
+    // One that is cut over and over while the agent speaks, and goes on with the id that it had last.
+    let mut pieces: Vec<Value> = Vec::new();
+    let mut deltas = 0;
+    while pieces.iter().filter(|event| is_idle(event)).count() < 2 {
+        let last = pieces.last().map(|event| event["seq"].as_u64().expect("a seq"));
+        let mut cut = Events::open(&server.rest, &session, "?after=0", last).await;
+        for _ in 0..5 {
+            let next = tokio::time::timeout(Duration::from_millis(500), cut.next()).await;
+            match next.ok().flatten() {
+                Some((_, Some(_), event)) => pieces.push(event),
+                Some((name, None, delta)) => {
+                    assert_eq!(name, "delta", "{delta}");
+                    deltas += 1;
+                }
+                None => break,
+            }
+        }
+    }
+    let rest = whole.until(is_idle).await;
+    let all = [first, rest].concat();
+    assert_eq!(pieces, all);
+    assert_eq!(server.rest.events(&session).await, all);
+    assert!(deltas > 0, "what grows is there as well");
+}
+
+#[tokio::test]
+async fn one_kind_alone_and_bad_questions() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.start("print hello").await;
+    server.rest.until_state(&session, "idle").await;
+    let mut runs = Events::open(&server.rest, &session, "?kind=run", None).await;
+    let (name, _, first) = runs.next().await.expect("an event");
+    assert_eq!((name.as_str(), &first["action"]), ("message", &json!("run")));
+    let (_, _, second) = runs.next().await.expect("an event");
+    assert_eq!(second["observation"], "run");
+    let ask = |path: &str| server.rest.request(Method::GET, path).header("accept", "text/event-stream");
+    let path = format!("/api/sessions/{session}/events");
+    send(ask(&path).header("last-event-id", "x")).await.error(400, "invalid_args");
+    send(ask("/api/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE/events")).await.error(404, "not_found");
+}
+
+#[tokio::test]
+async fn it_is_listed_while_it_lasts_and_ends_with_the_token_and_the_server() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut first = Events::open(&server.rest, &session, "", None).await;
+    first.until(is_idle).await;
+    let actors = server.rest.get("/api/admin/actors").await.expect(200);
+    let listed =
+        |kind: &str| actors["items"].as_array().expect("rows").iter().filter(|row| row["kind"] == kind).count();
+    assert_eq!(listed("event_stream"), 1, "{actors}");
+    let new = server.renew_token().await;
+    assert!(first.next().await.is_none(), "its token is not valid any more");
+    let mut rest = server.rest.clone();
+    rest.token = new;
+    let mut second = Events::open(&rest, &session, "", None).await;
+    second.until(is_idle).await;
+    let gone = rest.get("/api/admin/actors").await.expect(200);
+    let left = gone["items"].as_array().expect("rows").iter().filter(|row| row["kind"] == "event_stream").count();
+    assert_eq!(left, 1, "the first is gone");
+    let (_, _ended) = server.terminate().await;
+    assert!(second.next().await.is_none(), "the server is gone");
+}
