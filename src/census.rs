@@ -20,6 +20,7 @@ pub enum Kind {
     Session,
     FrontendSocket,
     TerminalSocket,
+    ChatSocket,
     EventStream,
     AgentLink,
     Sweeper,

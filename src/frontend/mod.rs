@@ -3,7 +3,10 @@
 //! A socket never holds a queue of what its client has not read. It is a cursor over the journal: told that there is more,
 //! it pulls as much as its client has room for ([`credit`]). A [`Pull`] does the same for a client without a socket.
 
+mod chat;
+mod connection;
 mod credit;
+mod dialect;
 mod frames;
 mod pull;
 mod refuse;
@@ -17,7 +20,10 @@ use async_trait::async_trait;
 use greenroom_protocol::client::Wish;
 use tokio::sync::watch;
 
-use self::socket::{FrontendSocket, Since};
+use self::{
+    chat::ChatSocket,
+    socket::{FrontendSocket, Since},
+};
 pub use self::{
     pull::{Pull, Pulled},
     refuse::refuse,
@@ -44,6 +50,19 @@ pub struct Parts {
     pub census: Census,
     /// Turns true when the server goes away.
     pub closing: watch::Receiver<bool>,
+}
+
+/// Turns an allowed request into a chat about one session.
+pub fn open_chat(
+    request: &HttpRequest,
+    body: Payload,
+    session: &str,
+    parts: Arc<Parts>,
+) -> Result<HttpResponse, actix_web::Error> {
+    match session.parse::<SessionId>() {
+        Ok(id) => ChatSocket::open(request, body, id, parts),
+        Err(_) => refuse(request, body, 4404, &format!("no session `{session}`")),
+    }
 }
 
 /// How a client wants to attach: the query of `GET /ws`.

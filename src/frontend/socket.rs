@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
-use actix_web_actors::ws::{self, CloseCode, CloseReason, ProtocolError, WebsocketContext, WsResponseBuilder};
+use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
 use bytestring::ByteString;
 use futures::FutureExt;
 use greenroom_protocol::client::{ClientFrame, ErrorBody, ErrorFrame, Status, Wish};
@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::{
     Parts,
+    connection::{Connection, close},
     credit::Credit,
     frames::{Heard, Pieces, READ_LIMIT},
 };
@@ -25,8 +26,6 @@ use crate::{
     store::{Limit, Seq, SessionId, StoreError, StoredEvent},
 };
 
-/// How often a client that is not otherwise asked is asked whether it is there.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The most that is read from the journal at once.
 const PAGE: Limit = Limit { events: 256, bytes: 64 * 1024 };
 /// How many wishes of one client may be under way. One more is refused.
@@ -344,31 +343,22 @@ impl Actor for FrontendSocket {
 
     fn started(&mut self, ctx: &mut Context) {
         self.entry = Some(self.parts.census.register(Kind::FrontendSocket, None));
-        ctx.run_interval(HEARTBEAT, |socket, ctx| match socket.credit.beat() {
-            Some(ping) => ctx.ping(&ping),
-            None => {
-                close(4408, "no answer to pings", ctx);
-                ctx.stop();
-            }
-        });
-        let mut closing = self.parts.closing.clone();
-        // Only an error if the server is gone, and then it has closed as well.
-        let closed = async move { drop(closing.wait_for(|closing| *closing).await) }.into_actor(self);
-        ctx.spawn(closed.map(|(), socket, ctx| {
-            socket.say(&Status::Closing { reason: "the server is going away".to_owned() }, ctx);
-            close(1001, "the server is going away", ctx);
-            ctx.stop();
-        }));
-        if let Some(pass) = self.pass.take() {
-            ctx.spawn(pass.revoked().into_actor(self).map(|(), _, ctx| {
-                close(4401, "the token was replaced; sign in with the new one", ctx);
-                ctx.stop();
-            }));
-        }
+        let pass = self.pass.take();
+        self.keep(self.parts.closing.clone(), pass, ctx);
         match self.wanted {
             Some(id) => self.find(id, ctx),
             None => self.hello(None, 0, ctx),
         }
+    }
+}
+
+impl Connection for FrontendSocket {
+    fn credit(&mut self) -> &mut Credit {
+        &mut self.credit
+    }
+
+    fn goodbye(&mut self, ctx: &mut Context) {
+        self.say(&Status::Closing { reason: "the server is going away".to_owned() }, ctx);
     }
 }
 
@@ -418,10 +408,4 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for FrontendSocket {
             }
         }
     }
-}
-
-fn close(code: u16, why: &str, ctx: &mut Context) {
-    // A close frame's text is at most 123 bytes.
-    let description = why[..why.floor_char_boundary(120)].to_owned();
-    ctx.close(Some(CloseReason { code: CloseCode::Other(code), description: Some(description) }));
 }

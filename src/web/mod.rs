@@ -97,6 +97,7 @@ fn routes(app: &mut ServiceConfig, parts: Data<Parts>, auth: Data<Auth>) {
         .service(web::resource("/readyz").get(health::ready))
         .service(web::resource("/metrics").get(health::metrics))
         .service(web::resource("/ws").get(socket))
+        .service(web::resource("/ws/sessions/{id}/chat").get(chat))
         .service(web::scope("/api").configure(api).default_service(web::to(admin::nothing)))
         .default_service(web::to(assets::serve));
 }
@@ -129,4 +130,9 @@ async fn socket(
     parts: Data<Parts>,
 ) -> actix_web::Result<HttpResponse> {
     frontend::open(&req, body, &query, parts.sockets.clone())
+}
+
+/// `GET /ws/sessions/{id}/chat`
+async fn chat(req: HttpRequest, body: Payload, parts: Data<Parts>) -> actix_web::Result<HttpResponse> {
+    frontend::open_chat(&req, body, req.match_info().query("id"), parts.sockets.clone())
 }

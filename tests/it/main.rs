@@ -9,6 +9,7 @@ mod soaking;
 mod access;
 mod actors;
 mod bad_input;
+mod chats;
 mod deaths;
 mod interrupts;
 mod main_job;

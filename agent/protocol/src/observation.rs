@@ -59,6 +59,9 @@ pub enum Seen {
     Chat {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<String>,
+        /// The turn that it began, or joined.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<String>,
     },
     /// What the agent said. `partial` where it was cut short.
     Message {

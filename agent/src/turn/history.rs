@@ -59,7 +59,7 @@ fn called(conversation: &mut Conversation, item: &str, action: &Action) {
 
 fn observed(conversation: &mut Conversation, item: &str, observation: &Observation) {
     match &observation.seen {
-        Seen::Chat { attachments } => {
+        Seen::Chat { attachments, .. } => {
             let (content, attachments) = (observation.content.clone(), attachments.clone());
             conversation.message(&Message { content, attachments });
         }

@@ -356,9 +356,11 @@ impl Core {
             && let Some(waiting) = self.queue.pop_front()
         {
             let QueueItem { item, content, attachments } = waiting.item;
-            let chat = Observation { seen: Seen::Chat { attachments: attachments.clone() }, content: content.clone() };
+            let id = self.name("turn");
+            let seen = Seen::Chat { attachments: attachments.clone(), turn: Some(id.clone()) };
+            let chat = Observation { seen, content: content.clone() };
             let chat = d.record(Source::User, Some(waiting.cause), Some(item), chat);
-            let turn = Turn { id: self.name("turn"), chat };
+            let turn = Turn { id, chat };
             self.deliver(Command::Prompt { turn: turn.id.clone(), content, attachments }, d);
             self.turn = Some(turn);
         }

@@ -100,7 +100,8 @@ impl Core {
     pub(super) fn steered(&mut self, command: &str, d: &mut Decision) {
         let Some(at) = self.steering.iter().position(|steering| steering.command == command) else { return };
         let message = self.steering.remove(at).message;
-        let chat = Seen::Chat { attachments: message.item.attachments };
+        let turn = self.turn.as_ref().map(|turn| turn.id.clone());
+        let chat = Seen::Chat { attachments: message.item.attachments, turn };
         let chat = Observation { seen: chat, content: message.item.content };
         d.record(Source::User, Some(message.cause), Some(message.item.item), chat);
     }

@@ -1,0 +1,225 @@
+//! The ChatSocket actor: a client that speaks the few words of [`super::dialect`].
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
+use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
+use greenroom_protocol::{Event, action::Mode, client::Wish, observation::State};
+
+use super::{
+    Parts, Pull, Pulled,
+    connection::{Connection, close},
+    credit::Credit,
+    dialect::{Dialect, Frame, Said, Told},
+    frames::{Heard, Pieces, READ_LIMIT},
+};
+use crate::{
+    census::{Entry, Kind},
+    data::Pass,
+    session::{
+        Refusal,
+        messages::{Interrupt, Look, Relay},
+    },
+    store::{Seq, SessionId},
+};
+
+type Context = WebsocketContext<ChatSocket>;
+
+pub(super) struct ChatSocket {
+    parts: Arc<Parts>,
+    id: SessionId,
+    entry: Option<Entry>,
+    dialect: Dialect,
+    /// Away while it waits for the next thing.
+    pull: Option<Pull>,
+    credit: Credit,
+    pieces: Pieces,
+    pass: Option<Pass>,
+}
+
+impl ChatSocket {
+    pub(super) fn open(
+        request: &HttpRequest,
+        body: Payload,
+        id: SessionId,
+        parts: Arc<Parts>,
+    ) -> Result<HttpResponse, actix_web::Error> {
+        let socket = ChatSocket {
+            parts,
+            id,
+            entry: None,
+            dialect: Dialect::default(),
+            pull: None,
+            credit: Credit::default(),
+            pieces: Pieces::default(),
+            pass: request.extensions_mut().remove(),
+        };
+        WsResponseBuilder::new(socket, request, body).frame_size(READ_LIMIT).start()
+    }
+
+    /// From here on; what was before is for REST to tell.
+    fn attach(&self, ctx: &mut Context) {
+        let (parts, id) = (self.parts.clone(), self.id);
+        let attached = async move {
+            let pull = Pull::open(parts.clone(), id, Seq::MAX).await?;
+            let session = parts.sessions.open(id).await?;
+            let gone = |_| Refusal::Unavailable("the session is being brought back; try again".to_owned());
+            Ok((pull, session.send(Look).await.map_err(gone)?))
+        };
+        ctx.wait(attached.into_actor(self).map(|attached: Result<_, Refusal>, socket, ctx| match attached {
+            Ok((pull, view)) => {
+                socket.dialect = Dialect::joining(is_at_work(view.state));
+                socket.pull = Some(pull);
+                socket.pull(ctx);
+            }
+            Err(refusal) => {
+                let code = if matches!(refusal, Refusal::NoSession(_)) { 4404 } else { 1013 };
+                socket.tell(Told::Error { message: refusal.to_string() }.into(), ctx);
+                close(code, &refusal.to_string(), ctx);
+            }
+        }));
+    }
+
+    /// Waits for the next thing, where the client has room for it.
+    fn pull(&mut self, ctx: &mut Context) {
+        if self.credit.room() == 0 {
+            return;
+        }
+        let Some(mut pull) = self.pull.take() else { return };
+        let next = async move {
+            let next = pull.next().await;
+            (pull, next)
+        };
+        ctx.spawn(next.into_actor(self).map(|(pull, next), socket, ctx| {
+            socket.pull = Some(pull);
+            socket.pulled(next, ctx);
+            socket.pull(ctx);
+        }));
+    }
+
+    fn pulled(&mut self, next: Pulled, ctx: &mut Context) {
+        match next {
+            Pulled::Delta(delta) => {
+                if let Some(frame) = self.dialect.delta(delta) {
+                    self.tell(frame, ctx);
+                }
+            }
+            Pulled::Event((_, event)) => {
+                // One that a newer version wrote is none of a chat's words.
+                let Ok(event) = serde_json::from_slice::<Event>(&event.json) else { return };
+                for frame in self.dialect.event(event) {
+                    self.tell(frame, ctx);
+                }
+            }
+            Pulled::Damaged(..) => {}
+            Pulled::Gone(why) => {
+                self.pull = None;
+                close(4404, &why.to_string(), ctx);
+            }
+        }
+    }
+
+    fn hear(&mut self, text: &str, ctx: &mut Context) {
+        match serde_json::from_str(text) {
+            Ok(Said::Ping) => self.tell(Told::Pong.into(), ctx),
+            Ok(said) => self.relay(said, ctx),
+            Err(e) => {
+                let known = r#"`{"type": "message", "content": …}`, `{"type": "interrupt"}` or `{"type": "ping"}`"#;
+                self.error(format!("not a frame of a chat ({e}); send {known}"), ctx);
+            }
+        }
+    }
+
+    fn relay(&mut self, said: Said, ctx: &mut Context) {
+        let (parts, id) = (self.parts.clone(), self.id);
+        let answer = async move {
+            let session = parts.sessions.open(id).await?;
+            let gone = |_| Refusal::Unavailable("the session is being brought back; try again".to_owned());
+            match said {
+                Said::Message { content } => {
+                    let wish = Wish::Message { content, mode: Mode::Queue, attachments: Vec::new() };
+                    session.send(Relay { wish, key: None }).await.map_err(gone)?
+                }
+                Said::Interrupt | Said::Ping => session.send(Interrupt::default()).await.map_err(gone)?,
+            }
+        };
+        // The next frame is heard after this one is answered: that keeps them in their order, and few.
+        ctx.wait(answer.into_actor(self).map(|answer, socket, ctx| {
+            if let Err(refusal) = answer {
+                socket.error(refusal.to_string(), ctx);
+            }
+        }));
+    }
+
+    fn error(&mut self, message: String, ctx: &mut Context) {
+        self.tell(Told::Error { message }.into(), ctx);
+    }
+
+    fn tell(&mut self, frame: Frame, ctx: &mut Context) {
+        // A frame has string keys and plain values, so this cannot fail.
+        let text = serde_json::to_string(&frame).expect("a frame is JSON");
+        let bytes = text.len();
+        ctx.text(text);
+        if let Some(ping) = self.credit.sent(bytes) {
+            ctx.ping(&ping);
+        }
+        if let Some(entry) = &self.entry {
+            entry.queued(self.credit.unconfirmed());
+        }
+    }
+}
+
+fn is_at_work(state: State) -> bool {
+    matches!(state, State::Running | State::AwaitingConfirmation | State::Interrupting | State::Paused)
+}
+
+impl Actor for ChatSocket {
+    type Context = Context;
+
+    fn started(&mut self, ctx: &mut Context) {
+        self.entry = Some(self.parts.census.register(Kind::ChatSocket, Some(self.id.to_string())));
+        let pass = self.pass.take();
+        self.keep(self.parts.closing.clone(), pass, ctx);
+        self.attach(ctx);
+    }
+}
+
+impl Connection for ChatSocket {
+    fn credit(&mut self) -> &mut Credit {
+        &mut self.credit
+    }
+}
+
+impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
+    fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut Context) {
+        self.credit.heard(match &message {
+            Ok(ws::Message::Pong(payload)) => Some(payload),
+            Ok(_) | Err(_) => None,
+        });
+        if let Some(entry) = &self.entry {
+            entry.handled();
+        }
+        match message {
+            Ok(ws::Message::Ping(payload)) => ctx.pong(&payload),
+            Ok(ws::Message::Pong(_)) => self.pull(ctx),
+            Ok(ws::Message::Close(reason)) => {
+                ctx.close(reason);
+                ctx.stop();
+            }
+            Ok(message) => match self.pieces.hear(message) {
+                Heard::Text(text) => self.hear(&text, ctx),
+                Heard::NotText => self.error("a frame is JSON in a text frame, not binary".to_owned(), ctx),
+                Heard::TooLarge => {
+                    let limit = greenroom_protocol::CLIENT_FRAME_LIMIT;
+                    self.error(format!("a frame is at most {limit} bytes; put what is larger into a file"), ctx);
+                }
+                Heard::Nothing => {}
+            },
+            Err(e) => {
+                close(1002, &e.to_string(), ctx);
+                ctx.stop();
+            }
+        }
+    }
+}

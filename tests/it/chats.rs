@@ -1,0 +1,146 @@
+//! The chat dialect: a handful of message types over the same session, for simple clients.
+
+use futures::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
+};
+
+use crate::harness::{
+    driver::Driver,
+    model::Model,
+    rest::Rest,
+    server::{Options, Server},
+    within,
+};
+
+/// A simple client.
+struct Chat(WebSocketStream<TcpStream>);
+
+impl Chat {
+    async fn open(rest: &Rest, session: &str) -> Chat {
+        let address = format!("ws://{}/ws/sessions/{session}/chat", rest.authority);
+        let mut request = address.into_client_request().expect("an address");
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", rest.token)).expect("a token is text");
+        request.headers_mut().insert("authorization", bearer);
+        let tcp = TcpStream::connect(&rest.authority).await.expect("the server listens");
+        let (stream, _) = within("the handshake", client_async(request, tcp)).await.expect("it is let in");
+        Chat(stream)
+    }
+
+    async fn say(&mut self, frame: Value) {
+        self.say_text(&frame.to_string()).await;
+    }
+
+    async fn say_text(&mut self, text: &str) {
+        self.0.send(Message::text(text.to_owned())).await.expect("the socket is open");
+    }
+
+    /// `Err` with the code where the server closed it.
+    async fn hear(&mut self) -> Result<Value, Option<u16>> {
+        loop {
+            match within("a frame", self.0.next()).await {
+                Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text).expect("JSON")),
+                Some(Ok(Message::Close(close))) => return Err(close.map(|close| close.code.into())),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return Err(None),
+            }
+        }
+    }
+
+    /// Everything up to the end of the turn.
+    async fn turn(&mut self) -> Vec<Value> {
+        let mut frames = Vec::new();
+        loop {
+            let frame = self.hear().await.expect("the socket stays open");
+            let kind = frame["type"].as_str().expect("a type").to_owned();
+            frames.push(frame);
+            if kind == "done" || kind == "error" {
+                return frames;
+            }
+        }
+    }
+}
+
+fn kinds(frames: &[Value]) -> Vec<&str> {
+    let mut kinds: Vec<&str> = frames.iter().filter_map(|frame| frame["type"].as_str()).collect();
+    kinds.dedup();
+    kinds
+}
+
+fn text(frames: &[Value]) -> String {
+    frames.iter().filter(|frame| frame["type"] == "text_delta").filter_map(|frame| frame["content"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn two_clients_chat_about_one_session() {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut one = Chat::open(&server.rest, &session).await;
+    let mut other = Chat::open(&server.rest, &session).await;
+    for chat in [&mut one, &mut other] {
+        chat.say(json!({ "type": "ping" })).await;
+        assert_eq!(chat.hear().await.expect("an answer"), json!({ "type": "pong" }));
+    }
+    one.say(json!({ "type": "message", "content": "short story" })).await;
+    let (first, second) = (one.turn().await, other.turn().await);
+    assert_eq!(text(&first), "tick ".repeat(150));
+    assert_eq!(text(&second), text(&first));
+    assert_eq!(kinds(&first), ["text_delta", "cost_update", "done"]);
+    assert!(first.iter().filter(|frame| frame["type"] == "text_delta").count() > 10, "it came while it was said");
+
+    other.say(json!({ "type": "message", "content": "flood" })).await;
+    let (first, second) = (one.turn().await, other.turn().await);
+    let tool =
+        |frames: &[Value], kind: &str| frames.iter().find(|frame| frame["type"] == kind).cloned().expect("a tool");
+    let (start, result) = (tool(&first, "tool_use_start"), tool(&first, "tool_result"));
+    assert_eq!((&start["tool_name"], &start["tool_input"]["command"]), (&json!("run"), &json!("seq 1 300000")));
+    assert_eq!(start["tool_use_id"], result["tool_use_id"]);
+    assert!(result["content"].as_str().expect("output").starts_with("1\n2\n") && result["seq"].is_u64());
+    assert_eq!(tool(&second, "tool_result"), result);
+}
+
+#[tokio::test]
+async fn an_interrupt_a_late_client_and_garbage() {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut one = Chat::open(&server.rest, &session).await;
+    one.say(json!({ "type": "message", "content": "long story" })).await;
+    let mut so_far = String::new();
+    while so_far.len() < 100 {
+        let frame = one.hear().await.expect("it goes on");
+        if frame["type"] == "text_delta" {
+            so_far.push_str(frame["content"].as_str().expect("text"));
+        }
+    }
+    let mut late = Chat::open(&server.rest, &session).await;
+    let first = late.hear().await.expect("it is in the middle of it");
+    assert!(first["content"].as_str().expect("text").starts_with(&so_far[..60]), "{first}");
+    for garbage in ["{", "[]", r#"{"type":"dance"}"#, r#"{"type":"message"}"#] {
+        late.say_text(garbage).await;
+        let error = loop {
+            let frame = late.hear().await.expect("the socket stays open");
+            if frame["type"] == "error" {
+                break frame;
+            }
+        };
+        assert!(error["message"].as_str().expect("words").contains("not a frame of a chat"), "{error}");
+    }
+    late.say(json!({ "type": "interrupt" })).await;
+    assert_eq!(one.turn().await.last().expect("its end")["type"], "done");
+    assert_eq!(late.turn().await.last().expect("its end")["type"], "done");
+    // What is heard from here on belongs to the next turn: the last one ended once.
+    one.say(json!({ "type": "message", "content": "turn left" })).await;
+    assert_eq!(text(&one.turn().await), "Turning left.");
+    assert_eq!(text(&late.turn().await), "Turning left.");
+
+    let mut nowhere = Chat::open(&server.rest, "01KAHTXV3M9W6N2Q4ZB8C5R7DE").await;
+    assert_eq!(nowhere.turn().await.len(), 1);
+    assert_eq!(nowhere.hear().await, Err(Some(4404)));
+}
