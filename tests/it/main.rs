@@ -11,6 +11,7 @@ mod actors;
 mod bad_input;
 mod chats;
 mod deaths;
+mod greedy;
 mod interrupts;
 mod main_job;
 mod models;
