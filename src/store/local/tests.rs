@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod full;
+mod power;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 

@@ -40,13 +40,15 @@ async fn appends_until_it_is_killed() {
     futures::future::join_all(appending).await;
 }
 
-/// Lets another process append for a while, kills it, and returns what it had been told last.
-fn killed_after(dir: &Path, lines: usize) -> Vec<(SessionId, u64)> {
+/// Lets another process append for a while, kills it, and returns what it had been told last. `end` comes right before.
+pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Vec<(SessionId, u64)> {
     let test = format!("{}::appends_until_it_is_killed", module_path!().split_once("::").unwrap().1);
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([&test, "--exact", "--nocapture", "--test-threads=1"])
         .env(DIR, dir)
         .stdout(Stdio::piped())
+        // What it says when its disk goes is no news.
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -56,6 +58,7 @@ fn killed_after(dir: &Path, lines: usize) -> Vec<(SessionId, u64)> {
     };
     let mut acknowledged: Vec<_> = output.by_ref().filter_map(parse).take(lines).collect();
     std::thread::sleep(Duration::from_micros(lines as u64 * 37 % 900));
+    end();
     child.kill().unwrap();
     acknowledged.extend(output.filter_map(parse));
     child.wait().unwrap();
@@ -67,14 +70,19 @@ fn killed_after(dir: &Path, lines: usize) -> Vec<(SessionId, u64)> {
 async fn what_was_acknowledged_survives_being_killed() {
     let dir = tempfile::tempdir().unwrap();
     for round in 0..8 {
-        let acknowledged = killed_after(dir.path(), 40 + round * 61);
-        let store = LocalStore::open_with(dir.path(), small()).unwrap();
-        for (session, tail) in acknowledged {
-            let found = from_log(&store, session).unwrap();
-            assert!(found.len() as u64 >= tail, "round {round}: {} of {tail}", found.len());
-            assert_same(&found, &expected(session, found.len() as u64), "after a kill");
-            assert_eq!(found.len() % 3, 0, "half a batch");
-        }
+        let acknowledged = killed_after(dir.path(), 40 + round * 61, || ());
+        check_acknowledged(dir.path(), &acknowledged, &format!("round {round}"));
+    }
+}
+
+/// All of it is there, in whole batches, and nothing has a gap.
+pub(super) fn check_acknowledged(dir: &Path, acknowledged: &[(SessionId, u64)], when: &str) {
+    let store = LocalStore::open_with(dir, small()).unwrap();
+    for (session, tail) in acknowledged {
+        let found = from_log(&store, *session).unwrap();
+        assert!(found.len() as u64 >= *tail, "{when}: {} of {tail}", found.len());
+        assert_same(&found, &expected(*session, found.len() as u64), when);
+        assert_eq!(found.len() % 3, 0, "{when}: half a batch");
     }
 }
 

@@ -1,0 +1,80 @@
+//! The power goes: what was acknowledged is on the disk itself, and not only on its way there.
+//!
+//! A kill leaves the kernel's cache as it is. Here the file system is shut down under the writer, without a flush of its
+//! log: what was not synced is gone, as it is when the machine stops.
+
+use std::{fs::File, os::fd::AsRawFd, process::Command};
+
+use super::crash::{check_acknowledged, killed_after};
+
+/// `EXT4_IOC_SHUTDOWN` of the kernel's `ext4.h`: `_IOR('X', 125, __u32)`.
+const SHUTDOWN: libc::c_ulong = 0x8004_587d;
+/// `EXT4_GOING_FLAGS_NOLOGFLUSH`
+const WITHOUT_A_FLUSH: u32 = 2;
+const BYTES: u64 = 96 << 20;
+
+/// An ext4 of its own; `None` where nobody may mount one.
+struct Disk {
+    image: tempfile::NamedTempFile,
+    at: tempfile::TempDir,
+}
+
+impl Disk {
+    fn new() -> Option<Disk> {
+        let disk = Disk { image: tempfile::NamedTempFile::new().unwrap(), at: tempfile::tempdir().unwrap() };
+        disk.image.as_file().set_len(BYTES).unwrap();
+        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(disk.image.path()).status();
+        (made.is_ok_and(|status| status.success()) && disk.mount()).then_some(disk)
+    }
+
+    fn mount(&self) -> bool {
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop"]).arg(self.image.path()).arg(self.at.path());
+        mount.status().is_ok_and(|status| status.success())
+    }
+
+    fn cut_the_power(&self) {
+        let root = File::open(self.at.path()).unwrap();
+        // SAFETY: the descriptor is open, and the kernel reads four bytes from where it is told.
+        let cut = unsafe { libc::ioctl(root.as_raw_fd(), SHUTDOWN as _, &WITHOUT_A_FLUSH) };
+        assert_eq!(cut, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// As the machine does when it starts again.
+    fn come_back(&self) {
+        self.unmount();
+        assert!(self.mount(), "it is mounted again");
+    }
+
+    fn unmount(&self) {
+        // The one that was killed may hold it for a moment longer.
+        let unmounted = (0..100).any(|_| {
+            let done = Command::new("umount").arg(self.at.path()).output().is_ok_and(|it| it.status.success());
+            if !done {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            done
+        });
+        assert!(unmounted || std::thread::panicking());
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.unmount();
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_power_cut() {
+    let Some(disk) = Disk::new() else {
+        eprintln!("skipped: root alone can mount a file system to cut the power of");
+        return;
+    };
+    let dir = disk.at.path().join("journal");
+    for round in 0..20 {
+        let acknowledged = killed_after(&dir, 30 + round * 17, || disk.cut_the_power());
+        disk.come_back();
+        check_acknowledged(&dir, &acknowledged, &format!("power cut {round}"));
+    }
+}
