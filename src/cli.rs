@@ -25,7 +25,7 @@ Exit codes:
   1  failed
   2  wrong usage or configuration";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Serve; the same as no command at all
     Serve,
@@ -37,6 +37,16 @@ pub enum Command {
         #[arg(long)]
         renew: bool,
     },
+    /// Write sessions as lines of JSON, with a digest; no server may be using the data directory
+    Export {
+        /// This session alone; all of them where none is named
+        session: Option<String>,
+        /// Write to this file, whole or not at all, in place of stdout
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Take in what `export` wrote; nothing of a file that is damaged or tells another story than what is here
+    Import { file: PathBuf },
 }
 
 /// What both commands take.

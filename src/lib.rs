@@ -17,6 +17,7 @@
 //! | [`sweeper`] | the Sweeper actor: what is idle rests, what nobody owns goes |
 //! | [`web`] | who may enter, REST, the embedded UI |
 //! | [`server`] | the parts list: how all of it is put together |
+//! | [`transfer`] | sessions out of a journal and into another: `greenroom export` and `import` |
 //! | [`cli`] [`doctor`] | the command line |
 //!
 //! One message from start to end: `frontend::socket` hears it → [`session`] decides and appends it to the [`store`] → the
@@ -38,5 +39,6 @@ pub mod session;
 pub mod store;
 pub mod sweeper;
 pub mod telemetry;
+pub mod transfer;
 pub mod web;
 mod wiring;

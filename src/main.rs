@@ -7,7 +7,7 @@ use greenroom::{
     data::DataDir,
     doctor,
     sandbox::process::{KEEPER_COMMAND, keeper_main},
-    server, telemetry,
+    server, telemetry, transfer,
 };
 
 fn main() -> ExitCode {
@@ -26,6 +26,10 @@ fn main() -> ExitCode {
     telemetry::init(&config.log);
     let system = actix::System::new();
     let done = match command {
+        Some(Command::Export { session, output }) => {
+            system.block_on(transfer::command::export_to(&config, session, output))
+        }
+        Some(Command::Import { file }) => system.block_on(transfer::command::import_from(&config, &file)),
         Some(Command::Token { renew }) => token(&config, renew).map(|token| println!("{token}")),
         Some(Command::Doctor) => system.block_on(doctor::examine(config)),
         None | Some(Command::Serve) => system.block_on(async {

@@ -20,7 +20,7 @@ const LAYERS: [&[&str]; 12] = [
     &["web"],
     &["wiring"],
     &["server"],
-    &["cli", "doctor"],
+    &["cli", "doctor", "transfer"],
     &["lib"],
     &["main"],
 ];

@@ -107,6 +107,9 @@ impl Store for Faulty {
     async fn put_content(&self, session: SessionId, content: bytes::Bytes) -> Result<String, StoreError> {
         self.inner.put_content(session, content).await
     }
+    async fn restore_content(&self, session: SessionId, name: &str, content: bytes::Bytes) -> Result<(), StoreError> {
+        self.inner.restore_content(session, name, content).await
+    }
     async fn content(&self, session: SessionId, name: &str) -> Result<Option<bytes::Bytes>, StoreError> {
         self.inner.content(session, name).await
     }

@@ -235,8 +235,12 @@ pub(super) async fn contents_are_kept_per_session(store: Arc<impl Store>) {
     let (other, _) = claimed(&*store, "b").await;
     let content = Bytes::from(vec![7; 100_000]);
     let name = store.put_content(session, content.clone()).await.unwrap();
-    assert_eq!(store.content(session, &name).await.unwrap(), Some(content));
+    assert_eq!(store.content(session, &name).await.unwrap(), Some(content.clone()));
     assert_eq!(store.content(other, &name).await.unwrap(), None);
+    store.restore_content(other, &name, content.clone()).await.unwrap();
+    store.restore_content(other, &name, Bytes::from_static(b"again")).await.unwrap();
+    assert_eq!(store.content(other, &name).await.unwrap(), Some(Bytes::from_static(b"again")));
+    assert_eq!(store.content(session, &name).await.unwrap().map(|it| it.len()), Some(100_000));
     for name in ["", ".", "..", "../lock", "a/b", "nothing"] {
         assert_eq!(store.content(session, name).await.unwrap(), None, "{name}");
     }

@@ -143,6 +143,13 @@ impl Store for MemoryStore {
         Ok(name)
     }
 
+    async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError> {
+        let mut sessions = self.sessions();
+        let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
+        kept.contents.insert(name.to_owned(), content);
+        Ok(())
+    }
+
     async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError> {
         Ok(self.sessions().get(&session).and_then(|kept| kept.contents.get(name).cloned()))
     }

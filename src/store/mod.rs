@@ -260,6 +260,9 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a large content; durable when it returns, so the event that names it can follow. Returns its name.
     async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError>;
 
+    /// Keeps a large content under the name (a ULID) that it had elsewhere.
+    async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError>;
+
     /// A file that holds a large content, or `None` where no such content is kept.
     async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError>;
 

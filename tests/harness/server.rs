@@ -150,11 +150,12 @@ impl Server {
 
     /// Has another process replace its token, and returns the new one.
     pub(crate) async fn renew_token(&self) -> String {
-        let mut renew = command(self.home.path(), &self.options);
-        let output = within("a new token", renew.args(["token", "--renew"]).output()).await;
-        let output = output.expect("the binary that cargo built starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("a token is text").trim().to_owned()
+        self.run(&["token", "--renew"]).await.expect("it is replaced").trim().to_owned()
+    }
+
+    /// Runs another command of the same program on the same data: what it writes, or why it failed.
+    pub(crate) async fn run(&self, args: &[&str]) -> Result<String, String> {
+        run(self.home.path(), &self.options, args).await
     }
 
     /// Ends it as a power cut would.
@@ -186,6 +187,16 @@ impl Server {
 }
 
 impl Ended {
+    /// As if one had been, which left nothing.
+    pub(crate) fn nowhere(home: TempDir, options: Options) -> Ended {
+        Ended { options, home }
+    }
+
+    /// Runs another command of the same program on the same data: what it writes, or why it failed.
+    pub(crate) async fn run(&self, args: &[&str]) -> Result<String, String> {
+        run(self.home.path(), &self.options, args).await
+    }
+
     /// Starts it again on the same data.
     pub(crate) async fn restart(mut self) -> Server {
         let empty = tempfile::tempdir().expect("a temporary directory");
@@ -240,6 +251,13 @@ fn command(home: &Path, options: &Options) -> Command {
         .envs(options.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null());
     command
+}
+
+async fn run(home: &Path, options: &Options, args: &[&str]) -> Result<String, String> {
+    let output = within("a command", command(home, options).args(args).output()).await;
+    let output = output.expect("the binary that cargo built starts");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 fn data(home: &Path) -> PathBuf {

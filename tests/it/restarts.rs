@@ -7,7 +7,7 @@ use crate::harness::{
     driver::{Driver, on_each_driver},
     eventually, host,
     model::Model,
-    server::{Options, Server, code},
+    server::{Ended, Options, Server, code},
     socket::Socket,
 };
 
@@ -114,4 +114,37 @@ async fn many_sessions_come_back() {
         assert_eq!(server.rest.session(id).await["title"], format!("session {n}"));
     }
     eventually("it to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
+}
+
+#[tokio::test]
+async fn a_session_moves_to_another_machine_with_its_history() {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let session = server.rest.start("flood").await;
+    server.rest.until_state(&session, "idle").await;
+    let before = server.rest.events(&session).await;
+    let large = before.iter().find_map(|event| event["extras"]["truncated"]["href"].as_str()).expect("a large content");
+    let whole = server.rest.get(large).await.text;
+    let (home, file) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let file = file.path().join("sessions.jsonl");
+    let path = file.to_str().expect("a path");
+    let (_, old) = server.terminate().await;
+    old.run(&["export", "--output", path]).await.expect("it is exported");
+
+    let new = Ended::nowhere(home, Options::anthropic(Driver::Process, &model));
+    new.run(&["import", path]).await.expect("it is imported");
+    new.run(&["import", path]).await.expect("it is known already");
+    std::fs::write(&file, "half").expect("it is written");
+    let refused = new.run(&["import", path]).await.expect_err("it is damaged");
+    assert!(refused.contains("line 1"), "{refused}");
+    let server = new.restart().await;
+    let busy = server.run(&["export"]).await.expect_err("a server runs");
+    assert!(busy.contains("in use by another server"), "{busy}");
+    let after = server.rest.events(&session).await;
+    assert_eq!(after[..before.len()], before);
+    assert_eq!(server.rest.get(large).await.text, whole);
+    server.rest.until_state(&session, "idle").await;
+    server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "turn left" })).await.expect(202);
+    let said = |event: &serde_json::Value| event["content"] == "Turning left.";
+    eventually("an answer", || async { server.rest.events(&session).await.iter().any(said) }).await;
 }

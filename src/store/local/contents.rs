@@ -27,28 +27,29 @@ impl Contents {
     }
 
     /// Durable when it returns, also the directory entries that lead there.
-    pub(super) fn put(&self, session: SessionId, content: &[u8]) -> io::Result<String> {
+    pub(super) fn put(&self, session: SessionId, name: Ulid, content: &[u8]) -> io::Result<()> {
         let dir = self.of(session);
         match DirBuilder::new().mode(0o700).create(&dir) {
             Ok(()) => File::open(&self.dir)?.sync_all()?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        let name = Ulid::generate().to_string();
+        let name = name.to_string();
         let unfinished = dir.join(format!("{name}{UNFINISHED}"));
         let written =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished).and_then(|mut file| {
-                file.write_all(content)?;
-                file.sync_all()?;
-                fs::rename(&unfinished, dir.join(&name))?;
-                File::open(&dir)?.sync_all()
-            });
-        if let Err(error) = written {
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished).and_then(
+                |mut file| {
+                    file.write_all(content)?;
+                    file.sync_all()?;
+                    fs::rename(&unfinished, dir.join(&name))?;
+                    File::open(&dir)?.sync_all()
+                },
+            );
+        if written.is_err() {
             // The room is wanted; where it fails, the next start sweeps it.
             let _ = fs::remove_file(&unfinished);
-            return Err(error);
         }
-        Ok(name)
+        written
     }
 
     pub(super) fn get(&self, session: SessionId, name: &str) -> io::Result<Option<Bytes>> {

@@ -159,6 +159,25 @@ impl Drop for LocalStore {
     }
 }
 
+impl LocalStore {
+    async fn keep_content(&self, session: SessionId, name: ulid::Ulid, content: Bytes) -> Result<(), StoreError> {
+        if !self.knows(session) {
+            return Err(StoreError::NoSession(session));
+        }
+        let (contents, shared) = (self.contents.clone(), self.shared.clone());
+        blocking(move || {
+            contents.put(session, name, &content)?;
+            if shared.state().sessions.contains_key(&session) {
+                return Ok(());
+            }
+            // It was forgotten meanwhile, perhaps before there was anything to remove.
+            contents.forget(session)?;
+            Err(StoreError::NoSession(session))
+        })
+        .await
+    }
+}
+
 #[async_trait]
 impl Store for LocalStore {
     async fn create(&self, record: Record) -> Result<Snapshot, StoreError> {
@@ -232,22 +251,14 @@ impl Store for LocalStore {
     }
 
     async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError> {
-        if !self.knows(session) {
-            return Err(StoreError::NoSession(session));
-        }
-        let (contents, shared) = (self.contents.clone(), self.shared.clone());
-        blocking(move || {
-            let name = contents.put(session, &content)?;
-            if shared.state().sessions.contains_key(&session) {
-                return Ok(name);
-            }
-            // It was forgotten meanwhile, perhaps before there was anything to remove.
-            contents.forget(session)?;
-            Err(StoreError::NoSession(session))
-        })
-        .await
+        let name = ulid::Ulid::generate();
+        self.keep_content(session, name, content).await.map(|()| name.to_string())
     }
 
+    async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError> {
+        let name = name.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "no name of a content"))?;
+        self.keep_content(session, name, content).await
+    }
     async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError> {
         let (contents, name) = (self.contents.clone(), name.to_owned());
         blocking(move || Ok(contents.get(session, &name)?)).await

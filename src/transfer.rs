@@ -1,0 +1,282 @@
+//! Sessions out of a journal and into another, as lines of JSON: `greenroom export` and `greenroom import`.
+//!
+//! ```text
+//! {"greenroom_journal":1,"version":"0.1.0","at":"…"}
+//! {"session":{…the record…},"mark":…}              one of these for each session,
+//! {"kind":"run","event":{…as clients see it…}}     its events in their order, byte for byte,
+//! {"content":"NAME","text":"…"}                    its large contents, a piece a line,
+//! {"end":"ID","events":41,"sha256":"…"}            and the digest of both
+//! {"total":{"sessions":1,"events":41},"sha256":"…"}
+//! ```
+//!
+//! [`import`] reads a file twice: once to be sure of every line of it, and only then to write. What is there already is
+//! compared, so an import that was cut short is simply repeated. Workspaces are no part of it.
+
+pub mod command;
+mod format;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    io::{self, BufRead, Write},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use self::{
+    format::{Digest, Head, Line, TEXT, Total, Totals, names_content},
+    read::{Lines, Session},
+};
+use crate::{
+    clock,
+    store::{Batch, Limit, NewEvent, Query, Seq, SessionId, Snapshot, Store, StoreError, StoredEvent},
+};
+
+/// How much of a journal is in memory at once.
+const CHUNK: Limit = Limit { events: 512, bytes: 1 << 20 };
+
+/// Why nothing came of it. The text says where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    #[error("the journal: {0}")]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("line {line}: {what}; the file is damaged or was cut short, so nothing of it was imported")]
+    Damaged { line: u64, what: String },
+    #[error("line {line}: version {found} of the format is not known here (known: {})", format::VERSION)]
+    Version { line: u64, found: u64 },
+    #[error(
+        "session `{0}` is here already and tells another story than the file; purge it first, or import into another data \
+         directory; nothing was imported"
+    )]
+    Differs(SessionId),
+    #[error("content `{name}` of session `{session}` is no text and cannot be exported")]
+    NotText { session: SessionId, name: String },
+}
+
+/// What was moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
+    pub sessions: u64,
+    pub events: u64,
+    /// Sessions that were there already, as far as the file tells them.
+    pub known: u64,
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} sessions, {} events", self.sessions, self.events)?;
+        if self.known > 0 { write!(f, "; {} sessions were there already", self.known) } else { Ok(()) }
+    }
+}
+
+/// Writes the sessions of `store` to `out`: `only` that one, or all of them.
+///
+/// # Errors
+/// The first thing that could not be read or written; what was written until then is of no use.
+pub async fn export(store: &dyn Store, only: Option<SessionId>, out: &mut dyn Write) -> Result<Moved, TransferError> {
+    let sessions = match only {
+        Some(id) => vec![store.get(id).await?.ok_or(StoreError::NoSession(id))?],
+        None => all(store).await?,
+    };
+    let head =
+        Head { greenroom_journal: format::VERSION, version: env!("CARGO_PKG_VERSION").to_owned(), at: clock::now() };
+    write(out, &Line::Head(head))?;
+    let (mut moved, mut overall) = (Moved::default(), Digest::default());
+    for snapshot in sessions {
+        let (events, digest) = export_one(store, &snapshot, out).await?;
+        overall.add(&digest);
+        moved.sessions += 1;
+        moved.events += events;
+    }
+    let totals = Totals { sessions: moved.sessions, events: moved.events };
+    write(out, &Line::Total(Total { total: totals, sha256: overall.finish() }))?;
+    out.flush()?;
+    Ok(moved)
+}
+
+async fn export_one(
+    store: &dyn Store,
+    snapshot: &Snapshot,
+    out: &mut dyn Write,
+) -> Result<(u64, String), TransferError> {
+    let Snapshot { record, tail, mark, .. } = snapshot;
+    let id = record.id;
+    write(out, &Line::session(record, mark.as_ref()))?;
+    let (mut digest, mut after) = (Digest::default(), 0);
+    while after < *tail {
+        for (seq, event) in store.read(id, after, CHUNK).await? {
+            after = seq;
+            digest.event(&event);
+            write(out, &Line::event(&event)?)?;
+            let Some(name) = names_content(&event.json) else { continue };
+            // One that was lost to a damaged disk is missing here as it is there.
+            let Some(content) = store.content(id, &name).await? else { continue };
+            digest.content(&name, &content);
+            let text = std::str::from_utf8(&content);
+            let text = text.map_err(|_| TransferError::NotText { session: id, name: name.clone() })?;
+            for piece in pieces(text) {
+                write(out, &Line::content(&name, piece))?;
+            }
+        }
+    }
+    let sha256 = digest.finish();
+    write(out, &Line::end(id, *tail, &sha256))?;
+    Ok((*tail, sha256))
+}
+
+/// Every session, oldest first, archived or not.
+async fn all(store: &dyn Store) -> Result<Vec<Snapshot>, StoreError> {
+    let mut found = Vec::new();
+    for archived in [false, true] {
+        let mut cursor = None;
+        loop {
+            let query = Query { archived: Some(archived), limit: 500, cursor, ..Query::default() };
+            let page = store.list(query).await?;
+            found.extend(page.items);
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+    }
+    found.sort_by_key(|snapshot| snapshot.record.id);
+    Ok(found)
+}
+
+/// Takes the sessions of a file in. `open` gives the file anew each time that it is called.
+///
+/// # Errors
+/// What is wrong with the file, and at which line; then nothing was written.
+pub async fn import<R: BufRead>(
+    store: &Arc<dyn Store>,
+    open: impl Fn() -> io::Result<R>,
+) -> Result<Moved, TransferError> {
+    let mut lines = Lines::new(open()?)?;
+    while let Some(session) = lines.session()? {
+        compare(store.as_ref(), &mut lines, &session).await?;
+    }
+    let mut lines = Lines::new(open()?)?;
+    let mut moved = Moved::default();
+    while let Some(session) = lines.session()? {
+        let before = store.get(session.record.id).await?.map_or(0, |snapshot| snapshot.tail);
+        let events = import_one(store.as_ref(), &mut lines, session, before).await?;
+        moved.known += u64::from(before >= events && before > 0);
+        moved.sessions += u64::from(before < events || before == 0);
+        moved.events += events.saturating_sub(before);
+    }
+    Ok(moved)
+}
+
+/// Reads a session to its end, and compares it with what is here under its name.
+async fn compare<R: BufRead>(store: &dyn Store, lines: &mut Lines<R>, session: &Session) -> Result<(), TransferError> {
+    let id = session.record.id;
+    let here = store.get(id).await?.map_or(0, |snapshot| snapshot.tail);
+    let mut ours: std::vec::IntoIter<StoredEvent> = Vec::new().into_iter();
+    let mut seq = 0;
+    while let Some(line) = lines.next_of(session)? {
+        let read::Part::Event(event) = line else { continue };
+        seq += 1;
+        if seq > here {
+            continue;
+        }
+        if ours.len() == 0 {
+            ours = store.read(id, seq - 1, CHUNK).await?.into_iter();
+        }
+        if ours.next().is_none_or(|(_, known)| known != event) {
+            return Err(TransferError::Differs(id));
+        }
+    }
+    Ok(())
+}
+
+/// Writes what is not here yet; returns how many events the file has.
+async fn import_one<R: BufRead>(
+    store: &dyn Store,
+    lines: &mut Lines<R>,
+    session: Session,
+    before: Seq,
+) -> Result<u64, TransferError> {
+    let id = session.record.id;
+    match store.create(session.record.clone()).await {
+        Ok(_) | Err(StoreError::Conflict { .. }) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let (epoch, _) = store.claim(id).await?;
+    let (mut at, mut seq) = (before, 0);
+    let (mut waiting, mut size) = (Vec::new(), 0);
+    let mut content: Option<(String, String)> = None;
+    loop {
+        let part = lines.next_of(&session)?;
+        if let Some(read::Part::Content(name, text)) = &part {
+            match &mut content {
+                Some((known, whole)) if known == name => whole.push_str(text),
+                _ => {
+                    keep(store, id, content.take()).await?;
+                    content = Some((name.clone(), text.clone()));
+                }
+            }
+            continue;
+        }
+        keep(store, id, content.take()).await?;
+        let over = part.is_none();
+        if let Some(read::Part::Event(event)) = part {
+            seq += 1;
+            if seq > before {
+                size += event.json.len();
+                waiting.push(event);
+            }
+        }
+        if over || size > CHUNK.bytes {
+            // An event is written after the contents that it names: those stand behind it in the file.
+            let last = if over { None } else { waiting.pop() };
+            let count = waiting.len() as u64;
+            let finished = over && (before == 0 || at + count > before);
+            let batch = Batch {
+                events: std::mem::take(&mut waiting),
+                mark: session.mark.clone().filter(|_| finished),
+                record: finished.then(|| session.record.clone()),
+            };
+            if count > 0 || finished {
+                at = append(store, id, epoch, at, batch).await?;
+            }
+            size = last.as_ref().map_or(0, |event: &NewEvent| event.json.len());
+            waiting.extend(last);
+        }
+        if over {
+            return Ok(seq);
+        }
+    }
+}
+
+async fn keep(store: &dyn Store, id: SessionId, content: Option<(String, String)>) -> Result<(), StoreError> {
+    match content {
+        Some((name, text)) => store.restore_content(id, &name, Bytes::from(text)).await,
+        None => Ok(()),
+    }
+}
+
+async fn append(store: &dyn Store, id: SessionId, epoch: u64, at: Seq, batch: Batch) -> Result<Seq, TransferError> {
+    store.append(id, epoch, at, batch).await.map_err(|e| TransferError::Io(io::Error::other(e)))
+}
+
+fn write(out: &mut dyn Write, line: &Line<'_>) -> Result<(), TransferError> {
+    serde_json::to_writer(&mut *out, line).map_err(io::Error::from)?;
+    Ok(out.write_all(b"\n")?)
+}
+
+/// At most [`TEXT`] bytes each; one empty piece for what is empty.
+fn pieces(mut text: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    while text.len() > TEXT {
+        let (piece, rest) = text.split_at(text.floor_char_boundary(TEXT));
+        pieces.push(piece);
+        text = rest;
+    }
+    pieces.push(text);
+    pieces
+}

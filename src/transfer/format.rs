@@ -1,0 +1,117 @@
+//! The lines of an export, and the digest over them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::TransferError;
+use crate::store::{Mark, NewEvent, Record, SessionId};
+
+/// Of the format. A newer one is refused by name.
+pub(super) const VERSION: u64 = 1;
+/// The most of a large content on one line, bytes.
+pub(super) const TEXT: usize = 512 * 1024;
+
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Line<'a> {
+    Head(Head),
+    Session { session: &'a Record, mark: Option<&'a Mark> },
+    Event { kind: &'a str, event: &'a RawValue },
+    Content { content: &'a str, text: &'a str },
+    End { end: SessionId, events: u64, sha256: &'a str },
+    Total(Total),
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) greenroom_journal: u64,
+    /// Of the program that wrote it.
+    pub(super) version: String,
+    pub(super) at: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Total {
+    pub(super) total: Totals,
+    pub(super) sha256: String,
+}
+
+#[derive(Serialize, Deserialize, PartialEq)]
+pub(super) struct Totals {
+    pub(super) sessions: u64,
+    pub(super) events: u64,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn session(session: &'a Record, mark: Option<&'a Mark>) -> Line<'a> {
+        Line::Session { session, mark }
+    }
+
+    pub(super) fn event(event: &'a NewEvent) -> Result<Line<'a>, TransferError> {
+        let json = serde_json::from_slice(&event.json).map_err(std::io::Error::from)?;
+        Ok(Line::Event { kind: &event.kind, event: json })
+    }
+
+    pub(super) fn content(name: &'a str, text: &'a str) -> Line<'a> {
+        Line::Content { content: name, text }
+    }
+
+    pub(super) fn end(end: SessionId, events: u64, sha256: &'a str) -> Line<'a> {
+        Line::End { end, events, sha256 }
+    }
+}
+
+/// Over what is moved, in its order.
+#[derive(Default)]
+pub(super) struct Digest(Sha256);
+
+impl Digest {
+    pub(super) fn event(&mut self, event: &NewEvent) {
+        self.0.update(event.kind.as_bytes());
+        self.0.update(b"\0");
+        self.0.update(&event.json);
+        self.0.update(b"\n");
+    }
+
+    pub(super) fn content(&mut self, name: &str, content: &[u8]) {
+        self.begin_content(name);
+        self.more_content(content);
+    }
+
+    pub(super) fn begin_content(&mut self, name: &str) {
+        self.0.update(name.as_bytes());
+        self.0.update(b"\x01");
+    }
+
+    pub(super) fn more_content(&mut self, content: &[u8]) {
+        self.0.update(content);
+    }
+
+    pub(super) fn add(&mut self, digest: &str) {
+        self.0.update(digest.as_bytes());
+        self.0.update(b"\n");
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The large content that an event refers to.
+pub(super) fn names_content(event: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Event {
+        extras: Option<Extras>,
+    }
+    #[derive(Deserialize)]
+    struct Extras {
+        truncated: Option<Truncated>,
+    }
+    #[derive(Deserialize)]
+    struct Truncated {
+        href: Option<String>,
+    }
+    let event: Event = serde_json::from_slice(event).ok()?;
+    event.extras?.truncated?.href?.rsplit('/').next().map(str::to_owned)
+}

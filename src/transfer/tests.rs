@@ -1,0 +1,149 @@
+use super::*;
+use crate::store::{Mark, local::LocalStore, memory::MemoryStore};
+
+fn record(id: SessionId, archived: bool) -> crate::store::Record {
+    serde_json::from_value(serde_json::json!({
+        "id": id, "title": "a title", "state": "idle", "reason": null, "agent": "greenroom", "model": "demo",
+        "image": null, "sandbox": "process", "directory": null, "created_at": "2026-01-01T00:00:00.000Z",
+        "updated_at": format!("2026-01-01T00:00:00.{:03}Z", id.to_bytes()[15] as u32),
+        "usage": { "input_tokens": 1, "output_tokens": 2, "cost_usd": null }, "budget_usd": 1.5, "archived": archived,
+        "key": "k", "core": { "life": "up" },
+    }))
+    .expect("a record")
+}
+
+fn event(seq: u64, content: Option<&str>) -> NewEvent {
+    let href =
+        content.map(|name| format!(r#","extras":{{"truncated":{{"bytes":9,"href":"/api/x/contents/{name}"}}}}"#));
+    // Spaces and an escape that a parser would write otherwise: they must come back as they were.
+    let json = format!(r#"{{ "seq":{seq},"observation":"run","content":"\u00e4 {seq}"{} }}"#, href.unwrap_or_default());
+    NewEvent { kind: "run".into(), json: json.into() }
+}
+
+/// Adds `count` events to what there is, the third with a large content.
+async fn fill(store: &dyn Store, id: SessionId, count: u64) {
+    if store.get(id).await.expect("it answers").is_none() {
+        store.create(record(id, id.to_bytes()[15] % 2 == 1)).await.expect("it is made");
+    }
+    let (epoch, snapshot) = store.claim(id).await.expect("it is ours");
+    let mut at = snapshot.tail;
+    for seq in at + 1..=at + count {
+        let mut name = None;
+        if seq == 3 {
+            let large = "ä1\n".repeat(400_000);
+            name = Some("01KAHTXV3M9W6N2Q4ZB8C5R7DE".to_owned());
+            store.restore_content(id, "01KAHTXV3M9W6N2Q4ZB8C5R7DE", large.into()).await.expect("it is kept");
+        }
+        let batch = Batch {
+            events: vec![event(seq, name.as_deref())],
+            mark: Some(Mark { boot: "b".into(), n: seq }),
+            record: None,
+        };
+        at = store.append(id, epoch, at, batch).await.expect("it is written");
+    }
+}
+
+async fn full() -> (MemoryStore, [SessionId; 3]) {
+    let store = MemoryStore::new();
+    let ids = [(); 3].map(|()| SessionId::generate());
+    for (id, count) in ids.into_iter().zip([5, 0, 700]) {
+        fill(&store, id, count).await;
+    }
+    (store, ids)
+}
+
+async fn text(store: &dyn Store, only: Option<SessionId>) -> String {
+    let mut out = Vec::new();
+    export(store, only, &mut out).await.expect("it is exported");
+    let text = String::from_utf8(out).expect("text");
+    // The head says when it was.
+    text.split_once('\n').expect("lines").1.to_owned()
+}
+
+fn with_head(text: &str) -> String {
+    format!("{{\"greenroom_journal\":1,\"version\":\"0\",\"at\":\"\"}}\n{text}")
+}
+
+async fn take_in(store: &Arc<dyn Store>, text: &str) -> Result<Moved, TransferError> {
+    import(store, || Ok(io::Cursor::new(text.to_owned()))).await
+}
+
+fn local() -> (tempfile::TempDir, Arc<dyn Store>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Arc::new(LocalStore::open(dir.path()).expect("it opens"));
+    (dir, store)
+}
+
+#[tokio::test]
+async fn what_goes_out_comes_in_byte_for_byte() {
+    let (store, ids) = full().await;
+    let out = text(&store, None).await;
+    let (dir, other) = local();
+    let moved = take_in(&other, &with_head(&out)).await.expect("it is imported");
+    assert_eq!(moved, Moved { sessions: 3, events: 705, known: 0 });
+    assert_eq!(text(other.as_ref(), None).await, out);
+    let again = take_in(&other, &with_head(&out)).await.expect("it is known");
+    assert_eq!(again, Moved { sessions: 1, events: 0, known: 2 }, "the one without events is written again");
+    drop(other);
+    let reopened = LocalStore::open(dir.path()).expect("it opens");
+    assert_eq!(text(&reopened, None).await, out);
+    let snapshot = reopened.get(ids[0]).await.expect("it answers").expect("it is there");
+    assert_eq!((snapshot.tail, snapshot.mark), (5, Some(Mark { boot: "b".into(), n: 5 })));
+    assert_eq!(text(&store, Some(ids[0])).await.lines().filter(|line| line.starts_with("{\"session\"")).count(), 1);
+    assert!(export(&store, Some(SessionId::generate()), &mut Vec::new()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_with_its_line_and_changes_nothing() {
+    let store = MemoryStore::new();
+    let id = SessionId::generate();
+    fill(&store, id, 4).await;
+    let whole = with_head(&text(&store, None).await);
+    let lines: Vec<&str> = whole.lines().collect();
+    let (_dir, other) = local();
+    let refused = async |text: String, what: &str| {
+        let error = take_in(&other, &text).await.expect_err(what).to_string();
+        assert!(error.starts_with("line "), "{what}: {error}");
+        assert_eq!(other.get(id).await.expect("it answers"), None, "{what}");
+    };
+    for n in 0..lines.len() {
+        refused(lines[..n].join("\n"), &format!("cut before line {}", n + 1)).await;
+        let without: Vec<&str> = lines.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, line)| *line).collect();
+        refused(without.join("\n"), &format!("without line {}", n + 1)).await;
+        if n > 0 {
+            let mut changed: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+            // The record and the mark of a session are not under the digest: they change with each message anyway.
+            if !changed[n].starts_with("{\"session\"") {
+                changed[n] = changed[n].replacen('1', "7", 1);
+                if changed[n] != lines[n] {
+                    refused(changed.join("\n"), &format!("line {} changed", n + 1)).await;
+                }
+            }
+        }
+    }
+    refused(format!("{whole}{{}}\n"), "something behind the end").await;
+    refused(whole.replacen("\"greenroom_journal\":1", "\"greenroom_journal\":9", 1), "of a newer version").await;
+    refused("hello".into(), "no export at all").await;
+}
+
+#[tokio::test]
+async fn an_import_that_was_cut_short_is_repeated_and_another_story_is_refused() {
+    let (store, ids) = full().await;
+    let out = with_head(&text(&store, None).await);
+    let (_dir, other) = local();
+    fill(other.as_ref(), ids[2], 300).await;
+    let moved = take_in(&other, &out).await.expect("it goes on");
+    assert_eq!(moved, Moved { sessions: 3, events: 405, known: 0 });
+    assert_eq!(with_head(&text(other.as_ref(), None).await), out);
+    fill(other.as_ref(), ids[2], 1).await;
+    assert_eq!(take_in(&other, &out).await.expect("it is further by now").events, 0);
+
+    let (_dir, third) = local();
+    third.create(record(ids[0], false)).await.expect("it is made");
+    let (epoch, _) = third.claim(ids[0]).await.expect("it is ours");
+    let batch = Batch { events: vec![event(77, None)], ..Batch::default() };
+    third.append(ids[0], epoch, 0, batch).await.expect("it is written");
+    let error = take_in(&third, &out).await.expect_err("it differs").to_string();
+    assert!(error.contains(&ids[0].to_string()) && error.contains("nothing was imported"), "{error}");
+    assert_eq!(third.get(ids[2]).await.expect("it answers"), None);
+}
