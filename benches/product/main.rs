@@ -14,6 +14,7 @@ use harness::driver::Driver;
 #[path = "../../tests/harness/mod.rs"]
 mod harness;
 
+mod back;
 mod figures;
 mod interrupt;
 mod memory;
@@ -35,6 +36,9 @@ async fn main() {
     println!("{}\n", figures::machine());
     if wanted("start") {
         start::run(&drivers).await;
+    }
+    if wanted("back") {
+        back::run(&drivers).await;
     }
     if wanted("memory") {
         memory::run(&drivers).await;

@@ -99,11 +99,14 @@ impl Pull {
 }
 
 async fn attach(parts: &Parts, id: SessionId, bell: &Addr<Bell>) -> Result<Listening, Refusal> {
-    let session = parts.sessions.open(id).await?;
-    let attached = session.send(Attach { listener: bell.clone().recipient() }).await;
-    let Attached { listening, .. } =
-        attached.map_err(|_| Refusal::Unavailable("the session is being brought back; try again".to_owned()))?;
-    Ok(listening)
+    // An actor that was at rest may be let go between the two steps of this; then the next one is asked.
+    for _ in 0..2 {
+        let session = parts.sessions.open(id).await?;
+        if let Ok(Attached { listening, .. }) = session.send(Attach { listener: bell.clone().recipient() }).await {
+            return Ok(listening);
+        }
+    }
+    Err(Refusal::Unavailable("the session is being brought back; try again".to_owned()))
 }
 
 /// Hears that there is more, and passes that on to whoever pulls.

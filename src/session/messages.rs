@@ -37,7 +37,7 @@ pub struct Accepted {
 /// Carry out what a client wants: a message, a task, an act, an answer, a change of the queue or the model.
 ///
 /// Sent with the same `key` again, it is answered with what it led to, and acts once.
-#[derive(Debug, Message)]
+#[derive(Debug, Clone, Message)]
 #[rtype(result = "Answer")]
 pub struct Relay {
     pub wish: Wish,
@@ -46,28 +46,28 @@ pub struct Relay {
 }
 
 /// Stop whatever runs, the agent's turn and a user's act alike. A second one takes the agent away.
-#[derive(Debug, Default, Message)]
+#[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "Answer")]
 pub struct Interrupt {
     pub key: Option<String>,
 }
 
 /// Freeze the sandbox where it stands, mid-token or mid-tool.
-#[derive(Debug, Default, Message)]
+#[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "Answer")]
 pub struct Pause {
     pub key: Option<String>,
 }
 
 /// Thaw a paused sandbox, or start a stopped one again.
-#[derive(Debug, Default, Message)]
+#[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "Answer")]
 pub struct Resume {
     pub key: Option<String>,
 }
 
 /// Free the memory: the sandbox stops, its file system and the journal stay.
-#[derive(Debug, Default, Message)]
+#[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "Answer")]
 pub struct Stop {
     pub key: Option<String>,
@@ -76,7 +76,7 @@ pub struct Stop {
 }
 
 /// Close the session for good.
-#[derive(Debug, Default, Message)]
+#[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "Answer")]
 pub struct End {
     pub key: Option<String>,
@@ -92,7 +92,7 @@ pub struct Rest {
 }
 
 /// Change what a person may change beside the conversation. `None` leaves a field as it is.
-#[derive(Debug, Default, Message)]
+#[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "Result<View, Refusal>")]
 pub struct Amend {
     pub title: Option<String>,

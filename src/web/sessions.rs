@@ -1,6 +1,6 @@
 //! Sessions over REST: make, list, look, change, end; and what a person can wish of one.
 
-use actix::{Addr, Handler, Message, dev::ToEnvelope};
+use actix::{Addr, Handler, MailboxError, Message};
 use actix_web::{
     HttpResponse,
     http::{StatusCode, header},
@@ -127,7 +127,7 @@ pub(super) async fn look(parts: Data<Parts>, id: Named) -> Answer {
     request_body = Change, responses((status = 200, body = View)))]
 pub(super) async fn change(parts: Data<Parts>, id: Named, change: Json<Change>) -> Answer {
     let Change { title, archived, model } = change.into_inner();
-    let view = parts.session(id.0).await?.send(messages::Amend { title, archived, model }).await??;
+    let view = parts.ask(id.0, messages::Amend { title, archived, model }).await??;
     Ok(HttpResponse::Ok().json(view))
 }
 
@@ -153,7 +153,7 @@ pub(super) async fn message(parts: Data<Parts>, id: Named, message: Json<NewMess
         return Err(Failure::invalid("`content` is empty"));
     }
     let wish = Wish::Message { content, mode, attachments };
-    let accepted = parts.session(id.0).await?.send(Relay { wish, key: key.0 }).await??;
+    let accepted = parts.ask(id.0, Relay { wish, key: key.0 }).await??;
     Ok(HttpResponse::Accepted().json(Receipt::from(accepted)))
 }
 
@@ -200,13 +200,26 @@ impl Parts {
         View::new(snapshot, self.census.count(Kind::FrontendSocket, Some(&id)))
     }
 
+    /// Asks the session's actor. One that was at rest may be let go between the two steps of this; then the next one is
+    /// asked, once.
+    async fn ask<M>(&self, id: SessionId, message: M) -> Result<M::Result, Failure>
+    where
+        M: Message + Clone + Send + 'static,
+        M::Result: Send,
+        Session: Handler<M>,
+    {
+        match self.session(id).await?.send(message.clone()).await {
+            Err(MailboxError::Closed) => Ok(self.session(id).await?.send(message).await?),
+            answered => Ok(answered?),
+        }
+    }
+
     async fn wish<W>(&self, id: SessionId, wish: W) -> Answer
     where
-        W: Message<Result = messages::Answer> + Send + 'static,
+        W: Message<Result = messages::Answer> + Clone + Send + 'static,
         Session: Handler<W>,
-        <Session as actix::Actor>::Context: ToEnvelope<Session, W>,
     {
-        let accepted = self.session(id).await?.send(wish).await??;
+        let accepted = self.ask(id, wish).await??;
         Ok(HttpResponse::Ok().json(Receipt::from(accepted)))
     }
 }

@@ -22,3 +22,4 @@ mod restarts;
 mod soak;
 mod startup;
 mod streams;
+mod sweeps;
