@@ -9,7 +9,7 @@ use super::world::{World, hash};
 use crate::harness::{host, server::Server, socket::Socket};
 
 /// How long a session may take to come to rest once nobody disturbs it any more.
-const REST: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_secs(180);
 /// How long what was removed may still be seen.
 const GONE: Duration = Duration::from_secs(20);
 /// Descriptors that come and go with connections.
