@@ -148,3 +148,28 @@ async fn a_session_moves_to_another_machine_with_its_history() {
     let said = |event: &serde_json::Value| event["content"] == "Turning left.";
     eventually("an answer", || async { server.rest.events(&session).await.iter().any(said) }).await;
 }
+
+/// Made by `greenroom export` of that version: whoever changes what is stored must still read it.
+#[tokio::test]
+async fn what_version_0_1_exported_is_still_understood() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/export-0.1.jsonl");
+    let home = tempfile::tempdir().expect("a directory");
+    let fresh = Ended::nowhere(home, Options::new(Driver::Process));
+    fresh.run(&["import", file.to_str().expect("a path")]).await.expect("it is imported");
+    let server = fresh.restart().await;
+    let listed = server.rest.get("/api/sessions").await.expect(200);
+    let find = |title: &str| listed["items"].as_array().expect("items").iter().find(|it| it["title"] == title).cloned();
+    let (ended, stopped) = (find("hello").expect("it is there"), find("large").expect("it is there"));
+    assert_eq!(
+        (&ended["state"], &ended["last_seq"], &stopped["state"]),
+        (&json!("ended"), &json!(27), &json!("stopped"))
+    );
+    let id = stopped["id"].as_str().expect("an id");
+    let events = server.rest.events(id).await;
+    let large = events.iter().find_map(|event| event["extras"]["truncated"]["href"].as_str()).expect("a large content");
+    assert!(server.rest.get(large).await.text.ends_with("14999\n15000\n"));
+    let mut socket = Socket::attach_after(&server.rest, id, "tail").await;
+    socket.act("message", json!({ "content": "and now?" })).await;
+    socket.observation("message").await;
+    socket.state("idle").await;
+}
