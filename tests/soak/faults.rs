@@ -1,6 +1,6 @@
 //! The hand that kills.
 
-use std::{process::Command, time::Duration};
+use std::{os::unix::net::UnixStream, process::Command, time::Duration};
 
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
@@ -17,7 +17,11 @@ pub(super) async fn inject(
     end: Instant,
 ) -> Server {
     while Instant::now() < end {
-        sleep(Duration::from_millis(dice.u64(200..2_500))).await;
+        // Links are cut all the while: it is cheap, and each cut falls on another byte.
+        for _ in 0..dice.u8(1..12) {
+            sleep(Duration::from_millis(dice.u64(20..250))).await;
+            cut_a_link(world, &server, &mut dice);
+        }
         match dice.u8(0..10) {
             0..3 => {
                 world.fault("the server was killed");
@@ -44,6 +48,16 @@ pub(super) async fn inject(
         }
     }
     server
+}
+
+/// An agent speaks with whoever dials last, and lets go of the server in the middle of whatever it was saying.
+fn cut_a_link(world: &World, server: &Server, dice: &mut fastrand::Rng) {
+    let runs = server.data().join("run");
+    if let Some(session) = dice.choice(host::directories(&runs))
+        && UnixStream::connect(runs.join(session).join("agent/agent.sock")).is_ok()
+    {
+        world.fault("a link was cut");
+    }
 }
 
 fn kill_a_sandbox(world: &World, server: &Server, driver: Driver, dice: &mut fastrand::Rng) {
