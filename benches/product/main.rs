@@ -19,6 +19,7 @@ mod figures;
 mod interrupt;
 mod memory;
 mod pause;
+mod replay;
 mod start;
 mod tokens;
 
@@ -39,6 +40,9 @@ async fn main() {
     }
     if wanted("back") {
         back::run(&drivers).await;
+    }
+    if wanted("replay") {
+        replay::run().await;
     }
     if wanted("memory") {
         memory::run(&drivers).await;

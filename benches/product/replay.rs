@@ -1,0 +1,134 @@
+//! A long journal: how soon a server is there again with it, and how fast and at what price it is told from the start.
+
+use std::{
+    fmt::Write,
+    fs,
+    time::{Duration, Instant},
+};
+
+use futures::{SinkExt, StreamExt};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    client_async,
+    tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
+};
+
+use crate::{
+    figures::{ms, table},
+    harness::{
+        driver::Driver,
+        host,
+        rest::Rest,
+        server::{Ended, Options},
+    },
+};
+
+const EVENTS: usize = 1_000_000;
+const REPLAYS: usize = 4;
+
+pub(crate) async fn run() {
+    let mut rows = Vec::new();
+    for sessions in [1_000, 1] {
+        let home = tempfile::tempdir().expect("a directory");
+        let file = home.path().join("export.jsonl");
+        fs::write(&file, export(sessions)).expect("there is room");
+        let fresh = Ended::nowhere(home, Options::new(Driver::Process));
+        let began = Instant::now();
+        fresh.run(&["import", file.to_str().expect("a path")]).await.expect("it is imported");
+        let imported = began.elapsed();
+        let began = Instant::now();
+        let server = fresh.restart().await;
+        let ready = began.elapsed();
+        let before = host::resident_kib(server.pid());
+        let (mut first, mut rate) = (Duration::ZERO, 0.0_f64);
+        let session = server.rest.get("/api/sessions").await.expect(200)["items"][0]["id"].clone();
+        for _ in 0..REPLAYS {
+            let (to_first, whole) = replay(&server.rest, session.as_str().expect("an id"), EVENTS / sessions).await;
+            first = first.max(to_first);
+            rate = rate.max((EVENTS / sessions) as f64 / whole.as_secs_f64());
+        }
+        let after = host::resident_kib(server.pid());
+        let told = if sessions == 1 { format!("{rate:.0} events/s") } else { "–".to_owned() };
+        let mib = |kib: u64| kib as f64 / 1024.0;
+        rows.push(vec![
+            format!("{sessions} × {}", EVENTS / sessions),
+            format!("{:.1} s", imported.as_secs_f64()),
+            ms(ready.as_secs_f64() * 1000.0),
+            ms(first.as_secs_f64() * 1000.0),
+            told,
+            format!("{:.1} → {:.1} MiB", mib(before), mib(after)),
+        ]);
+    }
+    let head = [
+        "sessions × events",
+        "import",
+        "start to ready",
+        "attach to first event",
+        "replay",
+        "memory over four replays",
+    ];
+    table("A journal of 1,000,000 events", &head, &rows);
+}
+
+/// Attaches from the start and reads to the end.
+async fn replay(rest: &Rest, session: &str, events: usize) -> (Duration, Duration) {
+    let address = format!("ws://{}/ws?session={session}&after=0", rest.authority);
+    let mut request = address.into_client_request().expect("an address");
+    let bearer = HeaderValue::from_str(&format!("Bearer {}", rest.token)).expect("a token is text");
+    request.headers_mut().insert("authorization", bearer);
+    let began = Instant::now();
+    let tcp = TcpStream::connect(&rest.authority).await.expect("the server listens");
+    let (mut socket, _) = client_async(request, tcp).await.expect("it is let in");
+    let (mut told, mut first) = (0, Duration::ZERO);
+    while told < events {
+        let frame = socket.next().await.expect("it goes on").expect("the socket holds");
+        if matches!(&frame, Message::Text(text) if text.starts_with(r#"{"seq""#)) {
+            told += 1;
+            if told == 1 {
+                first = began.elapsed();
+            }
+        }
+        if frame.is_ping() {
+            // The answer that the library has ready goes out with the next flush.
+            socket.flush().await.expect("the socket holds");
+        }
+    }
+    (first, began.elapsed())
+}
+
+/// As `greenroom export` writes it.
+fn export(sessions: usize) -> String {
+    let mut out = json!({ "greenroom_journal": 1, "version": "", "at": "" }).to_string();
+    let mut overall = Sha256::new();
+    let words = "some words that an agent said ".repeat(5);
+    for session in 0..sessions {
+        let id = format!("01KAHTXV3M9W6N2Q4ZB8C{session:05}");
+        let at = format!("2026-01-01T00:00:{:06.3}Z", session as f64 / 1000.0);
+        let record = json!({
+            "id": id, "title": format!("session {session}"), "state": "stopped", "reason": null, "agent": "greenroom",
+            "model": "demo", "image": null, "sandbox": "process", "directory": null, "created_at": at, "updated_at": at,
+            "usage": { "input_tokens": 0, "output_tokens": 0, "cost_usd": null }, "budget_usd": null, "archived": false,
+        });
+        write!(out, "\n{}", json!({ "session": record, "mark": null })).expect("a string grows");
+        let mut digest = Sha256::new();
+        for seq in 1..=EVENTS / sessions {
+            let event = format!(
+                r#"{{"seq":{seq},"at":"2026-01-01T00:00:00.000Z","source":"agent","item":"i{seq}","observation":"message","extras":{{}},"content":"{words}"}}"#
+            );
+            digest.update(format!("message\0{event}\n"));
+            write!(out, "\n{{\"kind\":\"message\",\"event\":{event}}}").expect("a string grows");
+        }
+        let digest = hex(digest);
+        overall.update(format!("{digest}\n"));
+        write!(out, "\n{}", json!({ "end": id, "events": EVENTS / sessions, "sha256": digest }))
+            .expect("a string grows");
+    }
+    let total = json!({ "total": { "sessions": sessions, "events": EVENTS }, "sha256": hex(overall) });
+    out + "\n" + &total.to_string() + "\n"
+}
+
+fn hex(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
