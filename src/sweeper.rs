@@ -30,6 +30,8 @@ pub struct Swept {
     pub sandboxes: usize,
     /// Run directories, with their sockets, that no session owned, removed.
     pub run_directories: usize,
+    /// Bytes of the journal that the disk got back.
+    pub journal_bytes: u64,
 }
 
 /// What the Sweeper works with.
@@ -104,6 +106,7 @@ async fn sweep(parts: Arc<Parts>) -> Swept {
         retired: parts.directory.send(Tidy).await.unwrap_or_default(),
         sandboxes: remove_sandboxes(&parts).await,
         run_directories: remove_run_directories(&parts).await,
+        journal_bytes: compact(&parts).await,
     }
 }
 
@@ -124,6 +127,16 @@ async fn rest(parts: &Parts) -> usize {
         rested += usize::from(matches!(session.send(rest).await, Ok(Ok(_))));
     }
     rested
+}
+
+async fn compact(parts: &Parts) -> u64 {
+    match parts.store.compact().await {
+        Ok(compacted) => compacted.freed,
+        Err(e) => {
+            warn!("the journal keeps space that it does not need: {e}");
+            0
+        }
+    }
 }
 
 async fn remove_sandboxes(parts: &Parts) -> usize {

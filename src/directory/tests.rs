@@ -20,7 +20,9 @@ use crate::{
     gateway::GatewayOptions,
     sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
     session::messages::{Attach, Greeted, Interrupt, LinkPort, Published, Reported, orders},
-    store::{AppendError, Batch, Epoch, Limit, Listing, NewEvent, Query, Seq, StoredEvent, memory::MemoryStore},
+    store::{
+        AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Query, Seq, StoredEvent, memory::MemoryStore,
+    },
 };
 
 /// A store that does what it is told, to the sessions that it is told about.
@@ -112,6 +114,9 @@ impl Store for Faulty {
     }
     async fn content(&self, session: SessionId, name: &str) -> Result<Option<bytes::Bytes>, StoreError> {
         self.inner.content(session, name).await
+    }
+    async fn compact(&self) -> Result<Compacted, StoreError> {
+        self.inner.compact().await
     }
     async fn check(&self) -> Result<(), StoreError> {
         self.inner.check().await

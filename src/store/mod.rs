@@ -179,6 +179,15 @@ pub struct Listing {
     pub total: usize,
 }
 
+/// What a compaction did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Parts of the journal that were written anew.
+    pub segments: usize,
+    /// Bytes that the disk got back.
+    pub freed: u64,
+}
+
 /// Why nothing was appended, or why that is not known.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AppendError {
@@ -265,6 +274,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// A file that holds a large content, or `None` where no such content is kept.
     async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError>;
+
+    /// Gives back the space that ended and purged sessions no longer need.
+    async fn compact(&self) -> Result<Compacted, StoreError>;
 
     /// Whether it could take an append now.
     async fn check(&self) -> Result<(), StoreError>;

@@ -27,6 +27,8 @@ use crate::store::{Epoch, Mark, Record, Seq, SessionId, ledger::Entry};
 const CHECKPOINT: &[u8] = b"checkpoint";
 /// sled keeps what it read; the log's own pages are the cache that matters.
 const CACHE: u64 = 8 << 20;
+/// A catalog is written anew from this size on, if it takes that many times what stands in it: sled's files never shrink.
+const WORTH_SLIMMING: Bloat = Bloat { bytes: 64 << 20, times: 8 };
 /// How many blocks of places one call of sled takes.
 const BATCH: usize = 512;
 
@@ -45,6 +47,13 @@ pub(super) struct Catalog {
     db: Db,
     /// CRC of each session's value, so that the digest need not be computed anew.
     sums: Mutex<HashMap<SessionId, u32>>,
+}
+
+/// When a catalog wastes the disk.
+#[derive(Debug, Clone, Copy)]
+struct Bloat {
+    bytes: u64,
+    times: u64,
 }
 
 /// What a catalog knew when it was last written.
@@ -181,6 +190,45 @@ impl Catalog {
         Ok(self.db.apply_batch(batch)?)
     }
 
+    /// The same catalog in a file of its own size, where the old one's is out of all proportion.
+    pub(super) fn slimmed(self, dir: &Path) -> Result<Catalog, CatalogError> {
+        self.slimmed_from(dir, WORTH_SLIMMING)
+    }
+
+    fn slimmed_from(self, dir: &Path, bloat: Bloat) -> Result<Catalog, CatalogError> {
+        let beside = dir.with_extension("new");
+        // What a killed attempt left.
+        let _ = std::fs::remove_dir_all(&beside);
+        let is_bloated = guarded(|| {
+            let size = self.db.size_on_disk()?;
+            Ok(size >= bloat.bytes && size / bloat.times > self.live_bytes()?)
+        })?;
+        if !is_bloated {
+            return Ok(self);
+        }
+        guarded(|| {
+            let slim = sled::Config::new().path(&beside).cache_capacity(CACHE).flush_every_ms(None).open()?;
+            for item in self.db.iter() {
+                let (key, value) = item?;
+                slim.insert(key, value)?;
+            }
+            slim.flush()?;
+            Ok(())
+        })?;
+        self.close();
+        // In between there is none, and then the log makes a new one.
+        let swapped = std::fs::remove_dir_all(dir).and_then(|()| std::fs::rename(&beside, dir));
+        swapped.map_err(sled::Error::Io)?;
+        Catalog::open(dir).map(|(catalog, _)| catalog)
+    }
+
+    fn live_bytes(&self) -> Result<u64, CatalogError> {
+        self.db.iter().try_fold(0, |sum, item| {
+            let (key, value) = item?;
+            Ok(sum + (key.len() + value.len()) as u64)
+        })
+    }
+
     /// Lets go of sled's files and threads, whatever state they are in.
     pub(super) fn close(self) {
         let _ = guarded(|| {
@@ -238,6 +286,24 @@ fn position(bytes: &[u8]) -> Option<Position> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bloated_catalog_is_written_anew() {
+        let dir = tempfile::tempdir().expect("a place");
+        let path = dir.path().join("index");
+        let (catalog, _) = Catalog::open(&path).expect("an empty one");
+        for round in 0..200u32 {
+            let noise: Vec<u8> = (0..20_000).map(|n| (n * round) as u8).collect();
+            catalog.db.insert(b"p", noise).expect("it takes a value");
+            catalog.db.flush().expect("it flushes");
+        }
+        let before = catalog.db.size_on_disk().expect("a size");
+        let kept = catalog.db.get(b"p").expect("it reads");
+        let slim = catalog.slimmed_from(&path, Bloat { bytes: 1 << 20, times: 4 }).expect("it is written anew");
+        let after = slim.db.size_on_disk().expect("a size");
+        assert!(after < before / 2, "{after} of {before}");
+        assert_eq!(slim.db.get(b"p").expect("it reads"), kept);
+    }
 
     #[test]
     fn places_come_back() {

@@ -4,7 +4,9 @@
 
 use std::{
     collections::HashMap,
+    io,
     sync::{Arc, mpsc},
+    time::Instant,
 };
 
 use tokio::sync::oneshot;
@@ -48,6 +50,7 @@ impl Committer {
 
     fn commit(&mut self, asks: Vec<Ask>) {
         let mut group = Group::default();
+        let mut closing = Vec::new();
         let shared = self.shared.clone();
         {
             let state = shared.state();
@@ -56,6 +59,7 @@ impl Committer {
                     Ask::Change(request) => group.admit(*request, &state),
                     // Whoever no longer listens does not need the answer; so below.
                     Ask::Check(reply) => drop(reply.send(self.log.check())),
+                    Ask::CloseSegment(reply) => closing.push(reply),
                 }
             }
         }
@@ -69,7 +73,21 @@ impl Committer {
                 let _ = reply.send(verdict);
             }
         };
-        if stumbled.is_empty() { answer() } else { self.queue.answer_and_fail(&stumbled, answer) }
+        if stumbled.is_empty() {
+            answer()
+        } else {
+            self.queue.answer_and_fail(&stumbled, answer)
+        }
+        for reply in closing {
+            let _ = reply.send(self.close_segment());
+        }
+    }
+
+    fn close_segment(&mut self) -> io::Result<()> {
+        let at = self.log.close_segment()?;
+        let mut state = self.shared.change();
+        (state.end, state.purged) = (at, None);
+        Ok(())
     }
 
     fn write(&mut self, group: &Group) -> Result<Position, Failure> {
@@ -95,6 +113,9 @@ impl Committer {
                 Some(entry) => drop(state.sessions.insert(session, entry)),
                 None => drop(state.sessions.remove(&session)),
             }
+        }
+        if at.segment > state.end.segment {
+            state.purged = None;
         }
         state.end = Position { segment: at.segment, offset: at.offset + group.bytes.len() as u32 };
         let bytes = match state.end.segment == state.moved.segment {
@@ -224,6 +245,7 @@ impl Admitted {
             Published::Forgotten => {
                 state.fresh.forget(self.session);
                 state.recent.forget(self.session);
+                state.purged.get_or_insert_with(Instant::now);
             }
             Published::RecordOnly => {}
         }

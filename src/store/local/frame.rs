@@ -148,6 +148,8 @@ pub(super) struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
+    pub(super) const EMPTY: Payload<'static> = Payload { mark: None, record: None, events: Cursor(&[]) };
+
     /// `None` where the bytes do not follow the format.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Payload<'a>> {
         let mut cursor = Cursor(bytes);

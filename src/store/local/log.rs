@@ -83,6 +83,14 @@ impl Log {
         Ok(())
     }
 
+    /// The next commit goes into a new segment, unless nothing stands in this one. Returns where.
+    pub(super) fn close_segment(&mut self) -> io::Result<Position> {
+        if self.end > PREFACE as u64 {
+            self.begin_segment()?;
+        }
+        self.make_room(0)
+    }
+
     /// Whether a small commit would succeed, as far as can be told without writing one.
     pub(super) fn check(&mut self) -> io::Result<()> {
         let disk = rustix::fs::fstatvfs(&self.file)?;

@@ -4,14 +4,17 @@
 //! ```text
 //! lock                    held while a server uses the directory
 //! log/00000001.log        segments, shared by all sessions          segment, frame, scan, log
+//! log/00000001.arc        the same, closed and compressed            archive, compaction
 //! index/                  sled: sessions, places of their events    catalog, places, shared
 //! contents/<session>/     large contents, a file each               contents
 //! ```
 //! An append goes `queue` → `committer` → `log`, and then to whoever reads: `recent` in memory, `reader` from the log.
 //! `open` and `replay` are the way back.
 
+mod archive;
 mod catalog;
 mod committer;
+mod compaction;
 mod contents;
 mod frame;
 mod log;
@@ -45,13 +48,14 @@ use tokio::{sync::oneshot, task::spawn_blocking};
 pub use self::open::OpenError;
 use self::{
     committer::{Committer, Thresholds},
+    compaction::Compactor,
     contents::Contents,
     queue::{Ask, Queue, Request},
     shared::Shared,
 };
 use super::{
-    AppendError, Batch, Epoch, Limit, Listing, NewEvent, Query, Record, Seq, SessionId, Snapshot, Store, StoreError,
-    StoredEvent,
+    AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Query, Record, Seq, SessionId, Snapshot, Store,
+    StoreError, StoredEvent,
     ledger::{Change, Entry, Failure, misfiled},
     listing,
 };
@@ -61,6 +65,7 @@ pub struct LocalStore {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
     contents: Contents,
+    compactor: Arc<Compactor>,
     /// In the order in which they end: the committer's end tells the mover.
     threads: Vec<JoinHandle<()>>,
     lock: File,
@@ -71,13 +76,18 @@ pub struct LocalStore {
 struct Sizes {
     segment: u64,
     move_after: Thresholds,
+    /// From how many bytes on a segment is closed early because something in it was purged.
+    close_purged: u32,
 }
 
 impl Default for Sizes {
     fn default() -> Sizes {
-        Sizes { segment: 64 << 20, move_after: Thresholds { places: 65_536, bytes: 32 << 20 } }
+        Sizes { segment: 64 << 20, move_after: Thresholds { places: 65_536, bytes: 32 << 20 }, close_purged: 1 << 20 }
     }
 }
+
+/// The nice value of work that is nobody's business to wait for.
+const LEAST_URGENT: i32 = 19;
 
 /// So that a frame's length and a place's offset fit in 32 bits with room to spare.
 const LARGEST_BATCH: usize = 256 << 20;
@@ -106,7 +116,8 @@ impl LocalStore {
             spawn("journal", move || committer.run()).map_err(failed)?,
             spawn("journal-index", move || move_whenever_told(&moved, &wishes)).map_err(failed)?,
         ];
-        Ok(LocalStore { shared, queue, contents, threads, lock: opened.lock })
+        let compactor = Arc::new(Compactor::new(shared.clone(), queue.clone(), sizes.close_purged));
+        Ok(LocalStore { shared, queue, contents, compactor, threads, lock: opened.lock })
     }
 
     /// Puts a change into the queue, now; the answer comes when it is durable.
@@ -149,6 +160,7 @@ impl fmt::Debug for LocalStore {
 
 impl Drop for LocalStore {
     fn drop(&mut self) {
+        self.compactor.stop();
         self.queue.close();
         for thread in self.threads.drain(..) {
             // A panic was reported when it happened.
@@ -259,9 +271,23 @@ impl Store for LocalStore {
         let name = name.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "no name of a content"))?;
         self.keep_content(session, name, content).await
     }
+
     async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError> {
         let (contents, name) = (self.contents.clone(), name.to_owned());
         blocking(move || Ok(contents.get(session, &name)?)).await
+    }
+
+    async fn compact(&self) -> Result<Compacted, StoreError> {
+        let compactor = self.compactor.clone();
+        let (reply, answer) = oneshot::channel();
+        let work = move || {
+            // Nobody waits for it. The kernel takes 0 for the calling thread; where it refuses, it is done all the same.
+            let _ = rustix::process::setpriority_process(None, LEAST_URGENT);
+            // Whoever no longer listens does not need the answer.
+            let _ = reply.send(compactor.run());
+        };
+        spawn("journal-archive", work)?;
+        answer.await.map_err(|_| io::Error::other("the thread that compacts the journal panicked"))?
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -5,16 +5,18 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use super::{
-    catalog::{Catalog, Known},
+    catalog::{Catalog, CatalogError, Known},
+    compaction::UNFINISHED,
     frame::NoHeader,
     log::Log,
     places::Places,
     recent::Recent,
     replay::Replay,
-    segment::{self, PREFACE, Position, Preface, Segments},
+    segment::{self, FileKind, PREFACE, Position, Preface, Segment, Segments},
     shared::{Ground, Shared, State},
 };
 
@@ -51,9 +53,10 @@ pub(super) fn open(dir: &Path, segment_size: u64) -> Result<Opened, OpenError> {
     make_dir(&log_dir)?;
     make_dir(&contents)?;
 
+    settle(&log_dir).map_err(|source| OpenError::Io { path: log_dir.clone(), source })?;
     let (number, file) = last_segment(&log_dir)?;
     let segments = Segments::new(log_dir.clone());
-    let failed = |source: io::Error| OpenError::Io { path: segment::path(&log_dir, number), source };
+    let failed = |source: io::Error| OpenError::Io { path: segment::path(&log_dir, number, FileKind::Log), source };
     let (ground, known) = open_catalog(&catalog_dir);
     let known = known.filter(|known| reaches(&segments, known.end));
     let (ground, known) = match known {
@@ -82,6 +85,8 @@ pub(super) fn open(dir: &Path, segment_size: u64) -> Result<Opened, OpenError> {
         fresh: places,
         changed: touched,
         end,
+        // What stands there was not read, but for its end.
+        purged: (end.offset > PREFACE as u32).then(Instant::now),
         moving: None,
         moved: known.end,
     };
@@ -115,15 +120,32 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// Completes what a killed compaction began.
+fn settle(dir: &Path) -> io::Result<()> {
+    for entry in dir.read_dir()? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == UNFINISHED) {
+            std::fs::remove_file(path)?;
+        }
+    }
+    let logs = segment::numbers(dir, FileKind::Log)?;
+    for archived in logs.intersection(&segment::numbers(dir, FileKind::Archive)?) {
+        // An archive gets its name when it is whole and on disk.
+        std::fs::remove_file(segment::path(dir, *archived, FileKind::Log))?;
+    }
+    Ok(())
+}
+
 /// The segment that the log goes on in; made where there is none.
 fn last_segment(dir: &Path) -> Result<(u32, File), OpenError> {
     let failed = |source| OpenError::Io { path: dir.to_owned(), source };
-    let mut numbers = segment::numbers(dir).map_err(failed)?;
-    while let Some(number) = numbers.pop() {
-        let path = segment::path(dir, number);
+    let mut numbers = segment::numbers(dir, FileKind::Log).map_err(failed)?;
+    let archived = segment::numbers(dir, FileKind::Archive).map_err(failed)?.last().copied().unwrap_or(0);
+    while let Some(number) = numbers.pop_last().filter(|number| *number > archived) {
+        let path = segment::path(dir, number, FileKind::Log);
         let failed = |source| OpenError::Io { path: path.clone(), source };
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
-        let begun = match Preface::read(&file).map_err(failed)? {
+        let begun = match Preface::read(&file, FileKind::Log).map_err(failed)? {
             Ok(_) => true,
             Err(NoHeader::Newer) => return Err(OpenError::Newer { path }),
             Err(NoHeader::Damaged) => file.metadata().map_err(failed)?.len() > PREFACE as u64,
@@ -134,24 +156,34 @@ fn last_segment(dir: &Path) -> Result<(u32, File), OpenError> {
         // A crash came before the segment was begun; nothing can be in it.
         std::fs::remove_file(&path).map_err(failed)?;
     }
-    let first = Preface { number: Position::START.segment, previous_end: 0 };
-    Ok((first.number, segment::create(dir, first).map_err(failed)?))
+    // Archives know their ends themselves.
+    let next = Preface { number: archived + 1, previous_end: 0 };
+    Ok((next.number, segment::create(dir, next).map_err(failed)?))
 }
 
-/// Whether the log goes as far as the catalog says.
+/// Whether the log can be gone on with from where the catalog ends.
 fn reaches(segments: &Segments, end: Position) -> bool {
-    let length = segments.file(end.segment).and_then(|file| file.metadata());
-    length.is_ok_and(|metadata| metadata.len() >= u64::from(end.offset))
+    match segments.open(end.segment) {
+        Ok(Segment::Log(file)) => file.metadata().is_ok_and(|metadata| metadata.len() >= u64::from(end.offset)),
+        // Only what the catalog had in whole was archived; one that says otherwise is an old one.
+        Ok(Segment::Archive(_)) => end == Position::START,
+        Err(_) => false,
+    }
 }
 
 fn open_catalog(dir: &Path) -> (Ground, Option<Known>) {
     match Catalog::open(dir) {
-        Ok((catalog, known)) => (Ground::Catalog(catalog), Some(known)),
-        Err(error) => {
-            tracing::warn!("the journal's index `{}` is made anew from the log: {error}", dir.display());
-            (Ground::Memory(Places::default()), None)
-        }
+        Ok((catalog, known)) => match catalog.slimmed(dir) {
+            Ok(catalog) => (Ground::Catalog(catalog), Some(known)),
+            Err(error) => made_anew(dir, &error),
+        },
+        Err(error) => made_anew(dir, &error),
     }
+}
+
+fn made_anew(dir: &Path, error: &CatalogError) -> (Ground, Option<Known>) {
+    tracing::warn!("the journal's index `{}` is made anew from the log: {error}", dir.display());
+    (Ground::Memory(Places::default()), None)
 }
 
 /// An empty catalog; where not even that can be had, memory does its work until the next start.

@@ -46,6 +46,8 @@ pub(super) enum Ask {
     Change(Box<Request>),
     /// Whether a change would succeed now.
     Check(oneshot::Sender<io::Result<()>>),
+    /// What is written next goes into a new segment.
+    CloseSegment(oneshot::Sender<io::Result<()>>),
 }
 
 /// Appends that failed, and what those queued behind them are told.
@@ -150,6 +152,6 @@ impl Queue {
 fn failure_of(ask: &Ask, stumbled: &Stumbled) -> Option<Failure> {
     match ask {
         Ask::Change(request) => stumbled.get(&request.row()?).cloned(),
-        Ask::Check(_) => None,
+        Ask::Check(_) | Ask::CloseSegment(_) => None,
     }
 }

@@ -1,13 +1,14 @@
 //! Reads a session's events from the log.
 
-use std::{fs::File, io, sync::Arc};
+use std::{fs::File, io};
 
 use super::{
+    archive::{self, Archive, Block},
     catalog::CatalogError,
-    frame::Payload,
+    frame::{Header, Payload},
     places::Place,
     recent::Page,
-    segment::{Position, Window},
+    segment::{Position, Segment, Window},
     shared::Shared,
 };
 use crate::store::{Limit, Seq, SessionId, StoreError, StoredEvent};
@@ -20,7 +21,8 @@ pub(super) fn read(
     limit: Limit,
 ) -> Result<Vec<StoredEvent>, StoreError> {
     let tail = shared.state().sessions.get(&session).ok_or(StoreError::NoSession(session))?.tail;
-    let mut reader = Reader { shared, session, tail, page: Page::new(limit), open: None, window: Window::default() };
+    let mut reader =
+        Reader { shared, session, tail, page: Page::new(limit), open: None, window: Window::default(), inflated: None };
     match reader.fill(after) {
         Err(StoreError::Damaged { .. }) if !reader.page.events.is_empty() => Ok(reader.page.events),
         Err(error) => Err(error),
@@ -33,8 +35,10 @@ struct Reader<'a> {
     session: SessionId,
     tail: Seq,
     page: Page,
-    open: Option<(u32, Arc<File>)>,
+    open: Option<(u32, Segment)>,
     window: Window,
+    /// The block of an archive that was read last.
+    inflated: Option<(Block, Vec<u8>)>,
 }
 
 /// What came of reading one frame.
@@ -64,6 +68,9 @@ impl Reader<'_> {
                 }
             }
             if seq == begun_at {
+                if !self.shared.state().sessions.contains_key(&self.session) {
+                    return Err(StoreError::NoSession(self.session));
+                }
                 // An index that leads nowhere is read anew once; if it still does, the log itself lacks the event.
                 if missed == Some(seq) {
                     return Err(self.damaged(seq, "the log lacks it"));
@@ -78,36 +85,53 @@ impl Reader<'_> {
     /// Takes the events from `seq` on that stand in one frame.
     fn place(&mut self, place: Place, seq: Seq) -> Result<Step, StoreError> {
         let Some(at) = place.at else { return Err(self.damaged(seq, "a damaged part of the log held it")) };
-        let Some(file) = self.file(at)? else { return Ok(Step::Elsewhere) };
+        match self.open(at)? {
+            None => Ok(Step::Elsewhere),
+            Some(Segment::Log(file)) => self.in_log(&file, at, seq),
+            Some(Segment::Archive(archive)) => self.in_archive(&archive, at, seq),
+        }
+    }
+
+    fn in_log(&mut self, file: &File, at: Position, seq: Seq) -> Result<Step, StoreError> {
         let offset = u64::from(at.offset);
-        let header = match self.window.header(&file, offset)? {
+        let header = match self.window.header(file, offset)? {
             Some(Ok(header)) if header.holds(self.session, seq) => header,
             Some(Ok(_)) => return Ok(Step::Elsewhere),
             Some(Err(_)) | None => return Err(self.damaged(seq, &describe(at, "the header"))),
         };
-        let payload = self.window.payload(&file, offset, &header)?.and_then(Payload::parse);
-        let Some(mut payload) = payload else { return Err(self.damaged(seq, &describe(at, "the checksum"))) };
-        for number in header.seq..header.seq + u64::from(header.count) {
-            let Some(event) = payload.next_event() else { return Err(self.damaged(seq, &describe(at, "the format"))) };
-            if number >= seq && !self.page.take(number, event) {
-                return Ok(Step::Full);
-            }
+        let payload = self.window.payload(file, offset, &header)?;
+        let taken = payload.map(|payload| take(&mut self.page, &header, payload, seq));
+        taken.unwrap_or(Err(Unsound::Checksum)).map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))
+    }
+
+    fn in_archive(&mut self, archive: &Archive, at: Position, seq: Seq) -> Result<Step, StoreError> {
+        let Some(block) = archive.find(self.session, seq) else { return Ok(Step::Elsewhere) };
+        if self.inflated.as_ref().is_none_or(|(inflated, _)| inflated != block) {
+            self.inflated = archive.frames(block)?.map(|frames| (*block, frames));
         }
-        Ok(Step::Next(header.seq + u64::from(header.count)))
+        let Some((_, frames)) = &self.inflated else {
+            return Err(self.damaged(seq, &format!("a block of the archive of segment {} does not hold", at.segment)));
+        };
+        let frame = archive::split(frames).find(|(header, _)| header.holds(self.session, seq));
+        let Some((header, payload)) = frame else { return Ok(Step::Elsewhere) };
+        let sound = crc32fast::hash(payload) == header.crc;
+        let taken = if sound { take(&mut self.page, &header, payload, seq) } else { Err(Unsound::Checksum) };
+        taken.map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))
     }
 
     /// `None` where there is no such segment.
-    fn file(&mut self, at: Position) -> Result<Option<Arc<File>>, StoreError> {
-        if let Some((number, file)) = &self.open
+    fn open(&mut self, at: Position) -> Result<Option<Segment>, StoreError> {
+        if let Some((number, segment)) = &self.open
             && *number == at.segment
         {
-            return Ok(Some(file.clone()));
+            return Ok(Some(segment.clone()));
         }
-        match self.shared.segments.file(at.segment) {
-            Ok(file) => {
+        match self.shared.segments.open(at.segment) {
+            Ok(segment) => {
                 self.window.clear();
-                self.open = Some((at.segment, file.clone()));
-                Ok(Some(file))
+                self.inflated = None;
+                self.open = Some((at.segment, segment.clone()));
+                Ok(Some(segment))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
@@ -117,6 +141,33 @@ impl Reader<'_> {
     fn damaged(&self, seq: Seq, detail: &str) -> StoreError {
         StoreError::Damaged { session: self.session, seq, detail: detail.to_owned() }
     }
+}
+
+/// What of a frame is not as it was written.
+enum Unsound {
+    Checksum,
+    Format,
+}
+
+impl Unsound {
+    fn part(&self) -> &'static str {
+        match self {
+            Unsound::Checksum => "the checksum",
+            Unsound::Format => "the format",
+        }
+    }
+}
+
+/// Puts the events of a frame into the page, from `seq` on.
+fn take(page: &mut Page, header: &Header, payload: &[u8], seq: Seq) -> Result<Step, Unsound> {
+    let mut payload = Payload::parse(payload).ok_or(Unsound::Checksum)?;
+    for number in header.seq..header.seq + u64::from(header.count) {
+        let event = payload.next_event().ok_or(Unsound::Format)?;
+        if number >= seq && !page.take(number, event) {
+            return Ok(Step::Full);
+        }
+    }
+    Ok(Step::Next(header.seq + u64::from(header.count)))
 }
 
 fn describe(at: Position, what: &str) -> String {

@@ -1,8 +1,9 @@
 //! Turns the log back into what it says: sessions, and where their events stand.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -13,7 +14,7 @@ use super::{
     frame::{Header, Kind, NoHeader, Payload},
     places::{Place, Places},
     scan::{Found, ScanError, Until, scan},
-    segment::{self, PREFACE, Position, Preface, Segments},
+    segment::{self, FileKind, PREFACE, Position, Segment, Segments},
 };
 use crate::store::{Record, SessionId, Totals, ledger::Entry};
 
@@ -37,7 +38,7 @@ impl Replay {
 
     /// Applies the log from `from` to its end, and returns that end. Nothing before `from` counts as torn.
     pub(super) fn rest(&mut self, segments: &Segments, from: Position) -> Result<Position, OpenError> {
-        let numbers: Vec<u32> = numbers(segments)?.into_iter().filter(|number| *number >= from.segment).collect();
+        let numbers: Vec<u32> = numbers(segments)?.range(from.segment..).copied().collect();
         let mut end = from;
         for (index, number) in numbers.iter().enumerate() {
             let start = if *number == from.segment { from.offset } else { PREFACE as u32 };
@@ -54,7 +55,7 @@ impl Replay {
 
     /// Applies the log from its start up to `end`.
     pub(super) fn up_to(&mut self, segments: &Segments, end: Position) -> Result<(), OpenError> {
-        let numbers: Vec<u32> = numbers(segments)?.into_iter().filter(|number| *number <= end.segment).collect();
+        let numbers: Vec<u32> = numbers(segments)?.range(..=end.segment).copied().collect();
         for (index, number) in numbers.iter().enumerate() {
             let until = match numbers.get(index + 1) {
                 Some(next) => end_of(segments, *number, *next)?,
@@ -67,15 +68,17 @@ impl Replay {
     }
 
     fn segment(&mut self, segments: &Segments, from: Position, until: Until) -> Result<Position, OpenError> {
-        let path = segment::path(segments.dir(), from.segment);
-        let failed = |source: io::Error| OpenError::Io { path: path.clone(), source };
-        let file = segments.file(from.segment).map_err(failed)?;
+        let segment = segments.open(from.segment).map_err(|source| segments.failed(from.segment, source))?;
         let mut apply = |found: Found<'_>| self.apply(from.segment, found);
-        let end = scan(&file, u64::from(from.offset), until, &mut apply).map_err(|error| match error {
-            ScanError::Newer { .. } => OpenError::Newer { path: path.clone() },
-            ScanError::Io(source) => failed(source),
+        let end = match &segment {
+            Segment::Log(file) => scan(file, u64::from(from.offset), until, &mut apply),
+            Segment::Archive(archive) => archive.scan(&mut apply).map(|()| 0).map_err(ScanError::Io),
+        };
+        let end = end.map_err(|error| match error {
+            ScanError::Newer { .. } => OpenError::Newer { path: segments.path(from.segment) },
+            ScanError::Io(source) => segments.failed(from.segment, source),
         })?;
-        let offset = u32::try_from(end).map_err(|error| failed(io::Error::other(error)))?;
+        let offset = u32::try_from(end).map_err(|error| segments.failed(from.segment, io::Error::other(error)))?;
         Ok(Position { segment: from.segment, offset })
     }
 
@@ -144,18 +147,27 @@ impl Replay {
     }
 }
 
-fn numbers(segments: &Segments) -> Result<Vec<u32>, OpenError> {
-    segment::numbers(segments.dir()).map_err(|source| OpenError::Io { path: segments.dir().to_owned(), source })
+fn numbers(segments: &Segments) -> Result<BTreeSet<u32>, OpenError> {
+    segments.numbers().map_err(|source| OpenError::Io { path: segments.dir().to_owned(), source })
 }
 
 /// Where segment `number` ends: the next one says it, or where that cannot be read, the file's length does.
 fn end_of(segments: &Segments, number: u32, next: u32) -> Result<u64, OpenError> {
-    let path = segment::path(segments.dir(), next);
-    let failed = |source: io::Error| OpenError::Io { path: path.clone(), source };
-    match segments.file(next).and_then(|file| Preface::read(&file)).map_err(failed)? {
+    let preface = segments.open(next).and_then(|segment| segment.preface());
+    match preface.map_err(|source| segments.failed(next, source))? {
         Ok(preface) if preface.number == number + 1 => Ok(preface.previous_end),
         Ok(_) | Err(NoHeader::Damaged) => Ok(u64::MAX),
-        Err(NoHeader::Newer) => Err(OpenError::Newer { path }),
+        Err(NoHeader::Newer) => Err(OpenError::Newer { path: segments.path(next) }),
+    }
+}
+
+impl Segments {
+    fn path(&self, number: u32) -> PathBuf {
+        segment::path(self.dir(), number, FileKind::Log)
+    }
+
+    fn failed(&self, number: u32, source: io::Error) -> OpenError {
+        OpenError::Io { path: self.path(number), source }
     }
 }
 

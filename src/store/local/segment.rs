@@ -1,4 +1,5 @@
-//! The files of the log: their names, their first bytes, and reading them.
+//! The files of the log: their names, their first bytes, and reading them. A segment stands as it was written, or, once it
+//! is closed, as an archive.
 //!
 //! ```text
 //! 0 "GRLOG\0\0\0"  8 version u32  12 number u32  16 end of the segment before it u64  24 zero  28 CRC of bytes 0..28
@@ -7,19 +8,44 @@
 //! lies beyond was never acknowledged, whatever the disk shows there after a failure.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     fs::{File, OpenOptions},
     io,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::frame::{Cursor, HEADER, Header, NoHeader};
+use super::{
+    archive::Archive,
+    frame::{Cursor, HEADER, Header, NoHeader},
+};
 
 pub(super) const PREFACE: usize = 32;
-const MAGIC: [u8; 8] = *b"GRLOG\0\0\0";
 const VERSION: u32 = 1;
+
+/// How a segment stands on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileKind {
+    Log,
+    Archive,
+}
+
+impl FileKind {
+    fn magic(self) -> [u8; 8] {
+        match self {
+            FileKind::Log => *b"GRLOG\0\0\0",
+            FileKind::Archive => *b"GRARC\0\0\0",
+        }
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            FileKind::Log => ".log",
+            FileKind::Archive => ".arc",
+        }
+    }
+}
 
 /// A place in the log, ordered as the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,9 +67,9 @@ pub(super) struct Preface {
 }
 
 impl Preface {
-    fn encode(self) -> [u8; PREFACE] {
+    pub(super) fn encode(self, kind: FileKind) -> [u8; PREFACE] {
         let mut bytes = [0; PREFACE];
-        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[..8].copy_from_slice(&kind.magic());
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.previous_end.to_le_bytes());
@@ -52,11 +78,11 @@ impl Preface {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Result<Preface, NoHeader> {
+    fn decode(bytes: &[u8], kind: FileKind) -> Result<Preface, NoHeader> {
         let mut fields = Cursor(bytes);
         let (magic, version, number) = (fields.array(), fields.u32(), fields.u32());
         let (previous_end, _, crc) = (fields.u64(), fields.u32(), fields.u32());
-        let sound = magic == Some(MAGIC) && crc.is_some() && crc == bytes.get(..28).map(crc32fast::hash);
+        let sound = magic == Some(kind.magic()) && crc.is_some() && crc == bytes.get(..28).map(crc32fast::hash);
         match (number, previous_end) {
             (Some(number), Some(previous_end)) if sound && version == Some(VERSION) => {
                 Ok(Preface { number, previous_end })
@@ -66,34 +92,33 @@ impl Preface {
         }
     }
 
-    pub(super) fn read(file: &File) -> io::Result<Result<Preface, NoHeader>> {
+    pub(super) fn read(file: &File, kind: FileKind) -> io::Result<Result<Preface, NoHeader>> {
         let mut window = Window::default();
-        Ok(window.bytes(file, 0, PREFACE)?.map_or(Err(NoHeader::Damaged), Preface::decode))
+        Ok(window.bytes(file, 0, PREFACE)?.map_or(Err(NoHeader::Damaged), |bytes| Preface::decode(bytes, kind)))
     }
 }
 
-pub(super) fn path(dir: &Path, number: u32) -> PathBuf {
-    dir.join(format!("{number:08}.log"))
+pub(super) fn path(dir: &Path, number: u32, kind: FileKind) -> PathBuf {
+    dir.join(format!("{number:08}{}", kind.suffix()))
 }
 
-/// The numbers of the segments in `dir`, in order.
-pub(super) fn numbers(dir: &Path) -> io::Result<Vec<u32>> {
-    let mut numbers = Vec::new();
+/// The numbers of the segments in `dir` that stand so, in order.
+pub(super) fn numbers(dir: &Path, kind: FileKind) -> io::Result<BTreeSet<u32>> {
+    let mut numbers = BTreeSet::new();
     for entry in dir.read_dir()? {
         let name = entry?.file_name();
-        numbers
-            .extend(name.to_str().and_then(|name| name.strip_suffix(".log")).and_then(|stem| stem.parse::<u32>().ok()));
+        let stem = name.to_str().and_then(|name| name.strip_suffix(kind.suffix()));
+        numbers.extend(stem.and_then(|stem| stem.parse::<u32>().ok()));
     }
-    numbers.sort_unstable();
     Ok(numbers)
 }
 
 /// Makes a segment that a power cut cannot take away any more. What an earlier failed attempt left is replaced.
 pub(super) fn create(dir: &Path, preface: Preface) -> io::Result<File> {
-    let path = path(dir, preface.number);
+    let path = path(dir, preface.number, FileKind::Log);
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
     let made = options.open(&path).and_then(|file| {
-        file.write_all_at(&preface.encode(), 0)?;
+        file.write_all_at(&preface.encode(FileKind::Log), 0)?;
         file.sync_all()?;
         File::open(dir)?.sync_all()?;
         Ok(file)
@@ -105,11 +130,37 @@ pub(super) fn create(dir: &Path, preface: Preface) -> io::Result<File> {
     made
 }
 
-/// Hands out the segments' files for reading, and keeps the few that were used last open.
+/// A segment that is open for reading.
+#[derive(Debug, Clone)]
+pub(super) enum Segment {
+    Log(Arc<File>),
+    Archive(Arc<Archive>),
+}
+
+impl Segment {
+    fn open(dir: &Path, number: u32) -> io::Result<Segment> {
+        let log = || File::open(path(dir, number, FileKind::Log)).map(|file| Segment::Log(Arc::new(file)));
+        let archive = || Archive::open(&path(dir, number, FileKind::Archive)).map(|it| Segment::Archive(Arc::new(it)));
+        match log() {
+            // An archive is in its place before the log goes.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => archive(),
+            opened => opened,
+        }
+    }
+
+    pub(super) fn preface(&self) -> io::Result<Result<Preface, NoHeader>> {
+        match self {
+            Segment::Log(file) => Preface::read(file, FileKind::Log),
+            Segment::Archive(archive) => Preface::read(archive.file(), FileKind::Archive),
+        }
+    }
+}
+
+/// Hands out the segments for reading, and keeps the few that were used last open.
 #[derive(Debug)]
 pub(super) struct Segments {
     dir: PathBuf,
-    open: Mutex<VecDeque<(u32, Arc<File>)>>,
+    open: Mutex<VecDeque<(u32, Segment)>>,
 }
 
 const KEPT_OPEN: usize = 16;
@@ -119,20 +170,35 @@ impl Segments {
         Segments { dir, open: Mutex::default() }
     }
 
-    pub(super) fn file(&self, number: u32) -> io::Result<Arc<File>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    fn kept(&self) -> MutexGuard<'_, VecDeque<(u32, Segment)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn open(&self, number: u32) -> io::Result<Segment> {
+        let mut open = self.kept();
         if let Some(at) = open.iter().position(|(other, _)| *other == number)
             && let Some(used) = open.remove(at)
         {
             open.push_back(used.clone());
             return Ok(used.1);
         }
-        let file = Arc::new(File::open(path(&self.dir, number))?);
-        open.push_back((number, file.clone()));
+        let segment = Segment::open(&self.dir, number)?;
+        open.push_back((number, segment.clone()));
         if open.len() > KEPT_OPEN {
             open.pop_front();
         }
-        Ok(file)
+        Ok(segment)
+    }
+
+    /// Something else stands in its place now. Whoever has it open reads on.
+    pub(super) fn replaced(&self, number: u32) {
+        self.kept().retain(|(other, _)| *other != number);
+    }
+
+    /// The numbers of all segments, in order.
+    pub(super) fn numbers(&self) -> io::Result<BTreeSet<u32>> {
+        let logs = numbers(&self.dir, FileKind::Log)?;
+        Ok(&logs | &numbers(&self.dir, FileKind::Archive)?)
     }
 
     pub(super) fn dir(&self) -> &Path {

@@ -9,6 +9,7 @@ use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Instant,
 };
 
 use super::{
@@ -29,6 +30,8 @@ pub(super) struct State {
     pub(super) changed: HashSet<SessionId>,
     /// Where the last commit ended.
     pub(super) end: Position,
+    /// Since when something that was purged may stand in the last segment.
+    pub(super) purged: Option<Instant>,
     pub(super) moving: Option<Arc<Places>>,
     /// Up to where the ground is complete.
     pub(super) moved: Position,

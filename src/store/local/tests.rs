@@ -1,5 +1,6 @@
 //! The local journal under the faults that it promises to survive.
 
+mod archives;
 mod crash;
 mod damage;
 mod full;
@@ -9,7 +10,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use super::{LocalStore, OpenError, Sizes, committer::Thresholds};
 use crate::store::{
-    AppendError, Query, SessionId, Store, StoreError, StoredEvent,
+    AppendError, Compacted, Limit, Query, SessionId, Store, StoreError, StoredEvent,
     contract::{ALL, claimed, contract, event, events, expected, record},
 };
 
@@ -29,7 +30,7 @@ mod in_small_steps {
 }
 
 fn small() -> Sizes {
-    Sizes { segment: 4 << 10, move_after: Thresholds { places: 20, bytes: 3 << 10 } }
+    Sizes { segment: 4 << 10, move_after: Thresholds { places: 20, bytes: 3 << 10 }, close_purged: 1 << 10 }
 }
 
 /// All of a session, straight from the log.

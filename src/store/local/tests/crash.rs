@@ -1,4 +1,4 @@
-//! Killed at any moment: what was acknowledged is there, and nothing else has a gap.
+//! Killed at any moment, also while it compacts: what was acknowledged is there, and nothing else has a gap.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -37,7 +37,13 @@ async fn appends_until_it_is_killed() {
             }
         })
     });
-    futures::future::join_all(appending).await;
+    let compacting = async {
+        loop {
+            store.compact().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    futures::future::join(futures::future::join_all(appending), compacting).await;
 }
 
 /// Lets another process append for a while, kills it, and returns what it had been told last. `end` comes right before.

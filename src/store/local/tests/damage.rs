@@ -1,14 +1,15 @@
 //! Damaged files: the server starts, what is damaged is named, the rest is served.
 
 use super::*;
+use crate::store::local::segment::{self, FileKind};
 
-fn flip(path: &Path, at: usize, len: usize) {
+pub(super) fn flip(path: &Path, at: usize, len: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at..at + len].iter_mut().for_each(|byte| *byte ^= 0xff);
     fs::write(path, bytes).unwrap();
 }
 
-async fn filled(dir: &Path) -> Vec<SessionId> {
+pub(super) async fn filled(dir: &Path) -> Vec<SessionId> {
     let store = LocalStore::open_with(dir, small()).unwrap();
     let mut sessions = Vec::new();
     for n in 0..6 {
@@ -17,7 +18,7 @@ async fn filled(dir: &Path) -> Vec<SessionId> {
     sessions
 }
 
-fn check_all(dir: &Path, sessions: &[SessionId], what: &str) {
+pub(super) fn check_all(dir: &Path, sessions: &[SessionId], what: &str) {
     let store = LocalStore::open_with(dir, small()).unwrap_or_else(|error| panic!("{what}: {error}"));
     for session in sessions {
         check_whole(&store, *session, 60, what);
@@ -75,7 +76,7 @@ async fn an_index_of_another_time_is_not_believed() {
 }
 
 /// The events that can be read, skipping those that are named as damaged.
-fn readable(store: &LocalStore, session: SessionId, tail: u64) -> (Vec<StoredEvent>, Vec<u64>) {
+pub(super) fn readable(store: &LocalStore, session: SessionId, tail: u64) -> (Vec<StoredEvent>, Vec<u64>) {
     let (mut found, mut damaged, mut after) = (Vec::new(), Vec::new(), 0);
     while after < tail {
         match super::super::reader::read(&store.shared, session, after, ALL) {
@@ -161,7 +162,7 @@ async fn a_segment_with_a_damaged_beginning_or_none_at_all() {
     assert_ne!(lost, 0);
 }
 
-fn all_but(session: SessionId, tail: u64, damaged: &[u64]) -> Vec<StoredEvent> {
+pub(super) fn all_but(session: SessionId, tail: u64, damaged: &[u64]) -> Vec<StoredEvent> {
     expected(session, tail).into_iter().filter(|(seq, _)| !damaged.contains(seq)).collect()
 }
 
@@ -185,8 +186,8 @@ async fn a_crash_while_a_segment_is_begun_costs_nothing() {
     for begun in [0, 10, 32] {
         let dir = tempfile::tempdir().unwrap();
         let sessions = filled(dir.path()).await;
-        let last = *super::super::segment::numbers(&dir.path().join("log")).unwrap().last().unwrap();
-        fs::write(super::super::segment::path(&dir.path().join("log"), last + 1), vec![0; begun]).unwrap();
+        let last = *segment::numbers(&dir.path().join("log"), FileKind::Log).unwrap().last().unwrap();
+        fs::write(segment::path(&dir.path().join("log"), last + 1, FileKind::Log), vec![0; begun]).unwrap();
         check_all(dir.path(), &sessions, "an unfinished preface");
     }
 }

@@ -1,0 +1,351 @@
+//! A closed segment, compressed: its frames byte for byte, those of one session together, without those of sessions that
+//! are gone.
+//!
+//! ```text
+//! preface  as of a segment, with "GRARC\0\0\0"
+//! block    0 "GB"  2 version  3 kind  4 length  8 raw length  12 CRC  16 session  32 seq  40 until  48 CRC of bytes 0..48
+//!          then the block's frames, deflated; a block that says that a session was forgotten has none
+//! index    all headers of blocks once more, each with the block's place u64 behind it
+//! end      0 "GE"  2 zero  4 count u32  8 place of the index u64  16 CRC of the index u32  20 CRC of bytes 0..20
+//! ```
+//! Everything is little-endian. What replaces a segment must be as hard to lose: a damaged block costs the events in it,
+//! which its header, or the copy of that in the index, still names; without the index the blocks are found one by one.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
+};
+
+use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
+
+use super::{
+    frame::{Cursor, HEADER, Header, Kind, NoHeader, Payload},
+    scan::Found,
+    segment::{FileKind, PREFACE, Preface},
+};
+use crate::store::{Seq, SessionId};
+
+const BLOCK_HEADER: usize = 52;
+const INDEX_ENTRY: usize = BLOCK_HEADER + 8;
+const END: usize = 24;
+const BLOCK_MAGIC: [u8; 2] = *b"GB";
+const INDEX_MAGIC: [u8; 2] = *b"GX";
+const END_MAGIC: [u8; 4] = *b"GE\0\0";
+const VERSION: u8 = 1;
+const FRAMES: u8 = 1;
+const FORGOTTEN: u8 = 2;
+/// How many bytes of frames go into a block, unless a single one is larger: whoever reads one event inflates so much.
+const ENOUGH: usize = 64 << 10;
+
+/// What stands in one block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) session: SessionId,
+    /// Whether this says no more than that what came before of the session does not count.
+    pub(super) forgotten: bool,
+    /// The number of its first event; where it has none, of the one that comes next.
+    seq: Seq,
+    /// The number after its last event.
+    until: Seq,
+    /// Length of the compressed bytes, and their CRC.
+    len: u32,
+    crc: u32,
+    raw: u32,
+    /// Where the compressed bytes stand.
+    at: u64,
+}
+
+impl Block {
+    fn encode(&self, magic: [u8; 2]) -> [u8; BLOCK_HEADER] {
+        let mut bytes = [0; BLOCK_HEADER];
+        bytes[..2].copy_from_slice(&magic);
+        bytes[2] = VERSION;
+        bytes[3] = if self.forgotten { FORGOTTEN } else { FRAMES };
+        bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.raw.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.crc.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.session.to_bytes());
+        bytes[32..40].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.until.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..48]);
+        bytes[48..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// `at` is where the block's compressed bytes stand.
+    fn decode(bytes: &[u8], magic: [u8; 2], at: u64) -> Option<Block> {
+        let mut fields = Cursor(bytes);
+        let (found, [version, kind]) = (fields.array::<2>()?, fields.array::<2>()?);
+        let (len, raw, crc) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let (session, seq, until) = (SessionId::from_bytes(fields.array()?), fields.u64()?, fields.u64()?);
+        let sound = found == magic && version == VERSION && fields.u32()? == crc32fast::hash(&bytes[..48]);
+        let forgotten = kind == FORGOTTEN;
+        (sound && (forgotten || kind == FRAMES)).then_some(Block { session, forgotten, seq, until, len, crc, raw, at })
+    }
+
+    fn end(&self) -> u64 {
+        self.at + u64::from(self.len)
+    }
+}
+
+/// An archive that is open for reading.
+#[derive(Debug)]
+pub(super) struct Archive {
+    file: File,
+    /// First who was forgotten; then by session, and within it in the order of the log.
+    blocks: Vec<Block>,
+    /// From where to where nothing could be made out.
+    unreadable: Vec<(u64, u64)>,
+}
+
+impl Archive {
+    pub(super) fn open(path: &Path) -> io::Result<Archive> {
+        let file = File::open(path)?;
+        if let Err(NoHeader::Newer) = Preface::read(&file, FileKind::Archive)? {
+            let text = "it was written by a newer version; start that version";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        match read_index(&file)? {
+            Some(blocks) => Ok(Archive { file, blocks, unreadable: Vec::new() }),
+            None => find_blocks(file),
+        }
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(super) fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Whether every byte of it could be made out.
+    pub(super) fn is_whole(&self) -> bool {
+        self.unreadable.is_empty()
+    }
+
+    /// The block that should hold this event.
+    pub(super) fn find(&self, session: SessionId, seq: Seq) -> Option<&Block> {
+        let before = |block: &Block| block.forgotten || (block.session, block.seq) <= (session, seq);
+        let after = self.blocks.partition_point(before);
+        let block = self.blocks.get(after.checked_sub(1)?)?;
+        (block.session == session && block.until > seq).then_some(block)
+    }
+
+    /// The compressed bytes of a block, as they stand there.
+    pub(super) fn compressed(&self, block: &Block) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; block.len as usize];
+        self.file.read_exact_at(&mut bytes, block.at)?;
+        Ok(bytes)
+    }
+
+    /// The frames of a block, or `None` where they are damaged.
+    pub(super) fn frames(&self, block: &Block) -> io::Result<Option<Vec<u8>>> {
+        if block.forgotten {
+            return Ok(Some(Vec::new()));
+        }
+        let compressed = match self.compressed(block) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        };
+        if crc32fast::hash(&compressed) != block.crc {
+            return Ok(None);
+        }
+        let mut frames = Vec::with_capacity(block.raw as usize);
+        let inflated = DeflateDecoder::new(&compressed[..]).take(u64::from(block.raw) + 1).read_to_end(&mut frames);
+        Ok(inflated.is_ok_and(|len| len == block.raw as usize).then_some(frames))
+    }
+
+    /// Tells `visit` what stands in it, each session's in order.
+    pub(super) fn scan(&self, visit: &mut dyn FnMut(Found<'_>)) -> io::Result<()> {
+        for (from, until) in &self.unreadable {
+            visit(Found::Unreadable { offset: *from, until: *until });
+        }
+        for block in &self.blocks {
+            let frames = self.frames(block)?;
+            let Some(frames) = frames.filter(|_| !block.forgotten) else {
+                visit(block.as_one_frame());
+                continue;
+            };
+            for (header, payload) in split(&frames) {
+                let payload = Some(payload).filter(|payload| crc32fast::hash(payload) == header.crc);
+                visit(match payload.and_then(Payload::parse) {
+                    Some(payload) => Found::Frame { offset: block.at, header, payload },
+                    None => Found::Damaged { offset: block.at, header },
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Block {
+    /// What is known of it without its frames.
+    fn as_one_frame(&self) -> Found<'static> {
+        let kind = if self.forgotten { Kind::Forget } else { Kind::Append };
+        let count = u32::try_from(self.until - self.seq).unwrap_or(u32::MAX);
+        let header = Header { kind, session: self.session, seq: self.seq, epoch: 0, count, len: 0, crc: 0, back: 0 };
+        match self.forgotten {
+            true => Found::Frame { offset: self.at, header, payload: Payload::EMPTY },
+            false => Found::Damaged { offset: self.at, header },
+        }
+    }
+}
+
+/// The frames that stand in `bytes`, one behind the other.
+pub(super) fn split(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+    std::iter::from_fn(move || {
+        let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
+        let header = Header::decode(header).ok()?;
+        let (payload, rest) = rest.split_at_checked(header.len as usize)?;
+        bytes = rest;
+        Some((header, payload))
+    })
+}
+
+/// `None` where it is damaged.
+fn read_index(file: &File) -> io::Result<Option<Vec<Block>>> {
+    let len = file.metadata()?.len();
+    let Some(end_at) = len.checked_sub(END as u64) else { return Ok(None) };
+    let mut end = [0; END];
+    file.read_exact_at(&mut end, end_at)?;
+    let mut fields = Cursor(&end);
+    let (magic, count, at) = (fields.array(), fields.u32(), fields.u64());
+    let (crc, own) = (fields.u32(), fields.u32());
+    let (Some(count), Some(at)) = (count, at) else { return Ok(None) };
+    let index_len = u64::from(count) * INDEX_ENTRY as u64;
+    if magic != Some(END_MAGIC) || own != Some(crc32fast::hash(&end[..20])) || at + index_len != end_at {
+        return Ok(None);
+    }
+    let mut index = vec![0; index_len as usize];
+    file.read_exact_at(&mut index, at)?;
+    if crc != Some(crc32fast::hash(&index)) {
+        return Ok(None);
+    }
+    let (entries, _) = index.as_chunks::<INDEX_ENTRY>();
+    Ok(entries
+        .iter()
+        .map(|entry| {
+            let (header, at) = entry.split_at(BLOCK_HEADER);
+            Block::decode(header, INDEX_MAGIC, Cursor(at).u64()?)
+        })
+        .collect())
+}
+
+/// From block to block, past what is damaged.
+fn find_blocks(file: File) -> io::Result<Archive> {
+    let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, 0)?;
+    let decode = |at: usize| {
+        let block = Block::decode(bytes.get(at..at + BLOCK_HEADER)?, BLOCK_MAGIC, (at + BLOCK_HEADER) as u64)?;
+        (block.end() <= bytes.len() as u64).then_some(block)
+    };
+    let (mut blocks, mut unreadable, mut at) = (Vec::new(), Vec::new(), PREFACE);
+    while at < bytes.len() {
+        if let Some(block) = decode(at) {
+            at = block.end() as usize;
+            blocks.push(block);
+            continue;
+        }
+        let next = (at + 1..bytes.len()).find(|at| decode(*at).is_some());
+        // Behind the last block stands the index, which is not missed.
+        if let Some(next) = next {
+            unreadable.push((at as u64, next as u64));
+        }
+        at = next.unwrap_or(bytes.len());
+    }
+    Ok(Archive { file, blocks, unreadable })
+}
+
+/// An archive in the making.
+#[derive(Debug)]
+pub(super) struct Writer {
+    file: io::BufWriter<File>,
+    at: u64,
+    blocks: Vec<Block>,
+    frames: Vec<u8>,
+    current: Option<(SessionId, Seq, Seq)>,
+}
+
+impl Writer {
+    /// Replaces what is at `path`.
+    pub(super) fn create(path: &Path, preface: Preface) -> io::Result<Writer> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut file = io::BufWriter::with_capacity(256 << 10, file);
+        file.write_all(&preface.encode(FileKind::Archive))?;
+        Ok(Writer { file, at: PREFACE as u64, blocks: Vec::new(), frames: Vec::new(), current: None })
+    }
+
+    /// Says that what came before of this session does not count. Comes before all frames.
+    pub(super) fn forgotten(&mut self, session: SessionId) -> io::Result<()> {
+        let block =
+            Block { session, forgotten: true, seq: 0, until: 0, len: 0, crc: crc32fast::hash(&[]), raw: 0, at: 0 };
+        self.put(block, &[])
+    }
+
+    /// Takes a frame over. Sessions come in order, each one's frames in the order of the log.
+    pub(super) fn frame(&mut self, header: &Header, bytes: &[u8]) -> io::Result<()> {
+        let until = header.seq + u64::from(header.count);
+        let full = !self.frames.is_empty() && self.frames.len() + bytes.len() > ENOUGH;
+        if full || self.current.is_some_and(|(session, ..)| session != header.session) {
+            self.end_block()?;
+        }
+        let (_, _, end) = self.current.get_or_insert((header.session, header.seq, until));
+        *end = until;
+        self.frames.extend(bytes);
+        Ok(())
+    }
+
+    /// Takes a block of another archive over as it is.
+    pub(super) fn block(&mut self, block: &Block, compressed: &[u8]) -> io::Result<()> {
+        self.end_block()?;
+        self.put(*block, compressed)
+    }
+
+    fn end_block(&mut self) -> io::Result<()> {
+        let Some((session, seq, until)) = self.current.take() else { return Ok(()) };
+        let frames = std::mem::take(&mut self.frames);
+        let mut encoder = DeflateEncoder::new(Vec::with_capacity(frames.len() / 4), Compression::default());
+        encoder.write_all(&frames)?;
+        let compressed = encoder.finish()?;
+        let (len, raw) = (compressed.len() as u32, frames.len() as u32);
+        let crc = crc32fast::hash(&compressed);
+        self.put(Block { session, forgotten: false, seq, until, len, crc, raw, at: 0 }, &compressed)?;
+        self.frames = frames;
+        self.frames.clear();
+        Ok(())
+    }
+
+    fn put(&mut self, block: Block, compressed: &[u8]) -> io::Result<()> {
+        let block = Block { at: self.at + BLOCK_HEADER as u64, ..block };
+        self.file.write_all(&block.encode(BLOCK_MAGIC))?;
+        self.file.write_all(compressed)?;
+        self.at = block.end();
+        self.blocks.push(block);
+        Ok(())
+    }
+
+    /// Returns the archive's length and what stands in it, once it is on disk.
+    pub(super) fn finish(mut self) -> io::Result<(u64, Vec<Block>)> {
+        self.end_block()?;
+        let mut index = Vec::with_capacity(self.blocks.len() * INDEX_ENTRY);
+        for block in &self.blocks {
+            index.extend(block.encode(INDEX_MAGIC));
+            index.extend(block.at.to_le_bytes());
+        }
+        let mut end = [0; END];
+        end[..4].copy_from_slice(&END_MAGIC);
+        end[4..8].copy_from_slice(&(self.blocks.len() as u32).to_le_bytes());
+        end[8..16].copy_from_slice(&self.at.to_le_bytes());
+        end[16..20].copy_from_slice(&crc32fast::hash(&index).to_le_bytes());
+        let crc = crc32fast::hash(&end[..20]);
+        end[20..].copy_from_slice(&crc.to_le_bytes());
+        self.file.write_all(&index)?;
+        self.file.write_all(&end)?;
+        self.file.flush()?;
+        self.file.get_ref().sync_all()?;
+        Ok((self.at + (index.len() + END) as u64, self.blocks))
+    }
+}

@@ -1,0 +1,333 @@
+//! Gives the disk its space back: closed segments become archives, and what purged sessions left goes for good.
+//!
+//! An archive is written beside its segment, read back, synced, and gets its name; only then the segment goes. A crash
+//! leaves a file without a name, or both, which the next start settles. Places in the index stay as they are: a reader that
+//! finds an archive looks for the event by its session and number.
+//!
+//! What stays of a purged session is that it was: an older copy of the index must not bring it back.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use super::{
+    archive::{self, Archive, Writer},
+    frame::{Header, Kind},
+    queue::{Ask, Queue},
+    scan::{Found, ScanError, Until, scan},
+    segment::{self, FileKind, PREFACE, Preface, Segment, Segments},
+    shared::Shared,
+};
+use crate::store::{Compacted, SessionId, StoreError};
+
+/// The extension of an archive that is not whole yet.
+pub(super) const UNFINISHED: &str = "part";
+/// How much of the log one call works through, so that a sweep ends.
+const AT_ONCE: u64 = 512 << 20;
+/// The segment that is being written is closed early for what was purged in it: when it is large enough, or after so long.
+/// Small segments for ever would be no gain either.
+const CLOSE_AFTER: Duration = Duration::from_secs(3600);
+
+#[derive(Debug)]
+pub(super) struct Compactor {
+    shared: Arc<Shared>,
+    queue: Arc<Queue>,
+    /// From how many bytes on a segment is closed for what was purged in it.
+    large: u32,
+    /// Held by the one that compacts.
+    kept: Mutex<Kept>,
+    stopping: AtomicBool,
+}
+
+/// What need not be looked at again.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Segments that cannot be archived, because not all of them can be read.
+    unreadable: HashSet<u32>,
+    /// Whom each archive is about, and whom it says to be forgotten.
+    archives: HashMap<u32, Summary>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Summary {
+    sessions: HashSet<SessionId>,
+    forgotten: HashSet<SessionId>,
+}
+
+impl Compactor {
+    pub(super) fn new(shared: Arc<Shared>, queue: Arc<Queue>, large: u32) -> Compactor {
+        Compactor { shared, queue, large, kept: Mutex::default(), stopping: AtomicBool::new(false) }
+    }
+
+    /// Blocks for as long as it takes.
+    pub(super) fn run(&self) -> Result<Compacted, StoreError> {
+        let mut kept = self.kept();
+        self.shared.move_down()?;
+        if self.is_worth_closing() {
+            self.close_segment()?;
+            self.shared.move_down()?;
+        }
+        // Beyond, the index still needs the log itself.
+        let closed = ..self.shared.state().moved.segment;
+        let numbers = self.shared.segments.numbers()?;
+        let mut done = Compacted::default();
+        let mut forgotten_later = HashSet::new();
+        let mut looked_through = 0;
+        for number in numbers.range(closed).rev() {
+            let may_work = looked_through < AT_ONCE && !self.stopping.load(Ordering::Relaxed);
+            let worked = self.segment(*number, &forgotten_later, &mut kept, may_work)?;
+            looked_through += worked.read;
+            done.segments += usize::from(worked.freed.is_some());
+            done.freed += worked.freed.unwrap_or(0);
+            forgotten_later.extend(worked.forgotten);
+        }
+        kept.archives.retain(|number, _| numbers.contains(number));
+        Ok(done)
+    }
+
+    /// Returns when nothing is being written any more, and nothing will be.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        drop(self.kept());
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_worth_closing(&self) -> bool {
+        let state = self.shared.state();
+        let since = state.purged.map(|since| since.elapsed());
+        since.is_some_and(|since| since >= CLOSE_AFTER || state.end.offset >= self.large)
+    }
+
+    fn close_segment(&self) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || io::Error::other("the journal is closed");
+        self.queue.push(Ask::CloseSegment(reply)).map_err(|_| gone())?;
+        Ok(answer.blocking_recv().map_err(|_| gone())??)
+    }
+
+    fn segment(
+        &self,
+        number: u32,
+        forgotten_later: &HashSet<SessionId>,
+        kept: &mut Kept,
+        may_work: bool,
+    ) -> Result<Worked, StoreError> {
+        let is_dead = |session: SessionId| {
+            forgotten_later.contains(&session) || !self.shared.state().sessions.contains_key(&session)
+        };
+        if let Some(Summary { sessions, forgotten }) = kept.archives.get(&number)
+            && (!may_work || !sessions.iter().any(|session| is_dead(*session)))
+        {
+            return Ok(Worked { forgotten: forgotten.clone(), ..Worked::default() });
+        }
+        if !may_work || kept.unreadable.contains(&number) {
+            return Ok(Worked::default());
+        }
+        let segment = self.shared.segments.open(number)?;
+        let job = Job { segments: &self.shared.segments, number, is_dead: &is_dead, stopping: &self.stopping };
+        let worked = match &segment {
+            Segment::Log(file) => job.archive(file),
+            Segment::Archive(archive) => job.renew(archive),
+        }?;
+        let Some((worked, summary)) = worked else {
+            tracing::warn!("segment {number} of the journal is damaged and stays as it is");
+            kept.unreadable.insert(number);
+            return Ok(Worked::default());
+        };
+        kept.archives.insert(number, summary);
+        Ok(worked)
+    }
+}
+
+/// What was done about one segment.
+#[derive(Debug, Default)]
+struct Worked {
+    /// Bytes of the log that were read for it.
+    read: u64,
+    /// What the disk got back; `None` where the segment was left as it is.
+    freed: Option<u64>,
+    forgotten: HashSet<SessionId>,
+}
+
+/// One segment on its way into an archive.
+struct Job<'a> {
+    segments: &'a Segments,
+    number: u32,
+    is_dead: &'a dyn Fn(SessionId) -> bool,
+    stopping: &'a AtomicBool,
+}
+
+/// What stands in a segment.
+struct Survey {
+    /// Those that count.
+    frames: Vec<Frame>,
+    forgotten: HashSet<SessionId>,
+}
+
+/// A frame that is taken over.
+struct Frame {
+    session: SessionId,
+    offset: u64,
+    size: u64,
+}
+
+/// `None` stands for a segment that cannot be read in whole.
+type Outcome = Result<Option<(Worked, Summary)>, StoreError>;
+
+impl Job<'_> {
+    fn archive(&self, file: &File) -> Outcome {
+        let Ok(preface) = Preface::read(file, FileKind::Log)? else { return Ok(None) };
+        let Some(end) = self.end()? else { return Ok(None) };
+        let Some(Survey { frames, forgotten }) = survey(file, end)? else { return Ok(None) };
+        let mut frames: Vec<Frame> = frames.into_iter().filter(|frame| !(self.is_dead)(frame.session)).collect();
+        // Stable, so each session's stay in the order of the log.
+        frames.sort_by_key(|frame| frame.session);
+
+        let read = file.metadata()?.len();
+        let sessions = frames.iter().map(|frame| frame.session).collect();
+        let freed = self.replace(read, preface, |writer| {
+            forgotten.iter().try_for_each(|session| writer.forgotten(*session))?;
+            let mut bytes = Vec::new();
+            for Frame { offset, size, .. } in frames {
+                self.go_on()?;
+                bytes.resize(size as usize, 0);
+                file.read_exact_at(&mut bytes, offset)?;
+                let (header, _) = archive::split(&bytes).next().ok_or(io::ErrorKind::InvalidData)?;
+                writer.frame(&header, &bytes)?;
+            }
+            Ok(())
+        })?;
+        let worked = Worked { read, freed: Some(freed), forgotten: forgotten.clone() };
+        Ok(Some((worked, Summary { sessions, forgotten })))
+    }
+
+    /// What the segment behind it says about where this one ends.
+    fn end(&self) -> io::Result<Option<u64>> {
+        let next = match self.segments.open(self.number + 1) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            next => next?.preface()?,
+        };
+        Ok(next.ok().filter(|next| next.number == self.number + 1).map(|next| next.previous_end))
+    }
+
+    /// Leaves out whom nobody knows any more.
+    fn renew(&self, archive: &Archive) -> Outcome {
+        let Ok(preface) = Preface::read(archive.file(), FileKind::Archive)? else { return Ok(None) };
+        if !archive.is_whole() {
+            return Ok(None);
+        }
+        let of = |is_forgotten: bool| -> HashSet<SessionId> {
+            let blocks = archive.blocks().iter().filter(|block| block.forgotten == is_forgotten);
+            blocks.map(|block| block.session).collect()
+        };
+        let (forgotten, sessions) = (of(true), of(false));
+        let (dead, alive): (HashSet<_>, HashSet<_>) =
+            sessions.into_iter().partition(|session| (self.is_dead)(*session));
+        let summary = Summary { sessions: alive, forgotten: forgotten.clone() };
+        if dead.is_empty() {
+            return Ok(Some((Worked { forgotten, ..Worked::default() }, summary)));
+        }
+        let read = archive.file().metadata()?.len();
+        let freed = self.replace(read, preface, |writer| {
+            for block in archive.blocks().iter().filter(|block| block.forgotten || !dead.contains(&block.session)) {
+                self.go_on()?;
+                writer.block(block, &archive.compressed(block)?)?;
+            }
+            Ok(())
+        })?;
+        Ok(Some((Worked { read, freed: Some(freed), forgotten }, summary)))
+    }
+
+    fn go_on(&self) -> io::Result<()> {
+        match self.stopping.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("the journal is being closed")),
+            false => Ok(()),
+        }
+    }
+
+    /// Puts an archive in the segment's place; returns how many bytes fewer it has.
+    fn replace(
+        &self,
+        size: u64,
+        preface: Preface,
+        write: impl FnOnce(&mut Writer) -> io::Result<()>,
+    ) -> Result<u64, StoreError> {
+        let dir = self.segments.dir();
+        let target = segment::path(dir, self.number, FileKind::Archive);
+        let unfinished = target.with_extension(UNFINISHED);
+        let made = make(&unfinished, preface, write).and_then(|size| {
+            fs::rename(&unfinished, &target)?;
+            File::open(dir)?.sync_all()?;
+            Ok(size)
+        });
+        let new_size = made.inspect_err(|_| {
+            // The room is wanted; where it fails, the next start settles it.
+            let _ = fs::remove_file(&unfinished);
+        })?;
+        match fs::remove_file(segment::path(dir, self.number, FileKind::Log)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            Ok(()) | Err(_) => {}
+        }
+        self.segments.replaced(self.number);
+        Ok(size.saturating_sub(new_size))
+    }
+}
+
+/// Writes an archive and reads it back before anybody relies on it.
+fn make(path: &Path, preface: Preface, write: impl FnOnce(&mut Writer) -> io::Result<()>) -> io::Result<u64> {
+    let mut writer = Writer::create(path, preface)?;
+    write(&mut writer)?;
+    let (size, blocks) = writer.finish()?;
+    let archive = Archive::open(path)?;
+    if archive.blocks() != blocks {
+        return Err(io::Error::other("an archive does not read as it was written"));
+    }
+    for block in archive.blocks() {
+        if archive.frames(block)?.is_none() {
+            return Err(io::Error::other("a block of an archive does not read as it was written"));
+        }
+    }
+    Ok(size)
+}
+
+/// What stands in a segment up to `end`; `None` where something cannot be read.
+fn survey(file: &File, end: u64) -> Result<Option<Survey>, StoreError> {
+    let mut frames = Vec::new();
+    // Up to which frame each was forgotten.
+    let mut forgotten = HashMap::new();
+    let mut whole = true;
+    let mut visit = |found: Found<'_>| match found {
+        Found::Frame { header: Header { kind: Kind::Forget, session, .. }, .. } => {
+            forgotten.insert(session, frames.len());
+        }
+        Found::Frame { offset, header, .. } | Found::Damaged { offset, header } => {
+            frames.push(Frame { session: header.session, offset, size: header.size() });
+        }
+        Found::Unreadable { .. } => whole = false,
+    };
+    match scan(file, PREFACE as u64, Until::Here(end), &mut visit) {
+        Err(ScanError::Io(error)) => return Err(error.into()),
+        // The start would have refused it.
+        Err(ScanError::Newer { .. }) => return Ok(None),
+        Ok(scanned) => whole &= scanned == end,
+    }
+    let counts = |(index, frame): (usize, Frame)| {
+        forgotten.get(&frame.session).is_none_or(|until| index >= *until).then_some(frame)
+    };
+    let frames = frames.into_iter().enumerate().filter_map(counts).collect();
+    Ok(whole.then(|| Survey { frames, forgotten: forgotten.into_keys().collect() }))
+}

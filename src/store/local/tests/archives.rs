@@ -1,0 +1,227 @@
+//! Archives: they read like the log that they replace, hold nothing of the purged, and survive what the log survives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::{
+    damage::{all_but, check_all, filled, flip, readable},
+    *,
+};
+use crate::store::{
+    Record,
+    local::{
+        archive::Archive,
+        segment::{self, FileKind},
+    },
+};
+
+fn files(dir: &Path, kind: FileKind) -> BTreeSet<u32> {
+    segment::numbers(&dir.join("log"), kind).unwrap()
+}
+
+/// The sessions of which an archive still has frames.
+fn in_archives(dir: &Path) -> BTreeSet<SessionId> {
+    let archive = |number| Archive::open(&segment::path(&dir.join("log"), number, FileKind::Archive)).unwrap();
+    let blocks = files(dir, FileKind::Archive).into_iter().flat_map(|number| archive(number).blocks().to_vec());
+    blocks.filter(|block| !block.forgotten).map(|block| block.session).collect()
+}
+
+fn size_of(dir: &Path) -> u64 {
+    fs::read_dir(dir.join("log")).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+}
+
+async fn compacted(dir: &Path) -> Vec<SessionId> {
+    let sessions = filled(dir).await;
+    LocalStore::open_with(dir, small()).unwrap().compact().await.unwrap();
+    sessions
+}
+
+#[tokio::test]
+async fn closed_segments_become_smaller_and_read_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    let (before, logs) = (size_of(dir.path()), files(dir.path(), FileKind::Log));
+    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let done = store.compact().await.unwrap();
+    assert_eq!(files(dir.path(), FileKind::Log), BTreeSet::from([*logs.last().unwrap()]));
+    assert_eq!(files(dir.path(), FileKind::Archive).len(), logs.len() - 1);
+    assert_eq!((done.segments, done.freed), (logs.len() - 1, before - size_of(dir.path())));
+    assert!(done.freed > before / 2, "{} of {before}", done.freed);
+    for session in &sessions {
+        check_whole(&store, *session, 60, "from archives");
+        let page =
+            super::super::reader::read(&store.shared, *session, 29, Limit { events: 3, bytes: 1 << 20 }).unwrap();
+        assert_same(&page, &expected(*session, 32)[29..], "in the middle");
+    }
+    assert_eq!(store.compact().await.unwrap(), Compacted::default(), "there is no more to do");
+    drop(store);
+    check_all(dir.path(), &sessions, "after a restart");
+    fs::remove_dir_all(dir.path().join("index")).unwrap();
+    check_all(dir.path(), &sessions, "without an index");
+}
+
+#[tokio::test]
+async fn what_was_purged_goes_from_archives_and_from_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = compacted(dir.path()).await;
+    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let late = fill(&store, "late", 9).await;
+    let before = size_of(dir.path());
+    for gone in [sessions[2], sessions[3], late] {
+        store.forget(gone).await.unwrap();
+    }
+    store.compact().await.unwrap();
+    let kept = [0, 1, 4, 5].map(|index| sessions[index]);
+    assert_eq!(in_archives(dir.path()), BTreeSet::from(kept));
+    assert_eq!(files(dir.path(), FileKind::Log).len(), 1, "what was being written was closed for the one in it");
+    assert!(size_of(dir.path()) < before * 3 / 4, "{} of {before}", size_of(dir.path()));
+    drop(store);
+    for what in ["with the index", "without"] {
+        let store = LocalStore::open_with(dir.path(), small()).unwrap();
+        assert_eq!(store.list(Query::default()).await.unwrap().total, kept.len(), "{what}");
+        kept.iter().for_each(|session| check_whole(&store, *session, 60, what));
+        drop(store);
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_killed_compaction_is_settled_by_the_next_start() {
+    let whole = tempfile::tempdir().unwrap();
+    let sessions = filled(whole.path()).await;
+    let logs: Vec<(u32, Vec<u8>)> = files(whole.path(), FileKind::Log)
+        .into_iter()
+        .map(|number| (number, fs::read(segment::path(&whole.path().join("log"), number, FileKind::Log)).unwrap()))
+        .collect();
+    LocalStore::open_with(whole.path(), small()).unwrap().compact().await.unwrap();
+
+    // Not yet removed, and half of the next archive.
+    let log = whole.path().join("log");
+    for (number, bytes) in &logs[..3] {
+        fs::write(segment::path(&log, *number, FileKind::Log), bytes).unwrap();
+    }
+    fs::write(log.join("00000002.part"), "half").unwrap();
+    check_all(whole.path(), &sessions, "with leftovers");
+    assert_eq!(files(whole.path(), FileKind::Log).len(), 1);
+    assert!(!log.join("00000002.part").exists());
+}
+
+#[tokio::test]
+async fn a_damaged_archive_costs_what_is_damaged_and_says_so() {
+    let origin = tempfile::tempdir().unwrap();
+    let sessions = compacted(origin.path()).await;
+    let victim = segment::path(&origin.path().join("log"), 3, FileKind::Archive);
+    let sound = fs::read(&victim).unwrap();
+    for (at, with_index) in (0..sound.len() - 8).step_by(5).zip([true, false].into_iter().cycle()) {
+        fs::write(&victim, &sound).unwrap();
+        flip(&victim, at, 8);
+        if !with_index {
+            fs::remove_dir_all(origin.path().join("index")).unwrap();
+        }
+        let what = format!("byte {at} of {}, index {with_index}", sound.len());
+        let store = LocalStore::open_with(origin.path(), small()).unwrap();
+        for session in &sessions {
+            assert_eq!(store.get(*session).await.unwrap().unwrap().tail, 60, "{what}");
+            let (found, damaged) = readable(&store, *session, 60);
+            assert_same(&found, &all_but(*session, 60, &damaged), &what);
+        }
+        store.compact().await.unwrap();
+        drop(store);
+        fs::write(&victim, &sound).unwrap();
+        check_all(origin.path(), &sessions, &what);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_notice_nothing_of_a_compaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    let store = std::sync::Arc::new(LocalStore::open_with(dir.path(), small()).unwrap());
+    let reading = sessions.iter().map(|session| {
+        let (store, session) = (store.clone(), *session);
+        tokio::task::spawn_blocking(move || {
+            for _ in 0..60 {
+                check_whole(&store, session, 60, "meanwhile");
+            }
+        })
+    });
+    let reading: Vec<_> = reading.collect();
+    for gone in 0..4 {
+        store.compact().await.unwrap();
+        let gone = fill(&store, &gone.to_string(), 40).await;
+        store.forget(gone).await.unwrap();
+    }
+    futures::future::try_join_all(reading).await.unwrap();
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Append { session: usize, count: u64 },
+    Purge { session: usize },
+    Compact,
+    Restart { with_index: bool },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (0..5usize, 1..12u64).prop_map(|(session, count)| Step::Append { session, count }),
+        1 => (0..5usize).prop_map(|session| Step::Purge { session }),
+        2 => Just(Step::Compact),
+        1 => any::<bool>().prop_map(|with_index| Step::Restart { with_index }),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+/// A purged session may come back under its old id, as an import does: nothing of its first life may show.
+async fn play(steps: Vec<Step>) {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || LocalStore::open_with(dir.path(), small()).unwrap();
+    let ids: Vec<SessionId> = (0..5).map(|n| SessionId::from_bytes([n + 1; 16])).collect();
+    let (mut store, mut tails) = (open(), BTreeMap::<SessionId, u64>::new());
+    for step in steps {
+        match step {
+            Step::Append { session, count } => {
+                let id = ids[session];
+                if !tails.contains_key(&id) {
+                    store.create(Record { id, ..record("a") }).await.unwrap();
+                }
+                let tail = tails.entry(id).or_default();
+                let (epoch, _) = store.claim(id).await.unwrap();
+                for _ in 0..count {
+                    *tail = store.append(id, epoch, *tail, events(id, *tail, 1)).await.unwrap();
+                }
+            }
+            Step::Purge { session } => {
+                store.forget(ids[session]).await.unwrap();
+                tails.remove(&ids[session]);
+            }
+            Step::Compact => {
+                store.compact().await.unwrap();
+                let archived = in_archives(dir.path());
+                assert!(archived.iter().all(|session| tails.contains_key(session)), "the purged are gone");
+            }
+            Step::Restart { with_index } => {
+                drop(store);
+                if !with_index {
+                    fs::remove_dir_all(dir.path().join("index")).unwrap();
+                }
+                store = open();
+            }
+        }
+        for id in &ids {
+            match tails.get(id) {
+                Some(tail) => check_whole(&store, *id, *tail, "after a step"),
+                None => assert_eq!(store.get(*id).await.unwrap(), None),
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_happens_the_living_are_whole_and_the_purged_are_gone(steps in steps()) {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(play(steps));
+    }
+}
