@@ -1,4 +1,5 @@
-//! A long journal: how soon a server is there again with it, and how fast and at what price it is told from the start.
+//! A long journal: what it takes on disk, how soon a server is there again with it, and how fast and at what price it is told
+//! from the start. It is told from archives, as a journal of that age is.
 
 use std::{
     fmt::Write,
@@ -38,6 +39,12 @@ pub(crate) async fn run() {
         let began = Instant::now();
         fresh.run(&["import", file.to_str().expect("a path")]).await.expect("it is imported");
         let imported = began.elapsed();
+        let log = fresh.data().join("journal/log");
+        let written = size_of(&log);
+        let compacting = fresh.restart().await;
+        while compacting.rest.post("/api/admin/sweep", json!({})).await.expect(200)["journal_bytes"] != 0 {}
+        let compacted = size_of(&log);
+        let (_, fresh) = compacting.terminate().await;
         let began = Instant::now();
         let server = fresh.restart().await;
         let ready = began.elapsed();
@@ -55,6 +62,7 @@ pub(crate) async fn run() {
         rows.push(vec![
             format!("{sessions} × {}", EVENTS / sessions),
             format!("{:.1} s", imported.as_secs_f64()),
+            format!("{} → {} MiB", written >> 20, compacted >> 20),
             ms(ready.as_secs_f64() * 1000.0),
             ms(first.as_secs_f64() * 1000.0),
             told,
@@ -64,12 +72,19 @@ pub(crate) async fn run() {
     let head = [
         "sessions × events",
         "import",
+        "on disk, compacted",
         "start to ready",
         "attach to first event",
         "replay",
         "memory over four replays",
     ];
     table("A journal of 1,000,000 events", &head, &rows);
+}
+
+/// The bytes of the files in a directory.
+fn size_of(dir: &std::path::Path) -> u64 {
+    let files = fs::read_dir(dir).expect("it is there").map(|entry| entry.expect("it is read"));
+    files.map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum()
 }
 
 /// Attaches from the start and reads to the end.
