@@ -32,7 +32,7 @@ use self::{
 };
 use crate::{
     clock,
-    store::{Batch, Limit, NewEvent, Query, Seq, SessionId, Snapshot, Store, StoreError, StoredEvent},
+    store::{Batch, Limit, NewEvent, Part, Query, Seq, SessionId, Snapshot, Store, StoreError, StoredEvent},
 };
 
 /// How much of a journal is in memory at once.
@@ -114,19 +114,42 @@ async fn export_one(
             digest.event(&event);
             write(out, &Line::event(&event)?)?;
             let Some(name) = names_content(&event.json) else { continue };
-            // One that was lost to a damaged disk is missing here as it is there.
-            let Some(content) = store.content(id, &name).await? else { continue };
-            digest.content(&name, &content);
-            let text = std::str::from_utf8(&content);
-            let text = text.map_err(|_| TransferError::NotText { session: id, name: name.clone() })?;
-            for piece in pieces(text) {
-                write(out, &Line::content(&name, piece))?;
-            }
+            export_content(store, id, &name, &mut digest, out).await?;
         }
     }
     let sha256 = digest.finish();
     write(out, &Line::end(id, *tail, &sha256))?;
     Ok((*tail, sha256))
+}
+
+/// One that was lost to a damaged disk is missing here as it is there.
+async fn export_content(
+    store: &dyn Store,
+    id: SessionId,
+    name: &str,
+    digest: &mut Digest,
+    out: &mut dyn Write,
+) -> Result<(), TransferError> {
+    let not_text = || TransferError::NotText { session: id, name: name.to_owned() };
+    let mut from = 0;
+    while let Some(Part { bytes, total }) = store.content(id, name, from, TEXT).await? {
+        // A character that is cut in two is read again with what follows.
+        let text = match std::str::from_utf8(&bytes) {
+            Err(cut) if cut.error_len().is_some() || cut.valid_up_to() == 0 => return Err(not_text()),
+            Err(cut) => std::str::from_utf8(&bytes[..cut.valid_up_to()]).map_err(|_| not_text())?,
+            Ok(text) => text,
+        };
+        if from == 0 {
+            digest.begin_content(name);
+        }
+        digest.more_content(text.as_bytes());
+        write(out, &Line::content(name, text))?;
+        from += text.len() as u64;
+        if from >= total {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Every session, oldest first, archived or not.
@@ -267,16 +290,4 @@ async fn append(store: &dyn Store, id: SessionId, epoch: u64, at: Seq, batch: Ba
 fn write(out: &mut dyn Write, line: &Line<'_>) -> Result<(), TransferError> {
     serde_json::to_writer(&mut *out, line).map_err(io::Error::from)?;
     Ok(out.write_all(b"\n")?)
-}
-
-/// At most [`TEXT`] bytes each; one empty piece for what is empty.
-fn pieces(mut text: &str) -> Vec<&str> {
-    let mut pieces = Vec::new();
-    while text.len() > TEXT {
-        let (piece, rest) = text.split_at(text.floor_char_boundary(TEXT));
-        pieces.push(piece);
-        text = rest;
-    }
-    pieces.push(text);
-    pieces
 }

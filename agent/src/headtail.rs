@@ -61,6 +61,22 @@ impl HeadTail {
     }
 }
 
+impl HeadTail {
+    /// Less of it: head and tail in about `limit` bytes, with a line that says how much is missing.
+    pub fn excerpt(&self, limit: usize) -> String {
+        let head = &self.head[..self.head.floor_char_boundary(limit / 2)];
+        let tail = self.end(limit / 2);
+        let omitted = self.total.saturating_sub((head.len() + tail.len()) as u64);
+        format!("{head}\n… {omitted} bytes left out …\n{tail}")
+    }
+
+    /// The last of it, at most `limit` bytes, and no more than is kept of its tail.
+    pub fn end(&self, limit: usize) -> String {
+        let tail: String = self.tail.iter().map(String::as_str).collect();
+        tail[tail.ceil_char_boundary(tail.len().saturating_sub(limit))..].to_owned()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

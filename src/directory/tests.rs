@@ -21,7 +21,8 @@ use crate::{
     sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
     session::messages::{Attach, Greeted, Interrupt, LinkPort, Published, Reported, orders},
     store::{
-        AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Query, Seq, StoredEvent, memory::MemoryStore,
+        AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Part, Query, Seq, StoredEvent,
+        memory::MemoryStore,
     },
 };
 
@@ -112,8 +113,20 @@ impl Store for Faulty {
     async fn restore_content(&self, session: SessionId, name: &str, content: bytes::Bytes) -> Result<(), StoreError> {
         self.inner.restore_content(session, name, content).await
     }
-    async fn content(&self, session: SessionId, name: &str) -> Result<Option<bytes::Bytes>, StoreError> {
-        self.inner.content(session, name).await
+    async fn extend_content(
+        &self,
+        session: SessionId,
+        name: &str,
+        offset: u64,
+        piece: bytes::Bytes,
+    ) -> Result<(), StoreError> {
+        self.inner.extend_content(session, name, offset, piece).await
+    }
+    async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
+        self.inner.finish_content(session, name).await
+    }
+    async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
+        self.inner.content(session, name, from, len).await
     }
     async fn compact(&self) -> Result<Compacted, StoreError> {
         self.inner.compact().await

@@ -4,10 +4,11 @@ use std::{io, sync::Arc, time::Instant};
 
 use actix::prelude::*;
 use greenroom_protocol::{
-    Body, CONTENT_LIMIT, Observation, Seen, Source, excerpt,
+    Body, CONTENT_LIMIT, Observation, Seen, Source, WHOLE_LIMIT, excerpt,
     link::{LINK_VERSION, Outcome, Report, Welcome},
     observation::Truncated,
 };
+use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -18,7 +19,7 @@ use super::{
     messages::*,
     turn::{Input, Refusal},
 };
-use crate::store::{AppendError, Mark};
+use crate::store::{AppendError, Mark, SessionId, Store, StoreError};
 
 impl Handler<Greeted> for Session {
     type Result = Result<Greeting, Refusal>;
@@ -70,20 +71,40 @@ impl Handler<Reported> for Session {
 impl Session {
     /// Takes a report in, after its large content, if it has one, is safe on disk. The link sends no other meanwhile.
     fn take_in(&mut self, mark: Mark, mut report: Report) -> ResponseActFuture<Session, Durable> {
-        let Some(content) = take_large_content(&mut report) else {
+        let told_in_pieces = pieces_of(&mark.boot, &report);
+        let content = take_large_content(&mut report);
+        if told_in_pieces.is_none() && content.is_none() && !matches!(report, Report::Piece { .. }) {
             let take = |(), session: &mut Session, ctx: &mut Context<Session>| session.report(mark, report, ctx);
             return Box::pin(actix::fut::ready(()).into_actor(self).map(take));
-        };
-        let kept = self.parts.store.clone();
-        let id = self.id;
-        let bytes = content.len() as u64;
-        let keep = async move { kept.put_content(id, content.into()).await };
-        Box::pin(keep.into_actor(self).map(move |kept, session, ctx| match kept {
-            Ok(name) => {
+        }
+        let (store, id) = (self.parts.store.clone(), self.id);
+        let keep = async move {
+            if let Report::Piece { item, offset, text } = &mut report {
+                keep_piece(&*store, id, &content_name(&mark.boot, item), *offset, std::mem::take(text)).await?;
+            }
+            let whole = match told_in_pieces {
+                Some(name) if store.finish_content(id, &name).await? => {
+                    let bytes = store.content(id, &name, 0, 0).await?.map_or(0, |part| part.total);
+                    Some((name, bytes))
+                }
+                Some(_) | None => None,
+            };
+            let whole = match (whole, content) {
+                (Some(whole), _) => Some(whole),
+                (None, Some(content)) => {
+                    let bytes = content.len() as u64;
+                    Some((store.put_content(id, content.into()).await?, bytes))
+                }
+                (None, None) => None,
+            };
+            if let Some((name, bytes)) = whole {
                 let href = format!("/api/sessions/{id}/contents/{name}");
                 mark_truncated(&mut report, Truncated { bytes, href: Some(href) });
-                session.report(mark, report, ctx)
             }
+            Ok((mark, report))
+        };
+        Box::pin(keep.into_actor(self).map(move |kept: Result<_, StoreError>, session, ctx| match kept {
+            Ok((mark, report)) => session.report(mark, report, ctx),
             Err(e) => {
                 session.give_up(&AppendError::Refused(Arc::new(io::Error::other(e))), ctx);
                 oneshot::channel().1
@@ -104,6 +125,10 @@ impl Session {
                     decision.drafts.extend(asked.drafts);
                 }
                 self.commit(decision, Some(mark), reply, ctx);
+                return durable;
+            }
+            Report::Piece { .. } => {
+                self.commit(Decision::after(self.tail), Some(mark), reply, ctx);
                 return durable;
             }
             Report::TurnEnded { turn, outcome } => Input::TurnEnded { turn, outcome: self.explained(outcome) },
@@ -132,6 +157,36 @@ fn take_large_content(report: &mut Report) -> Option<String> {
     let Report::Event { body: Body::Observation(Observation { content, .. }), .. } = report else { return None };
     let cut = excerpt(content, CONTENT_LIMIT)?;
     Some(std::mem::replace(content, cut.text))
+}
+
+/// Under which name the pieces of a text are kept. It follows from what the agent says alone, so that a server that was
+/// killed in between goes on with the same.
+fn content_name(boot: &str, item: &str) -> String {
+    let digest = Sha256::new().chain_update(boot).chain_update([0]).chain_update(item).finalize();
+    let mut name = [0; 16];
+    name.copy_from_slice(&digest[..16]);
+    ulid::Ulid::from_bytes(name).to_string()
+}
+
+/// The name of the pieces that may have come before this report.
+fn pieces_of(boot: &str, report: &Report) -> Option<String> {
+    let Report::Event { item: Some(item), body: Body::Observation(Observation { seen, .. }) } = report else {
+        return None;
+    };
+    match seen {
+        Seen::Run { truncated: Some(_), .. }
+        | Seen::Read { truncated: Some(_), .. }
+        | Seen::Browse { truncated: Some(_), .. } => Some(content_name(boot, item)),
+        _ => None,
+    }
+}
+
+async fn keep_piece(store: &dyn Store, id: SessionId, name: &str, offset: u64, text: String) -> Result<(), StoreError> {
+    if offset.saturating_add(text.len() as u64) > WHOLE_LIMIT {
+        warn!(session = %id, offset, "a piece beyond what is kept of one text is left out");
+        return Ok(());
+    }
+    store.extend_content(id, name, offset, text.into()).await
 }
 
 fn mark_truncated(report: &mut Report, whole: Truncated) {

@@ -7,7 +7,8 @@ use futures::{StreamExt, stream::FuturesOrdered};
 use greenroom_protocol::observation::State;
 
 use super::{
-    AppendError, Batch, Limit, Mark, NewEvent, Query, Record, Seq, SessionId, Store, StoreError, StoredEvent, Totals,
+    AppendError, Batch, Limit, Mark, NewEvent, Part, Query, Record, Seq, SessionId, Store, StoreError, StoredEvent,
+    Totals,
 };
 
 /// One test per rule. `$fresh` makes an empty store and whatever must live as long as it.
@@ -17,7 +18,7 @@ macro_rules! contract {
             appends_are_read_in_order, an_append_elsewhere_than_at_the_tail_conflicts, pipelined_appends_land_in_order,
             what_follows_a_failed_append_is_not_applied, an_old_owner_is_fenced, mark_and_record_come_with_the_events,
             a_record_changes_only_at_its_revision, lists_search_filter_and_page, live_sessions, forgetting_leaves_nothing,
-            contents_are_kept_per_session, reads_stop_at_their_limits, many_sessions_at_once, writers_of_one_session_race,
+            contents_are_kept_per_session, contents_come_in_pieces, reads_stop_at_their_limits, many_sessions_at_once, writers_of_one_session_race,
             a_session_that_is_not_there
         );
     };
@@ -221,7 +222,7 @@ pub(super) async fn forgetting_leaves_nothing(store: Arc<impl Store>) {
     store.forget(session).await.unwrap();
     store.forget(session).await.unwrap();
     assert_eq!(store.get(session).await.unwrap(), None);
-    assert_eq!(store.content(session, &name).await.unwrap(), None);
+    assert_eq!(whole(&*store, session, &name).await, None);
     assert!(matches!(store.read(session, 0, ALL).await, Err(StoreError::NoSession(id)) if id == session));
     assert_eq!(store.list(Query::default()).await.unwrap().total, 1);
     check_events(&*store, other, 2).await;
@@ -230,19 +231,49 @@ pub(super) async fn forgetting_leaves_nothing(store: Arc<impl Store>) {
     check_events(&*store, session, 0).await;
 }
 
+async fn whole(store: &impl Store, session: SessionId, name: &str) -> Option<Bytes> {
+    let part = store.content(session, name, 0, usize::MAX >> 1).await.unwrap()?;
+    assert_eq!(part.total, part.bytes.len() as u64);
+    Some(part.bytes)
+}
+
+pub(super) async fn contents_come_in_pieces(store: Arc<impl Store>) {
+    let (session, _) = claimed(&*store, "a").await;
+    let name = "01KAHTXV3M9W6N2Q4ZB8C5R7DE";
+    let extend =
+        |offset, text: &'static str| store.extend_content(session, name, offset, Bytes::from_static(text.as_bytes()));
+    assert!(!store.finish_content(session, name).await.unwrap(), "none came");
+    extend(0, "one two ").await.unwrap();
+    extend(8, "three").await.unwrap();
+    extend(8, "three").await.unwrap();
+    assert_eq!(whole(&*store, session, name).await, None, "it is not whole yet");
+    assert!(store.finish_content(session, name).await.unwrap());
+    assert!(store.finish_content(session, name).await.unwrap(), "asked twice");
+    assert_eq!(whole(&*store, session, name).await.as_deref(), Some(&b"one two three"[..]));
+    let part = |from, len| store.content(session, name, from, len);
+    assert_eq!(part(4, 3).await.unwrap(), Some(Part { bytes: Bytes::from_static(b"two"), total: 13 }));
+    assert_eq!(part(99, 3).await.unwrap(), Some(Part { bytes: Bytes::new(), total: 13 }));
+
+    extend(0, "ANOTHER").await.unwrap();
+    assert!(store.finish_content(session, name).await.unwrap());
+    assert_eq!(whole(&*store, session, name).await.map(|it| it.len()), Some(13), "what is whole does not change");
+    store.forget(session).await.unwrap();
+    assert!(matches!(extend(0, "late").await, Err(StoreError::NoSession(_))));
+}
+
 pub(super) async fn contents_are_kept_per_session(store: Arc<impl Store>) {
     let (session, _) = claimed(&*store, "a").await;
     let (other, _) = claimed(&*store, "b").await;
     let content = Bytes::from(vec![7; 100_000]);
     let name = store.put_content(session, content.clone()).await.unwrap();
-    assert_eq!(store.content(session, &name).await.unwrap(), Some(content.clone()));
-    assert_eq!(store.content(other, &name).await.unwrap(), None);
+    assert_eq!(whole(&*store, session, &name).await, Some(content.clone()));
+    assert_eq!(whole(&*store, other, &name).await, None);
     store.restore_content(other, &name, content.clone()).await.unwrap();
     store.restore_content(other, &name, Bytes::from_static(b"again")).await.unwrap();
-    assert_eq!(store.content(other, &name).await.unwrap(), Some(Bytes::from_static(b"again")));
-    assert_eq!(store.content(session, &name).await.unwrap().map(|it| it.len()), Some(100_000));
+    assert_eq!(whole(&*store, other, &name).await, Some(Bytes::from_static(b"again")));
+    assert_eq!(whole(&*store, session, &name).await.map(|it| it.len()), Some(100_000));
     for name in ["", ".", "..", "../lock", "a/b", "nothing"] {
-        assert_eq!(store.content(session, name).await.unwrap(), None, "{name}");
+        assert_eq!(whole(&*store, session, name).await, None, "{name}");
     }
     let nobody = store.put_content(SessionId::generate(), Bytes::new()).await;
     assert!(matches!(nobody, Err(StoreError::NoSession(_))));

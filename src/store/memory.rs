@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    io,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -10,8 +11,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::{
-    AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Query, Record, Seq, SessionId, Snapshot, Store,
-    StoreError, StoredEvent,
+    AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Part, Query, Record, Seq, SessionId, Snapshot,
+    Store, StoreError, StoredEvent,
     ledger::{Change, Entry, Failure, decide, misfiled},
     listing,
 };
@@ -28,6 +29,8 @@ struct Kept {
     /// Event `seq` stands at index `seq - 1`.
     events: Vec<NewEvent>,
     contents: HashMap<String, Bytes>,
+    /// Contents of which not all pieces have come.
+    growing: HashMap<String, Vec<u8>>,
 }
 
 impl MemoryStore {
@@ -49,6 +52,7 @@ impl MemoryStore {
                     entry: entry.clone(),
                     events: Vec::new(),
                     contents: HashMap::new(),
+                    growing: HashMap::new(),
                 });
                 kept.entry = entry.clone();
                 kept.events.extend(events);
@@ -150,8 +154,39 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError> {
-        Ok(self.sessions().get(&session).and_then(|kept| kept.contents.get(name).cloned()))
+    async fn extend_content(
+        &self,
+        session: SessionId,
+        name: &str,
+        offset: u64,
+        piece: Bytes,
+    ) -> Result<(), StoreError> {
+        let mut sessions = self.sessions();
+        let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
+        let growing = kept.growing.entry(name.to_owned()).or_default();
+        let from = usize::try_from(offset).map_err(io::Error::other)?;
+        growing.resize(growing.len().max(from + piece.len()), 0);
+        growing[from..from + piece.len()].copy_from_slice(&piece);
+        Ok(())
+    }
+
+    async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
+        let mut sessions = self.sessions();
+        let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
+        if let Some(whole) = kept.growing.remove(name) {
+            kept.contents.entry(name.to_owned()).or_insert(whole.into());
+        }
+        Ok(kept.contents.contains_key(name))
+    }
+
+    async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
+        let sessions = self.sessions();
+        let content = sessions.get(&session).and_then(|kept| kept.contents.get(name));
+        Ok(content.map(|content| {
+            let from = usize::try_from(from).map_or(content.len(), |from| from.min(content.len()));
+            let bytes = content.slice(from..from.saturating_add(len).min(content.len()));
+            Part { bytes, total: content.len() as u64 }
+        }))
     }
 
     async fn compact(&self) -> Result<Compacted, StoreError> {

@@ -179,6 +179,15 @@ pub struct Listing {
     pub total: usize,
 }
 
+/// A part of a large content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Empty behind the end.
+    pub bytes: Bytes,
+    /// How long the whole is.
+    pub total: u64,
+}
+
 /// What a compaction did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Compacted {
@@ -272,8 +281,17 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a large content under the name (a ULID) that it had elsewhere.
     async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError>;
 
-    /// A file that holds a large content, or `None` where no such content is kept.
-    async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError>;
+    /// Writes a part of a large content that comes in pieces, under a name (a ULID) of the caller's; durable when it returns.
+    /// The same piece once more changes nothing.
+    async fn extend_content(&self, session: SessionId, name: &str, offset: u64, piece: Bytes)
+    -> Result<(), StoreError>;
+
+    /// Makes a content of the pieces that came under this name, from now on unchangeable. Returns whether there is such a
+    /// content, so that asking twice gives the same answer.
+    async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError>;
+
+    /// At most `len` bytes of a large content, from byte `from` on, or `None` where no such content is kept.
+    async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError>;
 
     /// Gives back the space that ended and purged sessions no longer need.
     async fn compact(&self) -> Result<Compacted, StoreError>;

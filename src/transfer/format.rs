@@ -74,11 +74,6 @@ impl Digest {
         self.0.update(b"\n");
     }
 
-    pub(super) fn content(&mut self, name: &str, content: &[u8]) {
-        self.begin_content(name);
-        self.more_content(content);
-    }
-
     pub(super) fn begin_content(&mut self, name: &str) {
         self.0.update(name.as_bytes());
         self.0.update(b"\x01");

@@ -1,12 +1,15 @@
 //! A session's journal over REST: its events, the large contents that they refer to, and all of it as one file.
 
+use std::sync::Arc;
+
 use actix_web::{
     HttpRequest, HttpResponse,
+    body::SizedStream,
     http::header,
     web::{Data, Query},
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use futures::{Stream, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -168,12 +171,36 @@ fn lines(chunk: &[StoredEvent]) -> Bytes {
     responses((status = 200, body = Vec<u8>), (status = 404, body = ErrorAnswer)))]
 pub(super) async fn content(parts: Data<Parts>, id: Named, req: HttpRequest) -> Answer {
     let name = req.match_info().query("name");
-    let content = parts.store.content(id.0, name).await?;
-    let content = content.ok_or_else(|| Failure::not_found(format!("session `{}` keeps no content `{name}`", id.0)))?;
+    let content = parts.store.content(id.0, name, 0, CONTENT_PART).await?;
+    let first = content.ok_or_else(|| Failure::not_found(format!("session `{}` keeps no content `{name}`", id.0)))?;
+    let total = first.total;
+    let rest = rest_of(parts.store.clone(), id.0, name.to_owned(), first.bytes.len() as u64);
+    let whole = futures::stream::once(async { Ok(first.bytes) }).chain(rest);
     // Whatever an agent wrote must never run as a page of ours: it has no type, and no browser shows it.
     Ok(HttpResponse::Ok()
         .content_type("application/octet-stream")
         .insert_header((header::CONTENT_DISPOSITION, "attachment; filename=\"content.txt\""))
         .insert_header((header::CACHE_CONTROL, "private, max-age=31536000, immutable"))
-        .body(content))
+        .body(SizedStream::new(total, whole)))
 }
+
+/// What follows in a content, part by part, as its reader takes it.
+fn rest_of(
+    store: Arc<dyn Store>,
+    id: SessionId,
+    name: String,
+    from: u64,
+) -> impl Stream<Item = Result<Bytes, StoreError>> {
+    futures::stream::try_unfold((store, from), move |(store, from)| {
+        let name = name.clone();
+        async move {
+            let part = store.content(id, &name, from, CONTENT_PART).await?;
+            // A session that is purged meanwhile ends the download early.
+            let bytes = part.map(|part| part.bytes).filter(|bytes| !bytes.is_empty());
+            Ok(bytes.map(|bytes| (bytes.clone(), (store, from + bytes.len() as u64))))
+        }
+    })
+}
+
+/// How much of a large content is in memory for each that reads it, bytes.
+const CONTENT_PART: usize = 256 << 10;

@@ -50,6 +50,59 @@ async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
     }
 }
 
+/// Fifty megabytes that a test can recognise, and how many bytes they have.
+const LARGE: &str =
+    "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); printf '%s' $i; head -c 10000 /dev/zero | tr '\\0' x; echo; done";
+
+fn large() -> String {
+    (1..=5000).map(|n| format!("{n}{}\n", "x".repeat(10_000))).collect()
+}
+
+#[tokio::test]
+async fn fifty_megabytes_are_one_event_and_can_be_fetched_whole() {
+    let model = model(LARGE);
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "go" })).await;
+    let session = socket.session().await;
+    let before = host::resident_kib(server.pid());
+    let ran = socket.observation("run").await;
+    let content = ran["content"].as_str().expect("output");
+    assert!(content.len() < 80 * 1024, "{} bytes in the frame", content.len());
+    let expected = large();
+    assert!(content.starts_with("1xxx") && content.ends_with("xxx\n"));
+    assert_eq!(ran["extras"]["truncated"]["bytes"], expected.len());
+    let href = ran["extras"]["truncated"]["href"].as_str().expect("where the whole is");
+    let whole = server.rest.get(href).await;
+    assert!(whole.text == expected, "{} bytes of {}", whole.text.len(), expected.len());
+    let after = host::resident_kib(server.pid());
+    assert!(after < before + GROWTH_KIB, "{before} KiB became {after} KiB");
+    socket.state("idle").await;
+    let events = server.rest.events(&session).await;
+    assert!(events.iter().all(|event| event.to_string().len() < 256 * 1024), "no event is large");
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_amid_fifty_megabytes_has_them_whole() {
+    let model = model(LARGE);
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let session = server.rest.start("go").await;
+    let contents = server.data().join("journal/contents").join(&session);
+    eventually("pieces on disk", || async {
+        let growing = std::fs::read_dir(&contents).into_iter().flatten().flatten();
+        growing.map(|file| file.metadata().map_or(0, |about| about.len())).sum::<u64>() > 10_000_000
+    })
+    .await;
+    let server = server.kill9().await.restart().await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    let ran = socket.observation("run").await;
+    assert_eq!(ran["extras"]["exit_code"], 0, "{}", ran["extras"]);
+    let href = ran["extras"]["truncated"]["href"].as_str().expect("where the whole is");
+    assert!(server.rest.get(href).await.text == large(), "it is whole");
+    let names = std::fs::read_dir(&contents).expect("contents").flatten().map(|file| file.file_name());
+    assert!(names.into_iter().all(|name| name.len() == 26), "nothing is left unfinished");
+}
+
 #[tokio::test]
 async fn an_agent_that_does_not_stop_is_held_back_and_can_be_stopped() {
     let model = model("yes");

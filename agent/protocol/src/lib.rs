@@ -33,6 +33,10 @@ pub use text::{Excerpt, excerpt};
 /// event carries its head and tail ([`excerpt`]).
 pub const CONTENT_LIMIT: usize = 64 * 1024;
 
+/// The most of one observation's text, in bytes, that is kept whole beside the journal. Of what is larger the beginning and
+/// the end are kept.
+pub const WHOLE_LIMIT: u64 = 64 * 1024 * 1024;
+
 /// The largest frame that a client may send, in bytes.
 pub const CLIENT_FRAME_LIMIT: usize = 1024 * 1024;
 

@@ -68,6 +68,9 @@ pub enum Report {
         item: Option<String>,
         body: Body,
     },
+    /// A piece of the whole text of the observation that will end `item`, where that is too large for one report. Pieces
+    /// come one after the other and before the observation, which has head and tail and says so by `truncated`.
+    Piece { item: String, offset: u64, text: String },
     /// The turn is over; nothing more of it follows. Exactly one for each `prompt`.
     TurnEnded { turn: String, outcome: Outcome },
     /// The message of this `steer` command is in the conversation, from here on.

@@ -20,16 +20,13 @@ mod plan;
 mod read;
 mod run;
 mod schema;
+mod whole;
 mod write;
 
 pub use schema::{Schema, all};
 
 /// How much of a result the model sees, in bytes.
 const TOLD_LIMIT: usize = 30 * 1024;
-
-/// How much of a result is kept at all: head and tail beyond it. A report with this much of the worst text (six bytes of
-/// JSON for each) still fits into a frame of the link.
-const KEPT_LIMIT: usize = 2 * 1024 * 1024;
 
 /// What a tool works with.
 pub struct Bench<'a> {

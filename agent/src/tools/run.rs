@@ -2,11 +2,14 @@
 
 use std::{future::Future, io, pin::pin, process::ExitStatus, time::Duration};
 
-use greenroom_protocol::{DeltaKind, Observation, Seen, observation::Truncated};
+use greenroom_protocol::{DeltaKind, Observation, Seen};
 use tokio::{io::AsyncReadExt, net::unix::pipe};
 
-use super::{Bench, Done, Fault, KEPT_LIMIT, for_model};
-use crate::{clock::Stopwatch, headtail::HeadTail, processes::Running};
+use super::{
+    Bench, Done, Fault,
+    whole::{Kept, Whole},
+};
+use crate::{clock::Stopwatch, processes::Running};
 
 const CHUNK: usize = 16 * 1024;
 
@@ -47,7 +50,7 @@ pub(super) async fn run(command: &str, bench: &Bench<'_>) -> Result<Done, Fault>
         () = output.drain(bench) => {}
     }
     let duration = watch.read();
-    let kept = output.end();
+    let kept = output.end().finish(bench).await;
     Ok(match end {
         End::Exited(status) => done(command, &kept, status.code(), duration, None),
         End::TimedOut => done(command, &kept, None, duration, Some(bench.timeout)),
@@ -58,9 +61,8 @@ pub(super) async fn run(command: &str, bench: &Bench<'_>) -> Result<Done, Fault>
     })
 }
 
-fn done(command: &str, kept: &HeadTail, code: Option<i32>, duration: Duration, limit: Option<Duration>) -> Done {
-    let content = kept.text();
-    let mut told = for_model(&content);
+fn done(command: &str, kept: &Kept, code: Option<i32>, duration: Duration, limit: Option<Duration>) -> Done {
+    let mut told = kept.for_model();
     if !told.is_empty() && !told.ends_with('\n') {
         told.push('\n');
     }
@@ -74,15 +76,15 @@ fn done(command: &str, kept: &HeadTail, code: Option<i32>, duration: Duration, l
         exit_code: code,
         duration_ms: duration.as_millis() as u64,
         timed_out: limit.is_some(),
-        truncated: kept.is_cut().then(|| Truncated { bytes: kept.total(), href: None }),
+        truncated: kept.truncated(),
     };
-    Done { observation: Observation { seen, content }, told }
+    Done { observation: Observation { seen, content: kept.content() }, told }
 }
 
 /// What a command prints: read only as fast as it can be told, so that a flood is held back by its own pipe.
 struct Output {
     pipe: pipe::Receiver,
-    kept: HeadTail,
+    kept: Whole,
     /// The beginning of a character whose end has not come yet.
     half: Vec<u8>,
     /// What was read and kept, and is not told yet.
@@ -94,7 +96,7 @@ enum Never {}
 
 impl Output {
     fn new(pipe: pipe::Receiver) -> Output {
-        Output { pipe, kept: HeadTail::new(KEPT_LIMIT), half: Vec::new(), untold: String::new(), ended: false }
+        Output { pipe, kept: Whole::new(), half: Vec::new(), untold: String::new(), ended: false }
     }
 
     /// Reads and tells, for ever. May be dropped at any point: nothing read is lost.
@@ -147,6 +149,7 @@ impl Output {
             bench.outgoing.delta(DeltaKind::Output, bench.item, &self.untold).await;
             self.untold.clear();
         }
+        self.kept.tell(bench).await;
     }
 
     fn take(&mut self, bytes: &[u8]) {
@@ -161,7 +164,7 @@ impl Output {
 
     /// What is kept. What the command left in the background may go on writing; nobody reads it any more, but it must not
     /// die of that.
-    fn end(mut self) -> HeadTail {
+    fn end(mut self) -> Whole {
         let half = std::mem::take(&mut self.half);
         self.kept.push(&String::from_utf8_lossy(&half));
         if !self.ended {

@@ -171,6 +171,19 @@ impl Session {
         self.reports.iter().filter_map(observation).collect()
     }
 
+    /// What was told in pieces of the text that ends `item`.
+    pub(crate) fn pieces(&self, item: &str) -> String {
+        let mut whole = String::new();
+        for report in &self.reports {
+            let Report::Piece { item: of, offset, text } = report else { continue };
+            if of == item {
+                assert_eq!(*offset, whole.len() as u64, "a gap between pieces");
+                whole.push_str(text);
+            }
+        }
+        whole
+    }
+
     /// Every event in short, as `name item: the gist of it`.
     pub(crate) fn events(&self) -> Vec<String> {
         let short = |report: &Report| match report {
@@ -183,7 +196,7 @@ impl Session {
                 })
             }
             Report::TurnEnded { .. } | Report::Steered { .. } | Report::SteerMissed { .. } => None,
-            Report::ActEnded { .. } => None,
+            Report::ActEnded { .. } | Report::Piece { .. } => None,
         };
         self.reports.iter().filter_map(short).collect()
     }

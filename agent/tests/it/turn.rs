@@ -267,7 +267,7 @@ async fn any_program_reaches_the_model_through_the_loopback_door() {
 }
 
 #[tokio::test]
-async fn much_output_keeps_its_head_and_tail() {
+async fn much_output_is_told_in_pieces_and_its_observation_has_head_and_tail() {
     let mut session = Session::open(vec![]).await;
     session
         .act("a1", Action::Run { command: "echo BEGIN; head -c 9000000 /dev/zero | tr '\\0' x; echo END".into() })
@@ -277,5 +277,34 @@ async fn much_output_keeps_its_head_and_tail() {
     let Seen::Run { truncated: Some(truncated), .. } = &seen.seen else { panic!("it is not marked: {:?}", seen.seen) };
     assert_eq!(truncated.bytes, 9_000_010);
     assert!(seen.content.starts_with("BEGIN\nxx") && seen.content.ends_with("xxEND\n"));
-    assert!(seen.content.len() < 2_200_000);
+    assert!(seen.content.contains("\n… 8934474 bytes left out …\n"), "what is missing is told");
+    assert!(seen.content.len() < 70_000);
+    assert!(session.pieces("a1") == format!("BEGIN\n{}END\n", "x".repeat(9_000_000)), "the pieces are the whole");
+}
+
+#[tokio::test]
+async fn of_a_text_without_end_the_beginning_and_the_end_are_told() {
+    let mut session = Session::open(vec![]).await;
+    let command = "echo BEGIN; head -c 80000000 /dev/zero | tr '\\0' x; echo END";
+    session.act("a1", Action::Run { command: command.into() }).await;
+    session.outcome("a1").await;
+    let whole = session.pieces("a1");
+    let limit = greenroom_protocol::WHOLE_LIMIT as usize;
+    assert!(whole.len() <= limit && whole.len() > limit - 2_000_000, "{} bytes", whole.len());
+    assert!(whole.starts_with("BEGIN\nxx") && whole.ends_with("xxEND\n"));
+    let said = whole.split(" bytes left out …").next().and_then(|text| text.rsplit("… ").next()).expect("it says so");
+    let omitted: usize = said.parse().expect("a number");
+    let line = format!("\n… {omitted} bytes left out …\n");
+    assert_eq!(whole.len() - line.len() + omitted, 80_000_010);
+}
+
+#[tokio::test]
+async fn a_large_file_is_read_whole() {
+    let mut session = Session::open(vec![]).await;
+    let text: String = (0..400_000).map(|n| format!("line {n} ä\n")).collect();
+    std::fs::write(session.agent.file("large"), &text).expect("a file");
+    session.act("a1", Action::Read { path: "large".into() }).await;
+    session.outcome("a1").await;
+    assert!(session.pieces("a1") == text, "the pieces are the whole");
+    assert!(session.observations()[0].content.starts_with("line 0 ä\n"));
 }

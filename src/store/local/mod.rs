@@ -54,8 +54,8 @@ use self::{
     shared::Shared,
 };
 use super::{
-    AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Query, Record, Seq, SessionId, Snapshot, Store,
-    StoreError, StoredEvent,
+    AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Part, Query, Record, Seq, SessionId, Snapshot,
+    Store, StoreError, StoredEvent,
     ledger::{Change, Entry, Failure, misfiled},
     listing,
 };
@@ -172,15 +172,20 @@ impl Drop for LocalStore {
 }
 
 impl LocalStore {
-    async fn keep_content(&self, session: SessionId, name: ulid::Ulid, content: Bytes) -> Result<(), StoreError> {
+    /// Works on the contents of a session; what came of it goes if the session went meanwhile.
+    async fn while_it_is_there<T: Send + 'static>(
+        &self,
+        session: SessionId,
+        work: impl FnOnce(&Contents) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
         if !self.knows(session) {
             return Err(StoreError::NoSession(session));
         }
         let (contents, shared) = (self.contents.clone(), self.shared.clone());
         blocking(move || {
-            contents.put(session, name, &content)?;
+            let done = work(&contents)?;
             if shared.state().sessions.contains_key(&session) {
-                return Ok(());
+                return Ok(done);
             }
             // It was forgotten meanwhile, perhaps before there was anything to remove.
             contents.forget(session)?;
@@ -264,17 +269,34 @@ impl Store for LocalStore {
 
     async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError> {
         let name = ulid::Ulid::generate();
-        self.keep_content(session, name, content).await.map(|()| name.to_string())
+        self.while_it_is_there(session, move |contents| contents.put(session, name, &content)).await?;
+        Ok(name.to_string())
     }
 
     async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError> {
-        let name = name.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "no name of a content"))?;
-        self.keep_content(session, name, content).await
+        let name = content_name(name)?;
+        self.while_it_is_there(session, move |contents| contents.put(session, name, &content)).await
     }
 
-    async fn content(&self, session: SessionId, name: &str) -> Result<Option<Bytes>, StoreError> {
+    async fn extend_content(
+        &self,
+        session: SessionId,
+        name: &str,
+        offset: u64,
+        piece: Bytes,
+    ) -> Result<(), StoreError> {
+        let name = content_name(name)?;
+        self.while_it_is_there(session, move |contents| contents.extend(session, name, offset, &piece)).await
+    }
+
+    async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
+        let name = content_name(name)?;
+        self.while_it_is_there(session, move |contents| contents.finish(session, name)).await
+    }
+
+    async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
         let (contents, name) = (self.contents.clone(), name.to_owned());
-        blocking(move || Ok(contents.get(session, &name)?)).await
+        blocking(move || Ok(contents.get(session, &name, from, len)?)).await
     }
 
     async fn compact(&self) -> Result<Compacted, StoreError> {
@@ -297,6 +319,10 @@ impl Store for LocalStore {
         }
         Ok(answer.await.map_err(|_| gone())??)
     }
+}
+
+fn content_name(name: &str) -> io::Result<ulid::Ulid> {
+    name.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "no name of a content"))
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
