@@ -231,6 +231,7 @@ fn house(store: Arc<Faulty>) -> House {
                 made.lock().expect("nobody panics here").push(thread::current().id());
                 let ear = ear.clone().start();
                 LinkPort {
+                    leash: tokio_util::sync::CancellationToken::new().drop_guard(),
                     raise: ear.clone().recipient(),
                     deliver: ear.clone().recipient(),
                     cut: ear.clone().recipient(),

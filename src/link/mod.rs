@@ -12,6 +12,7 @@ use actix::{WeakAddr, prelude::*};
 use futures::future::{AbortHandle, abortable};
 use greenroom_protocol::link::Numbered;
 use tokio::sync::{Mutex, Semaphore, mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::{
@@ -80,12 +81,15 @@ pub struct AgentLink {
     frozen: watch::Sender<bool>,
     /// Held while the driver starts a sandbox: a start is never dropped half-way, and what comes after waits for its end.
     starting: Arc<Mutex<()>>,
+    /// Cancelled when the session's actor is gone.
+    leash: CancellationToken,
 }
 
 impl AgentLink {
     /// Starts the link on the current thread; what is returned is all that its session needs of it.
     pub fn port(parts: Arc<Parts>, session: &Addr<Session>, id: SessionId, allowance: Arc<Allowance>) -> LinkPort {
         let entry = Arc::new(parts.census.register(Kind::AgentLink, Some(id.to_string())));
+        let leash = CancellationToken::new();
         entry.state("down");
         let link = AgentLink {
             id,
@@ -99,6 +103,7 @@ impl AgentLink {
             commands: None,
             frozen: watch::Sender::new(false),
             starting: Arc::default(),
+            leash: leash.clone(),
         }
         .start();
         LinkPort {
@@ -108,6 +113,7 @@ impl AgentLink {
             freeze: link.clone().recipient(),
             thaw: link.clone().recipient(),
             kill: link.recipient(),
+            leash: leash.drop_guard(),
         }
     }
 
@@ -195,6 +201,12 @@ impl AgentLink {
 
 impl Actor for AgentLink {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        // Orders that the session gave last are in the mailbox, which comes first.
+        let gone = self.leash.clone().cancelled_owned();
+        ctx.spawn(gone.into_actor(self).map(|(), _, ctx| ctx.stop()));
+    }
 }
 
 impl Handler<Raise> for AgentLink {

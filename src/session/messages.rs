@@ -14,6 +14,7 @@ use greenroom_protocol::{
     observation::{Phase, State},
 };
 use tokio::sync::oneshot;
+use tokio_util::sync::DropGuard;
 
 use super::{audience::Listening, turn::Refusal, view::View};
 use crate::{
@@ -257,7 +258,6 @@ pub mod orders {
 }
 
 /// The session's link, seen from the session: whoever takes these orders.
-#[derive(Clone)]
 pub struct LinkPort {
     pub raise: Recipient<orders::Raise>,
     pub deliver: Recipient<orders::Deliver>,
@@ -265,6 +265,9 @@ pub struct LinkPort {
     pub freeze: Recipient<orders::Freeze>,
     pub thaw: Recipient<orders::Thaw>,
     pub kill: Recipient<orders::Kill>,
+    /// However the session ends: dropped with it, this takes the link along. (An actor with work under way outlives its
+    /// addresses.)
+    pub leash: DropGuard,
 }
 
 /// A session's actor is gone: it had nothing left to do, or it died. Told to whoever keeps addresses.

@@ -99,6 +99,7 @@ hears!(Raise, Deliver, Cut, Freeze, Thaw, Kill);
 fn silent_link() -> LinkPort {
     let link = Silence.start();
     LinkPort {
+        leash: tokio_util::sync::CancellationToken::new().drop_guard(),
         raise: link.clone().recipient(),
         deliver: link.clone().recipient(),
         cut: link.clone().recipient(),

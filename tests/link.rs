@@ -1,0 +1,404 @@
+//! The link, both of its real ends, over a stream that is cut, delayed and split at random bytes: exactly once and in order,
+//! both ways. Thousands of such histories, each from a seed that a failure names.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use actix::{Actor, Addr, Context, Handler};
+use async_trait::async_trait;
+use fastrand::Rng;
+use futures::StreamExt;
+use greenroom::{
+    census::Census,
+    gateway::{Gateway, GatewayOptions},
+    link::{AgentLink, Parts as LinkParts, Places},
+    sandbox::{Exit, Found, Limits, Network, Progress, RunDir, Sandbox, SandboxError, Spec, Stats},
+    session::{
+        Parts, Session,
+        messages::{Fell, Relay},
+    },
+    store::{Limit, NewEvent, Record, SessionId, Store, Totals, memory::MemoryStore},
+};
+use greenroom_agent::{desk::Desk, link::listen, outgoing::Outgoing, processes::Processes};
+use greenroom_protocol::{
+    Body, DeltaKind, Event, Observation, Seen,
+    client::Wish,
+    link::{Api, Report, Settings},
+    observation::{State, Truncated},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream, unix},
+    sync::Semaphore,
+    task::JoinHandle,
+};
+
+const HISTORIES: u64 = 1_000;
+const AT_ONCE: usize = 48;
+/// How often a link is cut before it is left alone, so that a history ends.
+const CUTS: usize = 25;
+/// What the agent says in one history, and what the user does.
+const SAYINGS: usize = 24;
+const ACTS: usize = 8;
+
+/// Where in a connection it is cut: after less than so many bytes, in either direction.
+#[derive(Debug, Clone, Copy)]
+enum Cut {
+    /// In the first exchange, or soon after.
+    Early = 700,
+    Late = 12_000,
+}
+
+#[actix::test]
+async fn links_that_hardly_come_about_carry_everything_once_and_in_order() {
+    play(Cut::Early).await;
+}
+
+#[actix::test]
+async fn links_that_are_cut_amid_the_work_carry_everything_once_and_in_order() {
+    play(Cut::Late).await;
+}
+
+async fn play(cut: Cut) {
+    let house = House::new();
+    let first = fastrand::u64(..1 << 40);
+    let histories = futures::stream::iter(first..first + HISTORIES).map(|seed| {
+        let house = &house;
+        async move {
+            let history = tokio::time::timeout(Duration::from_secs(120), house.play(seed, cut));
+            history.await.unwrap_or_else(|_| panic!("the history of seed {seed}, {cut:?}, does not end"))
+        }
+    });
+    let cuts: usize = histories.buffer_unordered(AT_ONCE).fold(0, |sum, cuts| async move { sum + cuts }).await;
+    assert!(cuts > HISTORIES as usize, "{cuts} cuts in {HISTORIES} histories are too few to show anything");
+}
+
+/// What the histories share.
+struct House {
+    dir: tempfile::TempDir,
+    store: Arc<MemoryStore>,
+    sessions: Arc<Parts>,
+    processes: Processes,
+}
+
+impl House {
+    fn new() -> House {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (store, census) = (Arc::new(MemoryStore::new()), Census::default());
+        let at = |name: &str| dir.path().join(name);
+        let links = Arc::new(LinkParts {
+            sandbox: Arc::new(Nowhere),
+            gateway: Gateway::new(GatewayOptions::default()).expect("a gateway without keys"),
+            store: store.clone(),
+            census: census.clone(),
+            places: Places {
+                runs: at("r"),
+                workspaces: at("w"),
+                homes: at("h"),
+                shared_workspace: None,
+                agent: PathBuf::new(),
+            },
+            image: String::new(),
+            volumes: Vec::new(),
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            limits: Limits { memory_bytes: 0, cpus: 0.0, pids: 0 },
+            network: Network::None,
+            starting: Arc::new(Semaphore::new(AT_ONCE)),
+        });
+        let work = at("w");
+        let sessions = Arc::new(Parts {
+            store: store.clone(),
+            census,
+            link: Box::new(move |session, id, allowance| AgentLink::port(links.clone(), &session, id, allowance)),
+            settings: Box::new(move |record| Settings {
+                model: String::new(),
+                api: Api::Anthropic,
+                directory: work.join(record.id.to_string()).display().to_string(),
+                run_timeout_s: 60,
+                max_steps: 1,
+            }),
+            fell: Ear.start().recipient(),
+        });
+        House { dir, store, sessions, processes: Processes::new(None).expect("the kernel allows it") }
+    }
+
+    /// Plays one history to its end and looks at the journal; returns how often the link was cut.
+    async fn play(&self, seed: u64, cut: Cut) -> usize {
+        let mut dice = Rng::with_seed(seed);
+        let id = self.store.create(record()).await.expect("it is made").record.id;
+        let run = RunDir::of(&self.dir.path().join("r"), id);
+        run.prepare(rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()).expect("a run directory");
+        let (inside, outside) = (self.dir.path().join(id.to_string()), run.agent().join("agent.sock"));
+        let outgoing = Outgoing::default();
+        let agent = self.agent(&inside, &outgoing);
+        let cuts = Arc::new(AtomicUsize::new(0));
+        let wire = Wire { dice: dice.fork(), agent: inside.clone(), cuts: cuts.clone(), cut };
+        let wire = tokio::spawn(wire.carry(UnixListener::bind(&outside).expect("a socket")));
+
+        let (epoch, snapshot) = self.store.claim(id).await.expect("it is there");
+        let session = Session::start_from(self.sessions.clone(), epoch, snapshot, None).expect("it starts");
+        act(&session, 0, &mut dice).await;
+        // An agent says nothing before it was asked for something: until then it may be told the history anew.
+        self.until_ended(id, 1).await;
+        let acting = async {
+            for n in 1..ACTS {
+                act(&session, n, &mut dice.fork()).await;
+            }
+        };
+        futures::future::join(speak(&outgoing, Rng::with_seed(seed)), acting).await;
+        self.until_ended(id, ACTS + 1).await;
+        let events = self.events(id).await;
+        check(&events, seed);
+        self.check_whole(id, &events, seed).await;
+        agent.abort();
+        wire.abort();
+        cuts.load(Relaxed)
+    }
+
+    fn agent(&self, socket: &Path, outgoing: &Outgoing) -> JoinHandle<std::io::Result<()>> {
+        let places = greenroom_agent::places::Places {
+            agent_socket: socket.to_owned(),
+            gateway_socket: "/nonexistent".into(),
+            workspace: "/nonexistent".into(),
+        };
+        let desk = Desk::new(outgoing.clone(), self.processes.clone(), &places);
+        let (socket, outgoing) = (socket.to_owned(), outgoing.clone());
+        tokio::spawn(async move { listen(&socket, desk, outgoing).await })
+    }
+
+    /// Waits until so many acts and commands have ended.
+    async fn until_ended(&self, id: SessionId, count: usize) {
+        let mut after = 0;
+        let mut ended = 0;
+        while ended < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let page = self.store.read(id, after, Limit { events: 64, bytes: usize::MAX }).await.expect("it is read");
+            after = page.last().map_or(after, |(seq, _)| *seq);
+            ended +=
+                page.iter().filter(|(_, event)| ["write", "run"].contains(&&*event.kind) && is_result(event)).count();
+        }
+    }
+
+    async fn events(&self, id: SessionId) -> Vec<Event> {
+        let page = self.store.read(id, 0, Limit { events: usize::MAX, bytes: usize::MAX }).await.expect("it is read");
+        page.iter().map(|(_, event)| serde_json::from_slice(&event.json).expect("an event")).collect()
+    }
+
+    /// The text that came in pieces.
+    async fn check_whole(&self, id: SessionId, events: &[Event], seed: u64) {
+        let href = events.iter().find_map(|event| match &event.body {
+            Body::Observation(Observation { seen: Seen::Run { truncated: Some(cut), .. }, .. }) => cut.href.clone(),
+            _ => None,
+        });
+        let name = href.as_deref().and_then(|href| href.rsplit('/').next()).expect("where the whole is");
+        let whole = self.store.content(id, name, 0, usize::MAX >> 1).await.expect("it is read").expect("it is kept");
+        assert!(whole.bytes == large().concat(), "seed {seed}: the pieces do not make the whole");
+    }
+}
+
+fn large() -> Vec<String> {
+    (0..6).map(|n| format!("piece {n} {}", "ä".repeat(500))).collect()
+}
+
+/// What the agent tells: sayings that grow, and a large text in pieces among them.
+async fn speak(outgoing: &Outgoing, mut dice: Rng) {
+    let mut pieces = large().into_iter();
+    let mut offset = 0;
+    for n in 0..SAYINGS {
+        let item = format!("i{n}");
+        for _ in 0..dice.usize(0..4) {
+            outgoing.delta(DeltaKind::Text, &item, "a part of it ").await;
+            rest(&mut dice).await;
+        }
+        let content = format!("saying {n} {}", "ö".repeat(dice.usize(0..200)));
+        outgoing.event(Some(&item), Observation { seen: Seen::Message { partial: false }, content }).await;
+        if let Some(text) = pieces.next() {
+            let len = text.len() as u64;
+            outgoing.report(Report::Piece { item: "large".into(), offset, text }).await;
+            offset += len;
+        }
+        rest(&mut dice).await;
+    }
+    let truncated = Some(Truncated { bytes: offset, href: None });
+    let seen = Seen::Run { command: String::new(), exit_code: Some(0), duration_ms: 0, timed_out: false, truncated };
+    outgoing.event(Some("large"), Observation { seen, content: "head and tail".into() }).await;
+}
+
+/// One act of the user, often sent twice.
+async fn act(session: &Addr<Session>, n: usize, dice: &mut Rng) {
+    let wish = Wish::Write { path: format!("f{n}"), content: n.to_string() };
+    for _ in 0..dice.usize(1..3) {
+        let relay = Relay { wish: wish.clone(), key: Some(format!("k{n}")) };
+        session.send(relay).await.expect("it lives").expect("it is taken");
+    }
+    rest(dice).await;
+}
+
+async fn rest(dice: &mut Rng) {
+    match dice.u8(0..4) {
+        0 => tokio::time::sleep(Duration::from_micros(dice.u64(0..3_000))).await,
+        _ => tokio::task::yield_now().await,
+    }
+}
+
+/// An action and its observation have the same name.
+fn is_result(event: &NewEvent) -> bool {
+    event.json.windows(13).any(|part| part == br#""observation""#)
+}
+
+fn check(events: &[Event], seed: u64) {
+    let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>(), "seed {seed}: numbers");
+    let mut sayings = 0;
+    let mut written = Vec::new();
+    for event in events {
+        match &event.body {
+            Body::Observation(Observation { seen: Seen::Message { .. }, content }) => {
+                assert!(content.starts_with(&format!("saying {sayings} ")), "seed {seed}: {content} is not {sayings}");
+                sayings += 1;
+            }
+            Body::Observation(Observation { seen: Seen::Write { path, .. }, .. }) => written.push(path.clone()),
+            Body::Observation(Observation { seen: Seen::Error { code, detail }, .. }) => {
+                panic!("seed {seed}: {code}: {detail}");
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(sayings, SAYINGS, "seed {seed}: sayings");
+    let expected: Vec<String> = (0..ACTS).map(|n| format!("f{n}")).collect();
+    assert_eq!(written, expected, "seed {seed}: acts");
+}
+
+/// The stream between the two, which does what streams may do.
+struct Wire {
+    dice: Rng,
+    agent: PathBuf,
+    cuts: Arc<AtomicUsize>,
+    cut: Cut,
+}
+
+impl Wire {
+    async fn carry(mut self, server: UnixListener) {
+        loop {
+            let (up, _) = server.accept().await.expect("the socket is there");
+            let down = loop {
+                match UnixStream::connect(&self.agent).await {
+                    Ok(down) => break down,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            };
+            let ((up_read, up_write), (down_read, down_write)) = (up.into_split(), down.into_split());
+            let mut bytes = || match self.cuts.load(Relaxed) {
+                CUTS.. => usize::MAX,
+                _ => self.dice.usize(0..self.cut as usize),
+            };
+            let (to_agent, to_server) = (bytes(), bytes());
+            tokio::select! {
+                () = copy(up_read, down_write, to_agent, self.dice.fork()) => {}
+                () = copy(down_read, up_write, to_server, self.dice.fork()) => {}
+            }
+            self.cuts.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Copies so many bytes in pieces of any size, then returns in the middle of whatever it was.
+async fn copy(mut from: unix::OwnedReadHalf, mut to: unix::OwnedWriteHalf, mut bytes: usize, mut dice: Rng) {
+    let mut piece = [0; 4096];
+    while bytes > 0 {
+        let len = dice.usize(1..=piece.len()).min(bytes);
+        let Ok(read @ 1..) = from.read(&mut piece[..len]).await else { return };
+        bytes -= read;
+        for part in piece[..read].chunks(dice.usize(1..=read)) {
+            if to.write_all(part).await.is_err() {
+                return;
+            }
+            if dice.u8(0..8) == 0 {
+                rest(&mut dice).await;
+            }
+        }
+    }
+}
+
+/// Hears that sessions are gone.
+struct Ear;
+
+impl Actor for Ear {
+    type Context = Context<Ear>;
+}
+
+impl Handler<Fell> for Ear {
+    type Result = ();
+    fn handle(&mut self, _: Fell, _: &mut Context<Ear>) {}
+}
+
+/// No wall at all: the agent lives in this process.
+struct Nowhere;
+
+#[async_trait]
+impl Sandbox for Nowhere {
+    fn name(&self) -> &'static str {
+        "nowhere"
+    }
+    fn isolation(&self) -> String {
+        String::new()
+    }
+    async fn check(&self) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn start(&self, _: &Spec, _: Progress<'_>) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn freeze(&self, _: SessionId) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn thaw(&self, _: SessionId) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn stop(&self, _: SessionId) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn remove(&self, _: SessionId) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
+        std::future::pending().await
+    }
+    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+        Ok(Vec::new())
+    }
+    async fn logs(&self, _: SessionId, _: usize) -> Result<String, SandboxError> {
+        Ok(String::new())
+    }
+    async fn stats(&self, _: SessionId) -> Result<Stats, SandboxError> {
+        Ok(Stats::default())
+    }
+}
+
+fn record() -> Record {
+    Record {
+        id: SessionId::generate(),
+        title: String::new(),
+        state: State::Starting,
+        reason: None,
+        agent: "greenroom".into(),
+        model: "demo".into(),
+        image: None,
+        sandbox: "nowhere".into(),
+        directory: None,
+        created_at: "2026-01-01T00:00:00.000Z".into(),
+        updated_at: "2026-01-01T00:00:00.000Z".into(),
+        usage: Totals::default(),
+        budget_usd: None,
+        archived: false,
+        key: None,
+        core: serde_json::Value::Null,
+    }
+}
