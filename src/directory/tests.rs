@@ -417,6 +417,8 @@ async fn nothing_is_told_before_it_is_on_disk() {
     made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
     let listener = Listener(Arc::default()).start().recipient();
     let listening = made.session.send(Attach { listener }).await.expect("it lives").listening;
+    let on_disk = || async { house.store.get(made.view.id).await.ok().flatten().map(|snapshot| snapshot.tail) };
+    eventually("what came before to be told", || async { on_disk().await == Some(listening.tail()) }).await;
     let before = listening.tail();
     let run = |command: &str| Relay { wish: Wish::Run { command: command.into() }, key: None };
     house.store.hold();
