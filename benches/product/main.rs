@@ -19,6 +19,7 @@ mod figures;
 mod interrupt;
 mod memory;
 mod pause;
+mod relay;
 mod replay;
 mod start;
 mod tokens;
@@ -49,6 +50,9 @@ async fn main() {
     }
     if wanted("tokens") {
         tokens::run().await;
+    }
+    if wanted("relay") {
+        relay::run().await;
     }
     if wanted("interrupt") {
         interrupt::run(&drivers).await;

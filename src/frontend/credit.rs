@@ -9,7 +9,7 @@ const STEP: u64 = 64 * 1024;
 /// Nothing new is sent while more than this is unanswered.
 const WINDOW: u64 = 256 * 1024;
 /// So many Pings without a Pong, one every [`super::connection`] heartbeat, and the client is gone.
-const DEAF: u32 = 3;
+const DEAF: u32 = 2;
 
 /// The account of one connection.
 #[derive(Debug, Default)]

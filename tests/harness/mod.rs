@@ -7,6 +7,7 @@ use std::{future::Future, time::Duration};
 pub(crate) mod driver;
 pub(crate) mod host;
 pub(crate) mod model;
+pub(crate) mod puppet;
 pub(crate) mod rest;
 pub(crate) mod server;
 pub(crate) mod socket;

@@ -1,0 +1,488 @@
+//! The relay: from an agent through the server to a client; beside nginx as a plain WebSocket proxy before the same agent, and
+//! a client that is connected to that agent directly.
+//!
+//! The agent is the bench's own. It sends the same frames all three ways: live text, which the server passes on, and events,
+//! which it has on disk before anybody sees them.
+
+use std::{
+    fs, io,
+    net::Ipv4Addr,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::{SinkExt, StreamExt, future::join_all};
+use greenroom_protocol::{Delta, DeltaKind, Observation, Seen, link::Report};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener},
+    task::JoinHandle,
+    time::sleep,
+};
+use tokio_tungstenite::{
+    WebSocketStream, accept_async_with_config, client_async_with_config,
+    tungstenite::{Message, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
+};
+
+use crate::{
+    figures::{Figures, table, times},
+    harness::{
+        driver::Driver,
+        host,
+        puppet::Puppet,
+        rest::Rest,
+        server::{Options, Server},
+    },
+};
+
+const CONNECTIONS: [usize; 3] = [1, 100, 1_000];
+/// While latency is measured every connection gets a frame so often.
+const EVERY: Duration = Duration::from_millis(100);
+const PACED: Duration = Duration::from_secs(6);
+const FLOODED: Duration = Duration::from_secs(4);
+/// What the first moments show is not the steady state.
+const WARM_UP: Duration = Duration::from_secs(1);
+const IDLE: usize = 10_000;
+/// Descriptors: two for each idle connection here and at the proxy, and some more.
+const DESCRIPTORS: u64 = 100_000;
+
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+pub(crate) async fn run() {
+    raise_descriptors();
+    LazyLock::force(&BEGAN);
+    let home = tempfile::tempdir().expect("a directory");
+    let mut proxy = match Proxy::start(home.path()) {
+        Ok(proxy) => proxy,
+        Err(why) => return println!("(no relay beside nginx: {why}; Debian: `apt install nginx-light`)\n"),
+    };
+    let (mut latencies, mut rates, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
+    for connections in CONNECTIONS {
+        let server = Server::start(Options::new(Driver::Process)).await;
+        let (proxy_idle, server_idle) = (proxy.memory(), host::resident_kib(server.pid()));
+        let beside = Beside::start(home.path(), proxy.port).await;
+        let direct = clients((0..connections).map(|_| beside.directly())).await;
+        let proxied = clients((0..connections).map(|_| beside.through_the_proxy())).await;
+        let proxy_full = proxy.memory();
+        let (mut puppets, ours) = sessions(&server, connections).await;
+        let server_full = host::resident_kib(server.pid());
+
+        let mut floor = Run::new(direct);
+        let mut nginx = Run::new(proxied);
+        let mut greenroom = Run::new(ours);
+        let directly = beside.paced(&mut floor, Way::Direct).await;
+        let through_nginx = beside.paced(&mut nginx, Way::Proxied).await;
+        let text = greenroom.paced(&mut puppets, Kind::Text).await;
+        let events = greenroom.paced(&mut puppets, Kind::Event).await;
+        let us = |it: &Figures| format!("{:.0} / {:.0} µs", it.p(50), it.p(99));
+        latencies.push(vec![
+            connections.to_string(),
+            us(&directly),
+            us(&through_nginx),
+            us(&text),
+            format!("{} / {}", times(text.p(50), through_nginx.p(50)), times(text.p(99), through_nginx.p(99))),
+            us(&events),
+        ]);
+
+        let nginx_rate = beside.flooded(&mut nginx).await;
+        let rate = greenroom.flooded(&mut puppets).await;
+        rates.push(vec![
+            connections.to_string(),
+            format!("{nginx_rate:.0}"),
+            format!("{rate:.0}"),
+            times(rate, nginx_rate),
+        ]);
+        let each = |full: u64, idle: u64| format!("{:.1} KiB", full.saturating_sub(idle) as f64 / connections as f64);
+        sizes.push(vec![connections.to_string(), each(proxy_full, proxy_idle), each(server_full, server_idle)]);
+    }
+    let head = ["connections", "directly", "through nginx", "Greenroom: text", "beside nginx", "Greenroom: events on disk"];
+    table("Relay: agent → client, ten frames a second and connection, p50 / p99", &head, &latencies);
+    let head = ["connections", "nginx, frames/s", "Greenroom, events/s", "beside nginx"];
+    table("Relay: as many frames as go through", &head, &rates);
+    let head = ["connections", "nginx, a connection", "Greenroom, a session with its two connections"];
+    table("Relay: resident memory", &head, &sizes);
+    idle(home.path(), &mut proxy).await;
+}
+
+/// Many clients that only listen.
+async fn idle(home: &Path, proxy: &mut Proxy) {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let before = host::resident_kib(server.pid());
+    let path = format!("/ws?session={session}&after=tail");
+    let held = clients((0..IDLE).map(|_| open(&server.rest, &path))).await;
+    sleep(WARM_UP).await;
+    let attached = server.rest.session(&session).await["attached"].clone();
+    let ours = (host::resident_kib(server.pid()) - before) as f64 / IDLE as f64;
+    drop(held);
+    let beside = Beside::start(home, proxy.port).await;
+    let before = proxy.memory();
+    // Both of their ends are here.
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(DESCRIPTORS);
+    let count = IDLE.min((most as usize - 1_000) / 2);
+    let held = clients((0..count).map(|_| beside.through_the_proxy())).await;
+    sleep(WARM_UP).await;
+    let theirs = (proxy.memory() - before) as f64 / count as f64;
+    drop(held);
+    let rows = [("nginx", count.to_string(), theirs), ("Greenroom", attached.to_string(), ours)];
+    let rows = rows.map(|(who, held, each)| vec![who.to_owned(), held, format!("{each:.1} KiB")]);
+    table("Idle connections", &["", "held", "resident memory for each"], &rows);
+}
+
+type Client = WebSocketStream<TcpStream>;
+
+/// The clients of one way to the agent.
+struct Run {
+    clients: Vec<Client>,
+}
+
+impl Run {
+    fn new(clients: Vec<Client>) -> Run {
+        Run { clients }
+    }
+
+    /// Lets every client read for a while; each returns what it measured.
+    async fn read(&mut self, time: Duration) -> Vec<Heard> {
+        let end = Instant::now() + time;
+        let reading = self.clients.drain(..).map(|client| tokio::spawn(read(client, end)));
+        let mut heard = Vec::new();
+        for (client, what) in join_all(reading).await.into_iter().map(|read| read.expect("it reads")) {
+            self.clients.push(client);
+            heard.push(what);
+        }
+        heard
+    }
+
+    async fn paced(&mut self, puppets: &mut Vec<Puppet>, kind: Kind) -> Figures {
+        let stop = Arc::new(AtomicBool::new(false));
+        let count = puppets.len();
+        let speaking: Vec<JoinHandle<Puppet>> = puppets
+            .drain(..)
+            .enumerate()
+            .map(|(n, puppet)| tokio::spawn(speak(puppet, kind, Some(EVERY * n as u32 / count as u32), stop.clone())))
+            .collect();
+        let heard = self.read(PACED).await;
+        stop.store(true, Relaxed);
+        puppets.extend(join_all(speaking).await.into_iter().map(|puppet| puppet.expect("it speaks")));
+        latencies(heard)
+    }
+
+    async fn flooded(&mut self, puppets: &mut Vec<Puppet>) -> f64 {
+        let stop = Arc::new(AtomicBool::new(false));
+        let speaking: Vec<JoinHandle<Puppet>> =
+            puppets.drain(..).map(|puppet| tokio::spawn(speak(puppet, Kind::Event, None, stop.clone()))).collect();
+        let heard = self.read(FLOODED).await;
+        stop.store(true, Relaxed);
+        speaking.iter().for_each(JoinHandle::abort);
+        rate(&heard)
+    }
+}
+
+/// What one client heard.
+#[derive(Default)]
+struct Heard {
+    latencies: Figures,
+    /// After the first moments.
+    frames: u64,
+}
+
+fn latencies(heard: Vec<Heard>) -> Figures {
+    let mut all = Figures::default();
+    heard.into_iter().for_each(|heard| all.extend(heard.latencies));
+    all
+}
+
+fn rate(heard: &[Heard]) -> f64 {
+    heard.iter().map(|heard| heard.frames).sum::<u64>() as f64 / (FLOODED - WARM_UP).as_secs_f64()
+}
+
+async fn read(mut client: Client, end: Instant) -> (Client, Heard) {
+    let mut heard = Heard::default();
+    let counts_from = end - FLOODED.min(PACED) + WARM_UP;
+    while let Ok(Some(Ok(message))) = tokio::time::timeout_at(end.into(), client.next()).await {
+        match message {
+            Message::Text(text) => {
+                let now = Instant::now();
+                if now >= counts_from
+                    && let Some(sent) = text.split('@').nth(1).and_then(|stamp| stamp.parse::<u64>().ok())
+                {
+                    heard.latencies.add((now.duration_since(*BEGAN).as_nanos() as u64).saturating_sub(sent) as f64 / 1e3);
+                    heard.frames += 1;
+                }
+            }
+            // The answer that the library has ready goes out with the next flush.
+            Message::Ping(_) if client.flush().await.is_err() => break,
+            _ => {}
+        }
+    }
+    (client, heard)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Text,
+    Event,
+}
+
+fn stamped() -> String {
+    format!("@{}@ some words that an agent said", BEGAN.elapsed().as_nanos())
+}
+
+/// Speaks into its session: at a pace, beginning a little later than others, or as fast as it is read.
+async fn speak(mut puppet: Puppet, kind: Kind, late: Option<Duration>, stop: Arc<AtomicBool>) -> Puppet {
+    sleep(late.unwrap_or_default()).await;
+    let item = format!("item-{}", fastrand::u64(..));
+    let mut offset = 0;
+    while !stop.load(Relaxed) {
+        let content = stamped();
+        let said = match kind {
+            Kind::Text => {
+                let len = content.len() as u64;
+                let delta = Delta { kind: DeltaKind::Text, item: item.clone(), offset, content };
+                offset += len;
+                puppet.grow(delta).await
+            }
+            Kind::Event => {
+                let body = Observation { seen: Seen::Think { partial: false }, content }.into();
+                puppet.report(Report::Event { item: None, body }).await
+            }
+        };
+        if said.is_err() {
+            break;
+        }
+        if late.is_some() {
+            sleep(EVERY).await;
+        }
+    }
+    puppet
+}
+
+/// Sessions, each with an agent of ours, and with the client that made it, as the page does.
+async fn sessions(server: &Server, count: usize) -> (Vec<Puppet>, Vec<Client>) {
+    let made = futures::stream::iter(0..count).map(|_| async {
+        let mut client = open(&server.rest, "/ws").await;
+        client.send(Message::text(r#"{"action":"initialize","args":{}}"#)).await.expect("it is heard");
+        let session = loop {
+            let frame = client.next().await.expect("it goes on").expect("the socket holds");
+            let frame: Value = serde_json::from_slice(&frame.into_data()).unwrap_or_default();
+            if let Some(id) = frame["session"]["id"].as_str() {
+                break id.to_owned();
+            }
+        };
+        server.rest.until_state(&session, "idle").await;
+        (Puppet::take_over(server, &session).await, client)
+    });
+    made.buffer_unordered(16).unzip().await
+}
+
+async fn clients<F: Future<Output = Client>>(dialling: impl Iterator<Item = F>) -> Vec<Client> {
+    futures::stream::iter(dialling).buffer_unordered(64).collect().await
+}
+
+async fn open(rest: &Rest, path: &str) -> Client {
+    let address = format!("ws://{}{path}", rest.authority);
+    let mut request = address.into_client_request().expect("an address");
+    let bearer = HeaderValue::from_str(&format!("Bearer {}", rest.token)).expect("a token is text");
+    request.headers_mut().insert("authorization", bearer);
+    let tcp = TcpStream::connect(&rest.authority).await.expect("the server listens");
+    client_async_with_config(request, tcp, Some(small())).await.expect("it is let in").0
+}
+
+fn small() -> WebSocketConfig {
+    WebSocketConfig::default().read_buffer_size(4096).write_buffer_size(0)
+}
+
+/// The same agent without a server: behind the proxy on a Unix socket, as Greenroom dials it, and on a port for those who come
+/// directly.
+struct Beside {
+    port: u16,
+    proxy: u16,
+    signal: Arc<Signal>,
+    listening: [JoinHandle<()>; 2],
+}
+
+/// What all connections of the agent obey.
+#[derive(Default)]
+struct Signal {
+    /// How often each way has been told to speak, and how long it should.
+    paced: [AtomicU64; 2],
+    flooded: AtomicBool,
+    stop: AtomicBool,
+    waiting: tokio::sync::Notify,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Direct,
+    Proxied,
+}
+
+impl Beside {
+    async fn start(home: &Path, proxy: u16) -> Beside {
+        let signal = Arc::new(Signal::default());
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let port = tcp.local_addr().expect("an address").port();
+        let path = home.join("agent.sock");
+        let _left_by_the_last = fs::remove_file(&path);
+        let unix = UnixListener::bind(&path).expect("a socket");
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
+        let (one, other) = (signal.clone(), signal.clone());
+        let direct = tokio::spawn(async move {
+            while let Ok((stream, _)) = tcp.accept().await {
+                stream.set_nodelay(true).expect("it is a socket");
+                tokio::spawn(serve(stream, Way::Direct, one.clone()));
+            }
+        });
+        let proxied = tokio::spawn(async move {
+            while let Ok((stream, _)) = unix.accept().await {
+                tokio::spawn(serve(stream, Way::Proxied, other.clone()));
+            }
+        });
+        Beside { port, proxy, signal, listening: [direct, proxied] }
+    }
+
+    async fn directly(&self) -> Client {
+        dial(self.port).await
+    }
+
+    async fn through_the_proxy(&self) -> Client {
+        dial(self.proxy).await
+    }
+
+    async fn paced(&self, run: &mut Run, way: Way) -> Figures {
+        self.signal.paced[way as usize].store(1, Relaxed);
+        self.signal.waiting.notify_waiters();
+        let heard = run.read(PACED).await;
+        self.signal.paced[way as usize].store(0, Relaxed);
+        sleep(EVERY * 2).await;
+        latencies(heard)
+    }
+
+    async fn flooded(&self, run: &mut Run) -> f64 {
+        self.signal.flooded.store(true, Relaxed);
+        self.signal.waiting.notify_waiters();
+        let heard = run.read(FLOODED).await;
+        self.signal.stop.store(true, Relaxed);
+        rate(&heard)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.signal.stop.store(true, Relaxed);
+        self.listening.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// One connection of the agent: the frames that a client of Greenroom would see.
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: Arc<Signal>) {
+    let Ok(mut socket) = accept_async_with_config(stream, Some(small())).await else { return };
+    let late = EVERY.mul_f64(fastrand::f64());
+    let mut offset = 0;
+    loop {
+        if signal.stop.load(Relaxed) {
+            return;
+        }
+        let flooded = matches!(way, Way::Proxied) && signal.flooded.load(Relaxed);
+        if !flooded && signal.paced[way as usize].load(Relaxed) == 0 {
+            offset = 0;
+            signal.waiting.notified().await;
+            sleep(late).await;
+            continue;
+        }
+        let content = stamped();
+        let frame = if flooded {
+            json!({ "seq": offset, "at": "2026-01-01T00:00:00.000Z", "source": "agent", "observation": "think", "extras": {},
+                "content": content })
+        } else {
+            json!({ "delta": "text", "item": "item", "offset": offset, "content": content })
+        };
+        offset += content.len();
+        if socket.send(Message::text(frame.to_string())).await.is_err() {
+            return;
+        }
+        if !flooded {
+            sleep(EVERY).await;
+        }
+    }
+}
+
+async fn dial(port: u16) -> Client {
+    let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("somebody listens");
+    let address = format!("ws://127.0.0.1:{port}/");
+    client_async_with_config(address, tcp, Some(small())).await.expect("it speaks WebSocket").0
+}
+
+/// nginx before the agent's socket.
+struct Proxy {
+    child: Child,
+    port: u16,
+}
+
+impl Proxy {
+    fn start(home: &Path) -> io::Result<Proxy> {
+        let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let at = |name: &str| home.join(name).display().to_string();
+        let config = format!(
+            "daemon off; worker_processes auto; worker_rlimit_nofile {DESCRIPTORS}; pid {pid}; error_log {log};\n\
+             events {{ worker_connections {connections}; }}\n\
+             http {{ access_log off; client_body_temp_path {tmp}; proxy_temp_path {tmp}; fastcgi_temp_path {tmp};\n\
+             uwsgi_temp_path {tmp}; scgi_temp_path {tmp};\n\
+             server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ proxy_pass http://unix:{agent};\n\
+             proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade;\n\
+             proxy_set_header Host agent; proxy_read_timeout 1h; }} }} }}\n",
+            pid = at("nginx.pid"),
+            log = at("nginx.log"),
+            tmp = at("tmp"),
+            agent = at("agent.sock"),
+            connections = DESCRIPTORS / 4,
+        );
+        fs::write(home.join("nginx.conf"), config)?;
+        // Its workers are another user's.
+        fs::set_permissions(home, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        let child = Command::new("nginx")
+            .args(["-c", &at("nginx.conf"), "-e", &at("nginx.log")])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        for _ in 0..200 {
+            if std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+                return Ok(Proxy { child, port });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let said = fs::read_to_string(home.join("nginx.log")).unwrap_or_default();
+        Err(io::Error::other(format!("nginx does not listen: {}", said.trim())))
+    }
+
+    /// Of all its processes, KiB.
+    fn memory(&mut self) -> u64 {
+        let master = self.child.id() as i32;
+        host::children(master).into_iter().chain([master]).map(host::resident_kib).sum()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        host::kill(self.child.id() as i32, rustix::process::Signal::TERM);
+        // It ends its workers first.
+        let _ = self.child.wait();
+    }
+}
+
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Nofile).maximum;
+    let wanted = Rlimit { current: Some(DESCRIPTORS), maximum: Some(DESCRIPTORS) };
+    // As nobody in particular one has what the limit says, and the idle connections may then be too many.
+    if setrlimit(Resource::Nofile, wanted).is_err() {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
+    }
+}

@@ -1,0 +1,109 @@
+//! An agent of the test's own: it takes the place of the one in a sandbox, on its socket, and says what it is told, as fast as
+//! the server reads it.
+
+use std::{collections::VecDeque, fs};
+
+use futures::{SinkExt, StreamExt};
+use greenroom_protocol::link::{FromAgent, Hello, LINK_VERSION, Report, ToAgent};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_tungstenite::{
+    WebSocketStream, accept_async_with_config, client_async,
+    tungstenite::{Error, Message, protocol::WebSocketConfig},
+};
+
+use super::{server::Server, within};
+
+/// Speaks the agent's side of the link.
+pub(crate) struct Puppet {
+    link: WebSocketStream<UnixStream>,
+    said: u64,
+    acked: u64,
+    /// What it said otherwise.
+    heard: VecDeque<ToAgent>,
+}
+
+impl Puppet {
+    /// Takes over from the agent of a session that is up.
+    pub(crate) async fn take_over(server: &Server, session: &str) -> Puppet {
+        let dir = server.data().join("run").join(session).join("agent");
+        let (place, aside) = (dir.join("agent.sock"), dir.join("aside.sock"));
+        fs::rename(&place, &aside).expect("the agent listens");
+        let listener = UnixListener::bind(&place).expect("its place is free");
+        // The newest connection wins: the agent lets go of the server, and that dials again.
+        let stream = UnixStream::connect(&aside).await.expect("the agent still listens");
+        let (held, _) = client_async("ws://agent/", stream).await.expect("it speaks WebSocket");
+        let (stream, _) = within("the server to dial again", listener.accept()).await.expect("it is heard");
+        drop(held);
+        let config = WebSocketConfig::default().read_buffer_size(4096).write_buffer_size(0);
+        let link = accept_async_with_config(stream, Some(config)).await.expect("it speaks WebSocket");
+        let mut puppet = Puppet { link, said: 0, acked: 0, heard: VecDeque::new() };
+        puppet.introduce().await;
+        puppet
+    }
+
+    async fn introduce(&mut self) {
+        let boot = format!("puppet-{}", fastrand::u64(..));
+        let agent_version = "puppet".to_owned();
+        let hello = Hello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
+        self.send(&FromAgent::Hello(hello)).await.expect("the server listens");
+        loop {
+            match within("to be welcomed", self.hear()).await.expect("the server speaks") {
+                ToAgent::Welcome(welcome) if !welcome.restore => return,
+                ToAgent::History { complete: true, .. } => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Says something that grows. Waits while the server is behind.
+    pub(crate) async fn grow(&mut self, delta: greenroom_protocol::Delta) -> Result<(), Error> {
+        self.send(&FromAgent::Delta(delta)).await
+    }
+
+    /// Reports something for the journal. Waits while the server is behind.
+    pub(crate) async fn report(&mut self, report: Report) -> Result<(), Error> {
+        self.said += 1;
+        let frame = FromAgent::Report { n: self.said, report };
+        self.send(&frame).await
+    }
+
+    async fn send(&mut self, frame: &FromAgent) -> Result<(), Error> {
+        let text = serde_json::to_string(frame).expect("a frame is JSON");
+        self.link.send(Message::text(text)).await?;
+        while let Some(Some(heard)) = futures::FutureExt::now_or_never(self.link.next()) {
+            self.take(&heard?);
+        }
+        Ok(())
+    }
+
+    async fn hear(&mut self) -> Result<ToAgent, Error> {
+        loop {
+            if let Some(kept) = self.heard.pop_front() {
+                return Ok(kept);
+            }
+            let message = self.link.next().await.ok_or(Error::ConnectionClosed)??;
+            self.take(&message);
+        }
+    }
+
+    fn take(&mut self, message: &Message) {
+        let Message::Text(text) = message else { return };
+        match serde_json::from_str(text).expect("the server speaks the link") {
+            ToAgent::Ack { n } => self.acked = n,
+            other => self.heard.push_back(other),
+        }
+    }
+
+    /// Waits until all that was reported is on the server's disk.
+    pub(crate) async fn until_acknowledged(&mut self) {
+        while self.acked < self.said {
+            let next = within("an acknowledgement", self.link.next()).await.expect("the link holds");
+            self.take(&next.expect("the link holds"));
+        }
+    }
+
+    /// The next thing that the server says, other than acknowledgements.
+    pub(crate) async fn order(&mut self) -> ToAgent {
+        within("an order", self.hear()).await.expect("the server speaks")
+    }
+}
