@@ -11,7 +11,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener},
+    sync::{Semaphore, watch},
     task::JoinHandle,
     time::sleep,
 };
@@ -53,6 +54,9 @@ const IDLE: usize = 10_000;
 const DESCRIPTORS: u64 = 100_000;
 
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// Whose frame has arrived, for those who send one at a time. Everybody who speaks has one of these.
+static ARRIVED: LazyLock<Vec<Semaphore>> = LazyLock::new(|| (0..8_192).map(|_| Semaphore::new(0)).collect());
+static SPEAKERS: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) async fn run() {
     raise_descriptors();
@@ -90,21 +94,35 @@ pub(crate) async fn run() {
             us(&events),
         ]);
 
-        let nginx_rate = beside.flooded(&mut nginx).await;
-        let rate = greenroom.flooded(&mut puppets).await;
-        rates.push(vec![
-            connections.to_string(),
-            format!("{nginx_rate:.0}"),
-            format!("{rate:.0}"),
-            times(rate, nginx_rate),
-        ]);
+        let one_by_one = [
+            beside.at_full_speed(&mut nginx, Pace::OneByOne).await,
+            greenroom.at_full_speed(&mut puppets, Kind::Text, Pace::OneByOne).await,
+        ];
+        let flood = [
+            beside.at_full_speed(&mut nginx, Pace::Flood).await,
+            greenroom.at_full_speed(&mut puppets, Kind::Event, Pace::Flood).await,
+        ];
+        let mut row = vec![connections.to_string()];
+        for [nginx, ours] in [one_by_one, flood] {
+            row.extend([format!("{nginx:.0}"), format!("{ours:.0}"), times(ours, nginx)]);
+        }
+        rates.push(row);
         let each = |full: u64, idle: u64| format!("{:.1} KiB", full.saturating_sub(idle) as f64 / connections as f64);
         sizes.push(vec![connections.to_string(), each(proxy_full, proxy_idle), each(server_full, server_idle)]);
     }
-    let head = ["connections", "directly", "through nginx", "Greenroom: text", "beside nginx", "Greenroom: events on disk"];
+    let head =
+        ["connections", "directly", "through nginx", "Greenroom: text", "beside nginx", "Greenroom: events on disk"];
     table("Relay: agent → client, ten frames a second and connection, p50 / p99", &head, &latencies);
-    let head = ["connections", "nginx, frames/s", "Greenroom, events/s", "beside nginx"];
-    table("Relay: as many frames as go through", &head, &rates);
+    let head = [
+        "connections",
+        "nginx, one by one",
+        "Greenroom: text, one by one",
+        "beside nginx",
+        "nginx, flood",
+        "Greenroom: events on disk, flood",
+        "beside nginx",
+    ];
+    table("Relay: frames a second, one by one on each connection, and without any pause", &head, &rates);
     let head = ["connections", "nginx, a connection", "Greenroom, a session with its two connections"];
     table("Relay: resident memory", &head, &sizes);
     idle(home.path(), &mut proxy).await;
@@ -126,7 +144,7 @@ async fn idle(home: &Path, proxy: &mut Proxy) {
     let before = proxy.memory();
     // Both of their ends are here.
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(DESCRIPTORS);
-    let count = IDLE.min((most as usize - 1_000) / 2);
+    let count = IDLE.min((most as usize).saturating_sub(4_000) / 2);
     let held = clients((0..count).map(|_| beside.through_the_proxy())).await;
     sleep(WARM_UP).await;
     let theirs = (proxy.memory() - before) as f64 / count as f64;
@@ -166,7 +184,10 @@ impl Run {
         let speaking: Vec<JoinHandle<Puppet>> = puppets
             .drain(..)
             .enumerate()
-            .map(|(n, puppet)| tokio::spawn(speak(puppet, kind, Some(EVERY * n as u32 / count as u32), stop.clone())))
+            .map(|(n, puppet)| {
+                let pace = Pace::Every { late: EVERY * n as u32 / count as u32 };
+                tokio::spawn(speak(puppet, kind, pace, stop.clone()))
+            })
             .collect();
         let heard = self.read(PACED).await;
         stop.store(true, Relaxed);
@@ -174,13 +195,19 @@ impl Run {
         latencies(heard)
     }
 
-    async fn flooded(&mut self, puppets: &mut Vec<Puppet>) -> f64 {
+    async fn at_full_speed(&mut self, puppets: &mut Vec<Puppet>, kind: Kind, pace: Pace) -> f64 {
         let stop = Arc::new(AtomicBool::new(false));
         let speaking: Vec<JoinHandle<Puppet>> =
-            puppets.drain(..).map(|puppet| tokio::spawn(speak(puppet, Kind::Event, None, stop.clone()))).collect();
+            puppets.drain(..).map(|puppet| tokio::spawn(speak(puppet, kind, pace, stop.clone()))).collect();
         let heard = self.read(FLOODED).await;
         stop.store(true, Relaxed);
-        speaking.iter().for_each(JoinHandle::abort);
+        match pace {
+            // Nobody reads any more, so they may never look.
+            Pace::Flood => speaking.iter().for_each(JoinHandle::abort),
+            Pace::Every { .. } | Pace::OneByOne => {
+                puppets.extend(join_all(speaking).await.into_iter().map(|puppet| puppet.expect("it speaks")));
+            }
+        }
         rate(&heard)
     }
 }
@@ -213,8 +240,13 @@ async fn read(mut client: Client, end: Instant) -> (Client, Heard) {
                 if now >= counts_from
                     && let Some(sent) = text.split('@').nth(1).and_then(|stamp| stamp.parse::<u64>().ok())
                 {
-                    heard.latencies.add((now.duration_since(*BEGAN).as_nanos() as u64).saturating_sub(sent) as f64 / 1e3);
+                    heard
+                        .latencies
+                        .add((now.duration_since(*BEGAN).as_nanos() as u64).saturating_sub(sent) as f64 / 1e3);
                     heard.frames += 1;
+                }
+                if let Some(speaker) = text.split('@').nth(2).and_then(|name| name.parse::<usize>().ok()) {
+                    ARRIVED[speaker].add_permits(1);
                 }
             }
             // The answer that the library has ready goes out with the next flush.
@@ -231,17 +263,54 @@ enum Kind {
     Event,
 }
 
-fn stamped() -> String {
-    format!("@{}@ some words that an agent said", BEGAN.elapsed().as_nanos())
+/// When the next frame follows.
+#[derive(Debug, Clone, Copy)]
+enum Pace {
+    /// Beginning a little later than others.
+    Every {
+        late: Duration,
+    },
+    /// When the client has the one before.
+    OneByOne,
+    Flood,
 }
 
-/// Speaks into its session: at a pace, beginning a little later than others, or as fast as it is read.
-async fn speak(mut puppet: Puppet, kind: Kind, late: Option<Duration>, stop: Arc<AtomicBool>) -> Puppet {
-    sleep(late.unwrap_or_default()).await;
+/// Somebody who sends frames, in a pace.
+struct Speaker(usize);
+
+impl Speaker {
+    fn new() -> Speaker {
+        Speaker(SPEAKERS.fetch_add(1, Relaxed) % ARRIVED.len())
+    }
+
+    fn words(&self) -> String {
+        format!("@{}@{}@ some words that an agent said", BEGAN.elapsed().as_nanos(), self.0)
+    }
+
+    async fn rest(&self, pace: Pace) {
+        match pace {
+            Pace::Every { .. } => sleep(EVERY).await,
+            // Two frames may have been read as one; then both have arrived. One that was lost is not waited for for ever.
+            Pace::OneByOne => {
+                if let Ok(Ok(arrived)) = tokio::time::timeout(WARM_UP / 2, ARRIVED[self.0].acquire()).await {
+                    arrived.forget();
+                }
+            }
+            Pace::Flood => {}
+        }
+    }
+}
+
+/// Speaks into its session.
+async fn speak(mut puppet: Puppet, kind: Kind, pace: Pace, stop: Arc<AtomicBool>) -> Puppet {
+    if let Pace::Every { late } = pace {
+        sleep(late).await;
+    }
+    let speaker = Speaker::new();
     let item = format!("item-{}", fastrand::u64(..));
     let mut offset = 0;
     while !stop.load(Relaxed) {
-        let content = stamped();
+        let content = speaker.words();
         let said = match kind {
             Kind::Text => {
                 let len = content.len() as u64;
@@ -257,9 +326,7 @@ async fn speak(mut puppet: Puppet, kind: Kind, late: Option<Duration>, stop: Arc
         if said.is_err() {
             break;
         }
-        if late.is_some() {
-            sleep(EVERY).await;
-        }
+        speaker.rest(pace).await;
     }
     puppet
 }
@@ -311,14 +378,23 @@ struct Beside {
 /// What all connections of the agent obey.
 #[derive(Default)]
 struct Signal {
-    /// How often each way has been told to speak, and how long it should.
-    paced: [AtomicU64; 2],
-    flooded: AtomicBool,
+    /// Which way speaks, and at what pace. Changes by a lock, and is looked at without one.
+    now: watch::Sender<Option<(Way, Pace)>>,
+    /// Counts the changes.
+    changes: AtomicUsize,
     stop: AtomicBool,
     waiting: tokio::sync::Notify,
 }
 
-#[derive(Debug, Clone, Copy)]
+impl Signal {
+    fn say(&self, now: Option<(Way, Pace)>) {
+        self.now.send_replace(now);
+        self.changes.fetch_add(1, Relaxed);
+        self.waiting.notify_waiters();
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Direct,
     Proxied,
@@ -357,26 +433,26 @@ impl Beside {
     }
 
     async fn paced(&self, run: &mut Run, way: Way) -> Figures {
-        self.signal.paced[way as usize].store(1, Relaxed);
-        self.signal.waiting.notify_waiters();
-        let heard = run.read(PACED).await;
-        self.signal.paced[way as usize].store(0, Relaxed);
-        sleep(EVERY * 2).await;
-        latencies(heard)
+        latencies(self.speak(run, PACED, way, Pace::Every { late: Duration::ZERO }).await)
     }
 
-    async fn flooded(&self, run: &mut Run) -> f64 {
-        self.signal.flooded.store(true, Relaxed);
-        self.signal.waiting.notify_waiters();
-        let heard = run.read(FLOODED).await;
-        self.signal.stop.store(true, Relaxed);
-        rate(&heard)
+    async fn at_full_speed(&self, run: &mut Run, pace: Pace) -> f64 {
+        rate(&self.speak(run, FLOODED, Way::Proxied, pace).await)
+    }
+
+    async fn speak(&self, run: &mut Run, time: Duration, way: Way, pace: Pace) -> Vec<Heard> {
+        self.signal.say(Some((way, pace)));
+        let heard = run.read(time).await;
+        self.signal.say(None);
+        sleep(WARM_UP).await;
+        heard
     }
 }
 
 impl Drop for Beside {
     fn drop(&mut self) {
         self.signal.stop.store(true, Relaxed);
+        self.signal.waiting.notify_waiters();
         self.listening.iter().for_each(JoinHandle::abort);
     }
 }
@@ -384,21 +460,26 @@ impl Drop for Beside {
 /// One connection of the agent: the frames that a client of Greenroom would see.
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: Arc<Signal>) {
     let Ok(mut socket) = accept_async_with_config(stream, Some(small())).await else { return };
-    let late = EVERY.mul_f64(fastrand::f64());
-    let mut offset = 0;
+    let (speaker, late) = (Speaker::new(), EVERY.mul_f64(fastrand::f64()));
+    let (mut offset, mut known, mut now) = (0, usize::MAX, None);
     loop {
         if signal.stop.load(Relaxed) {
             return;
         }
-        let flooded = matches!(way, Way::Proxied) && signal.flooded.load(Relaxed);
-        if !flooded && signal.paced[way as usize].load(Relaxed) == 0 {
+        let changes = signal.changes.load(Relaxed);
+        if changes != known {
+            (known, now) = (changes, *signal.now.borrow());
+            // Those of the last pace.
+            ARRIVED[speaker.0].forget_permits(usize::MAX >> 4);
+        }
+        let Some((_, pace)) = now.filter(|(speaks, _)| *speaks == way) else {
             offset = 0;
             signal.waiting.notified().await;
             sleep(late).await;
             continue;
-        }
-        let content = stamped();
-        let frame = if flooded {
+        };
+        let content = speaker.words();
+        let frame = if let Pace::Flood = pace {
             json!({ "seq": offset, "at": "2026-01-01T00:00:00.000Z", "source": "agent", "observation": "think", "extras": {},
                 "content": content })
         } else {
@@ -408,9 +489,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: A
         if socket.send(Message::text(frame.to_string())).await.is_err() {
             return;
         }
-        if !flooded {
-            sleep(EVERY).await;
-        }
+        speaker.rest(pace).await;
     }
 }
 

@@ -47,7 +47,10 @@ pub(crate) fn keepers(data: &Path) -> Vec<i32> {
 pub(crate) fn children(pid: i32) -> Vec<i32> {
     let of = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.map(of).flat_map(|pids| pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+    tasks
+        .map(of)
+        .flat_map(|pids| pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
 }
 
 fn parent(pid: i32) -> Option<i32> {
