@@ -23,6 +23,7 @@ use crate::{
     clock,
     frontend::Sessions,
     gateway::Gateway,
+    link::Starts,
     sandbox::{RunDir, Sandbox},
     session::{
         self, Refusal, Session,
@@ -41,6 +42,7 @@ pub struct Parts {
     pub census: Census,
     pub gateway: Gateway,
     pub sandbox: Arc<dyn Sandbox>,
+    pub starts: Arc<Starts>,
     /// Where the sandboxes' run directories, workspaces and homes lie.
     pub runs: std::path::PathBuf,
     pub workspaces: std::path::PathBuf,
@@ -57,6 +59,9 @@ pub struct Directory {
     store: Arc<dyn Store>,
     gateway: Gateway,
     sandbox: Arc<dyn Sandbox>,
+    starts: Arc<Starts>,
+    /// Sessions that are being made; their sandboxes do not wait yet.
+    being_made: usize,
     places: [std::path::PathBuf; 3],
     threads: Vec<ArbiterHandle>,
     next_thread: usize,
@@ -84,12 +89,14 @@ impl Directory {
     pub fn start(parts: Parts) -> Addr<Directory> {
         Directory::create(|ctx| {
             ctx.set_mailbox_capacity(1024);
-            let Parts { store, census, gateway, sandbox, runs, workspaces, homes, threads, sessions } = parts;
+            let Parts { store, census, gateway, sandbox, starts, runs, workspaces, homes, threads, sessions } = parts;
             let directory = Directory {
                 entry: census.register(Kind::Directory, None),
                 store,
                 gateway,
                 sandbox,
+                starts,
+                being_made: 0,
                 places: [runs, workspaces, homes],
                 threads,
                 next_thread: 0,
@@ -173,7 +180,8 @@ impl Directory {
             }
         }
         match opened {
-            Ok(_) => drop(self.fallen.remove(&id)),
+            // One that was purged meanwhile is not missed.
+            Ok(_) | Err(Refusal::NoSession(_)) => drop(self.fallen.remove(&id)),
             Err(why) => {
                 if self.fallen.contains_key(&id) {
                     warn!(session = %id, "the session cannot be brought back yet: {why}");
@@ -278,6 +286,9 @@ impl Handler<Create> for Directory {
         if self.closing {
             return Box::pin(fut::ready(Err(shutting_down())));
         }
+        if self.starts.are_too_many(self.being_made + 1) {
+            return Box::pin(fut::ready(Err(Refusal::Overloaded(self.starts.most_waiting()))));
+        }
         let id = SessionId::generate();
         let record = match self.record(id, &new, key.clone()) {
             Ok(record) => record,
@@ -288,6 +299,7 @@ impl Handler<Create> for Directory {
         }
         // Whoever asks for it in the meantime waits with the one who asked first.
         self.slots.insert(id, Slot::Opening(Vec::new()));
+        self.being_made += 1;
         let store = self.store.clone();
         let made = async move { store.create(record).await }.into_actor(self);
         Box::pin(made.then(move |made, directory, ctx| match made {
@@ -299,12 +311,17 @@ impl Handler<Create> for Directory {
                 directory.start_session(id, near, ctx);
                 async move { created(opened.await.unwrap_or_else(|_| Err(shutting_down()))?, new.task, true).await }
                     .into_actor(directory)
+                    .map(|created, directory: &mut Directory, _| {
+                        directory.being_made -= 1;
+                        created
+                    })
                     .boxed_local()
             }
             Err(e) => {
                 if let Some(key) = key {
                     directory.keys.remove(&key);
                 }
+                directory.being_made -= 1;
                 let refusal = refusal(&e);
                 directory.opened(id, Err(refusal.clone()), ctx);
                 fut::ready(Err(refusal)).boxed_local()

@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         return keeper_main();
     }
     use_few_arenas();
+    take_all_descriptors();
     let Cli { options, command } = Cli::parse();
     let config = match options.load() {
         Ok(config) => config,
@@ -56,6 +57,14 @@ fn use_few_arenas() {
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 2);
     }
+}
+
+/// Each client, agent and gateway takes a descriptor, and many systems give a program a thousand unless it asks for more.
+fn take_all_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Nofile).maximum;
+    // Where it is refused, there are as many as there were.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
 }
 
 /// The token of the configured data directory, a new one if asked for.

@@ -6,7 +6,7 @@ use actix::{Addr, Arbiter};
 use greenroom_protocol::link::Settings;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{Semaphore, watch},
+    sync::watch,
 };
 use tracing::{info, warn};
 
@@ -89,6 +89,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
 
     let (uid, gid) = wiring::user(&config.sandbox);
     let (workspace, volumes) = wiring::workspace(wiring::volumes(&config.sandbox));
+    let starts = Arc::new(link::Starts::new(config.sandbox.max_starting, config.sandbox.max_waiting));
     let link = Arc::new(link::Parts {
         sandbox: sandbox.clone(),
         gateway: gateway.clone(),
@@ -107,7 +108,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         gid,
         limits: wiring::limits(&config.sandbox),
         network: wiring::network(&config.sandbox),
-        starting: Arc::new(Semaphore::new(config.sandbox.max_starting)),
+        starting: starts.clone(),
     });
     let settings = settings(config.clone(), gateway.clone());
     let (store_of_sessions, census_of_sessions) = (store.clone(), census.clone());
@@ -116,6 +117,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         census: census.clone(),
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
+        starts,
         runs: data.runs(),
         workspaces: data.workspaces(),
         homes: data.homes(),

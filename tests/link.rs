@@ -17,7 +17,7 @@ use futures::StreamExt;
 use greenroom::{
     census::Census,
     gateway::{Gateway, GatewayOptions},
-    link::{AgentLink, Parts as LinkParts, Places},
+    link::{AgentLink, Parts as LinkParts, Places, Starts},
     sandbox::{Exit, Found, Limits, Network, Progress, RunDir, Sandbox, SandboxError, Spec, Stats},
     session::{
         Parts, Session,
@@ -35,7 +35,6 @@ use greenroom_protocol::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream, unix},
-    sync::Semaphore,
     task::JoinHandle,
 };
 
@@ -110,7 +109,7 @@ impl House {
             gid: rustix::process::getgid().as_raw(),
             limits: Limits { memory_bytes: 0, cpus: 0.0, pids: 0 },
             network: Network::None,
-            starting: Arc::new(Semaphore::new(AT_ONCE)),
+            starting: Arc::new(Starts::new(AT_ONCE, AT_ONCE)),
         });
         let work = at("w");
         let sessions = Arc::new(Parts {

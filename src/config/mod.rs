@@ -76,6 +76,7 @@ pub struct Sandbox {
     /// Empty: the engine's default.
     pub runtime: String,
     pub max_starting: usize,
+    pub max_waiting: usize,
     pub unconfined: bool,
     pub stop_with_server: bool,
 }

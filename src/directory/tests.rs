@@ -220,6 +220,7 @@ fn house(store: Arc<Faulty>) -> House {
         census,
         gateway,
         sandbox: Arc::new(Nowhere),
+        starts: Arc::new(Starts::new(8, 8)),
         runs: nowhere(),
         workspaces: nowhere(),
         homes: nowhere(),

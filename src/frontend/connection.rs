@@ -21,13 +21,7 @@ pub(super) trait Connection: Actor<Context = WebsocketContext<Self>> {
 
     /// To be called once, when it starts.
     fn keep(&self, mut closing: watch::Receiver<bool>, pass: Option<Pass>, ctx: &mut WebsocketContext<Self>) {
-        ctx.run_interval(HEARTBEAT, |socket, ctx| match socket.credit().beat() {
-            Some(ping) => ctx.ping(&ping),
-            None => {
-                close(4408, "no answer to pings", ctx);
-                ctx.stop();
-            }
-        });
+        ctx.run_later(HEARTBEAT, beat);
         // Only an error if the server is gone, and then it has closed as well.
         let closed = async move { drop(closing.wait_for(|closing| *closing).await) }.into_actor(self);
         ctx.spawn(closed.map(|(), socket, ctx| {
@@ -40,6 +34,21 @@ pub(super) trait Connection: Actor<Context = WebsocketContext<Self>> {
                 close(4401, "the token was replaced; sign in with the new one", ctx);
                 ctx.stop();
             }));
+        }
+    }
+}
+
+/// Each beat is timed from the one before: an interval would make up for those that were missed while the machine slept, and
+/// give up a client that had no chance to answer.
+fn beat<C: Connection>(socket: &mut C, ctx: &mut WebsocketContext<C>) {
+    match socket.credit().beat() {
+        Some(ping) => {
+            ctx.ping(&ping);
+            ctx.run_later(HEARTBEAT, beat);
+        }
+        None => {
+            close(4408, "no answer to pings", ctx);
+            ctx.stop();
         }
     }
 }

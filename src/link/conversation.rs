@@ -57,7 +57,7 @@ pub(super) async fn converse(
     stream: UnixStream,
     session: &WeakAddr<Session>,
     store: &Arc<dyn Store>,
-    commands: &mut mpsc::UnboundedReceiver<Numbered>,
+    commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
     answered: &mut bool,
 ) -> Broken {
     let config = WebSocketConfig::default()
@@ -88,7 +88,7 @@ struct Conversation<'a> {
 impl Conversation<'_> {
     async fn hold(
         mut self,
-        commands: &mut mpsc::UnboundedReceiver<Numbered>,
+        commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
         answered: &mut bool,
     ) -> Result<Broken, Broken> {
         self.greet(commands).await?;
@@ -98,7 +98,7 @@ impl Conversation<'_> {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(command) => self.send(&ToAgent::Command(command)).await?,
+                    Some(command) => self.send(&ToAgent::Command(*command)).await?,
                     None => return Ok(Broken::SessionLeft),
                 },
                 durable = on_their_way.next(), if !on_their_way.is_empty() => {
@@ -126,7 +126,7 @@ impl Conversation<'_> {
         }
     }
 
-    async fn greet(&mut self, commands: &mut mpsc::UnboundedReceiver<Numbered>) -> Result<(), Broken> {
+    async fn greet(&mut self, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Result<(), Broken> {
         let hello = loop {
             let frame = self.socket.next().await;
             match self.read(frame)? {

@@ -5,16 +5,18 @@
 
 mod conversation;
 mod raise;
+mod starts;
 
 use std::{path::PathBuf, sync::Arc};
 
 use actix::{WeakAddr, prelude::*};
 use futures::future::{AbortHandle, abortable};
 use greenroom_protocol::link::Numbered;
-use tokio::sync::{Mutex, Semaphore, mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+pub use self::starts::Starts;
 use crate::{
     census::{Census, Entry, Kind},
     gateway::{Account, Endpoint, Gateway, Notice},
@@ -43,8 +45,7 @@ pub struct Parts {
     pub gid: u32,
     pub limits: Limits,
     pub network: Network,
-    /// How many sandboxes may be on their way up at the same time; the others wait in order.
-    pub starting: Arc<Semaphore>,
+    pub starting: Arc<Starts>,
 }
 
 /// Where a session's directories lie on this host.
@@ -74,9 +75,9 @@ pub struct AgentLink {
     /// Stays with the sandbox from its start to its end. (Not an actix `SpawnHandle`: a future that is cancelled by one may
     /// be polled once more, and would then take the loss of its channel for the loss of its session.)
     attendance: Option<AbortHandle>,
-    /// Commands for the conversation of the day. Not bounded by itself: the session sends only what it keeps in its own
+    /// Commands for the conversation of the day, boxed because a channel has room for dozens from its start. Not bounded by itself: the session sends only what it keeps in its own
     /// bounded list until the agent has it.
-    commands: Option<mpsc::UnboundedSender<Numbered>>,
+    commands: Option<mpsc::UnboundedSender<Box<Numbered>>>,
     /// A frozen agent cannot answer, and must not be blamed for it.
     frozen: watch::Sender<bool>,
     /// Held while the driver starts a sandbox: a start is never dropped half-way, and what comes after waits for its end.
@@ -227,7 +228,7 @@ impl Handler<Deliver> for AgentLink {
         self.entry.handled();
         // Where there is no conversation, the session gives the command again to the next one.
         if let Some(commands) = &self.commands {
-            let _ = commands.send(command);
+            let _ = commands.send(Box::new(command));
         }
     }
 }

@@ -75,7 +75,7 @@ enum Came {
 impl Attendance {
     /// Starts the sandbox, dials its agent, speaks with it over as many connections as it takes, and returns when there is
     /// nobody left to speak with.
-    pub(super) async fn attend(self, mut commands: mpsc::UnboundedReceiver<Numbered>) -> Gone {
+    pub(super) async fn attend(self, mut commands: mpsc::UnboundedReceiver<Box<Numbered>>) -> Gone {
         let mut wait = BACKOFF;
         for attempt in 1.. {
             match self.once(&mut commands).await {
@@ -92,7 +92,7 @@ impl Attendance {
         unreachable!("the last try returns")
     }
 
-    async fn once(&self, commands: &mut mpsc::UnboundedReceiver<Numbered>) -> Came {
+    async fn once(&self, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Came {
         self.entry.state("starting the sandbox");
         if let Err(e) = self.start().await {
             return Came::Never(Gone::NeverCame { why: e.to_string(), stderr_tail: None });
@@ -133,7 +133,7 @@ impl Attendance {
     ///
     /// The start itself is a task of its own: whoever stops attending in the middle of it does not leave half a sandbox.
     async fn start(&self) -> Result<(), SandboxError> {
-        let Ok(place) = self.parts.starting.clone().acquire_owned().await else {
+        let Some(place) = self.parts.starting.place().await else {
             return Err(SandboxError::Failed { what: "start", detail: "the server is shutting down".to_owned() });
         };
         let spec =

@@ -73,7 +73,9 @@ impl ResponseError for Failure {
         let mut response = HttpResponse::build(self.status);
         match self.status {
             StatusCode::UNAUTHORIZED => response.insert_header((header::WWW_AUTHENTICATE, "Bearer")),
-            StatusCode::SERVICE_UNAVAILABLE => response.insert_header((header::RETRY_AFTER, "1")),
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+                response.insert_header((header::RETRY_AFTER, "1"))
+            }
             _ => &mut response,
         };
         response.json(ErrorAnswer { error: ErrorBody { code: self.code.to_owned(), message: self.message.clone() } })
@@ -91,6 +93,7 @@ impl From<Refusal> for Failure {
             | Refusal::Already(_)
             | Refusal::WrongState { .. }
             | Refusal::Ended => StatusCode::CONFLICT,
+            Refusal::Overloaded(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::Journal(_) | Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         Failure::new(status, refusal.code(), refusal.to_string())

@@ -26,6 +26,8 @@ pub enum Refusal {
     /// The journal did not take it.
     #[error("{0}; what was acknowledged before is safe")]
     Journal(String),
+    #[error("{0} sandboxes wait for their start already; try again in a moment (`sandbox.max_waiting`)")]
+    Overloaded(usize),
     #[error("{0}")]
     Unavailable(String),
 }
@@ -45,6 +47,7 @@ impl Refusal {
             Refusal::NoSession(_) => "not_found",
             Refusal::BudgetSpent(_) => "budget_spent",
             Refusal::Journal(_) => "journal_unavailable",
+            Refusal::Overloaded(_) => "overloaded",
             Refusal::Unavailable(_) => "unavailable",
         }
     }

@@ -161,6 +161,7 @@ pub(super) async fn stage()
         census: census.clone(),
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
+        starts: Arc::new(crate::link::Starts::new(8, 8)),
         runs: dir.path().join("run"),
         workspaces: dir.path().join("workspaces"),
         homes: dir.path().join("homes"),

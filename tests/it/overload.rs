@@ -1,0 +1,77 @@
+//! More than there is room for: it waits its turn or is refused in words, and leaves nothing behind.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use reqwest::Method;
+use serde_json::json;
+
+use crate::harness::{
+    driver::Driver,
+    eventually, host,
+    rest::send,
+    server::{Options, Server},
+};
+
+const AT_ONCE: usize = 100;
+
+#[tokio::test]
+async fn two_thousand_sessions_at_once_wait_or_are_refused() {
+    let options = Options::new(Driver::Process)
+        .env("GREENROOM_SANDBOX__MAX_STARTING", "1")
+        .env("GREENROOM_SANDBOX__MAX_WAITING", "40");
+    let server = Server::start(options).await;
+    // As many connections as will be used, which then stay open.
+    let warm = (0..AT_ONCE).map(|_| server.rest.get("/api/sessions?limit=1"));
+    futures::future::join_all(warm).await;
+    let before = host::descriptors(server.pid());
+    let asked = futures::stream::iter(0..2_000).map(|_| {
+        let request = server.rest.request(Method::POST, "/api/sessions").json(&json!({}));
+        async move { send(request).await }
+    });
+    let replies: Vec<_> = asked.buffer_unordered(AT_ONCE).collect().await;
+    let (mut made, mut refused) = (Vec::new(), 0);
+    for reply in replies {
+        if reply.status == 201 {
+            made.push(reply.json()["id"].as_str().expect("an id").to_owned());
+        } else {
+            let why = reply.error(429, "overloaded");
+            assert!(why.contains("sandbox.max_waiting"), "{why}");
+            assert_eq!(reply.headers["retry-after"], "1");
+            refused += 1;
+        }
+    }
+    assert!(refused > 500 && made.len() > 40, "{refused} were refused, {} made", made.len());
+    // Those that wait are seen to.
+    let states: Vec<_> = futures::future::join_all(made.iter().map(|id| server.rest.session(id))).await;
+    assert!(states.iter().any(|session| session["state"] == "starting"), "{states:?}");
+    for id in &made {
+        assert_eq!(server.rest.delete(&format!("/api/sessions/{id}?purge=true")).await.status.as_u16() / 100, 2);
+    }
+    eventually("no sandbox to be left", || async { host::processes(server.home()).is_empty() }).await;
+    eventually("no descriptor to be left", || async { host::descriptors(server.pid()) <= before + 8 }).await;
+    let next = server.rest.create(json!({})).await;
+    server.rest.until_state(&next, "idle").await;
+}
+
+#[tokio::test]
+async fn a_client_that_is_only_half_there_is_noticed() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    let port = server.rest.authority.rsplit(':').next().expect("a port");
+    // It shakes hands, and never reads again.
+    let mut half = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await.expect("it listens");
+    let hello = format!(
+        "GET /ws?session={session} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nupgrade: websocket\r\n\
+         connection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        server.rest.authority, server.rest.token
+    );
+    tokio::io::AsyncWriteExt::write_all(&mut half, hello.as_bytes()).await.expect("it is heard");
+    eventually("it to be attached", || async { server.rest.session(&session).await["attached"] == 1 }).await;
+    let noticed = async {
+        while server.rest.session(&session).await["attached"] != 0 {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), noticed).await.expect("it is noticed");
+}

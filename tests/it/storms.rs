@@ -1,0 +1,213 @@
+//! Many clients at once whose networks are bad: whatever is cut, each sees every event once and in the one order.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash, Hasher},
+    net::Ipv4Addr,
+    time::Duration,
+};
+
+use fastrand::Rng;
+use futures::{SinkExt, StreamExt};
+use greenroom_protocol::{Observation, Seen, link::Report};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, tcp},
+    task::JoinHandle,
+};
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
+};
+
+use crate::harness::{
+    driver::Driver,
+    eventually, host,
+    puppet::Puppet,
+    rest::Rest,
+    server::{Options, Server},
+};
+
+/// A session that an agent of ours speaks in.
+async fn stage() -> (Server, String, Puppet) {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let puppet = Puppet::take_over(&server, &session).await;
+    (server, session, puppet)
+}
+
+/// Reports so many thoughts, each another, then waits until they are on disk; returns the number of the last event.
+async fn think(mut puppet: Puppet, count: usize) {
+    for n in 0..count {
+        let content = format!("thought {n}");
+        let body = Observation { seen: Seen::Think { partial: false }, content }.into();
+        puppet.report(Report::Event { item: None, body }).await.expect("the server listens");
+    }
+    puppet.until_acknowledged().await;
+}
+
+/// A client that comes back with its cursor as often as it is cut, until it has `last`.
+struct Watcher {
+    /// Where it connects to, and whom it means.
+    port: u16,
+    authority: String,
+    token: String,
+    session: String,
+    cursor: u64,
+    seen: DefaultHasher,
+    connections: usize,
+}
+
+impl Watcher {
+    fn new(rest: &Rest, port: u16, session: &str) -> Watcher {
+        Watcher {
+            port,
+            authority: rest.authority.clone(),
+            token: rest.token.clone(),
+            session: session.to_owned(),
+            cursor: 0,
+            seen: DefaultHasher::new(),
+            connections: 0,
+        }
+    }
+
+    async fn connect(&self) -> Option<WebSocketStream<TcpStream>> {
+        let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.ok()?;
+        let address = format!("ws://{}/ws?session={}&after={}", self.authority, self.session, self.cursor);
+        let mut request = address.into_client_request().expect("an address");
+        let headers = request.headers_mut();
+        headers.insert("authorization", HeaderValue::from_str(&format!("Bearer {}", self.token)).expect("text"));
+        Some(client_async(request, tcp).await.ok()?.0)
+    }
+
+    /// Reads until it has `last`, cutting the connection itself after a number of frames that the dice say.
+    async fn until(mut self, last: u64, mut dice: Option<Rng>) -> Watcher {
+        while self.cursor < last {
+            let Some(mut socket) = self.connect().await else { continue };
+            self.connections += 1;
+            let mut frames = dice.as_mut().map_or(usize::MAX, |dice| dice.usize(1..400));
+            while self.cursor < last
+                && frames > 0
+                && let Some(Ok(message)) = socket.next().await
+            {
+                frames -= 1;
+                self.take(&message);
+                // The answer to a Ping, which the library has ready, goes out with the next flush.
+                if message.is_ping() && socket.flush().await.is_err() {
+                    break;
+                }
+            }
+        }
+        self
+    }
+
+    fn take(&mut self, message: &Message) {
+        let Message::Text(text) = message else { return };
+        let Some(rest) = text.strip_prefix("{\"seq\":") else { return };
+        let seq: u64 = rest.split(',').next().and_then(|seq| seq.parse().ok()).expect("a number");
+        assert_eq!(seq, self.cursor + 1, "a gap or a double: {text}");
+        self.cursor = seq;
+        text.as_str().hash(&mut self.seen);
+    }
+}
+
+/// A network between a client and the server: it splits and delays, and cuts at any byte.
+struct Network {
+    port: u16,
+    carrying: JoinHandle<()>,
+}
+
+impl Network {
+    async fn start(server: u16, mut dice: Rng) -> Network {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let carrying = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await.expect("the server listens");
+                let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+                let bytes = dice.usize(100..900_000);
+                tokio::select! {
+                    () = carry(from_client, to_server, usize::MAX, dice.fork()) => {}
+                    () = carry(from_server, to_client, bytes, dice.fork()) => {}
+                }
+            }
+        });
+        Network { port, carrying }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.carrying.abort();
+    }
+}
+
+async fn carry(mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf, mut bytes: usize, mut dice: Rng) {
+    let mut piece = vec![0; 16 << 10];
+    while bytes > 0 {
+        let len = dice.usize(1..=piece.len()).min(bytes);
+        let Ok(read @ 1..) = from.read(&mut piece[..len]).await else { return };
+        bytes -= read;
+        if to.write_all(&piece[..read]).await.is_err() {
+            return;
+        }
+        if dice.u8(0..32) == 0 {
+            tokio::time::sleep(Duration::from_millis(dice.u64(0..20))).await;
+        }
+    }
+}
+
+fn port_of(rest: &Rest) -> u16 {
+    rest.authority.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+}
+
+const THOUGHTS: usize = 100_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eight_clients_see_one_order_whatever_their_networks_do() {
+    let (server, session, puppet) = stage().await;
+    let last = server.rest.events(&session).await.len() as u64 + THOUGHTS as u64;
+    let mut dice = Rng::new();
+    let mut networks = Vec::new();
+    let mut watching = Vec::new();
+    for n in 0..8 {
+        let mut port = port_of(&server.rest);
+        if n < 3 {
+            networks.push(Network::start(port, dice.fork()).await);
+            port = networks[n].port;
+        }
+        watching.push(tokio::spawn(Watcher::new(&server.rest, port, &session).until(last, None)));
+    }
+    think(puppet, THOUGHTS).await;
+    let seen = futures::future::join_all(watching).await.into_iter().map(|watcher| watcher.expect("it saw no gap"));
+    let seen: Vec<(u64, usize)> = seen.map(|watcher| (watcher.seen.finish(), watcher.connections)).collect();
+    assert!(seen.iter().all(|(hash, _)| *hash == seen[0].0), "they saw different things: {seen:?}");
+    assert!(seen[..3].iter().all(|(_, connections)| *connections > 3), "nothing was cut: {seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_clients_that_come_and_go_miss_nothing_and_leave_nothing() {
+    let (server, session, puppet) = stage().await;
+    let thoughts = 3_000;
+    let last = server.rest.events(&session).await.len() as u64 + thoughts as u64;
+    let before = host::descriptors(server.pid());
+    let mut dice = Rng::new();
+    let watching: Vec<_> = (0..200)
+        .map(|_| {
+            tokio::spawn(Watcher::new(&server.rest, port_of(&server.rest), &session).until(last, Some(dice.fork())))
+        })
+        .collect();
+    think(puppet, thoughts).await;
+    let seen = futures::future::join_all(watching).await.into_iter().map(|watcher| watcher.expect("it saw no gap"));
+    let seen: Vec<(u64, usize)> = seen.map(|watcher| (watcher.seen.finish(), watcher.connections)).collect();
+    assert!(seen.iter().all(|(hash, _)| *hash == seen[0].0), "they saw different things");
+    assert!(seen.iter().map(|(_, connections)| connections).sum::<usize>() > 1_000, "{seen:?}");
+    eventually("the server to let go of all of them", || async {
+        server.rest.session(&session).await["attached"] == 0
+    })
+    .await;
+    let sockets = |server: &Server| host::descriptors(server.pid());
+    eventually("their descriptors to be closed", || async { sockets(&server) <= before + 2 }).await;
+}
