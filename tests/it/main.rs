@@ -22,6 +22,7 @@ mod rest;
 mod restarts;
 mod sleeps;
 mod soak;
+mod stalls;
 mod startup;
 mod storms;
 mod streams;
