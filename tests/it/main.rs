@@ -10,6 +10,7 @@ mod access;
 mod actors;
 mod bad_input;
 mod chats;
+mod damage;
 mod deaths;
 mod greedy;
 mod interrupts;

@@ -49,6 +49,7 @@ const BROWSER: [Needed; 2] = [
     Needed { program: "chromium", package: "chromium" },
     Needed { program: "chromedriver", package: "chromium-driver" },
 ];
+const CLOCK: [Needed; 1] = [Needed { program: "faketime", package: "faketime" }];
 const UI: [Needed; 2] = [Needed { program: "node", package: "nodejs" }, Needed { program: "npm", package: "npm" }];
 
 /// The engine has this long to answer after its start.
@@ -62,6 +63,11 @@ impl Machine {
     /// Brings node and npm.
     pub(crate) fn ui(&self) -> Result<(), String> {
         self.install(&UI)
+    }
+
+    /// Brings the library by which a program is lied to about the time.
+    pub(crate) fn clock(&self) -> Result<(), String> {
+        self.install(&CLOCK)
     }
 
     /// Brings Chromium and its driver.

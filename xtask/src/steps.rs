@@ -128,6 +128,9 @@ fn ui(machine: &Machine) -> Went {
 const ENGINE_IS_THERE: (&str, &str) = ("GREENROOM_TEST_DOCKER", "required");
 
 fn tests(machine: &Machine) -> Went {
+    if let Err(why) = machine.clock() {
+        println!("  no clock is set: {why}");
+    }
     let docker = machine.engine().and_then(|()| images::make_all());
     let runner = Runner::cargo(&["test", "--workspace", "--no-fail-fast"]);
     match docker {

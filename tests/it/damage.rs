@@ -1,0 +1,88 @@
+//! Files of the journal with flipped bytes: the server starts, serves the rest, and names what is gone.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::json;
+
+use crate::harness::{
+    driver::Driver,
+    server::{Ended, Options, Server},
+    socket::Socket,
+};
+
+/// The files below `dir` that have something in them.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).expect("it is read").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if entry.metadata().is_ok_and(|about| about.len() > 16) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// A journal with two sessions and what they printed.
+async fn filled() -> (Ended, [String; 2]) {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let mut sessions = Vec::new();
+    for name in ["one", "two"] {
+        let session = server.rest.create(json!({ "title": name })).await;
+        let mut client = Socket::attach(&server.rest, &session).await;
+        for n in 0..6 {
+            client.act("run", json!({ "command": format!("seq {}", n * 4_000) })).await;
+            client.observation("run").await;
+        }
+        server.rest.until_state(&session, "idle").await;
+        server.rest.post(&format!("/api/sessions/{session}/stop"), json!({})).await.expect(200);
+        server.rest.until_state(&session, "stopped").await;
+        sessions.push(session);
+    }
+    let (_, ended) = server.terminate().await;
+    (ended, sessions.try_into().expect("two"))
+}
+
+#[tokio::test]
+async fn flipped_bytes_cost_what_they_hit_and_no_start() {
+    let (mut ended, sessions) = filled().await;
+    let journal = ended.data().join("journal");
+    let sound: Vec<(PathBuf, Vec<u8>)> =
+        files(&journal).into_iter().map(|path| (path.clone(), fs::read(path).expect("it is read"))).collect();
+    let restore = || {
+        fs::remove_dir_all(&journal).expect("it is removed");
+        for (path, bytes) in &sound {
+            fs::create_dir_all(path.parent().expect("a directory")).expect("it is made");
+            fs::write(path, bytes).expect("it is written");
+        }
+    };
+    let mut named = 0;
+    for (path, bytes) in &sound {
+        for percent in [10, 50, 90] {
+            restore();
+            let mut damaged = bytes.clone();
+            let at = (damaged.len() - 8) * percent / 100;
+            damaged[at..at + 8].iter_mut().for_each(|byte| *byte ^= 0xff);
+            fs::write(path, damaged).expect("it is written");
+            let what = format!("{} at {percent} %", path.display());
+
+            let server = ended.restart().await;
+            for session in &sessions {
+                let last = server.rest.session(session).await["last_seq"].as_u64().expect(&what);
+                let events = server.rest.events(session).await;
+                let seqs: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
+                assert_eq!(seqs, (1..=last).collect::<Vec<_>>(), "{what}");
+                named += events.iter().filter(|event| event["extras"]["code"] == "damaged").count();
+            }
+            server.rest.get("/readyz").await.expect(200);
+            let next = server.rest.create(json!({})).await;
+            server.rest.until_state(&next, "idle").await;
+            ended = server.kill9().await;
+        }
+    }
+    assert!(named > 0, "no event was hit, so this shows little");
+}
