@@ -35,14 +35,7 @@ impl Engine {
         let home = tempfile::Builder::new().prefix("greenroom-engine-").tempdir().expect("a directory");
         let child = Engine::spawn(home.path());
         let engine = Engine { home, child };
-        let answers = || engine.docker(&["version"]).is_some();
-        if !(0..150).any(|_| {
-            std::thread::sleep(Duration::from_millis(200));
-            answers()
-        }) {
-            let log = std::fs::read_to_string(engine.home.path().join("log")).unwrap_or_default();
-            panic!("a second engine does not start: {}", log.lines().last().unwrap_or_default());
-        }
+        engine.until_it_answers();
         let archive = engine.home.path().join("image.tar");
         std::fs::write(&archive, saved.stdout).expect("there is room");
         engine.docker(&["load", "--input", archive.to_str().expect("a path")]).expect("the image is loaded");
@@ -61,6 +54,23 @@ impl Engine {
             .stderr(log)
             .spawn()
             .expect("it was there a moment ago")
+    }
+
+    fn until_it_answers(&self) {
+        let answers = (0..150).any(|_| {
+            std::thread::sleep(Duration::from_millis(200));
+            self.docker(&["version"]).is_some()
+        });
+        let log = std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default();
+        assert!(answers, "the engine does not start: {}", log.lines().last().unwrap_or_default());
+    }
+
+    /// As a service manager does it.
+    fn restart(&mut self) {
+        self.signal(Signal::TERM);
+        let _ended = self.child.wait();
+        self.child = Engine::spawn(self.home.path());
+        self.until_it_answers();
     }
 
     fn address(&self) -> String {
@@ -93,12 +103,8 @@ impl Drop for Engine {
     }
 }
 
-#[tokio::test]
-async fn an_engine_that_stalls_stalls_nobody() {
-    if !Driver::Docker.is_here().await {
-        return;
-    }
-    let Some(engine) = Engine::start() else { return };
+/// A session whose container the engine runs, and a client of it.
+async fn stage(engine: &Engine) -> (Server, String, Socket) {
     let options = Options::new(Driver::Docker)
         .env("GREENROOM_SANDBOX__DOCKER_HOST", &engine.address())
         .env("GREENROOM_SANDBOX__IMAGE", IMAGE);
@@ -107,6 +113,16 @@ async fn an_engine_that_stalls_stalls_nobody() {
     server.rest.until_state(&session, "idle").await;
     let mut client = Socket::attach(&server.rest, &session).await;
     client.status("synced").await;
+    (server, session, client)
+}
+
+#[tokio::test]
+async fn an_engine_that_stalls_stalls_nobody() {
+    if !Driver::Docker.is_here().await {
+        return;
+    }
+    let Some(engine) = Engine::start() else { return };
+    let (server, _, mut client) = stage(&engine).await;
 
     engine.signal(Signal::STOP);
     let late = server.rest.create(json!({})).await;
@@ -138,4 +154,27 @@ async fn an_engine_that_stalls_stalls_nobody() {
     assert_eq!(engine.containers(), 2, "one for each session");
     client.act("run", json!({ "command": "echo and still" })).await;
     assert_eq!(client.observation("run").await["content"], "and still\n", "it is the same socket");
+}
+
+/// An engine that ends takes its containers along, unless it is configured otherwise.
+#[tokio::test]
+async fn an_engine_that_is_restarted_costs_the_sandbox_and_nothing_else() {
+    if !Driver::Docker.is_here().await {
+        return;
+    }
+    let Some(mut engine) = Engine::start() else { return };
+    let (server, session, mut client) = stage(&engine).await;
+    client.act("run", json!({ "command": "echo kept > file" })).await;
+    client.observation("run").await;
+    client.state("idle").await;
+    engine.restart();
+    eventually("the server to see its engine again", || async { server.rest.get("/readyz").await.status == 200 }).await;
+    server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go on" })).await.expect(202);
+    client.observation("message").await;
+    server.rest.until_state(&session, "idle").await;
+    client.act("run", json!({ "command": "cat file" })).await;
+    let ran = client
+        .until("what it prints", |frame| frame["extras"]["command"] == "cat file" && frame["observation"] == "run");
+    assert_eq!(ran.await["content"], "kept\n");
+    assert_eq!(engine.containers(), 1, "one for the session");
 }

@@ -103,6 +103,7 @@ fn script() -> Vec<Rule> {
             ..say("work", "I will. ", 3, 2)
         },
         Rule { tool: tool("seq 1 20000; echo MARK"), ..say("flood", "Much of it. ", 1, 0) },
+        Rule { tool: tool(verdict::POUR), ..say("pour", "All of it. ", 1, 0) },
         Rule { tool: tool("(setsid sleep 30 &) ; sleep 2; echo MARK"), ..say("dawdle", "Slowly. ", 1, 0) },
         say("MARK", "Done. ", 5, 2),
         say("", "Hm. ", 1, 0),

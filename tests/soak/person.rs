@@ -13,7 +13,7 @@ use super::{
 /// How long a person waits for an answer on one connection.
 const ANSWER: Duration = Duration::from_secs(3);
 
-const WORDS: [&str; 6] = ["talk", "mumble", "ponder", "work", "flood", "dawdle"];
+const WORDS: [&str; 7] = ["talk", "mumble", "ponder", "work", "flood", "pour", "dawdle"];
 
 enum Answer {
     Accepted(u64),

@@ -89,6 +89,7 @@ async fn history(world: &World, server: &Server, session: &str) {
     }
     let wishes = wishes(world, session, &events);
     acts(world, server, session, &events).await;
+    contents(world, server, session, &events).await;
     let chats: Vec<&Value> = events.iter().filter(|event| event["observation"] == "chat").collect();
     let mut items: Vec<_> = chats.iter().map(|chat| chat["item"].to_string()).collect();
     items.sort();
@@ -138,6 +139,29 @@ async fn acts(world: &World, server: &Server, session: &str, events: &[Value]) {
         let output = event["content"].as_str().unwrap_or_default().trim();
         if output.starts_with("act-") && !listed.contains(&output) {
             world.broken(format!("{session}: event {} says that `{output}` ran, and it did not", event["seq"]));
+        }
+    }
+}
+
+/// Prints more than fits into a report.
+pub(super) const POUR: &str = "seq 1 600000; echo MARK";
+
+/// What was too large for its event is there whole.
+async fn contents(world: &World, server: &Server, session: &str, events: &[Value]) {
+    let poured: String = (1..=600_000).map(|n| format!("{n}\n")).chain(["MARK\n".to_owned()]).collect();
+    let whole = |event: &&Value| event["extras"]["command"] == POUR && event["extras"]["exit_code"] == 0;
+    for event in events.iter().filter(|event| event["observation"] == "run").filter(whole) {
+        let found = match event["extras"]["truncated"]["href"].as_str() {
+            Some(href) => server.rest.get(href).await.text,
+            None => String::new(),
+        };
+        if found != poured {
+            world.broken(format!(
+                "{session}: of event {} {} bytes are kept, not {}",
+                event["seq"],
+                found.len(),
+                poured.len()
+            ));
         }
     }
 }
