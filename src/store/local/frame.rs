@@ -165,10 +165,10 @@ impl<'a> Payload<'a> {
         Some(Payload { mark, record, events: cursor })
     }
 
-    /// The next event, or `None` where there is no further one.
-    pub(super) fn next_event(&mut self) -> Option<NewEvent> {
+    /// The next event, or `None` where there is no further one. `keep` makes bytes that outlive this payload.
+    pub(super) fn next_event(&mut self, keep: impl Fn(&[u8]) -> Bytes) -> Option<NewEvent> {
         let kind = String::from_utf8(self.events.text()?.to_vec()).ok()?;
-        Some(NewEvent { kind, json: Bytes::copy_from_slice(self.events.text()?) })
+        Some(NewEvent { kind, json: keep(self.events.text()?) })
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
         let bytes = encode_payload(Some(&mark), None, &events);
         let mut payload = Payload::parse(&bytes).unwrap();
         assert_eq!((&payload.mark, payload.record), (&Some(mark), None));
-        let back: Vec<NewEvent> = std::iter::from_fn(|| payload.next_event()).collect();
+        let back: Vec<NewEvent> = std::iter::from_fn(|| payload.next_event(Bytes::copy_from_slice)).collect();
         assert_eq!(back, events);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{fs::File, io};
 
+use bytes::Bytes;
+
 use super::{
     archive::{self, Archive, Block},
     catalog::CatalogError,
@@ -37,8 +39,8 @@ struct Reader<'a> {
     page: Page,
     open: Option<(u32, Segment)>,
     window: Window,
-    /// The block of an archive that was read last.
-    inflated: Option<(Block, Vec<u8>)>,
+    /// The block of an archive that was read last. Events share its memory: they are gone again when they are told.
+    inflated: Option<(Block, Bytes)>,
 }
 
 /// What came of reading one frame.
@@ -100,14 +102,14 @@ impl Reader<'_> {
             Some(Err(_)) | None => return Err(self.damaged(seq, &describe(at, "the header"))),
         };
         let payload = self.window.payload(file, offset, &header)?;
-        let taken = payload.map(|payload| take(&mut self.page, &header, payload, seq));
+        let taken = payload.map(|payload| take(&mut self.page, &header, payload, seq, Bytes::copy_from_slice));
         taken.unwrap_or(Err(Unsound::Checksum)).map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))
     }
 
     fn in_archive(&mut self, archive: &Archive, at: Position, seq: Seq) -> Result<Step, StoreError> {
         let Some(block) = archive.find(self.session, seq) else { return Ok(Step::Elsewhere) };
         if self.inflated.as_ref().is_none_or(|(inflated, _)| inflated != block) {
-            self.inflated = archive.frames(block)?.map(|frames| (*block, frames));
+            self.inflated = archive.frames(block)?.map(|frames| (*block, frames.into()));
         }
         let Some((_, frames)) = &self.inflated else {
             return Err(self.damaged(seq, &format!("a block of the archive of segment {} does not hold", at.segment)));
@@ -115,7 +117,11 @@ impl Reader<'_> {
         let frame = archive::split(frames).find(|(header, _)| header.holds(self.session, seq));
         let Some((header, payload)) = frame else { return Ok(Step::Elsewhere) };
         let sound = crc32fast::hash(payload) == header.crc;
-        let taken = if sound { take(&mut self.page, &header, payload, seq) } else { Err(Unsound::Checksum) };
+        let taken = if sound {
+            take(&mut self.page, &header, payload, seq, |json| frames.slice_ref(json))
+        } else {
+            Err(Unsound::Checksum)
+        };
         taken.map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))
     }
 
@@ -159,10 +165,16 @@ impl Unsound {
 }
 
 /// Puts the events of a frame into the page, from `seq` on.
-fn take(page: &mut Page, header: &Header, payload: &[u8], seq: Seq) -> Result<Step, Unsound> {
+fn take(
+    page: &mut Page,
+    header: &Header,
+    payload: &[u8],
+    seq: Seq,
+    keep: impl Fn(&[u8]) -> Bytes,
+) -> Result<Step, Unsound> {
     let mut payload = Payload::parse(payload).ok_or(Unsound::Checksum)?;
     for number in header.seq..header.seq + u64::from(header.count) {
-        let event = payload.next_event().ok_or(Unsound::Format)?;
+        let event = payload.next_event(&keep).ok_or(Unsound::Format)?;
         if number >= seq && !page.take(number, event) {
             return Ok(Step::Full);
         }
