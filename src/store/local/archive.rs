@@ -12,13 +12,14 @@
 //! which its header, or the copy of that in the index, still names; without the index the blocks are found one by one.
 
 use std::{
+    cell::RefCell,
     fs::{File, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, Write},
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
 };
 
-use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
+use flate2::{Compression, Decompress, FlushDecompress, Status, write::DeflateEncoder};
 
 use super::{
     frame::{Cursor, HEADER, Header, Kind, NoHeader, Payload},
@@ -38,6 +39,11 @@ const FRAMES: u8 = 1;
 const FORGOTTEN: u8 = 2;
 /// How many bytes of frames go into a block, unless a single one is larger: whoever reads one event inflates so much.
 const ENOUGH: usize = 64 << 10;
+
+thread_local! {
+    /// Made once for each thread that reads: its tables are larger than most blocks.
+    static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(false));
+}
 
 /// What stands in one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,8 +160,12 @@ impl Archive {
             return Ok(None);
         }
         let mut frames = Vec::with_capacity(block.raw as usize);
-        let inflated = DeflateDecoder::new(&compressed[..]).take(u64::from(block.raw) + 1).read_to_end(&mut frames);
-        Ok(inflated.is_ok_and(|len| len == block.raw as usize).then_some(frames))
+        let inflated = INFLATE.with_borrow_mut(|inflate| {
+            inflate.reset(false);
+            inflate.decompress_vec(&compressed, &mut frames, FlushDecompress::Finish)
+        });
+        let whole = matches!(inflated, Ok(Status::StreamEnd)) && frames.len() == block.raw as usize;
+        Ok(whole.then_some(frames))
     }
 
     /// Tells `visit` what stands in it, each session's in order.
