@@ -389,6 +389,10 @@ impl Handler<Fell> for Directory {
     type Result = ();
 
     fn handle(&mut self, Fell { id, how }: Fell, ctx: &mut Context<Directory>) {
+        // Purged meanwhile: there is nothing to bring back.
+        if !self.slots.contains_key(&id) {
+            return;
+        }
         // The address in the slot may be that of a newer actor already.
         if matches!(self.slots.get(&id), Some(Slot::Live(session)) if !session.connected()) {
             self.slots.remove(&id);
