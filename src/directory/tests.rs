@@ -270,11 +270,12 @@ impl House {
         page.into_iter().map(event).collect()
     }
 
-    /// The name in the first order that has a field like that.
-    fn ordered(&self, field: &str) -> String {
-        let orders = self.orders.lock().expect("nobody panics here");
+    /// The name in the first order that has a field like that, once it has come: orders go to another thread.
+    async fn ordered(&self, field: &str) -> String {
         let named = |order: &String| Some(order.split(&format!("{field}: \"")).nth(1)?.split('"').next()?.to_owned());
-        orders.iter().find_map(named).expect("it was ordered")
+        let first = || self.orders.lock().expect("nobody panics here").iter().find_map(named);
+        eventually(&format!("an order with `{field}`"), || async { first().is_some() }).await;
+        first().expect("it was just there")
     }
 
     async fn has(&self, id: SessionId, code: &str) -> bool {
@@ -404,7 +405,7 @@ async fn a_report_is_taken_once_and_in_its_order() {
     let said: Vec<_> =
         events.iter().filter(|event| event.body.name() == "message" && event.item.as_deref() == Some("i")).collect();
     assert_eq!(said.len(), 1);
-    let report = Report::TurnEnded { turn: house.ordered("turn"), outcome: Outcome::Done };
+    let report = Report::TurnEnded { turn: house.ordered("turn").await, outcome: Outcome::Done };
     made.session.send(Reported { boot: "b".into(), n: 2, report }).await.expect("it lives").await.expect("on disk");
     let refusal = made.session.send(Interrupt::default()).await.expect("it lives").expect_err("nothing runs");
     assert_eq!(refusal.code(), "nothing_to_interrupt");
@@ -451,8 +452,8 @@ async fn what_is_acknowledged_is_known_to_the_next_server() {
     made.session.send(say("go", None)).await.expect("it lives").expect("it is taken");
     let run = Relay { wish: Wish::Run { command: "true".into() }, key: None };
     made.session.send(run).await.expect("it lives").expect("it is taken");
-    let act_ended = Report::ActEnded { act: first.ordered("act"), outcome: Outcome::Done };
-    let turn_ended = Report::TurnEnded { turn: first.ordered("turn"), outcome: Outcome::Done };
+    let act_ended = Report::ActEnded { act: first.ordered("act").await, outcome: Outcome::Done };
+    let turn_ended = Report::TurnEnded { turn: first.ordered("turn").await, outcome: Outcome::Done };
     let reported = |n, report| Reported { boot: "b".into(), n, report };
     made.session.send(reported(1, act_ended)).await.expect("it lives").await.expect("it is on disk");
     let second = house(first.store.clone());

@@ -78,8 +78,7 @@ fn host_config(wall: &Wall, spec: &Spec) -> Result<HostConfig, SandboxError> {
         nano_cpus: Some((spec.limits.cpus * 1e9) as i64),
         pids_limit: Some(i64::try_from(spec.limits.pids).unwrap_or(i64::MAX)),
         shm_size: Some(SHARED_MEMORY.min(memory / 2)),
-        // Half the memory: a full /tmp is told to the program that fills it, instead of ending the sandbox.
-        tmpfs: Some([("/tmp".into(), format!("rw,exec,nosuid,nodev,mode=1777,size={}", memory / 2))].into()),
+        tmpfs: Some([("/tmp".into(), scratch(memory / 2, spec))].into()),
         // Reaps the orphans of the agent's commands.
         init: Some(true),
         log_config: Some(HostConfigLogConfig {
@@ -89,6 +88,12 @@ fn host_config(wall: &Wall, spec: &Spec) -> Result<HostConfig, SandboxError> {
         mounts: Some(mounts(spec)),
         ..HostConfig::default()
     })
+}
+
+/// How `/tmp` is mounted. Of half the memory: a full one is told to the program that fills it, instead of ending the sandbox.
+/// It belongs to the agent, because runc up to 1.1 gives it the mode of the image's own `/tmp`, whatever is asked for.
+fn scratch(bytes: i64, spec: &Spec) -> String {
+    format!("rw,exec,nosuid,nodev,mode=1777,uid={},gid={},size={bytes}", spec.uid, spec.gid)
 }
 
 fn options(pairs: &[(&str, &str)]) -> HashMap<String, String> {
