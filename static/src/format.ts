@@ -51,11 +51,3 @@ export function plural(count: number, one: string, many = `${one}s`): string {
 export function firstLine(text: string): string {
   return text.split("\n", 1)[0] ?? "";
 }
-
-/** What a terminal would show of an output in the end: no escape sequences, and only the last state of a rewritten line. */
-export function plainOutput(text: string): string {
-  return text
-    .replace(/\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]/g, "")
-    .replace(/\r+\n/g, "\n")
-    .replace(/[^\n]*\r(?=[^\n])/g, "");
-}

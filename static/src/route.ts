@@ -2,13 +2,25 @@
 
 import { computed, signal } from "@preact/signals";
 
-export type Route = { page: "home" } | { page: "session"; id: string } | { page: "admin" } | { page: "docs" } | { page: "unknown" };
+export type Route =
+  | { page: "home" }
+  | { page: "session"; id: string }
+  /** `file` is an address of this server; empty: the person chooses a file of theirs. */
+  | { page: "recording"; file: string }
+  | { page: "admin" }
+  | { page: "docs" }
+  | { page: "unknown" };
 
-const path = signal(location.pathname);
+const here = signal(location.pathname + location.search);
 
-export const route = computed<Route>(() => parseRoute(path.value));
+export const route = computed<Route>(() => {
+  const [pathname = "", search] = here.value.split(/\?(.*)/s);
+  return parseRoute(pathname, search);
+});
 
-export function parseRoute(pathname: string): Route {
+export function parseRoute(pathname: string, search = ""): Route {
+  const replay = new URLSearchParams(search).get("replay");
+  if (replay !== null) return { page: "recording", file: replay };
   const [first, second, ...rest] = pathname.split("/").filter(Boolean);
   if (rest.length > 0) return { page: "unknown" };
   if (first === undefined || (first === "sessions" && second === undefined)) return { page: "home" };
@@ -19,11 +31,11 @@ export function parseRoute(pathname: string): Route {
 }
 
 export function navigate(to: string): void {
-  if (to !== location.pathname) history.pushState(null, "", to);
-  path.value = to;
+  if (to !== location.pathname + location.search) history.pushState(null, "", to);
+  here.value = to;
 }
 
-addEventListener("popstate", () => (path.value = location.pathname));
+addEventListener("popstate", () => (here.value = location.pathname + location.search));
 
 /** Links within the UI change the page without loading it; what a modifier key asks for is left to the browser. */
 document.addEventListener("click", (event) => {
@@ -32,5 +44,5 @@ document.addEventListener("click", (event) => {
   if (parseRoute(link.pathname).page === "unknown" || link.hash || event.defaultPrevented) return;
   if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
-  navigate(link.pathname);
+  navigate(link.pathname + link.search);
 });

@@ -5,7 +5,7 @@ import { effect, signal } from "@preact/signals";
 export type Theme = "system" | "light" | "dark";
 
 const KEY = "greenroom.theme";
-const THEMES: readonly Theme[] = ["system", "light", "dark"];
+export const THEMES: readonly Theme[] = ["system", "light", "dark"];
 
 export const theme = signal<Theme>(THEMES.find((known) => known === localStorage.getItem(KEY)) ?? "system");
 
@@ -18,6 +18,10 @@ effect(() => {
     document.documentElement.dataset.theme = theme.value;
   }
 });
+
+export function setTheme(to: Theme): void {
+  theme.value = to;
+}
 
 export function nextTheme(): void {
   theme.value = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length] ?? "system";

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, cost, duration, elapsed, plainOutput, plural, relativeTime, tokens } from "../src/format";
+import { plainOutput } from "../src/escapes";
+import { bytes, cost, duration, elapsed, plural, relativeTime, tokens } from "../src/format";
 import { actorTree } from "../src/state/actors";
 
 test("durations", () => {

@@ -1,26 +1,30 @@
-// The server's live actors, as a tree by session.
+// The server from inside: its live actors as a tree by session, and its sandboxes with what they take.
 
 import { useEffect, useState } from "preact/hooks";
-import { now } from "../clock";
-import { relativeTime } from "../format";
-import { actorTree, type Branch } from "../state/actors";
-import { listActors, type Actor } from "../wire/rest";
+import { plural } from "../format";
+import { actorTree } from "../state/actors";
+import { withLoad, type Loaded } from "../state/sandboxes";
+import { listActors, listSandboxes, type Actor } from "../wire/rest";
+import { ActorTable } from "./ActorTable";
 import { Problem } from "./Problem";
+import { SandboxTable } from "./SandboxTable";
 import { SidebarButton } from "./SidebarButton";
 
 const REFRESH_MS = 2000;
 
 export function Admin() {
   const [actors, setActors] = useState<Actor[] | null>(null);
-  const [problem, setProblem] = useState<string | null>(null);
+  const [sandboxes, setSandboxes] = useState<Loaded[] | null>(null);
+  const [problems, setProblems] = useState<string[]>([]);
 
   const refresh = async () => {
-    try {
-      setActors((await listActors()).items);
-      setProblem(null);
-    } catch (error) {
-      setProblem((error as Error).message);
-    }
+    // Each for itself: an engine that does not answer hides the sandboxes, not the actors.
+    const [living, boxes] = await Promise.allSettled([listActors(), listSandboxes()]);
+    const at = Date.now();
+    if (living.status === "fulfilled") setActors(living.value.items);
+    if (boxes.status === "fulfilled") setSandboxes((before) => withLoad(boxes.value.items, at, before ?? []));
+    const failed = [living, boxes].flatMap((one) => (one.status === "rejected" ? [(one.reason as Error).message] : []));
+    setProblems([...new Set(failed)]);
   };
 
   useEffect(() => {
@@ -33,54 +37,31 @@ export function Admin() {
     <div class="admin">
       <header class="session-header">
         <SidebarButton />
-        <h1>Actors</h1>
-        {actors && <span class="muted">{actors.length} alive</span>}
+        <h1>Actors and sandboxes</h1>
         <a href="/api/docs">REST API</a>
       </header>
-      <div class="admin-body">
-        {problem && <Problem text={problem} onRetry={() => void refresh()} />}
-        {actors && <Table branches={actorTree(actors)} />}
-        {!actors && !problem && <div class="skeleton tall" role="status" aria-label="Loading" />}
+      <div class="admin-body" tabIndex={0} role="region" aria-label="Actors and sandboxes">
+        {problems.map((problem) => (
+          <Problem key={problem} text={problem} onRetry={() => void refresh()} />
+        ))}
+        {actors && (
+          <section>
+            <h2>
+              Actors <span class="muted">{plural(actors.length, "actor")} alive</span>
+            </h2>
+            <ActorTable branches={actorTree(actors)} />
+          </section>
+        )}
+        {sandboxes && (
+          <section>
+            <h2>
+              Sandboxes <span class="muted">{plural(sandboxes.length, "sandbox", "sandboxes")}</span>
+            </h2>
+            <SandboxTable sandboxes={sandboxes} />
+          </section>
+        )}
+        {!actors && problems.length === 0 && <div class="skeleton tall" role="status" aria-label="Loading" />}
       </div>
     </div>
-  );
-}
-
-function Table({ branches }: { branches: Branch[] }) {
-  if (branches.length === 0) return <p class="muted">No actor is alive.</p>;
-  return (
-    <table>
-      <thead>
-        <tr>
-          <th>Actor</th>
-          <th>State</th>
-          <th class="number">Age</th>
-          <th class="number">Last active</th>
-          <th class="number">Handled</th>
-          <th class="number">Queued</th>
-        </tr>
-      </thead>
-      <tbody>
-        {branches.map(({ actor, depth }) => (
-          <tr key={`${actor.kind}/${actor.id}`}>
-            <td>
-              <span class={`actor depth-${depth}`}>
-                <strong>{actor.kind.replaceAll("_", " ")}</strong>
-                {actor.kind === "session" && actor.session ? (
-                  <a href={`/sessions/${actor.session}`}>{actor.id}</a>
-                ) : (
-                  <code>{actor.id}</code>
-                )}
-              </span>
-            </td>
-            <td>{actor.state ?? ""}</td>
-            <td class="number">{relativeTime(actor.since, now.value)}</td>
-            <td class="number">{relativeTime(actor.last_active, now.value)}</td>
-            <td class="number">{actor.handled.toLocaleString("en")}</td>
-            <td class="number">{actor.queued ?? "–"}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
   );
 }

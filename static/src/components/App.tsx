@@ -1,19 +1,32 @@
 // The whole page: the sidebar, and beside it what the address names.
 
-import type { ComponentType } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { route } from "../route";
+import { overlay } from "../state/keys";
 import { watchSessions } from "../state/list";
+import { notifying } from "../state/notify";
+import "../state/title";
 import { signedOut } from "../wire/rest";
-import { Admin } from "./Admin";
-import { Home } from "./Home";
-import { Page, SignedOut } from "./Page";
-import { SessionPage } from "./SessionPage";
+import { lazy, pageSkeleton } from "./lazy";
+import { Page } from "./Page";
 import { Sidebar } from "./Sidebar";
 import { sidebarOpen } from "./SidebarButton";
 
+const Home = lazy(() => import("./Home").then((loaded) => loaded.Home));
+const SessionPage = lazy(() => import("./SessionPage").then((loaded) => loaded.SessionPage));
+const Admin = lazy(() => import("../later").then((loaded) => loaded.Admin), pageSkeleton);
+const ApiDocs = lazy(() => import("../later").then((loaded) => loaded.ApiDocs), pageSkeleton);
+const Recording = lazy(() => import("../later").then((loaded) => loaded.Recording), pageSkeleton);
+const Palette = lazy(() => import("../later").then((loaded) => loaded.Palette));
+const SignedOut = lazy(() => import("../later").then((loaded) => loaded.SignedOut));
+const Shortcuts = lazy(() => import("../later").then((loaded) => loaded.Shortcuts));
+
+// What the address asks for is on its way before the rest is drawn.
+if (route.peek().page === "session") SessionPage.load();
+else if (route.peek().page === "home") Home.load();
+
 export function App() {
-  useEffect(watchSessions, []);
+  useEffect(() => watchSessions(() => notifying.peek()), []);
   const shown = route.value;
   useEffect(() => {
     sidebarOpen.value = false;
@@ -32,6 +45,8 @@ export function App() {
       <main class="main">
         <Shown />
       </main>
+      {overlay.value === "palette" && <Palette />}
+      {overlay.value === "shortcuts" && <Shortcuts />}
     </div>
   );
 }
@@ -43,10 +58,12 @@ function Shown() {
       return <Home />;
     case "session":
       return <SessionPage key={shown.id} id={shown.id} />;
+    case "recording":
+      return <Recording key={shown.file} file={shown.file} />;
     case "admin":
       return <Admin />;
     case "docs":
-      return <Docs />;
+      return <ApiDocs />;
     case "unknown":
       return (
         <Page title="There is no such page">
@@ -56,11 +73,4 @@ function Shown() {
         </Page>
       );
   }
-}
-
-/** Few people ask for it, so nobody else loads it. */
-function Docs() {
-  const [Loaded, setLoaded] = useState<ComponentType | null>(null);
-  useEffect(() => void import("./ApiDocs").then(({ ApiDocs }) => setLoaded(() => ApiDocs)), []);
-  return Loaded ? <Loaded /> : <div class="skeleton tall" role="status" aria-label="Loading" />;
 }

@@ -37,6 +37,18 @@ export function Chat({ live }: { live: LiveSession }) {
     placed.current = element.scrollTop;
   });
 
+  // Whatever takes room from the conversation, its end stays in sight.
+  useLayoutEffect(() => {
+    const element = scroller.current;
+    if (!element) return;
+    const resized = new ResizeObserver(() => {
+      if (following.current) element.scrollTop = element.scrollHeight;
+      placed.current = element.scrollTop;
+    });
+    resized.observe(element);
+    return () => resized.disconnect();
+  }, []);
+
   const scrolled = () => {
     const element = scroller.current;
     if (!element) return;
@@ -80,7 +92,7 @@ export function Chat({ live }: { live: LiveSession }) {
               Show {Math.min(WINDOW, from.current)} earlier of {from.current}
             </button>
           )}
-          {rows.length === 0 && <Waiting live={connection.phase === "live"} />}
+          {rows.length === 0 && <Waiting live={connection.phase === "live" || connection.phase === "recorded"} />}
           {rows.slice(from.current).map(view)}
           {unsent.map((sent) => (
             <div key={sent.id} class="row user unsent">

@@ -2,17 +2,27 @@
 
 import { useState } from "preact/hooks";
 import { isWorking } from "../state/activity";
+import { MOD } from "../state/keys";
 import type { LiveSession } from "../state/live";
 import { isDemo } from "../state/model";
+import { uploadsOf } from "../state/uploads";
+import { lazy } from "./lazy";
 import { TextField } from "./TextField";
+
+const Attachments = lazy(() => import("../later").then((loaded) => loaded.Attachments));
 
 /** The states in which a message waits for its turn. */
 const AT_WORK = ["running", "awaiting_confirmation", "interrupting", "paused"];
+
+/** What a message says that only brings files. */
+const FILES_ALONE = "Look at the attached files.";
 
 export function Composer({ live }: { live: LiveSession }) {
   const key = `greenroom.draft.${live.id}`;
   const [text, setText] = useState(() => localStorage.getItem(key) ?? "");
   const { agentState: state, model } = live.state.value;
+  const uploads = uploadsOf(live.id);
+  const attached = uploads.all.value.length > 0;
 
   if (state === "ended") {
     return (
@@ -28,15 +38,17 @@ export function Composer({ live }: { live: LiveSession }) {
     else localStorage.removeItem(key);
   };
   const atWork = state !== null && AT_WORK.includes(state);
+  const isEmpty = !text.trim() && uploads.paths.length === 0;
   const send = (chord: boolean) => {
-    const content = text.trim();
-    if (!content) return;
-    live.message(content, chord && atWork ? "steer" : "queue");
+    if (isEmpty || uploads.isBusy) return;
+    live.message(text.trim() || FILES_ALONE, chord && atWork ? "steer" : "queue", uploads.paths);
+    uploads.clear();
     change("");
   };
 
   return (
     <div class="composer">
+      {attached && <Attachments uploads={uploads} />}
       <TextField
         label="Message"
         placeholder={atWork ? "Say something for when it is done, or steer it" : "Say what to do next"}
@@ -45,8 +57,9 @@ export function Composer({ live }: { live: LiveSession }) {
         focus
         onChange={change}
         onSend={send}
-        sendLabel={atWork ? "Queue" : "Send"}
-        sendDisabled={!text.trim()}
+        onFiles={(files) => uploads.add(files)}
+        sendLabel={uploads.isBusy ? "Wait for the upload" : atWork ? "Queue" : "Send"}
+        sendDisabled={isEmpty || uploads.isBusy}
       />
       <div class="keys">
         <Keys atWork={atWork} stoppable={isWorking(state)} />
@@ -66,7 +79,7 @@ function Keys({ atWork, stoppable }: { atWork: boolean; stoppable: boolean }) {
   }
   return (
     <span>
-      <kbd>Enter</kbd> queues · <kbd>Ctrl</kbd>+<kbd>Enter</kbd> steers
+      <kbd>Enter</kbd> queues · <kbd>{MOD}</kbd>+<kbd>Enter</kbd> steers
       {stoppable && (
         <>
           {" "}

@@ -5,23 +5,25 @@ import { useEffect, useRef } from "preact/hooks";
 
 interface Props {
   title: string;
+  /** A palette shows no heading of its own and stands higher. */
+  kind?: "question" | "palette";
   onClose: () => void;
   children: ComponentChildren;
 }
 
-export function Dialog({ title, onClose, children }: Props) {
+export function Dialog({ title, kind = "question", onClose, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
   return (
     <dialog
       ref={dialog}
-      class="dialog"
+      class={`dialog ${kind}`}
       aria-label={title}
       onClose={onClose}
       onClick={(event) => event.target === dialog.current && onClose()}
     >
       <div class="dialog-body">
-        <h2>{title}</h2>
+        {kind === "question" && <h2>{title}</h2>}
         {children}
       </div>
     </dialog>

@@ -1,15 +1,18 @@
 // Where a session begins: one field for the task.
 
-import { useRef, useState } from "preact/hooks";
-import { newId } from "../id";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { navigate } from "../route";
-import { refreshSessions } from "../state/list";
-import { createSession } from "../wire/rest";
+import { sessions } from "../state/list";
+import { begin, draft, type Attempt } from "../state/begin";
+import { loadOptions, modelNames, options } from "../state/options";
+import { Icon } from "./Icon";
+import { lazy } from "./lazy";
 import { Problem } from "./Problem";
 import { SidebarButton } from "./SidebarButton";
+import type { Chosen } from "./TaskOptions";
 import { TextField } from "./TextField";
 
-const DRAFT = "greenroom.draft.new";
+const TaskOptions = lazy(() => import("../later").then((loaded) => loaded.TaskOptions));
 
 const EXAMPLES = [
   "Write a bash script that prints hello, and run it",
@@ -18,28 +21,29 @@ const EXAMPLES = [
 ];
 
 export function Home() {
-  const [task, setTask] = useState(() => localStorage.getItem(DRAFT) ?? "");
+  const [task, setTask] = useState(draft.read);
+  const [files, setFiles] = useState<readonly File[]>([]);
+  const [chosen, setChosen] = useState<Chosen>({});
+  const [unfolded, setUnfolded] = useState(false);
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<string | null>(null);
-  // One key for one task: trying again after a lost answer does not start it twice.
-  const attempt = useRef({ task: "", key: "" });
+  const attempt = useRef<Attempt | null>(null);
+
+  useEffect(() => void loadOptions(), []);
 
   const change = (text: string) => {
     setTask(text);
-    localStorage.setItem(DRAFT, text);
+    draft.keep(text);
   };
 
   const start = async () => {
-    const text = task.trim();
-    if (!text || busy) return;
-    if (attempt.current.task !== text) attempt.current = { task: text, key: newId() };
+    if (!task.trim() || busy) return;
     setBusy(true);
     setProblem(null);
     try {
-      const session = await createSession(text, attempt.current.key);
-      localStorage.removeItem(DRAFT);
-      navigate(`/sessions/${session.id}`);
-      void refreshSessions();
+      const id = await begin(attempt, { ...chosen, task: task.trim() }, files);
+      draft.keep("");
+      navigate(`/sessions/${id}`);
     } catch (error) {
       setProblem((error as Error).message);
       setBusy(false);
@@ -60,20 +64,81 @@ export function Home() {
           rows={3}
           onChange={change}
           onSend={() => void start()}
+          onFiles={(more) => setFiles([...files, ...more])}
           sendLabel={busy ? "Starting…" : "Start"}
           sendDisabled={busy || !task.trim()}
         />
+        {files.length > 0 && <Files files={files} onChange={setFiles} />}
+        <div class="task-choices">
+          <ModelChoice chosen={chosen} onChange={setChosen} />
+          <button type="button" class="fold" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
+            <Icon name="chevron" /> More options
+          </button>
+        </div>
+        {unfolded && <TaskOptions chosen={chosen} onChange={setChosen} />}
         {problem && <Problem text={problem} onRetry={() => void start()} />}
-        <ul class="examples" aria-label="Examples">
-          {EXAMPLES.map((example) => (
-            <li key={example}>
-              <button type="button" onClick={() => change(example)}>
-                {example}
-              </button>
-            </li>
-          ))}
-        </ul>
+        <Examples onChoose={change} />
       </div>
     </div>
+  );
+}
+
+function ModelChoice({ chosen, onChange }: { chosen: Chosen; onChange: (chosen: Chosen) => void }) {
+  const offered = options.value;
+  const names = modelNames(offered);
+  if (names.length === 0) return <span class="muted" />;
+  return (
+    <label class="model-choice">
+      <span class="muted">Model</span>
+      <select
+        class="field"
+        value={chosen.model ?? offered?.defaults.model}
+        onChange={(event) => onChange({ ...chosen, model: event.currentTarget.value })}
+      >
+        {offered?.models.map(({ name, demo }) => (
+          <option key={name} value={name}>
+            {demo ? `${name} (scripted, needs no key)` : name}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function Files({ files, onChange }: { files: readonly File[]; onChange: (files: readonly File[]) => void }) {
+  return (
+    <ul class="attachments" aria-label="Attached files">
+      {files.map((file) => (
+        <li key={file.name} class="attachment">
+          <Icon name="file" />
+          <span class="attachment-name">{file.name}</span>
+          <button
+            type="button"
+            class="icon-button"
+            aria-label={`Remove ${file.name}`}
+            title="Remove"
+            onClick={() => onChange(files.filter((other) => other !== file))}
+          >
+            <Icon name="cross" />
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** For those who have not begun yet; who has sessions knows what to write. */
+function Examples({ onChoose }: { onChoose: (task: string) => void }) {
+  if (sessions.value && sessions.value.length > 3) return null;
+  return (
+    <ul class="examples" aria-label="Examples">
+      {EXAMPLES.map((example) => (
+        <li key={example}>
+          <button type="button" onClick={() => onChoose(example)}>
+            {example}
+          </button>
+        </li>
+      ))}
+    </ul>
   );
 }

@@ -1,12 +1,16 @@
 // Markdown that may still grow. Finished blocks keep their DOM.
 
 import { useEffect, useRef } from "preact/hooks";
-import { advance, noBlocks } from "../markdown/blocks";
+import { advance, expectGrowth, noBlocks } from "../markdown/blocks";
 
 export function Markdown({ text, open }: { text: string; open: boolean }) {
   const blocks = useRef(noBlocks);
   const root = useRef<HTMLDivElement>(null);
   const { frozen, tail } = (blocks.current = advance(blocks.current, text, open));
+
+  useEffect(() => {
+    if (open) expectGrowth();
+  }, [open]);
 
   useEffect(() => {
     const fresh = root.current?.querySelectorAll<HTMLElement>(".block:not(.ready)") ?? [];

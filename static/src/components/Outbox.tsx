@@ -29,5 +29,5 @@ export function Outbox({ live }: { live: LiveSession }) {
 
 function again(live: LiveSession, sent: Sent): void {
   live.drop(sent.id);
-  if (sent.wish.action === "message") live.message(sent.wish.args.content, sent.wish.args.mode);
+  if (sent.wish.action === "message") live.message(sent.wish.args.content, sent.wish.args.mode, sent.wish.args.attachments);
 }

@@ -1,7 +1,7 @@
 // What a command printed. While it runs, the newest line stays in sight.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { plainOutput } from "../format";
+import { plainOutput } from "../escapes";
 
 /** A running command's output is shown from its end: a flood must not slow the page down. */
 const LIVE_LIMIT = 20_000;

@@ -6,12 +6,15 @@ import { Icon, type IconName } from "./Icon";
 
 interface Props {
   label: string;
-  icon: IconName;
+  icon?: IconName;
+  /** What the button says in place of an icon, and how it looks. */
+  text?: string;
+  look?: string;
   /** The panel; `close` closes it. */
   children: (close: () => void) => ComponentChildren;
 }
 
-export function Popover({ label, icon, children }: Props) {
+export function Popover({ label, icon, text, look = "icon-button", children }: Props) {
   const [open, setOpen] = useState(false);
   const root = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
@@ -44,13 +47,14 @@ export function Popover({ label, icon, children }: Props) {
       <button
         ref={button}
         type="button"
-        class="icon-button"
+        class={look}
         aria-label={label}
         title={label}
         aria-expanded={open}
         onClick={() => setOpen(!open)}
       >
-        <Icon name={icon} />
+        {icon && <Icon name={icon} />}
+        {text}
       </button>
       {open && <div class="popover-panel">{children(close)}</div>}
     </div>

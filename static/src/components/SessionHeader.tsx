@@ -1,13 +1,19 @@
-// A session's title, model, context and cost.
+// A session's title, model, context, cost and budget.
 
-import { cost, plural, tokens } from "../format";
+import { cost, tokens } from "../format";
+import { current, toggleWorkspace } from "../state/current";
 import { sessions } from "../state/list";
 import type { LiveSession } from "../state/live";
 import { isDemo } from "../state/model";
 import type { SessionState } from "../state/session";
+import { Icon } from "./Icon";
+import { lazy } from "./lazy";
 import { Popover } from "./Popover";
 import { SessionMenu } from "./SessionMenu";
 import { SidebarButton } from "./SidebarButton";
+
+const About = lazy(() => import("../later").then((loaded) => loaded.About));
+const ModelMenu = lazy(() => import("../later").then((loaded) => loaded.ModelMenu));
 
 /** From this share of its context on, a model begins to forget. */
 const NEARLY_FULL = 0.8;
@@ -20,27 +26,40 @@ export function SessionHeader({ live }: { live: LiveSession }) {
     <header class="session-header">
       <SidebarButton />
       <h1 title={session?.title}>{session?.title || "Session"}</h1>
-      <Model state={state} />
+      <Model live={live} />
       <Context state={state} />
+      <Budget state={state} />
       <Cost state={state} />
       <Popover label="About this session" icon="info">
         {() => <About state={state} />}
       </Popover>
-      {session && <SessionMenu session={session} />}
+      {session && state.connection.phase !== "recorded" && <SessionMenu session={session} />}
+      <WorkspaceButton />
     </header>
   );
 }
 
-function Model({ state }: { state: SessionState }) {
-  if (!state.model) return null;
-  if (isDemo(state.model)) {
-    return (
-      <span class="badge demo" title="A scripted model: it plays a fixed piece of work. Set a model key to use a real one.">
-        demo
-      </span>
-    );
-  }
-  return <span class="badge model">{state.model}</span>;
+function WorkspaceButton() {
+  const isOpen = current.value?.layout.value.folded !== "workspace";
+  const label = isOpen ? "Close the workspace" : "Open the workspace";
+  return (
+    <button type="button" class="icon-button" aria-label={label} title={`${label} (W)`} aria-expanded={isOpen} onClick={toggleWorkspace}>
+      <Icon name="workspace" />
+    </button>
+  );
+}
+
+function Model({ live }: { live: LiveSession }) {
+  const { model, agentState, connection } = live.state.value;
+  if (!model) return null;
+  const name = isDemo(model) ? "demo" : model;
+  const fixed = agentState === "ended" || connection.phase === "recorded";
+  if (fixed) return <span class={isDemo(model) ? "badge demo" : "badge model"}>{name}</span>;
+  return (
+    <Popover label={`Model: ${name}. Change`} text={name} look={isDemo(model) ? "badge demo" : "badge model"}>
+      {(close) => <ModelMenu live={live} onChosen={close} />}
+    </Popover>
+  );
 }
 
 function Context({ state }: { state: SessionState }) {
@@ -50,13 +69,36 @@ function Context({ state }: { state: SessionState }) {
   const label = `Context: ${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens`;
   return (
     <div
-      class={full > NEARLY_FULL ? "context nearly-full" : "context"}
+      class={full > NEARLY_FULL ? "meter nearly-full" : "meter"}
       role="meter"
       aria-label={label}
+      aria-valuemin={0}
+      aria-valuemax={100}
       aria-valuenow={Math.round(full * 100)}
       title={label}
     >
       <div style={{ width: `${full * 100}%` }} />
+    </div>
+  );
+}
+
+function Budget({ state }: { state: SessionState }) {
+  const budget = state.session?.budget_usd;
+  if (!budget) return null;
+  const spent = state.usage?.total_cost_usd ?? state.session?.usage?.cost_usd ?? 0;
+  const share = Math.min(1, spent / budget);
+  const label = `Budget: ${cost(spent)} of ${cost(budget)} spent`;
+  return (
+    <div
+      class={share > NEARLY_FULL ? "meter budget nearly-full" : "meter budget"}
+      role="meter"
+      aria-label={label}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={Math.round(share * 100)}
+      title={label}
+    >
+      <div style={{ width: `${share * 100}%` }} />
     </div>
   );
 }
@@ -71,32 +113,5 @@ function Cost({ state }: { state: SessionState }) {
       {cost(usd) && <strong>{cost(usd)}</strong>}
       <span class="muted">{tokens(input + output)} tokens</span>
     </span>
-  );
-}
-
-function About({ state }: { state: SessionState }) {
-  const { session, usage } = state;
-  const facts: [string, string | null | undefined][] = [
-    ["Isolation", state.isolation ?? "not known before the sandbox has started"],
-    ["Model", state.model && isDemo(state.model) ? `${state.model} (scripted, no real model)` : state.model],
-    ["Agent", session?.agent],
-    ["Image", session?.image],
-    ["Sandbox", session?.sandbox],
-    ["Read", usage && `${tokens(usage.total_input_tokens)} tokens`],
-    ["Written", usage && `${tokens(usage.total_output_tokens)} tokens`],
-    ["Events", plural(state.lastSeq, "event")],
-    ["Id", session?.id],
-  ];
-  return (
-    <dl class="facts">
-      {facts.map(([name, value]) =>
-        value ? (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ) : null,
-      )}
-    </dl>
   );
 }

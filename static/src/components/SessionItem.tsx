@@ -7,14 +7,17 @@ import { SessionMenu } from "./SessionMenu";
 import { StateDot } from "./StateDot";
 
 export function SessionItem({ session, current }: { session: Session; current: boolean }) {
-  const spent = cost(session.usage?.cost_usd);
+  const spent = cost(session.usage?.cost_usd || null);
+  const waits = session.state === "awaiting_confirmation";
   return (
     <li class={current ? "session-item current" : "session-item"}>
       <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined}>
         <StateDot state={session.state} />
         <span class="session-title">{session.title || "Untitled"}</span>
+        {waits && <span class="attention" aria-hidden="true" />}
         <span class="session-facts">
-          {session.state === "awaiting_confirmation" && <strong>waits for you</strong>}
+          {waits && <strong>waits for you</strong>}
+          {session.model && <span class="session-model">{[session.agent !== "greenroom" && session.agent, session.model].filter(Boolean).join(" · ")}</span>}
           <span>{relativeTime(session.updated_at, now.value)}</span>
           {spent && <span>{spent}</span>}
         </span>

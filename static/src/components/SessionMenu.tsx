@@ -1,13 +1,17 @@
-// What can be done with a session as a whole: rename, archive, end, delete.
+// What can be done with a session as a whole: resume, rename, archive, export, end, delete.
 
 import { useState } from "preact/hooks";
 import { navigate, route } from "../route";
 import { refreshSessions } from "../state/list";
-import { changeSession, endSession, purgeSession } from "../wire/rest";
+import { changeSession, endSession, exportAddress, purgeSession, resumeSession } from "../wire/rest";
 import type { Session } from "../wire/frame";
-import { Dialog } from "./Dialog";
+import { lazy } from "./lazy";
 import { Popover } from "./Popover";
-import { Problem } from "./Problem";
+
+const questions = () => import("../later");
+const Rename = lazy(() => questions().then((loaded) => loaded.Rename));
+const Sure = lazy(() => questions().then((loaded) => loaded.Sure));
+const Failed = lazy(() => questions().then((loaded) => loaded.Failed));
 
 type Asked = "rename" | "end" | "purge" | null;
 
@@ -59,21 +63,25 @@ export function SessionMenu({ session, onChanged }: Props) {
           );
           return (
             <>
+              {(session.state === "paused" || session.state === "stopped") &&
+                entry("Resume", () => void act(() => resumeSession(session.id)))}
               {entry("Rename…", () => setAsked("rename"))}
               {entry(session.archived ? "Take out of the archive" : "Archive", () =>
                 void act(() => changeSession(session.id, { archived: !session.archived })),
               )}
+              <a class="menu-entry" href={exportAddress(session.id, "md")} download onClick={closeMenu}>
+                Export as Markdown
+              </a>
+              <a class="menu-entry" href={exportAddress(session.id, "jsonl")} download onClick={closeMenu}>
+                Export as JSONL
+              </a>
               {session.state !== "ended" && entry("End…", () => setAsked("end"))}
               {entry("Delete…", () => setAsked("purge"), true)}
             </>
           );
         }}
       </Popover>
-      {!asked && problem && (
-        <Dialog title="That did not work" onClose={close}>
-          <Problem text={problem} />
-        </Dialog>
-      )}
+      {!asked && problem && <Failed problem={problem} onClose={close} />}
       {asked === "rename" && (
         <Rename
           session={session}
@@ -103,63 +111,5 @@ export function SessionMenu({ session, onChanged }: Props) {
         />
       )}
     </>
-  );
-}
-
-interface RenameProps {
-  session: Session;
-  problem: string | null;
-  onClose: () => void;
-  onRename: (title: string) => void;
-}
-
-function Rename({ session, problem, onClose, onRename }: RenameProps) {
-  const [title, setTitle] = useState(session.title);
-  return (
-    <Dialog title="Rename" onClose={onClose}>
-      <input
-        class="field"
-        aria-label="Title"
-        value={title}
-        autofocus
-        onInput={(event) => setTitle(event.currentTarget.value)}
-        onKeyDown={(event) => event.key === "Enter" && !event.isComposing && title.trim() && onRename(title.trim())}
-      />
-      {problem && <Problem text={problem} />}
-      <div class="dialog-buttons">
-        <button type="button" class="button" onClick={onClose}>
-          Cancel
-        </button>
-        <button type="button" class="button primary" disabled={!title.trim()} onClick={() => onRename(title.trim())}>
-          Rename
-        </button>
-      </div>
-    </Dialog>
-  );
-}
-
-interface SureProps {
-  title: string;
-  text: string;
-  verb: string;
-  problem: string | null;
-  onClose: () => void;
-  onSure: () => void;
-}
-
-function Sure({ title, text, verb, problem, onClose, onSure }: SureProps) {
-  return (
-    <Dialog title={title} onClose={onClose}>
-      <p>{text}</p>
-      {problem && <Problem text={problem} />}
-      <div class="dialog-buttons">
-        <button type="button" class="button" autofocus onClick={onClose}>
-          Cancel
-        </button>
-        <button type="button" class="button danger" onClick={onSure}>
-          {verb}
-        </button>
-      </div>
-    </Dialog>
   );
 }

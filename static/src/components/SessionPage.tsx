@@ -1,40 +1,40 @@
-// One session: its header, its conversation, and below that what it does now and the field to speak to it.
+// One session: its header, its conversation beside its workspace, and below that what it does now and the field to speak to it.
 
 import { useEffect, useState } from "preact/hooks";
 import { isWorking } from "../state/activity";
+import { current, show } from "../state/current";
 import { LiveSession } from "../state/live";
 import { Chat } from "./Chat";
 import { Composer } from "./Composer";
-import { ConfirmDock } from "./ConfirmDock";
-import { Outbox } from "./Outbox";
+import { DropZone } from "./DropZone";
+import { lazy } from "./lazy";
 import { Page } from "./Page";
-import { Queue } from "./Queue";
 import { SessionHeader } from "./SessionHeader";
+import { SessionView } from "./SessionView";
 import { StateLine } from "./StateLine";
+
+const ConfirmDock = lazy(() => import("../later").then((loaded) => loaded.ConfirmDock));
+const Outbox = lazy(() => import("../later").then((loaded) => loaded.Outbox));
+const Queue = lazy(() => import("../later").then((loaded) => loaded.Queue));
 
 export function SessionPage({ id }: { id: string }) {
   const [live, setLive] = useState<LiveSession | null>(null);
 
   useEffect(() => {
     const opened = new LiveSession(id);
+    const hide = show(opened);
     setLive(opened);
-    return () => opened.close();
+    return () => {
+      hide();
+      opened.close();
+    };
   }, [id]);
 
-  return live && <Opened live={live} />;
+  return live && current.value?.live === live ? <Opened live={live} /> : null;
 }
 
 function Opened({ live }: { live: LiveSession }) {
-  const { connection, session, agentState } = live.state.value;
-  const title = session?.title || "Session";
-  const running = agentState === "running";
-
-  useEffect(() => {
-    document.title = `${running ? "● " : ""}${title} · Greenroom`;
-    return () => {
-      document.title = "Greenroom";
-    };
-  }, [title, running]);
+  const { connection, queue, question, sending } = live.state.value;
 
   useEffect(() => {
     const interrupt = (event: KeyboardEvent) => {
@@ -59,19 +59,23 @@ function Opened({ live }: { live: LiveSession }) {
     );
   }
   return (
-    <div class="session">
-      <SessionHeader live={live} />
-      <Chat live={live} />
-      <div class="dock">
-        <Outbox live={live} />
-        <ConfirmDock live={live} />
-        <StateLine live={live} />
-        <Queue live={live} />
-        <Composer live={live} />
-      </div>
-      <div class="visually-hidden" aria-live="polite">
-        {live.state.value.announcement}
-      </div>
-    </div>
+    <DropZone id={live.id}>
+      <SessionView
+        live={live}
+        header={<SessionHeader live={live} />}
+        chat={
+          <>
+            <Chat live={live} />
+            <div class="dock">
+              {sending.some((sent) => sent.refusal !== undefined) && <Outbox live={live} />}
+              {question && <ConfirmDock live={live} />}
+              <StateLine live={live} />
+              {queue.length > 0 && <Queue live={live} />}
+              <Composer live={live} />
+            </div>
+          </>
+        }
+      />
+    </DropZone>
   );
 }

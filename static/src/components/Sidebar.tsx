@@ -2,6 +2,8 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { listError, refreshSessions, search, sessions, showArchived } from "../state/list";
+import { MOD, overlay } from "../state/keys";
+import { canNotify, notifying, toggleNotifying } from "../state/notify";
 import { nextTheme, theme } from "../theme";
 import { route } from "../route";
 import { Icon } from "./Icon";
@@ -27,8 +29,8 @@ export function Sidebar() {
         <List />
       </nav>
       <div class="sidebar-bottom">
-        <a class="quiet-link" href="/admin">
-          <Icon name="actors" /> Actors
+        <a class="icon-button" href="/admin" aria-label="Actors and sandboxes" title="Actors and sandboxes">
+          <Icon name="actors" />
         </a>
         <label class="check">
           <input
@@ -41,6 +43,16 @@ export function Sidebar() {
           />
           Archived
         </label>
+        <Bell />
+        <button
+          type="button"
+          class="icon-button"
+          aria-label="Keyboard shortcuts"
+          title="Keyboard shortcuts (?)"
+          onClick={() => (overlay.value = "shortcuts")}
+        >
+          <Icon name="keys" />
+        </button>
         <button
           type="button"
           class="icon-button"
@@ -55,15 +67,25 @@ export function Sidebar() {
   );
 }
 
+function Bell() {
+  if (!canNotify) return null;
+  const label = notifying.value ? "Notifications are on: turn them off" : "Notify me when a session finishes or waits for me";
+  return (
+    <button type="button" class="icon-button" aria-label={label} title={label} aria-pressed={notifying.value} onClick={() => void toggleNotifying()}>
+      <Icon name={notifying.value ? "bell" : "silent"} />
+    </button>
+  );
+}
+
 function Search() {
   const timer = useRef(0);
   useEffect(() => () => clearTimeout(timer.current), []);
   return (
-    <label class="search">
+    <div class="search">
       <Icon name="search" />
       <input
         type="search"
-        placeholder="Search"
+        placeholder="Search sessions"
         aria-label="Search the sessions"
         value={search.value}
         onInput={(event) => {
@@ -72,7 +94,16 @@ function Search() {
           timer.current = window.setTimeout(() => void refreshSessions(), SEARCH_AFTER_MS);
         }}
       />
-    </label>
+      <button
+        type="button"
+        class="key-hint"
+        aria-label="Search sessions and actions"
+        title="Search sessions and actions"
+        onClick={() => (overlay.value = "palette")}
+      >
+        {MOD} K
+      </button>
+    </div>
   );
 }
 

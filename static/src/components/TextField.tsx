@@ -1,6 +1,7 @@
 // The field that messages and tasks are written in: grows with its text, Enter sends, Shift+Enter breaks the line.
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { AttachButton } from "./AttachButton";
 import { Icon } from "./Icon";
 
 /** How an input method says that a key belongs to it, where `isComposing` is already false (Safari). */
@@ -15,11 +16,13 @@ interface Props {
   onChange: (text: string) => void;
   /** `chord`: with Ctrl or ⌘ held. */
   onSend: (chord: boolean) => void;
+  /** Takes files that are chosen or pasted; without it there is no button for them. */
+  onFiles?: (files: readonly File[]) => void;
   sendLabel: string;
   sendDisabled: boolean;
 }
 
-export function TextField({ label, placeholder, value, rows, focus, onChange, onSend, sendLabel, sendDisabled }: Props) {
+export function TextField({ label, placeholder, value, rows, focus, onChange, onSend, onFiles, sendLabel, sendDisabled }: Props) {
   const field = useRef<HTMLTextAreaElement>(null);
 
   useEffect(() => {
@@ -42,6 +45,7 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
 
   return (
     <div class="text-field">
+      {onFiles && <AttachButton onFiles={onFiles} />}
       <textarea
         ref={field}
         aria-label={label}
@@ -50,6 +54,12 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
         rows={rows}
         onInput={(event) => onChange(event.currentTarget.value)}
         onKeyDown={keyDown}
+        onPaste={(event) => {
+          const files = [...(event.clipboardData?.files ?? [])];
+          if (!onFiles || files.length === 0) return;
+          event.preventDefault();
+          onFiles(files);
+        }}
       />
       <button
         type="button"

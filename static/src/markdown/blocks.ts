@@ -1,7 +1,17 @@
 // Markdown that grows: finished blocks are rendered once and frozen, only the tail is parsed again.
 
-import remend from "remend";
 import { blocksOf, render } from "./render";
+
+/** Closes what is half open, so that a `**` on its way is no star. Loaded once there is text that grows. */
+let closed: (text: string) => string = (text) => text;
+let asked = false;
+
+/** Brings the code that closes half-open markdown. Until it is there, a tail is shown as it stands. */
+export function expectGrowth(): void {
+  if (asked) return;
+  asked = true;
+  void import("remend").then((loaded) => (closed = loaded.default));
+}
 
 export interface Blocks {
   /** The text that these blocks were made of. */
@@ -28,7 +38,7 @@ export function advance(before: Blocks, source: string, open: boolean): Blocks {
     text,
     frozenTo: start.frozenTo + finished.reduce((length, block) => length + block.length, 0),
     frozen: frozen.length > 0 ? [...start.frozen, ...frozen] : start.frozen,
-    tail: rest.trim() === "" ? "" : render(remend(rest)),
+    tail: rest.trim() === "" ? "" : render(open ? closed(rest) : rest),
   };
 }
 

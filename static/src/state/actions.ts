@@ -1,7 +1,7 @@
 // Actions: what somebody asked for or did.
 
 import type { ActionEvent, Actions } from "../wire/event";
-import { putRow, removeRow, type Draft } from "./draft";
+import { putRow, removeRow, speak, type Draft } from "./draft";
 import { nothing, whole, type NoticeRow, type ToolRow } from "./rows";
 
 type Apply<K extends keyof Actions> = (draft: Draft, event: ActionEvent<K>) => void;
@@ -26,11 +26,13 @@ const APPLY: { [K in keyof Actions]: Apply<K> } = {
   plan(draft, event) {
     unwrite(draft, event);
     const key = `plan:${event.item ?? event.seq}`;
-    putRow(draft, { kind: "plan", key, item: event.item, at: event.at, markdown: event.args.content, items: [] });
+    draft.plan = { kind: "plan", key, item: event.item, at: event.at, markdown: event.args.content, items: [] };
+    putRow(draft, draft.plan);
   },
   finish(draft, event) {
     unwrite(draft, event);
     notice(draft, event, "good", "Task done", event.args.message || undefined);
+    speak(draft, event.seq, event.args.message ? `Task done. ${event.args.message}` : "Task done");
   },
   // The answer counts when the server says so: `confirmed`.
   confirm() {},

@@ -42,6 +42,16 @@ export function findTool(draft: Draft, event: { item?: string; cause?: number })
   return draft.rows.findLast((row): row is ToolRow => row.kind === "tool" && row.seq === event.cause);
 }
 
+/** How many of the newest are kept to be said. */
+const SPOKEN = 4;
+
+/** Gives a screen reader something to say, unless it is told of the past that the page opened with. */
+export function speak(draft: Draft, seq: number, text: string): void {
+  const past = draft.connection.phase !== "live" && draft.connections <= 1;
+  if (past || text === "") return;
+  draft.spoken = [...draft.spoken, { seq, text }].slice(-SPOKEN);
+}
+
 /** Closes what is still open, because whatever worked on it has ended. */
 export function settle(draft: Draft, at: string): void {
   if (!draft.rows.some(isOpen)) return;

@@ -5,6 +5,8 @@ import type { Session } from "../wire/frame";
 import { listSessions, signedOut } from "../wire/rest";
 
 const REFRESH_MS = 4000;
+/** How often a hidden page looks, where the person wants to hear of what happens. */
+const HIDDEN_REFRESH_MS = 15_000;
 
 /** `null` until the first answer. */
 export const sessions = signal<Session[] | null>(null);
@@ -27,10 +29,14 @@ export async function refreshSessions(): Promise<void> {
   }
 }
 
-/** Keeps the list fresh until the returned function is called. */
-export function watchSessions(): () => void {
+/** Keeps the list fresh until the returned function is called; while the page is hidden only where that is wanted. */
+export function watchSessions(alsoHidden: () => boolean): () => void {
+  let refreshed = 0;
   const refresh = () => {
-    if (!document.hidden && !signedOut.peek()) void refreshSessions();
+    if (signedOut.peek()) return;
+    if (document.hidden && (!alsoHidden() || Date.now() - refreshed < HIDDEN_REFRESH_MS)) return;
+    refreshed = Date.now();
+    void refreshSessions();
   };
   refresh();
   const timer = setInterval(refresh, REFRESH_MS);

@@ -1,11 +1,13 @@
-// A session that is on the screen: its socket, its state, and what was sent and is not yet accepted.
+// A session that is on the screen: its line to the server (or to a recording), its state, and what was sent and is not yet
+// accepted.
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { newId } from "../id";
 import type { Decision, Mode } from "../wire/event";
 import type { ServerFrame, Wish } from "../wire/frame";
 import { getSession, RequestError, signedOut } from "../wire/rest";
-import { SessionSocket, type Refusal } from "../wire/socket";
+import { FrameLog } from "../wire/log";
+import { SessionSocket, type Line, type Listener, type Refusal } from "../wire/socket";
 import { reduce, type Input } from "./reduce";
 import { empty, type SessionState } from "./session";
 
@@ -15,10 +17,15 @@ export class LiveSession {
   private readonly held = signal<SessionState>(empty);
   /** When the person pressed Stop, until the server has said what came of it. */
   private readonly stopAskedAt = signal(0);
-  private readonly socket: SessionSocket;
+  /** The raw frames, both ways, for those who want to see them. */
+  readonly log = new FrameLog();
+  private readonly line: Line;
 
-  constructor(readonly id: string) {
-    this.socket = new SessionSocket(id, {
+  constructor(
+    readonly id: string,
+    connect: (listener: Listener) => Line = (listener) => new SessionSocket(id, listener),
+  ) {
+    this.line = connect({
       cursor: () => this.held.peek().lastSeq,
       opened: () => this.feed([{ local: "opened" }]),
       received: (frames) => this.receive(frames),
@@ -36,8 +43,18 @@ export class LiveSession {
     return this.stopAskedAt;
   }
 
-  message(content: string, mode: Mode): void {
-    this.wish({ action: "message", args: { content, mode } });
+  message(content: string, mode: Mode, attachments: readonly string[] = []): void {
+    const args = { content, mode, ...(attachments.length > 0 && { attachments: [...attachments] }) };
+    this.wish({ action: "message", args });
+  }
+
+  /** A command of the person's own, beside the agent. */
+  run(command: string): void {
+    this.wish({ action: "run", args: { command } });
+  }
+
+  setModel(model: string): void {
+    this.wish({ action: "set_model", args: { model } });
   }
 
   /** Stops what runs. Asked once more, the server goes to harder means; a double click is no second question. */
@@ -55,6 +72,11 @@ export class LiveSession {
     this.wish({ action: "resume" });
   }
 
+  /** Frees the sandbox's memory; a message brings it back. */
+  stop(): void {
+    this.wish({ action: "stop" });
+  }
+
   editQueue(item: string, content: string): void {
     this.wish({ action: "edit_queue", args: { item, content } });
   }
@@ -67,34 +89,47 @@ export class LiveSession {
     this.wish({ action: "confirm", args: { request, decision, reason } });
   }
 
+  /** Empties the screen, for a recording that begins anew. */
+  rewind(): void {
+    this.log.clear();
+    this.feed([{ local: "rewound" }]);
+  }
+
   /** Forgets a wish that was refused. */
   drop(id: string): void {
     this.feed([{ local: "dropped", id }]);
   }
 
   retryNow(): void {
-    this.socket.retryNow();
+    this.line.retryNow();
   }
 
   close(): void {
-    this.socket.close();
+    this.line.close();
   }
 
   /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
   private wish(wish: Wish): void {
     const id = newId();
     this.feed([{ local: "sent", id, wish }]);
-    this.socket.send({ ...wish, id });
+    this.send({ ...wish, id });
+  }
+
+  private send(wish: Wish & { id: string }): void {
+    if (this.line.send(wish)) this.log.add("out", wish, Date.now(), false);
   }
 
   private receive(frames: ServerFrame[]): void {
+    const at = Date.now();
+    const replayed = this.held.peek().connection.phase !== "live";
+    for (const frame of frames) this.log.add("in", frame, at, replayed);
     this.feed(frames);
     if (frames.some((frame) => "status" in frame && frame.status === "hello")) this.resend();
   }
 
   private resend(): void {
     for (const sent of this.held.peek().sending) {
-      if (sent.refusal === undefined) this.socket.send({ ...sent.wish, id: sent.id });
+      if (sent.refusal === undefined) this.send({ ...sent.wish, id: sent.id });
     }
   }
 

@@ -1,7 +1,7 @@
 // Observations: what came of an act, or happened by itself.
 
 import type { AgentState, ObservationEvent, Observations } from "../wire/event";
-import { findTool, putRow, removeRow, settle, type Draft } from "./draft";
+import { findTool, putRow, removeRow, settle, speak, type Draft } from "./draft";
 import { whole, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 
 type Apply<K extends keyof Observations> = (draft: Draft, event: ObservationEvent<K>) => void;
@@ -20,7 +20,7 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
     const key = `text:${event.item ?? event.seq}`;
     const { item, at } = event;
     putRow(draft, { kind: "text", key, item, at, open: false, partial: event.extras.partial === true, ...whole(event.content) });
-    draft.announcement = event.content;
+    speak(draft, event.seq, event.content);
   },
   think(draft, event) {
     const key = `thinking:${event.item ?? event.seq}`;
@@ -30,11 +30,13 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
   plan(draft, event) {
     if (event.item !== undefined) removeRow(draft, `tool:${event.item}`);
     const key = `plan:${event.item ?? event.seq}`;
-    putRow(draft, { kind: "plan", key, item: event.item, at: event.at, markdown: event.content, items: event.extras.items });
+    draft.plan = { kind: "plan", key, item: event.item, at: event.at, markdown: event.content, items: event.extras.items };
+    putRow(draft, draft.plan);
   },
   confirm(draft, event) {
     const { request, action, risk, options } = event.extras;
     draft.question = { request, action, risk, options, why: event.content };
+    speak(draft, event.seq, `The agent asks: may it do this? ${action}`);
   },
   confirmed(draft, event) {
     if (draft.question?.request === event.extras.request) draft.question = null;
@@ -125,4 +127,5 @@ function lostText(sandbox: { exitCode?: number; outOfMemory: boolean }): string 
 
 function notice(draft: Draft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, detail?: string): void {
   putRow(draft, { kind: "notice", key: `notice:${event.seq}`, at: event.at, tone, text, detail });
+  speak(draft, event.seq, text);
 }

@@ -7,7 +7,7 @@ import type { Refusal } from "../wire/socket";
 import { applyAction } from "./actions";
 import { applyDelta } from "./deltas";
 import { applyObservation } from "./observations";
-import type { SessionState } from "./session";
+import { empty, type SessionState } from "./session";
 
 /** What happens on this side of the socket. */
 export type Local =
@@ -15,7 +15,9 @@ export type Local =
   | { local: "lost"; retryAt: number }
   | { local: "refused"; why: Refusal }
   | { local: "sent"; id: string; wish: Wish }
-  | { local: "dropped"; id: string };
+  | { local: "dropped"; id: string }
+  /** A recording begins anew. */
+  | { local: "rewound" };
 
 export type Input = ServerFrame | Local;
 
@@ -46,7 +48,7 @@ function applyEvent(draft: SessionState, unchecked: Event): void {
 function applyStatus(draft: SessionState, frame: Status): void {
   switch (frame.status) {
     case "hello":
-      draft.connection = { phase: "replaying" };
+      if (draft.connection.phase !== "recorded") draft.connection = { phase: "replaying" };
       draft.replayFrom = draft.lastSeq;
       if (frame.session) {
         draft.session = frame.session;
@@ -56,6 +58,7 @@ function applyStatus(draft: SessionState, frame: Status): void {
       draft.agentState = frame.state ?? frame.session?.state ?? draft.agentState;
       return;
     case "synced":
+      if (draft.connection.phase === "recorded") return;
       draft.connection = { phase: "live" };
       if (draft.connections > 1) {
         draft.caughtUp = { events: draft.lastSeq - draft.replayFrom, at: draft.connections };
@@ -95,6 +98,9 @@ function applyLocal(draft: SessionState, input: Local): void {
       return;
     case "dropped":
       draft.sending = draft.sending.filter((sent) => sent.id !== input.id);
+      return;
+    case "rewound":
+      Object.assign(draft, { ...empty, rows: [], sending: [], connection: { phase: "recorded" } });
       return;
   }
 }

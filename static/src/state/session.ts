@@ -2,7 +2,7 @@
 
 import type { AgentState, Phase, QueueItem, Usage } from "../wire/event";
 import type { Session, Wish } from "../wire/frame";
-import type { Question, Row } from "./rows";
+import type { PlanRow, Question, Row } from "./rows";
 
 /** A wish on its way to the server. */
 export interface Sent {
@@ -19,6 +19,8 @@ export type Connection =
   | { phase: "replaying" }
   | { phase: "live" }
   | { phase: "lost"; retryAt: number }
+  /** Nobody is at the other end: these frames come from a file. */
+  | { phase: "recorded" }
   | { phase: "refused"; why: "signed_out" | "no_such_session" };
 
 export interface Sandbox {
@@ -49,8 +51,15 @@ export interface SessionState {
   model: string | null;
   sandbox: Sandbox | null;
   isolation: string | null;
-  /** The newest finished text of the agent, for screen readers. */
-  announcement: string;
+  /** The newest plan. */
+  plan: PlanRow | null;
+  /** What a screen reader shall say, once each: the newest finished texts, questions and receipts that came live. */
+  spoken: readonly Spoken[];
+}
+
+export interface Spoken {
+  seq: number;
+  text: string;
 }
 
 export const empty: SessionState = {
@@ -71,5 +80,6 @@ export const empty: SessionState = {
   model: null,
   sandbox: null,
   isolation: null,
-  announcement: "",
+  plan: null,
+  spoken: [],
 };

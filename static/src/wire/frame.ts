@@ -49,7 +49,9 @@ export type ServerFrame = Event | Delta | Status | ErrorFrame;
 
 /** What this client asks for. */
 export type Wish =
-  | { action: "message"; args: { content: string; mode: Mode } }
+  | { action: "message"; args: { content: string; mode: Mode; attachments?: string[] } }
+  | { action: "run"; args: { command: string } }
+  | { action: "set_model"; args: { model: string } }
   | { action: "confirm"; args: { request: string; decision: Decision; reason?: string } }
   | { action: "edit_queue"; args: { item: string; content?: string; remove?: boolean } }
   | { action: "interrupt" | "pause" | "resume" | "stop" | "end" | "ping" };

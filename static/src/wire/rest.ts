@@ -41,9 +41,50 @@ export const listSessions = (q: string, archived: boolean): Promise<SessionPage>
 
 export const getSession = (id: string): Promise<Session> => call("GET", sessionPath(id));
 
+/** What a new session may be told; what is left out is the server's choice. */
+export interface NewSession {
+  title?: string;
+  task?: string;
+  agent?: string;
+  model?: string;
+  image?: string;
+  directory?: string;
+  budget_usd?: number;
+}
+
+/** What the server offers. */
+export interface Options {
+  agents: { name: string }[];
+  models: { name: string; demo: boolean }[];
+  limits: { upload_bytes: number; memory_bytes: number; cpus: number };
+  defaults: { agent: string; model: string; image: string };
+  sandbox: { driver: string; isolation: string; network: string };
+}
+
+/** A sandbox of this server, and what it takes. */
+export interface SandboxRow {
+  session: string;
+  driver: string;
+  state: "running" | "frozen" | "exited";
+  memory_bytes: number | null;
+  /** Since it began, in microseconds. */
+  cpu_us: number | null;
+  processes: number | null;
+}
+
 /** `key` makes a retry safe: the same key leads to the same session. */
-export const createSession = (task: string, key: string): Promise<Session> =>
-  call("POST", "/sessions", { task }, { "Idempotency-Key": key });
+export const createSession = (session: NewSession, key: string): Promise<Session> =>
+  call("POST", "/sessions", session, { "Idempotency-Key": key });
+
+export const sendMessage = (id: string, message: { content: string; attachments?: string[] }, key: string): Promise<void> =>
+  call("POST", `${sessionPath(id)}/messages`, message, { "Idempotency-Key": key });
+
+export const resumeSession = (id: string): Promise<void> => call("POST", `${sessionPath(id)}/resume`);
+
+export const getOptions = (): Promise<Options> => call("GET", "/options");
+
+/** Where a session can be downloaded from. */
+export const exportAddress = (id: string, format: "md" | "jsonl"): string => `/api${sessionPath(id)}/export?format=${format}`;
 
 export const changeSession = (id: string, change: { title?: string; archived?: boolean }): Promise<Session> =>
   call("PATCH", sessionPath(id), change);
@@ -54,7 +95,19 @@ export const purgeSession = (id: string): Promise<void> => call("DELETE", `${ses
 
 export const listActors = (): Promise<{ items: Actor[] }> => call("GET", "/admin/actors");
 
+export const listSandboxes = (): Promise<{ items: SandboxRow[] }> => call("GET", "/admin/sandboxes");
+
 export const getOpenApi = (): Promise<OpenApi> => call("GET", "/openapi.json");
+
+/** A text of this server. Another server's is refused, here and by the page's policy. */
+export async function fetchText(address: string): Promise<string> {
+  const url = new URL(address, location.href);
+  if (url.origin !== location.origin) throw new RequestError(0, "it lies on another server");
+  const response = await fetch(url, { credentials: "same-origin" });
+  if (response.status === 401) signedOut.value = true;
+  if (!response.ok) throw new RequestError(response.status, `the server answered ${response.status}`);
+  return response.text();
+}
 
 const sessionPath = (id: string) => `/sessions/${encodeURIComponent(id)}`;
 

@@ -16,6 +16,14 @@ const REPLAY_BATCH_MS = 100;
 /** Why the socket will not come back by itself. */
 export type Refusal = "signed_out" | "no_such_session";
 
+/** A way to a session: the socket, or a recording. */
+export interface Line {
+  /** Sends at once, or returns false where there is no connection; the caller keeps what must not get lost. */
+  send(wish: Wish & { id?: string }): boolean;
+  retryNow(): void;
+  close(): void;
+}
+
 export interface Listener {
   /** The seq of the last event that the screen holds. */
   cursor(): number;
@@ -28,7 +36,7 @@ export interface Listener {
   diagnose(): Promise<Refusal | null>;
 }
 
-export class SessionSocket {
+export class SessionSocket implements Line {
   private socket: WebSocket | null = null;
   private buffer: ServerFrame[] = [];
   private attempts = 0;
@@ -50,7 +58,6 @@ export class SessionSocket {
     this.connect();
   }
 
-  /** Sends at once, or returns false where there is no connection; the caller keeps what must not get lost. */
   send(wish: Wish & { id?: string }): boolean {
     if (this.socket?.readyState !== WebSocket.OPEN) return false;
     this.socket.send(JSON.stringify(wish));

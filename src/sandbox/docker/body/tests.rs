@@ -168,7 +168,7 @@ const GOLDEN: &str = r#"{
     ],
     "ShmSize": 268435456,
     "Tmpfs": {
-      "/tmp": "rw,exec,nosuid,nodev,mode=1777,size=1073741824"
+      "/tmp": "rw,exec,nosuid,nodev,mode=1777,uid=1000,gid=1001,size=1073741824"
     }
   },
   "Hostname": "greenroom",
@@ -176,7 +176,7 @@ const GOLDEN: &str = r#"{
   "Labels": {
     "greenroom.node": "node-1",
     "greenroom.session": "01J00000000000000000000000",
-    "greenroom.wall": "c84d5675"
+    "greenroom.wall": "f376e592"
   },
   "StopSignal": "SIGTERM",
   "User": "1000:1001",

@@ -1,0 +1,33 @@
+// What a session is made of, for those who ask.
+
+import { cost, plural, tokens } from "../format";
+import { isDemo } from "../state/model";
+import type { SessionState } from "../state/session";
+
+export function About({ state }: { state: SessionState }) {
+  const { session, usage } = state;
+  const facts: [string, string | null | undefined][] = [
+    ["Isolation", state.isolation ?? "not known before the sandbox has started"],
+    ["Model", state.model && isDemo(state.model) ? `${state.model} (scripted, no real model)` : state.model],
+    ["Agent", session?.agent],
+    ["Image", session?.image],
+    ["Sandbox", session?.sandbox],
+    ["Read", usage && `${tokens(usage.total_input_tokens)} tokens`],
+    ["Written", usage && `${tokens(usage.total_output_tokens)} tokens`],
+    ["Budget", session?.budget_usd ? cost(session.budget_usd) : null],
+    ["Events", plural(state.lastSeq, "event")],
+    ["Id", session?.id],
+  ];
+  return (
+    <dl class="facts">
+      {facts.map(([name, value]) =>
+        value ? (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ) : null,
+      )}
+    </dl>
+  );
+}

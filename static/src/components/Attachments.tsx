@@ -1,0 +1,30 @@
+// The files of the message that is being written: on their way, there, or refused.
+
+import { bytes } from "../format";
+import type { Uploads } from "../state/uploads";
+import { Icon } from "./Icon";
+
+export function Attachments({ uploads }: { uploads: Uploads }) {
+  return (
+    <ul class="attachments" aria-label="Attached files">
+      {uploads.all.value.map(({ id, name, size, progress, path, problem }) => (
+        <li key={id} class={problem ? "attachment refused" : "attachment"}>
+          <Icon name="file" />
+          <span class="attachment-name" title={name}>
+            {name}
+          </span>
+          {problem ? (
+            <span role="alert">{problem}</span>
+          ) : path ? (
+            <span class="muted">{bytes(size)}</span>
+          ) : (
+            <progress value={progress} max={1} aria-label={`Uploading ${name}`} />
+          )}
+          <button type="button" class="icon-button" aria-label={`Remove ${name}`} title="Remove" onClick={() => uploads.remove(id)}>
+            <Icon name="cross" />
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,120 @@
+// Every command that ran, with its output as a terminal shows it; and a line to run one's own.
+
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { now } from "../clock";
+import { duration, elapsed } from "../format";
+import { commandsOf, outputOf } from "../state/commands";
+import type { LiveSession } from "../state/live";
+import type { ToolRow } from "../state/rows";
+import { AnsiText } from "./AnsiText";
+import { Empty } from "./Empty";
+
+/** How many commands are on the screen at first. */
+const WINDOW = 40;
+/** How near to the end still counts as being there, in pixels. */
+const NEAR_END = 40;
+
+export function CommandsTab({ live }: { live: LiveSession }) {
+  const { rows, agentState, connection } = live.state.value;
+  const all = commandsOf(rows);
+  const [limit, setLimit] = useState(WINDOW);
+  const screen = useRef<HTMLDivElement>(null);
+  const following = useRef(true);
+
+  useLayoutEffect(() => {
+    if (following.current && screen.current) screen.current.scrollTop = screen.current.scrollHeight;
+  });
+
+  const scrolled = () => {
+    const element = screen.current;
+    if (element) following.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
+  };
+
+  const readOnly = agentState === "ended" || connection.phase === "recorded";
+  return (
+    <div class="commands">
+      {all.length === 0 ? (
+        <Empty icon="terminal" title="No command yet">
+          What the agent runs, and what you run, shows here with its output while it is printed.
+        </Empty>
+      ) : (
+        <div class="screen" ref={screen} onScroll={scrolled} tabIndex={0} role="region" aria-label="Commands">
+          {all.length > limit && (
+            <button type="button" class="button" onClick={() => setLimit(limit + WINDOW)}>
+              Show {Math.min(WINDOW, all.length - limit)} earlier of {all.length - limit}
+            </button>
+          )}
+          {all.slice(-limit).map((row) => (
+            <Command key={row.key} row={row} />
+          ))}
+        </div>
+      )}
+      {!readOnly && <Prompt live={live} />}
+    </div>
+  );
+}
+
+function Command({ row }: { row: ToolRow }) {
+  const command = typeof row.args.command === "string" ? row.args.command : "";
+  return (
+    <div class="command">
+      <div class="command-line">
+        <span class="prompt" aria-hidden="true">
+          {row.source === "user" ? "you $" : "$"}
+        </span>
+        <code>{command}</code>
+        <Ending row={row} />
+      </div>
+      <AnsiText text={outputOf(row)} />
+    </div>
+  );
+}
+
+function Ending({ row }: { row: ToolRow }) {
+  if (!row.end) {
+    return (
+      <span class="ending">
+        <span class="spinner" role="img" aria-label="running" />
+        {row.at && elapsed(now.value - Date.parse(row.at))}
+      </span>
+    );
+  }
+  const { outcome, extras, durationMs } = row.end;
+  const code = typeof extras.exit_code === "number" ? `exit ${extras.exit_code}` : extras.timed_out ? "out of time" : "stopped";
+  return (
+    <span class={`ending ${outcome}`}>
+      {outcome !== "ok" && <span>{code}</span>}
+      {durationMs !== null && <span>{duration(durationMs)}</span>}
+    </span>
+  );
+}
+
+function Prompt({ live }: { live: LiveSession }) {
+  const [command, setCommand] = useState("");
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (!command.trim()) return;
+    live.run(command.trim());
+    setCommand("");
+  };
+  return (
+    <form class="prompt-line" onSubmit={submit}>
+      <span class="prompt" aria-hidden="true">
+        you $
+      </span>
+      <input
+        class="command-field"
+        aria-label="Command to run in the sandbox"
+        placeholder="Run a command in the sandbox"
+        autocomplete="off"
+        autocapitalize="off"
+        spellcheck={false}
+        value={command}
+        onInput={(event) => setCommand(event.currentTarget.value)}
+      />
+      <button type="submit" class="button" disabled={!command.trim()}>
+        Run
+      </button>
+    </form>
+  );
+}

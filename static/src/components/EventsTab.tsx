@@ -1,0 +1,129 @@
+// The raw frames of this page, both ways, newest last: filtered, opened, saved.
+
+import { useState } from "preact/hooks";
+import { everything, filtered, kindOf, latency, summary, type Filter } from "../state/frames";
+import { duration } from "../format";
+import type { LiveSession } from "../state/live";
+import { toJsonLines, type Entry } from "../wire/log";
+import { saveFile } from "../save";
+import { Icon } from "./Icon";
+import { LongList } from "./LongList";
+
+const ROW_HEIGHT = 28;
+
+const WAYS: readonly { way: Filter["way"]; text: string }[] = [
+  { way: "both", text: "Both ways" },
+  { way: "in", text: "Received" },
+  { way: "out", text: "Sent" },
+];
+
+export function EventsTab({ live }: { live: LiveSession }) {
+  const [filter, setFilter] = useState(everything);
+  const [chosen, setChosen] = useState<Entry | null>(null);
+  // The log is no signal; it changes exactly when the state does.
+  void live.state.value;
+  const all = live.log.entries;
+  const shown = filtered(all, filter);
+
+  return (
+    <div class="events">
+      <div class="events-bar">
+        <label class="search">
+          <Icon name="search" />
+          <input
+            type="search"
+            placeholder="Filter"
+            aria-label="Filter the frames"
+            value={filter.text}
+            onInput={(event) => setFilter({ ...filter, text: event.currentTarget.value })}
+          />
+        </label>
+        <select
+          class="field"
+          aria-label="Direction"
+          value={filter.way}
+          onChange={(event) => setFilter({ ...filter, way: event.currentTarget.value as Filter["way"] })}
+        >
+          {WAYS.map(({ way, text }) => (
+            <option key={way} value={way}>
+              {text}
+            </option>
+          ))}
+        </select>
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={filter.deltas}
+            onChange={(event) => setFilter({ ...filter, deltas: event.currentTarget.checked })}
+          />
+          Deltas
+        </label>
+        <button
+          type="button"
+          class="icon-button"
+          aria-label="Download these frames as JSONL"
+          title="Download these frames as JSONL"
+          onClick={() => saveFile(`greenroom-${live.id}-frames.jsonl`, "application/x-ndjson", toJsonLines(shown))}
+        >
+          <Icon name="download" />
+        </button>
+      </div>
+      <LongList
+        label="Frames"
+        count={shown.length}
+        rowHeight={ROW_HEIGHT}
+        row={(index) => {
+          const entry = shown[index];
+          return entry && <Row key={entry.n} entry={entry} all={all} chosen={entry === chosen} onChoose={setChosen} />;
+        }}
+      />
+      <p class="events-count muted" role="status">
+        {shown.length.toLocaleString("en")} of {all.length.toLocaleString("en")} frames
+      </p>
+      {chosen && <Opened entry={chosen} onClose={() => setChosen(null)} />}
+    </div>
+  );
+}
+
+interface RowProps {
+  entry: Entry;
+  all: readonly Entry[];
+  chosen: boolean;
+  onChoose: (entry: Entry) => void;
+}
+
+function Row({ entry, all, chosen, onChoose }: RowProps) {
+  const { family, name } = kindOf(entry);
+  const took = latency(entry, all);
+  return (
+    <button type="button" class={chosen ? "frame chosen" : "frame"} aria-pressed={chosen} onClick={() => onChoose(entry)}>
+      <span class="frame-way" title={entry.way === "in" ? "received" : "sent"}>
+        {entry.way === "in" ? "↓" : "↑"}
+      </span>
+      <span class="frame-seq">{"seq" in entry.frame ? entry.frame.seq : ""}</span>
+      <span class={`frame-kind ${family}`}>{name}</span>
+      <span class="frame-text">{summary(entry)}</span>
+      <span class="frame-took" title="from the server’s clock to this page, or from a wish to its answer">
+        {took === null ? "" : duration(took)}
+      </span>
+    </button>
+  );
+}
+
+function Opened({ entry, onClose }: { entry: Entry; onClose: () => void }) {
+  return (
+    <div class="frame-opened" role="region" aria-label="The chosen frame">
+      <header>
+        <span class="muted">
+          {entry.way === "in" ? "Received" : "Sent"} {new Date(entry.at).toLocaleTimeString()}
+        </span>
+        <button type="button" class="icon-button" aria-label="Close the frame" title="Close the frame" onClick={onClose}>
+          <Icon name="cross" />
+        </button>
+      </header>
+      <pre class="code" tabIndex={0}>
+        {JSON.stringify(entry.frame, null, 2)}
+      </pre>
+    </div>
+  );
+}

@@ -1,0 +1,55 @@
+// A list of any length, of rows of one height: only those in sight are mounted. It follows its end while that is in sight.
+
+import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+
+interface Props {
+  label: string;
+  count: number;
+  /** In pixels. */
+  rowHeight: number;
+  row: (index: number) => ComponentChildren;
+}
+
+/** Rows that are mounted beyond what is in sight, on each side. */
+const MARGIN = 10;
+
+export function LongList({ label, count, rowHeight, row }: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  const following = useRef(true);
+  const [top, setTop] = useState(0);
+  const [height, setHeight] = useState(600);
+
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const measured = new ResizeObserver(() => setHeight(element.clientHeight));
+    measured.observe(element);
+    return () => measured.disconnect();
+  }, []);
+
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (element && following.current) element.scrollTop = element.scrollHeight;
+  }, [count, height]);
+
+  const scrolled = () => {
+    const element = box.current;
+    if (!element) return;
+    following.current = element.scrollHeight - element.scrollTop - element.clientHeight < rowHeight;
+    setTop(element.scrollTop);
+  };
+
+  const first = Math.max(0, Math.floor(top / rowHeight) - MARGIN);
+  const last = Math.min(count, Math.ceil((top + height) / rowHeight) + MARGIN);
+  const inSight = Array.from({ length: Math.max(0, last - first) }, (_, index) => first + index);
+  return (
+    <div class="long-list" ref={box} onScroll={scrolled} tabIndex={0} role="region" aria-label={label}>
+      <div class="long-list-all" style={{ height: `${count * rowHeight}px` }}>
+        <div class="long-list-part" style={{ transform: `translateY(${first * rowHeight}px)` }}>
+          {inSight.map(row)}
+        </div>
+      </div>
+    </div>
+  );
+}

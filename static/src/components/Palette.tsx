@@ -1,0 +1,115 @@
+// The command palette: every session and every act, found by typing.
+
+import { useMemo, useRef, useState } from "preact/hooks";
+import { navigate } from "../route";
+import { current, toggleWorkspace } from "../state/current";
+import { matching, sessionEntries, type PaletteEntry } from "../state/entries";
+import { overlay } from "../state/keys";
+import { TABS } from "../state/layout";
+import { sessions } from "../state/list";
+import { canNotify, notifying, toggleNotifying } from "../state/notify";
+import { isWorking } from "../state/activity";
+import { setTheme, THEMES } from "../theme";
+import { exportAddress } from "../wire/rest";
+import { Dialog } from "./Dialog";
+
+export function Palette() {
+  const [query, setQuery] = useState("");
+  const [at, setAt] = useState(0);
+  const list = useRef<HTMLUListElement>(null);
+  const all = useMemo(() => [...aboutThis(), ...aboutGreenroom(), ...sessionEntries(sessions.value ?? [], open)], [sessions.value]);
+  const found = matching(all, query);
+  const chosen = Math.min(at, found.length - 1);
+
+  const close = () => (overlay.value = null);
+  const act = (entry: PaletteEntry | undefined) => {
+    if (!entry) return;
+    close();
+    entry.act();
+  };
+  const keyDown = (event: KeyboardEvent) => {
+    if (event.isComposing) return;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step !== undefined) {
+      event.preventDefault();
+      const next = (chosen + step + found.length) % Math.max(1, found.length);
+      setAt(next);
+      list.current?.querySelector(`#entry-${next}`)?.scrollIntoView({ block: "nearest" });
+    } else if (event.key === "Enter") {
+      event.preventDefault();
+      act(found[chosen]);
+    }
+  };
+
+  return (
+    <Dialog title="Search sessions and actions" kind="palette" onClose={close}>
+      <input
+        class="palette-field"
+        role="combobox"
+        aria-label="Search sessions and actions"
+        aria-expanded="true"
+        aria-controls="palette-list"
+        aria-activedescendant={found.length > 0 ? `entry-${chosen}` : undefined}
+        placeholder="Type to find a session or an action"
+        autofocus
+        value={query}
+        onInput={(event) => {
+          setQuery(event.currentTarget.value);
+          setAt(0);
+        }}
+        onKeyDown={keyDown}
+      />
+      <ul class="palette-list" id="palette-list" role="listbox" aria-label="Found" ref={list}>
+        {found.map((entry, index) => (
+          <li
+            key={entry.id}
+            id={`entry-${index}`}
+            role="option"
+            aria-selected={index === chosen}
+            class="palette-entry"
+            onClick={() => act(entry)}
+            onPointerMove={() => setAt(index)}
+          >
+            <span class="palette-text">{entry.text}</span>
+            {entry.note && <span class="muted">{entry.note}</span>}
+          </li>
+        ))}
+      </ul>
+      {found.length === 0 && <p class="muted palette-none">Nothing matches “{query}”.</p>}
+    </Dialog>
+  );
+}
+
+const open = (id: string) => navigate(`/sessions/${id}`);
+
+function aboutThis(): PaletteEntry[] {
+  const shown = current.peek();
+  if (!shown) return [];
+  const { live, layout } = shown;
+  const { agentState: state, connection, queue } = live.state.peek();
+  const entry = (text: string, act: () => void, note?: string): PaletteEntry => ({ id: text, text, note, group: "This session", act });
+  const tabs = TABS.map((tab) => entry(`Show ${tab}`, () => (layout.value = { ...layout.value, folded: null, tab }), "workspace"));
+  if (connection.phase === "recorded") return [...tabs, entry("Toggle the workspace", toggleWorkspace)];
+  return [
+    ...(isWorking(state) ? [entry("Stop what runs", () => live.interrupt(), "Esc"), entry("Pause", () => live.pause())] : []),
+    ...(state === "paused" || state === "stopped" || queue.length > 0 ? [entry("Resume", () => live.resume())] : []),
+    ...(state === "idle" ? [entry("Stop the sandbox", () => live.stop(), "frees its memory; a message brings it back")] : []),
+    ...tabs,
+    entry("Toggle the workspace", toggleWorkspace, "W"),
+    entry("Export as Markdown", () => location.assign(exportAddress(live.id, "md"))),
+    entry("Export as JSONL", () => location.assign(exportAddress(live.id, "jsonl"))),
+  ];
+}
+
+function aboutGreenroom(): PaletteEntry[] {
+  const entry = (text: string, act: () => void, note?: string): PaletteEntry => ({ id: text, text, note, group: "Greenroom", act });
+  return [
+    entry("New session", () => navigate("/sessions"), "N"),
+    entry("Open a recording", () => navigate("/sessions?replay")),
+    entry("Actors and sandboxes", () => navigate("/admin")),
+    entry("REST API", () => navigate("/api/docs")),
+    ...THEMES.map((theme) => entry(`Colours: ${theme}`, () => setTheme(theme))),
+    ...(canNotify ? [entry(notifying.peek() ? "Turn notifications off" : "Turn notifications on", () => void toggleNotifying())] : []),
+    entry("Keyboard shortcuts", () => (overlay.value = "shortcuts"), "?"),
+  ];
+}

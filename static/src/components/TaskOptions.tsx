@@ -1,0 +1,64 @@
+// What a new session may be told beside its task. Empty fields are the server's choice.
+
+import { options } from "../state/options";
+import type { NewSession } from "../wire/rest";
+
+export type Chosen = Pick<NewSession, "agent" | "model" | "image" | "directory" | "budget_usd">;
+
+interface Props {
+  chosen: Chosen;
+  onChange: (chosen: Chosen) => void;
+}
+
+export function TaskOptions({ chosen, onChange }: Props) {
+  const offered = options.value;
+  const set = (change: Partial<Chosen>) => onChange({ ...chosen, ...change });
+  const text = (name: "image" | "directory", value: string) => set({ [name]: value.trim() === "" ? undefined : value });
+  return (
+    <fieldset class="task-options">
+      <legend class="visually-hidden">Options of the new session</legend>
+      {(offered?.agents.length ?? 0) > 1 && (
+        <label>
+          <span>Agent</span>
+          <select class="field" value={chosen.agent ?? offered?.defaults.agent} onChange={(event) => set({ agent: event.currentTarget.value })}>
+            {offered?.agents.map(({ name }) => <option key={name}>{name}</option>)}
+          </select>
+        </label>
+      )}
+      {offered?.sandbox.driver === "docker" && (
+        <label>
+          <span>Image</span>
+          <input
+            class="field"
+            placeholder={offered.defaults.image}
+            value={chosen.image ?? ""}
+            onInput={(event) => text("image", event.currentTarget.value)}
+          />
+        </label>
+      )}
+      <label>
+        <span>Directory</span>
+        <input
+          class="field"
+          placeholder="/workspace"
+          value={chosen.directory ?? ""}
+          onInput={(event) => text("directory", event.currentTarget.value)}
+        />
+      </label>
+      <label>
+        <span>Budget in USD</span>
+        <input
+          class="field"
+          type="number"
+          min="0"
+          step="0.1"
+          inputMode="decimal"
+          placeholder="no limit"
+          value={chosen.budget_usd ?? ""}
+          onInput={(event) => set({ budget_usd: event.currentTarget.valueAsNumber || undefined })}
+        />
+      </label>
+      {offered && <p class="muted isolation">{offered.sandbox.isolation}</p>}
+    </fieldset>
+  );
+}

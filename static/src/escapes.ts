@@ -1,0 +1,37 @@
+// Escape sequences in what programs print: taken out, because they may ask a terminal for anything.
+
+/** A sequence that sets colours. */
+const COLOUR = /\x1b\[[\d;:]*m/y;
+/** Any other: strings up to their end (titles, clipboards, links), then control sequences, then short ones, then lone controls. */
+const OTHER =
+  /(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)|(?:\x1b\[|\x9b)[0-?]*[ -/]*(?:[@-~]|$)|\x1b[ -/]*(?:[0-~]|$)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/y;
+const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/g;
+
+/** The text without any sequence; with `colours`, those that set colours stay. */
+export function withoutEscapes(text: string, colours = false): string {
+  let kept = "";
+  for (let at = 0; at < text.length; ) {
+    COLOUR.lastIndex = OTHER.lastIndex = CONTROL.lastIndex = at;
+    const colour = colours ? COLOUR.exec(text)?.[0] : undefined;
+    const passed = colour ?? OTHER.exec(text)?.[0];
+    kept += colour ?? "";
+    if (passed !== undefined) {
+      at += passed.length;
+      continue;
+    }
+    const next = CONTROL.exec(text)?.index ?? text.length;
+    kept += text.slice(at, next);
+    at = next;
+  }
+  return kept;
+}
+
+/** Lines as they stand in the end: a lone carriage return begins its line anew. */
+export function settledLines(text: string): string {
+  return text.replace(/\r+\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "");
+}
+
+/** What a terminal without colours would show of an output in the end. */
+export function plainOutput(text: string): string {
+  return settledLines(withoutEscapes(text));
+}

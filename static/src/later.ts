@@ -1,0 +1,18 @@
+// What is not there at first sight, in one file that comes on demand: many small ones would weigh more.
+
+export { About } from "./components/About";
+export { Admin } from "./components/Admin";
+export { ApiDocs } from "./components/ApiDocs";
+export { Attachments } from "./components/Attachments";
+export { ConfirmDock } from "./components/ConfirmDock";
+export { ModelMenu } from "./components/ModelMenu";
+export { Outbox } from "./components/Outbox";
+export { Palette } from "./components/Palette";
+export { Queue } from "./components/Queue";
+export { Recording } from "./components/Recording";
+export { Failed, Rename, Sure } from "./components/SessionQuestions";
+export { Shortcuts } from "./components/Shortcuts";
+export { SignedOut } from "./components/SignedOut";
+export { TaskOptions } from "./components/TaskOptions";
+export { Workspace } from "./components/Workspace";
+export { uploadFile } from "./wire/upload";

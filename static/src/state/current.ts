@@ -1,0 +1,32 @@
+// The session on the screen, for what works on it from outside its page: shortcuts, the palette, the title.
+
+import { effect, signal, type Signal } from "@preact/signals";
+import { readLayout, type Layout } from "./layout";
+import type { LiveSession } from "./live";
+
+export interface Current {
+  live: LiveSession;
+  layout: Signal<Layout>;
+}
+
+export const current = signal<Current | null>(null);
+
+/** Puts a session on the screen, until the returned function is called. */
+export function show(live: LiveSession): () => void {
+  const key = `greenroom.layout.${live.id}`;
+  const layout = signal(readLayout(localStorage.getItem(key), innerWidth));
+  const begun = layout.peek();
+  const stop = effect(() => {
+    if (layout.value !== begun) localStorage.setItem(key, JSON.stringify(layout.value));
+  });
+  current.value = { live, layout };
+  return () => {
+    stop();
+    if (current.peek()?.live === live) current.value = null;
+  };
+}
+
+export function toggleWorkspace(): void {
+  const layout = current.peek()?.layout;
+  if (layout) layout.value = { ...layout.value, folded: layout.value.folded === "workspace" ? null : "workspace" };
+}

@@ -1,0 +1,62 @@
+// How the page of a session is divided between conversation and workspace; kept for each session in this browser.
+
+export type Side = "chat" | "workspace";
+export const TABS = ["plan", "commands", "events"] as const;
+export type Tab = (typeof TABS)[number];
+
+export interface Layout {
+  /** The conversation's share of the width (on a narrow screen: of the height), 0 to 1. */
+  share: number;
+  /** The side that is folded away. */
+  folded: Side | null;
+  tab: Tab;
+}
+
+/** Neither side gets narrower by dragging; folding it away is an act of its own. */
+export const SMALLEST = 0.25;
+export const LARGEST = 0.75;
+/** What one press of an arrow key moves. */
+export const STEP = 0.02;
+/** Below this width the workspace waits until it is asked for, in pixels. */
+const ROOMY = 1200;
+
+export function clampShare(share: number): number {
+  return Math.min(LARGEST, Math.max(SMALLEST, share));
+}
+
+export function initialLayout(width: number): Layout {
+  return { share: 0.58, folded: width < ROOMY ? "workspace" : null, tab: "plan" };
+}
+
+/** The layout that was kept, as far as it makes sense. */
+export function readLayout(kept: string | null, width: number): Layout {
+  const fallback = initialLayout(width);
+  try {
+    const read = JSON.parse(kept ?? "null") as Partial<Layout> | null;
+    return {
+      share: typeof read?.share === "number" ? clampShare(read.share) : fallback.share,
+      folded: read?.folded === "chat" || read?.folded === "workspace" || read?.folded === null ? read.folded : fallback.folded,
+      tab: TABS.find((tab) => tab === read?.tab) ?? fallback.tab,
+    };
+  } catch {
+    return fallback;
+  }
+}
+
+/** What a key on the divider does; `null` for a key that is not its own. `towards` are the two arrow keys, back and on. */
+export function moveByKey(layout: Layout, key: string, towards: readonly [string, string]): Layout | null {
+  switch (key) {
+    case towards[0]:
+      return { ...layout, folded: null, share: clampShare(layout.share - STEP) };
+    case towards[1]:
+      return { ...layout, folded: null, share: clampShare(layout.share + STEP) };
+    case "Home":
+      return { ...layout, folded: null, share: SMALLEST };
+    case "End":
+      return { ...layout, folded: null, share: LARGEST };
+    case "Enter":
+      return { ...layout, folded: layout.folded === null ? "workspace" : null };
+    default:
+      return null;
+  }
+}

@@ -1,0 +1,75 @@
+// Tells a person who looks elsewhere that a session has finished, failed, or waits for them.
+
+import { computed, effect, signal } from "@preact/signals";
+import { navigate, route } from "../route";
+import type { AgentState } from "../wire/event";
+import { current } from "./current";
+import { sessions } from "./list";
+
+const KEY = "greenroom.notify";
+
+export type News = "done" | "failed" | "waits";
+
+const WORDS: Record<News, string> = { done: "is done", failed: "has failed", waits: "waits for you" };
+
+/** Whether this browser has notifications at all (pages over plain HTTP from another machine have none). */
+export const canNotify = "Notification" in globalThis && isSecureContext;
+
+/** Whether the person wants them. */
+export const notifying = signal(canNotify && localStorage.getItem(KEY) === "on" && Notification.permission === "granted");
+
+export async function toggleNotifying(): Promise<void> {
+  if (!canNotify) return;
+  const on = !notifying.peek() && (await Notification.requestPermission()) === "granted";
+  localStorage.setItem(KEY, on ? "on" : "off");
+  notifying.value = on;
+}
+
+/** What a change of state is worth telling. */
+export function newsOf(before: AgentState | undefined, after: AgentState): News | null {
+  if (before === undefined || before === after) return null;
+  if (after === "awaiting_confirmation") return "waits";
+  if (after === "failed") return "failed";
+  return after === "idle" && (before === "running" || before === "awaiting_confirmation") ? "done" : null;
+}
+
+interface Seen {
+  id: string;
+  title: string;
+  state: AgentState;
+}
+
+/** The newest known state of each session: that of the open one from its socket, the others' from the list. */
+const seen = computed((): Seen[] => {
+  const open = current.value?.live;
+  const state = open?.state.value;
+  const listed = (sessions.value ?? []).map(({ id, title, state }) => ({ id, title, state }));
+  if (!open || !state?.agentState || state.connection.phase !== "live") return listed.filter(({ id }) => id !== open?.id);
+  const mine = { id: open.id, title: state.session?.title ?? "", state: state.agentState };
+  return [...listed.filter(({ id }) => id !== open.id), mine];
+});
+
+const known = new Map<string, AgentState>();
+
+effect(() => {
+  for (const { id, title, state } of seen.value) {
+    const news = newsOf(known.get(id), state);
+    known.set(id, state);
+    if (news && notifying.peek() && isElsewhere(id)) tell(id, title, news);
+  }
+});
+
+function isElsewhere(id: string): boolean {
+  const shown = route.peek();
+  return document.hidden || !document.hasFocus() || shown.page !== "session" || shown.id !== id;
+}
+
+function tell(id: string, title: string, news: News): void {
+  // One notification a session: the newest takes the place of the one before.
+  const notification = new Notification(`${title || "A session"} ${WORDS[news]}`, { tag: id, icon: "/favicon.svg" });
+  notification.onclick = () => {
+    window.focus();
+    navigate(`/sessions/${id}`);
+    notification.close();
+  };
+}

@@ -1,0 +1,77 @@
+// Files that a person gives to a message: they are uploaded at once, and named in the message when it is sent.
+
+import { signal } from "@preact/signals";
+import { newId } from "../id";
+
+export interface Upload {
+  id: string;
+  name: string;
+  /** In bytes. */
+  size: number;
+  /** From 0 to 1. */
+  progress: number;
+  /** Where it lies in the workspace, once it is there. */
+  path?: string;
+  problem?: string;
+}
+
+/** The uploads of one message that is being written. */
+export class Uploads {
+  readonly all = signal<readonly Upload[]>([]);
+  private readonly aborts = new Map<string, AbortController>();
+
+  /** `session` may be still on its way, where the first message makes it. */
+  constructor(private readonly session: string) {}
+
+  get paths(): string[] {
+    return this.all.peek().flatMap(({ path }) => path ?? []);
+  }
+
+  get isBusy(): boolean {
+    return this.all.value.some(({ path, problem }) => path === undefined && problem === undefined);
+  }
+
+  add(files: Iterable<File>): void {
+    for (const file of files) void this.send(file);
+  }
+
+  remove(id: string): void {
+    this.aborts.get(id)?.abort();
+    this.all.value = this.all.value.filter((upload) => upload.id !== id);
+  }
+
+  clear(): void {
+    this.all.value = [];
+  }
+
+  private async send(file: File): Promise<void> {
+    const id = newId();
+    const abort = new AbortController();
+    this.aborts.set(id, abort);
+    this.all.value = [...this.all.value, { id, name: file.name, size: file.size, progress: 0 }];
+    try {
+      const { uploadFile } = await import("../later");
+      const path = await uploadFile(this.session, file, (progress) => this.change(id, { progress }), abort.signal);
+      this.change(id, { path, progress: 1 });
+    } catch (error) {
+      this.change(id, { problem: (error as Error).message });
+    } finally {
+      this.aborts.delete(id);
+    }
+  }
+
+  private change(id: string, change: Partial<Upload>): void {
+    this.all.value = this.all.value.map((upload) => (upload.id === id ? { ...upload, ...change } : upload));
+  }
+}
+
+const open = new Map<string, Uploads>();
+
+/** Those of a session's composer: kept while the person looks at another session. */
+export function uploadsOf(session: string): Uploads {
+  const known = open.get(session);
+  if (known) return known;
+  const fresh = new Uploads(session);
+  open.set(session, fresh);
+  return fresh;
+}
