@@ -19,7 +19,7 @@ use crate::{
     gateway::{Gateway, GatewayError},
     link::{self, AgentLink},
     sandbox::{
-        Docker, Sandbox, SandboxError, inside,
+        Docker, Sandbox, SandboxError, Workspaces, inside,
         process::{Process, ProcessOptions},
     },
     session,
@@ -88,7 +88,8 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let census = Census::default();
 
     let (uid, gid) = wiring::user(&config.sandbox);
-    let (workspace, volumes) = wiring::workspace(wiring::volumes(&config.sandbox));
+    let (shared, volumes) = wiring::workspace(wiring::volumes(&config.sandbox));
+    let workspaces = Workspaces { below: data.workspaces(), shared, uid, gid };
     let starts = Arc::new(link::Starts::new(config.sandbox.max_starting, config.sandbox.max_waiting));
     let link = Arc::new(link::Parts {
         sandbox: sandbox.clone(),
@@ -97,9 +98,8 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         census: census.clone(),
         places: link::Places {
             runs: data.runs(),
-            workspaces: data.workspaces(),
+            workspaces: workspaces.clone(),
             homes: data.homes(),
-            shared_workspace: workspace,
             agent: data.install_agent(AGENT)?,
         },
         image: config.sandbox.image.clone(),
@@ -158,6 +158,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         store,
         census,
         sandbox: sandbox.clone(),
+        workspaces,
         models: gateway.models(),
         default_model: gateway.default_model(),
         config,

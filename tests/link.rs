@@ -18,7 +18,7 @@ use greenroom::{
     census::Census,
     gateway::{Gateway, GatewayOptions},
     link::{AgentLink, Parts as LinkParts, Places, Starts},
-    sandbox::{Exit, Found, Limits, Network, Progress, RunDir, Sandbox, SandboxError, Spec, Stats},
+    sandbox::{Exit, Found, Limits, Network, Progress, RunDir, Sandbox, SandboxError, Spec, Stats, Workspaces},
     session::{
         Parts, Session,
         messages::{Fell, Relay},
@@ -98,9 +98,13 @@ impl House {
             census: census.clone(),
             places: Places {
                 runs: at("r"),
-                workspaces: at("w"),
+                workspaces: Workspaces {
+                    below: at("w"),
+                    shared: None,
+                    uid: rustix::process::getuid().as_raw(),
+                    gid: rustix::process::getgid().as_raw(),
+                },
                 homes: at("h"),
-                shared_workspace: None,
                 agent: PathBuf::new(),
             },
             image: String::new(),

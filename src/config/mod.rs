@@ -40,6 +40,7 @@ pub struct Server {
     pub header_timeout: Span,
     pub keep_alive: Span,
     pub max_body: ByteSize,
+    pub max_upload: ByteSize,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -20,7 +20,7 @@ pub use self::starts::Starts;
 use crate::{
     census::{Census, Entry, Kind},
     gateway::{Account, Endpoint, Gateway, Notice},
-    sandbox::{Limits, Network, RunDir, Sandbox, SandboxError, Volume},
+    sandbox::{Limits, Network, RunDir, Sandbox, SandboxError, Volume, Workspaces},
     session::{
         Allowance, Session,
         messages::{
@@ -52,10 +52,8 @@ pub struct Parts {
 #[derive(Debug, Clone)]
 pub struct Places {
     pub runs: PathBuf,
-    pub workspaces: PathBuf,
+    pub workspaces: Workspaces,
     pub homes: PathBuf,
-    /// Where every session works, in place of a workspace of its own.
-    pub shared_workspace: Option<PathBuf>,
     /// The agent's binary.
     pub agent: PathBuf,
 }

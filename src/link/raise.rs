@@ -2,8 +2,6 @@
 
 use std::{
     io,
-    os::unix::fs::DirBuilderExt,
-    path::PathBuf,
     pin::pin,
     sync::{Arc, PoisonError},
     time::Duration,
@@ -24,7 +22,7 @@ use super::{
 };
 use crate::{
     census::Entry,
-    sandbox::{Exit, RunDir, SandboxError, Spec},
+    sandbox::{Exit, RunDir, SandboxError, Spec, own_dir},
     session::{Session, messages::Phased},
     store::SessionId,
 };
@@ -158,24 +156,13 @@ impl Attendance {
 
     fn spec(&self) -> io::Result<Spec> {
         let Parts { places, volumes, uid, gid, limits, network, .. } = &*self.parts;
-        let own = |below: &PathBuf| {
-            let path = below.join(self.id.to_string());
-            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-            if rustix::process::geteuid().is_root() {
-                std::os::unix::fs::chown(&path, Some(*uid), Some(*gid))?;
-            }
-            Ok::<_, io::Error>(path)
-        };
         Ok(Spec {
             session: self.id,
             image: self.image.clone(),
             run: self.run.clone(),
             agent: places.agent.clone(),
-            workspace: match &places.shared_workspace {
-                Some(shared) => shared.clone(),
-                None => own(&places.workspaces)?,
-            },
-            home: own(&places.homes)?,
+            workspace: places.workspaces.of(self.id)?,
+            home: own_dir(&places.homes, self.id, *uid, *gid)?,
             volumes: volumes.clone(),
             uid: *uid,
             gid: *gid,

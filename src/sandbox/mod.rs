@@ -22,9 +22,11 @@ pub mod docker;
 #[cfg(target_os = "linux")]
 pub mod process;
 mod rundir;
+mod workspace;
 
 pub use docker::{Docker, DockerOptions};
 pub use rundir::RunDir;
+pub use workspace::{Existing, Finished, InnerPath, NotInside, Workspaces, own_dir};
 
 /// Where things are inside every sandbox, whatever the driver.
 pub mod inside {

@@ -121,6 +121,7 @@ pub(super) async fn options(parts: Data<Parts>) -> Answer {
         "limits": {
             "frame_bytes": greenroom_protocol::CLIENT_FRAME_LIMIT,
             "body_bytes": config.server.max_body.as_u64(),
+            "upload_bytes": config.server.max_upload.as_u64(),
             "memory_bytes": config.sandbox.memory.as_u64(),
             "cpus": config.sandbox.cpus,
         },

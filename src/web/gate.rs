@@ -78,7 +78,7 @@ fn verdict(auth: &Auth, req: &ServiceRequest) -> Verdict {
             .map(|value| value.strip_prefix("Bearer ").unwrap_or_default().trim()),
         query: query.as_deref(),
         cookie: cookie.as_ref().map(|cookie| cookie.value()),
-        body: body(req.headers()),
+        body: body(req.method(), req.headers()),
     })
 }
 
@@ -113,7 +113,7 @@ fn one_or_bad(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.contains_key(&name).then(|| sole(headers, name).unwrap_or_default())
 }
 
-fn body(headers: &HeaderMap) -> Body {
+fn body(method: &Method, headers: &HeaderMap) -> Body {
     let sized = |value: &HeaderValue| value.as_bytes() != b"0";
     let has_one =
         headers.get(header::CONTENT_LENGTH).is_some_and(sized) || headers.contains_key(header::TRANSFER_ENCODING);
@@ -122,6 +122,7 @@ fn body(headers: &HeaderMap) -> Body {
         Some(kind) if kind.split(';').next().is_some_and(|it| it.trim().eq_ignore_ascii_case("application/json")) => {
             Body::Json
         }
+        None | Some(_) if *method == Method::PUT => Body::File,
         None | Some(_) => Body::Other,
     }
 }

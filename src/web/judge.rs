@@ -56,6 +56,8 @@ pub(super) enum Body {
     /// No body and no type of one.
     None,
     Json,
+    /// By PUT, which no form can send: a page of another origin would have to ask first.
+    File,
     Other,
 }
 

@@ -24,7 +24,7 @@ use crate::{
     directory::Directory,
     frontend::{self, AttachQuery},
     gateway::ModelChoice,
-    sandbox::Sandbox,
+    sandbox::{Sandbox, Workspaces},
     store::Store,
     sweeper::Sweeper,
 };
@@ -32,6 +32,7 @@ use crate::{
 mod admin;
 mod assets;
 mod error;
+mod files;
 mod gate;
 mod health;
 mod journal;
@@ -56,6 +57,7 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     pub census: Census,
     pub sandbox: Arc<dyn Sandbox>,
+    pub workspaces: Workspaces,
     /// What clients may choose.
     pub models: Vec<ModelChoice>,
     pub default_model: String,
@@ -119,6 +121,7 @@ fn api(api: &mut ServiceConfig) {
         .service(web::resource("/sessions/{id}/events").get(journal::events))
         .service(web::resource("/sessions/{id}/export").get(journal::export))
         .service(web::resource("/sessions/{id}/contents/{name}").get(journal::content))
+        .service(web::resource("/sessions/{id}/files/{path:.*}").put(files::put))
         .service(web::resource("/sessions/{id}/logs").get(admin::logs));
 }
 

@@ -9,7 +9,7 @@ use utoipa::{
     },
 };
 
-use super::{admin, error::ErrorAnswer, health, journal, sessions};
+use super::{admin, error::ErrorAnswer, files, health, journal, sessions};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -22,6 +22,7 @@ use super::{admin, error::ErrorAnswer, health, journal, sessions};
         sessions::create, sessions::list, sessions::look, sessions::change, sessions::end, sessions::message,
         sessions::interrupt, sessions::pause, sessions::resume, sessions::stop,
         journal::events, journal::export, journal::content,
+        files::put,
         admin::logs, admin::options, admin::actors, admin::sandboxes, admin::sweep,
         health::alive, health::ready, health::metrics,
     ),

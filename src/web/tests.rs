@@ -48,6 +48,40 @@ async fn errors() {
 }
 
 #[actix_web::test]
+async fn a_file_comes_into_the_workspace_and_nowhere_else() {
+    let stage = stage().await;
+    let id = id_of(&stage.ask("POST", "/api/sessions", Some("{}")).await);
+    let put = async |path: &str, content: &str, keep: bool| {
+        let request = known("PUT", &format!("/api/sessions/{id}/files/{path}"), None);
+        let request =
+            request.insert_header(("content-type", "application/octet-stream")).set_payload(content.to_owned());
+        stage.send(if keep { request.insert_header(("if-none-match", "*")) } else { request }).await
+    };
+    let made = put("uploads/a%20b.txt", "one", true).await;
+    assert_eq!((made.status.as_u16(), made.json()["path"].as_str()), (201, Some("uploads/a b.txt")), "{}", made.text);
+    assert_eq!(made.json()["bytes"], 3);
+    let read = |path: &str| std::fs::read_to_string(stage.workspace(&id).join(path)).unwrap_or_default();
+    assert_eq!(read("uploads/a b.txt"), "one");
+    assert_eq!(put("uploads/a%20b.txt", "two", true).await.error(), (412, "exists".to_owned()));
+    assert_eq!(read("uploads/a b.txt"), "one");
+    assert_eq!(put("uploads/a%20b.txt", "two", false).await.status, 200);
+    assert_eq!(read("uploads/a b.txt"), "two");
+    for path in ["../x", "%2e%2e/x", "a/..%2f..%2fx", "/etc/x", "a//b", ""] {
+        let refused = put(path, "x", false).await;
+        assert_eq!(refused.error(), (400, "invalid_args".to_owned()), "{path}: {}", refused.text);
+    }
+    assert_eq!(put("large", &"x".repeat(33), false).await.error(), (413, "too_large".to_owned()));
+    assert_eq!(put("uploads", "x", false).await.error(), (409, "conflict".to_owned()));
+    assert_eq!(put("uploads/a%20b.txt/c", "x", false).await.error(), (409, "conflict".to_owned()));
+    std::os::unix::fs::symlink("/tmp", stage.workspace(&id).join("way")).expect("it is laid");
+    assert_eq!(put("way/x", "x", false).await.error(), (409, "conflict".to_owned()));
+    stage.ask("DELETE", &format!("/api/sessions/{id}"), None).await;
+    assert_eq!(put("late", "x", false).await.error(), (409, "ended".to_owned()));
+    let elsewhere = known("PUT", &format!("{NOWHERE}/files/x"), None).set_payload("x");
+    assert_eq!(stage.send(elsewhere).await.error(), (404, "not_found".to_owned()));
+}
+
+#[actix_web::test]
 async fn a_wrong_method_is_told_the_right_ones() {
     let reply = stage().await.ask("PUT", NOWHERE, None).await;
     assert_eq!(reply.header("allow").split(", ").count(), 3, "{}", reply.header("allow"));

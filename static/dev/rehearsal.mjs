@@ -87,6 +87,14 @@ export class Rehearsal {
         this.paused?.resolve();
         this.paused = null;
         return this.moveTo("running");
+      case "run":
+        return this.runOwn(args.command);
+      case "set_model":
+        return void this.act("user", "set_model", args);
+      case "confirm":
+        this.asked?.resolve();
+        this.observe("server", "confirmed", "", { request: args.request, decision: args.decision });
+        return this.moveTo("running");
       case "edit_queue":
         this.queue = this.queue.flatMap((waiting) => {
           if (waiting.item !== args.item) return [waiting];
@@ -96,6 +104,20 @@ export class Rehearsal {
       default:
         return `a rehearsal does not know \`${action}\``;
     }
+  }
+
+  runOwn(command) {
+    const item = `u${this.events.length}`;
+    this.act("user", "run", { command }, { item });
+    setTimeout(() => this.observe("agent", "run", "rehearsed\n", { command, exit_code: 0, duration_ms: 12 }, { item }), 300);
+  }
+
+  /** Asks the person, and goes on when they have answered. */
+  async ask(action, risk, why) {
+    this.asked = deferred();
+    this.observe("agent", "confirm", why, { request: `q${this.events.length}`, action, risk, options: ["allow", "allow_always", "deny"] });
+    this.moveTo("awaiting_confirmation");
+    await this.asked.promise;
   }
 
   hearMessage({ content, mode }) {

@@ -16,6 +16,14 @@ const CSP =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+const OPTIONS = {
+  agents: [{ name: "greenroom" }],
+  models: [{ name: "claude-sonnet-4-5", demo: false }, { name: "demo", demo: true }],
+  limits: { upload_bytes: 64 * 1024 * 1024, memory_bytes: 2 ** 31, cpus: 2 },
+  defaults: { agent: "greenroom", model: "demo", image: "debian:bookworm-slim" },
+  sandbox: { driver: "docker", isolation: "Rehearsed: nothing runs, so nothing is isolated.", network: "none" },
+};
+
 /** @type {Map<string, Rehearsal>} */
 const sessions = new Map();
 
@@ -36,11 +44,14 @@ async function api(request, response, url) {
   const answer = (status, body) => {
     response.writeHead(status, { "Content-Type": "application/json" }).end(body && JSON.stringify(body));
   };
+  if (request.method === "PUT") return request.resume().on("end", () => answer(201, {}));
   let text = "";
   for await (const chunk of request) text += chunk;
   const body = text ? JSON.parse(text) : {};
   const [, , noun, id] = url.pathname.split("/");
 
+  if (noun === "options") return answer(200, OPTIONS);
+  if (noun === "admin" && id === "sandboxes") return answer(200, { items: sandboxes() });
   if (noun === "admin") return answer(200, { items: actors() });
   if (noun !== "sessions") return answer(404, error("not_found", `no \`${url.pathname}\``));
   if (!id && request.method === "POST") return answer(201, create(body.task).record());
@@ -67,6 +78,12 @@ function list(query) {
     .filter((record) => record.title.toLowerCase().includes((query.get("q") ?? "").toLowerCase()))
     .sort((a, b) => b.updated_at.localeCompare(a.updated_at));
   return { items, next_cursor: null, total: items.length };
+}
+
+function sandboxes() {
+  return [...sessions.values()].map(({ id }, index) => ({
+    session: id, driver: "process", state: "running", memory_bytes: (index + 3) * 7_000_000, cpu_us: Date.now() * 40, processes: 4,
+  }));
 }
 
 function actors() {

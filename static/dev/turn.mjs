@@ -70,6 +70,11 @@ export async function* turn(task, number) {
     path: "hello.sh", line: 4, change: "REPLACE", lines, diff: DIFF,
   });
 
+  if (task.includes("ask")) {
+    let asked;
+    yield (session) => (asked = session.ask("rm -r build", "high", "It deletes a directory that it did not make."));
+    await asked;
+  }
   const command = "./hello.sh && ./test.sh --all";
   yield (session) => session.act("agent", "run", { command }, { item: item("x") });
   const output = Array.from({ length: 13 }, (_, test) => `\x1b[32mtest ${test + 1}\x1b[0m ${test === 7 ? "FAILED" : "ok"}\n`);

@@ -133,6 +133,9 @@ fn a_body_that_a_form_could_send_changes_nothing() {
     let write = Facts { bearer: Some(TOKEN), ..facts(Door::Api, Act::Write) };
     check(Facts { body: Body::Other, ..write }, Verdict::Refuse(Denial::NotJson));
     check(Facts { body: Body::None, ..write }, Verdict::Pass);
+    check(Facts { body: Body::File, ..write }, Verdict::Pass);
+    let page = Facts { body: Body::File, origin: Some("https://evil.test"), ..write };
+    check(page, Verdict::Refuse(Denial::Origin("https://evil.test".into())));
 }
 
 #[test]

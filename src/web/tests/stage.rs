@@ -21,7 +21,7 @@ use crate::{
     data::{Token, TokenInForce},
     directory,
     gateway::{Gateway, GatewayOptions},
-    sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
+    sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats, Workspaces},
     session::{
         self,
         messages::{
@@ -143,13 +143,14 @@ pub(super) struct Stage<S> {
     app: S,
     pub store: Arc<dyn Store>,
     pub census: Census,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 pub(super) async fn stage()
 -> Stage<impl Service<actix_http::Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut config = Config::with_data_dir(dir.path());
+    config.server.max_upload = bytesize::ByteSize::b(32);
     config.server.allowed_origins = vec!["https://friend.test".to_owned()];
     let config = Arc::new(config);
     let (store, sandbox): (Arc<dyn Store>, Arc<dyn Sandbox>) = (Arc::new(MemoryStore::new()), Arc::new(NoWalls));
@@ -193,6 +194,12 @@ pub(super) async fn stage()
         store: store.clone(),
         census: census.clone(),
         sandbox,
+        workspaces: Workspaces {
+            below: dir.path().join("workspaces"),
+            shared: None,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+        },
         models: gateway.models(),
         default_model: gateway.default_model(),
         config: config.clone(),
@@ -202,10 +209,15 @@ pub(super) async fn stage()
     let (parts, auth) = (Data::new(parts), Data::new(auth));
     let app = App::new().wrap(from_fn(gate::gate)).wrap(from_fn(gate::dress));
     let app = init_service(app.configure(move |app| routes(app, parts, auth))).await;
-    Stage { app, store, census, _dir: dir }
+    Stage { app, store, census, dir }
 }
 
 impl<S: Service<actix_http::Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> Stage<S> {
+    /// Where the session works.
+    pub(super) fn workspace(&self, id: &str) -> std::path::PathBuf {
+        self.dir.path().join("workspaces").join(id)
+    }
+
     /// Sends a request as it is.
     pub(super) async fn send(&self, request: TestRequest) -> Reply {
         let response = self.app.call(request.to_request()).await.expect("every request is answered");

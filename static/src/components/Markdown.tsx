@@ -9,7 +9,7 @@ export function Markdown({ text, open }: { text: string; open: boolean }) {
   const { frozen, tail } = (blocks.current = advance(blocks.current, text, open));
 
   useEffect(() => {
-    if (open) expectGrowth();
+    if (open) void expectGrowth();
   }, [open]);
 
   useEffect(() => {

@@ -1,9 +1,81 @@
-// What is asked before a session is renamed, ended or deleted. Loaded when it is asked.
+// What was chosen in a session's menu: asked where it needs an answer, then done; what did not work is said.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
+import { navigate, route } from "../route";
+import { refreshSessions } from "../state/list";
+import { changeSession, endSession, purgeSession, resumeSession } from "../wire/rest";
 import type { Session } from "../wire/frame";
 import { Dialog } from "./Dialog";
 import { Problem } from "./Problem";
+import type { Asked } from "./SessionMenu";
+
+interface Props {
+  session: Session;
+  asked: Asked;
+  onDone: () => void;
+}
+
+export function SessionQuestions({ session, asked, onDone }: Props) {
+  const [problem, setProblem] = useState<string | null>(null);
+
+  const act = async (work: () => Promise<unknown>) => {
+    try {
+      await work();
+      onDone();
+      await refreshSessions();
+    } catch (error) {
+      setProblem((error as Error).message);
+    }
+  };
+  const purge = async () => {
+    await purgeSession(session.id);
+    const shown = route.peek();
+    if (shown.page === "session" && shown.id === session.id) navigate("/sessions");
+  };
+
+  // These two need no question.
+  useEffect(() => {
+    if (asked === "resume") void act(() => resumeSession(session.id));
+    if (asked === "archive") void act(() => changeSession(session.id, { archived: !session.archived }));
+  }, []);
+
+  switch (asked) {
+    case "resume":
+    case "archive":
+      return problem === null ? null : <Failed problem={problem} onClose={onDone} />;
+    case "rename":
+      return (
+        <Rename
+          session={session}
+          problem={problem}
+          onClose={onDone}
+          onRename={(title) => void act(() => changeSession(session.id, { title }))}
+        />
+      );
+    case "end":
+      return (
+        <Sure
+          title="End this session?"
+          text="Its sandbox is taken down and it becomes read-only. The conversation stays."
+          verb="End"
+          problem={problem}
+          onClose={onDone}
+          onSure={() => void act(() => endSession(session.id))}
+        />
+      );
+    case "purge":
+      return (
+        <Sure
+          title="Delete this session?"
+          text="The conversation, its files and its sandbox are removed for good. This cannot be undone."
+          verb="Delete"
+          problem={problem}
+          onClose={onDone}
+          onSure={() => void act(purge)}
+        />
+      );
+  }
+}
 
 interface RenameProps {
   session: Session;
@@ -12,7 +84,7 @@ interface RenameProps {
   onRename: (title: string) => void;
 }
 
-export function Rename({ session, problem, onClose, onRename }: RenameProps) {
+function Rename({ session, problem, onClose, onRename }: RenameProps) {
   const [title, setTitle] = useState(session.title);
   return (
     <Dialog title="Rename" onClose={onClose}>
@@ -46,7 +118,7 @@ interface SureProps {
   onSure: () => void;
 }
 
-export function Sure({ title, text, verb, problem, onClose, onSure }: SureProps) {
+function Sure({ title, text, verb, problem, onClose, onSure }: SureProps) {
   return (
     <Dialog title={title} onClose={onClose}>
       <p>{text}</p>
@@ -63,7 +135,7 @@ export function Sure({ title, text, verb, problem, onClose, onSure }: SureProps)
   );
 }
 
-export function Failed({ problem, onClose }: { problem: string; onClose: () => void }) {
+function Failed({ problem, onClose }: { problem: string; onClose: () => void }) {
   return (
     <Dialog title="That did not work" onClose={onClose}>
       <Problem text={problem} />

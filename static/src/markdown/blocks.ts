@@ -4,13 +4,12 @@ import { blocksOf, render } from "./render";
 
 /** Closes what is half open, so that a `**` on its way is no star. Loaded once there is text that grows. */
 let closed: (text: string) => string = (text) => text;
-let asked = false;
+let coming: Promise<void> | null = null;
 
 /** Brings the code that closes half-open markdown. Until it is there, a tail is shown as it stands. */
-export function expectGrowth(): void {
-  if (asked) return;
-  asked = true;
-  void import("remend").then((loaded) => (closed = loaded.default));
+export function expectGrowth(): Promise<void> {
+  coming ??= import("remend").then((loaded) => void (closed = loaded.default));
+  return coming;
 }
 
 export interface Blocks {

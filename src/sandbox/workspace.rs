@@ -1,0 +1,245 @@
+//! The directories of this host that sessions work in, and how the server puts a file into one.
+//!
+//! What lies in a workspace is the agent's, and so hostile: no link in it is followed, by holding each directory on the way
+//! by its descriptor. A file is written beside its place and moved there whole.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, chown},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
+
+use crate::store::SessionId;
+
+/// The most bytes and parts that a path inside a workspace has.
+const PATH_BYTES: usize = 1024;
+const PATH_PARTS: usize = 32;
+
+/// Where sessions work, and whom it belongs to.
+#[derive(Debug, Clone)]
+pub struct Workspaces {
+    /// A directory for each session below this one.
+    pub below: PathBuf,
+    /// Where all sessions work, in place of that (`SANDBOX_VOLUMES=…:/workspace`).
+    pub shared: Option<PathBuf>,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// A path inside a workspace: names below it, and no way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InnerPath {
+    dirs: Vec<String>,
+    name: String,
+}
+
+/// Why a path is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no path inside the workspace: write it like `notes/todo.md`, without `..`, `.` or empty parts")]
+pub struct NotInside(String);
+
+impl std::str::FromStr for InnerPath {
+    type Err = NotInside;
+
+    fn from_str(text: &str) -> Result<InnerPath, NotInside> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let is_name = |part: &&str| !matches!(*part, "" | "." | "..") && part.len() <= 255 && !part.contains('\0');
+        match parts.split_last() {
+            Some((name, dirs))
+                if text.len() <= PATH_BYTES && parts.len() <= PATH_PARTS && parts.iter().all(is_name) =>
+            {
+                let dirs = dirs.iter().map(|dir| (*dir).to_owned()).collect();
+                Ok(InnerPath { dirs, name: (*name).to_owned() })
+            }
+            _ => Err(NotInside(text.to_owned())),
+        }
+    }
+}
+
+/// What becomes of a file that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    Replace,
+    Keep,
+}
+
+impl Workspaces {
+    /// The directory in which this session works; made where it is not there.
+    pub fn of(&self, session: SessionId) -> io::Result<PathBuf> {
+        match &self.shared {
+            Some(shared) => Ok(shared.clone()),
+            None => own_dir(&self.below, session, self.uid, self.gid),
+        }
+    }
+
+    /// A file on its way to `path`. Directories that are missing are made.
+    pub fn receive(&self, session: SessionId, path: &InnerPath) -> io::Result<Incoming> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+        let mut dir = rustix::fs::open(self.of(session)?, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        for name in &path.dirs {
+            match rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) => self.give_away(&dir, name)?,
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(e) => return Err(e.into()),
+            }
+            dir = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
+        }
+        let draft = format!(".{}.upload", ulid::Ulid::generate());
+        let create = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&dir, &draft, create, Mode::from_raw_mode(0o600))?;
+        if rustix::process::geteuid().is_root() {
+            rustix::fs::fchown(&file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))?;
+        }
+        Ok(Incoming { file: file.into(), place: Place { dir, draft, name: path.name.clone(), done: false } })
+    }
+
+    fn give_away(&self, dir: &OwnedFd, name: &str) -> io::Result<()> {
+        if rustix::process::geteuid().is_root() {
+            let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+            rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(())
+    }
+}
+
+/// A directory of `session` below `below`, which belongs to whom its sandbox runs as.
+pub fn own_dir(below: &Path, session: SessionId, uid: u32, gid: u32) -> io::Result<PathBuf> {
+    let path = below.join(session.to_string());
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+    if rustix::process::geteuid().is_root() {
+        chown(&path, Some(uid), Some(gid))?;
+    }
+    Ok(path)
+}
+
+/// A file that is being written. Nobody sees it under its name before [`Incoming::finish`]; dropped, it leaves nothing.
+#[derive(Debug)]
+pub struct Incoming {
+    pub file: File,
+    place: Place,
+}
+
+#[derive(Debug)]
+struct Place {
+    dir: OwnedFd,
+    draft: String,
+    name: String,
+    done: bool,
+}
+
+/// What `finish` did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    Created,
+    Replaced,
+    /// Something has that name, and was to be kept. Nothing has changed.
+    Kept,
+}
+
+impl Incoming {
+    /// Moves the file to its place.
+    ///
+    /// # Errors
+    /// Where it cannot be moved; a directory of that name, for one.
+    pub fn finish(mut self, existing: Existing) -> io::Result<Finished> {
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(0o644))?;
+        let Place { dir, draft, name, done } = &mut self.place;
+        let moved = rustix::fs::renameat_with(&*dir, &*draft, &*dir, &*name, RenameFlags::NOREPLACE);
+        match (moved, existing) {
+            (Ok(()), _) => {
+                *done = true;
+                Ok(Finished::Created)
+            }
+            (Err(rustix::io::Errno::EXIST), Existing::Keep) => Ok(Finished::Kept),
+            (Err(rustix::io::Errno::EXIST), Existing::Replace) => {
+                rustix::fs::renameat(&*dir, &*draft, &*dir, &*name)?;
+                *done = true;
+                Ok(Finished::Replaced)
+            }
+            (Err(e), _) => Err(e.into()),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.done {
+            let _the_agent_may_have_taken_it = rustix::fs::unlinkat(&self.dir, &self.draft, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write, os::unix::fs::symlink};
+
+    use super::*;
+
+    fn workspaces(below: &Path) -> (Workspaces, SessionId, PathBuf) {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let workspaces = Workspaces { below: below.to_owned(), shared: None, uid, gid };
+        let session: SessionId = "01J00000000000000000000000".parse().expect("an id");
+        let dir = workspaces.of(session).expect("it is made");
+        (workspaces, session, dir)
+    }
+
+    fn put(workspaces: &Workspaces, session: SessionId, path: &str, existing: Existing) -> io::Result<Finished> {
+        let mut incoming = workspaces.receive(session, &path.parse().expect("a path"))?;
+        incoming.file.write_all(b"new")?;
+        incoming.finish(existing)
+    }
+
+    #[test]
+    fn only_paths_that_stay_inside_are_paths() {
+        for path in ["a", "a/b.txt", "uploads/ä ö.txt", "..a", "a..", ".hidden"] {
+            assert!(path.parse::<InnerPath>().is_ok(), "{path}");
+        }
+        let long = "x/".repeat(40) + "y";
+        for path in ["", "/", "/etc/passwd", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b", &long] {
+            let refused = path.parse::<InnerPath>().expect_err(path).to_string();
+            assert!(refused.contains("inside the workspace"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_file_comes_whole_or_not_at_all() {
+        let below = tempfile::tempdir().expect("a directory");
+        let (workspaces, session, dir) = workspaces(below.path());
+        let mut given_up = workspaces.receive(session, &"a/b/c".parse().expect("a path")).expect("it begins");
+        given_up.file.write_all(b"half").expect("it is written");
+        assert!(!dir.join("a/b/c").exists());
+        drop(given_up);
+        assert_eq!(fs::read_dir(dir.join("a/b")).expect("it was made").count(), 0, "nothing is left");
+        assert_eq!(put(&workspaces, session, "a/b/c", Existing::Keep).expect("it comes"), Finished::Created);
+        assert_eq!(fs::read(dir.join("a/b/c")).expect("it is there"), b"new");
+        fs::write(dir.join("a/b/c"), "old").expect("it is written");
+        assert_eq!(put(&workspaces, session, "a/b/c", Existing::Keep).expect("it ends"), Finished::Kept);
+        assert_eq!(fs::read(dir.join("a/b/c")).expect("it is there"), b"old");
+        assert_eq!(put(&workspaces, session, "a/b/c", Existing::Replace).expect("it comes"), Finished::Replaced);
+        assert_eq!(fs::read(dir.join("a/b/c")).expect("it is there"), b"new");
+        assert_eq!(fs::read_dir(dir.join("a/b")).expect("it is there").count(), 1);
+    }
+
+    #[test]
+    fn no_link_of_the_agents_leads_out() {
+        let below = tempfile::tempdir().expect("a directory");
+        let (workspaces, session, dir) = workspaces(below.path());
+        let outside = below.path().join("outside");
+        fs::create_dir(&outside).expect("it is made");
+        fs::write(outside.join("secret"), "old").expect("it is written");
+        symlink(&outside, dir.join("way")).expect("it is laid");
+        symlink(outside.join("secret"), dir.join("file")).expect("it is laid");
+        put(&workspaces, session, "way/secret", Existing::Replace).expect_err("a directory that is a link");
+        put(&workspaces, session, "way/new", Existing::Replace).expect_err("a directory that is a link");
+        assert_eq!(put(&workspaces, session, "file", Existing::Replace).expect("the link goes"), Finished::Replaced);
+        assert_eq!(fs::read(outside.join("secret")).expect("it is there"), b"old");
+        assert_eq!(fs::read_dir(&outside).expect("it is there").count(), 1);
+        assert!(!dir.join("file").is_symlink());
+    }
+}

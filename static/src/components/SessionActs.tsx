@@ -1,0 +1,42 @@
+// The menu of a session: resume, rename, archive, export, end, delete.
+
+import type { Session } from "../wire/frame";
+import { exportAddress } from "../wire/rest";
+import type { Asked } from "./SessionMenu";
+
+interface Props {
+  session: Session;
+  /** `null`: the menu has done its work. */
+  onChosen: (asked: Asked | null) => void;
+}
+
+export function SessionActs({ session, onChosen }: Props) {
+  const { id, state, archived } = session;
+  return (
+    <>
+      {(state === "paused" || state === "stopped") && <Act text="Resume" onClick={() => onChosen("resume")} />}
+      <Act text="Rename…" onClick={() => onChosen("rename")} />
+      <Act text={archived ? "Take out of the archive" : "Archive"} onClick={() => onChosen("archive")} />
+      <Download text="Export as Markdown" href={exportAddress(id, "md")} onClick={() => onChosen(null)} />
+      <Download text="Export as JSONL" href={exportAddress(id, "jsonl")} onClick={() => onChosen(null)} />
+      {state !== "ended" && <Act text="End…" onClick={() => onChosen("end")} />}
+      <Act text="Delete…" danger onClick={() => onChosen("purge")} />
+    </>
+  );
+}
+
+function Act({ text, danger, onClick }: { text: string; danger?: boolean; onClick: () => void }) {
+  return (
+    <button type="button" class={danger ? "menu-entry danger" : "menu-entry"} onClick={onClick}>
+      {text}
+    </button>
+  );
+}
+
+function Download({ text, href, onClick }: { text: string; href: string; onClick: () => void }) {
+  return (
+    <a class="menu-entry" href={href} download onClick={onClick}>
+      {text}
+    </a>
+  );
+}

@@ -1,0 +1,153 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { coloured } from "../src/state/ansi";
+import { matching, type PaletteEntry } from "../src/state/entries";
+import { plainOutput, withoutEscapes } from "../src/escapes";
+import { everything, filtered, kindOf, latency, summary } from "../src/state/frames";
+import { clampShare, initialLayout, moveByKey, readLayout } from "../src/state/layout";
+import { withLoad } from "../src/state/sandboxes";
+import { FrameLog, toJsonLines, type Entry } from "../src/wire/log";
+import { readRecording } from "../src/wire/record";
+import type { SandboxRow } from "../src/wire/rest";
+import { nameOf } from "../src/wire/upload";
+
+test("the divider stays where both sides can be read", () => {
+  assert.deepEqual([0, 0.25, 0.5, 0.9].map(clampShare), [0.25, 0.25, 0.5, 0.75]);
+  const half = { share: 0.5, folded: null, tab: "plan" } as const;
+  const keys = ["ArrowLeft", "ArrowRight"] as const;
+  assert.equal(moveByKey(half, "ArrowLeft", keys)?.share, 0.48);
+  assert.equal(moveByKey(half, "ArrowRight", keys)?.share, 0.52);
+  assert.equal(moveByKey(half, "Home", keys)?.share, 0.25);
+  assert.equal(moveByKey(half, "End", keys)?.share, 0.75);
+  assert.equal(moveByKey(half, "Enter", keys)?.folded, "workspace");
+  assert.equal(moveByKey(half, "ArrowUp", keys), null);
+});
+
+test("a layout that was kept is read as far as it makes sense", () => {
+  const roomy = initialLayout(1440);
+  assert.equal(roomy.folded, null);
+  assert.equal(initialLayout(390).folded, "workspace");
+  assert.deepEqual(readLayout(null, 1440), roomy);
+  assert.deepEqual(readLayout("{", 1440), roomy);
+  assert.deepEqual(readLayout("7", 1440), roomy);
+  assert.deepEqual(readLayout('{"share":9,"folded":"chat","tab":"events"}', 1440), { share: 0.75, folded: "chat", tab: "events" });
+  assert.deepEqual(readLayout('{"share":"x","folded":"x","tab":"x"}', 1440), roomy);
+});
+
+test("of escape sequences nothing is left but colours, and those only where they are wanted", () => {
+  const check = (text: string, plain: string, colours = plain) => {
+    assert.equal(withoutEscapes(text), plain, JSON.stringify(text));
+    assert.equal(withoutEscapes(text, true), colours, JSON.stringify(text));
+  };
+  check("\x1b[31mred\x1b[0m", "red", "\x1b[31mred\x1b[0m");
+  check("a\x1b]0;a title\x07b", "ab");
+  check("a\x1b]52;c;ZXZpbA==\x1b\\b", "ab");
+  check("a\x1b]8;;javascript:alert(1)\x1b\\link\x1b]8;;\x1b\\b", "alinkb");
+  check("a\x1b]0;never ends", "a");
+  check("a\x1bPq#0;2;0;0;0\x1b\\b", "ab");
+  check("a\x1b_apc\x1b\\b\x1b^pm\x1b\\c\x1bXsos\x1b\\d", "abcd");
+  check("a\x1b[2J\x1b[Hb\x1b[?25lc", "abc");
+  check("a\x9b31mb\x9d0;t\x9cc\x90q\x9cd", "abcd");
+  check("a\x1b(Bb\x1b=c\x1b7d", "abcd");
+  check("a\x08\x07\x00b\x7f", "ab");
+  check("tab\tline\nreturn\r", "tab\tline\nreturn\r");
+  check("a\x1b[", "a");
+  check("a\x1b", "a");
+});
+
+test("a line that was written over shows its end", () => {
+  assert.equal(plainOutput("10 %\r50 %\rdone\nnext\r\n"), "done\nnext\n");
+});
+
+test("colours become classes, and nothing else does", () => {
+  const check = (text: string, expected: unknown[]) =>
+    assert.deepEqual(coloured(text).map(({ text, look, colours }) => [text, look, colours]), expected);
+  check("", []);
+  check("plain\n", [["plain", undefined, undefined]]);
+  check("\x1b[31mred\x1b[0m plain", [["red", "ansi-red", undefined], [" plain", undefined, undefined]]);
+  check("\x1b[1;92;44mloud", [["loud", "ansi-bright-green ansi-blue-ground ansi-bold", undefined]]);
+  check("\x1b[38;5;196mcube", [["cube", undefined, { color: "rgb(255 0 0)", backgroundColor: undefined }]]);
+  check("\x1b[38;2;1;2;3mexact", [["exact", undefined, { color: "rgb(1, 2, 3)", backgroundColor: undefined }]]);
+  check('<img src=x onerror="alert(1)">', [['<img src=x onerror="alert(1)">', undefined, undefined]]);
+});
+
+const entry = (n: number, way: Entry["way"], frame: object, at = 1000, replayed = false): Entry =>
+  ({ n, way, frame, at, replayed }) as unknown as Entry;
+
+test("frames are told in words, filtered, and timed", () => {
+  const at = new Date(900).toISOString();
+  const all = [
+    entry(1, "in", { status: "hello", session: null }),
+    entry(2, "out", { action: "message", args: { content: "go" }, id: "w" }, 950),
+    entry(3, "in", { seq: 1, at, source: "user", action: "message", args: { content: "go" }, message: "Message: go." }),
+    entry(4, "in", { status: "accepted", id: "w", seq: 1 }, 980),
+    entry(5, "in", { delta: "text", item: "a", offset: 0, content: "He" }),
+    entry(6, "in", { seq: 2, at, source: "agent", observation: "message", content: "Hello", extras: {} }, 800),
+    entry(7, "in", { seq: 3, at, source: "agent", observation: "usage", content: "", extras: { model: "m" } }, 1000, true),
+    entry(8, "in", { error: { code: "busy", message: "no" }, id: "z" }),
+  ];
+  assert.deepEqual(all.map((one) => `${kindOf(one).family} ${kindOf(one).name}`), [
+    "status hello", "wish message", "action message", "status accepted", "delta text", "observation message", "observation usage", "error busy",
+  ]);
+  assert.deepEqual(all.map((one) => latency(one, all)), [null, null, 100, 30, null, null, null, null]);
+  assert.deepEqual(all.map(summary), [
+    '{"session":null}', '{"content":"go"}', "Message: go.", '{"id":"w","seq":1}', "He", "Hello", '{"model":"m"}', "no",
+  ]);
+  const numbers = (filter: Partial<typeof everything>) => filtered(all, { ...everything, ...filter }).map(({ n }) => n);
+  assert.deepEqual(numbers({}), [1, 2, 3, 4, 6, 7, 8]);
+  assert.deepEqual(numbers({ deltas: true }), [1, 2, 3, 4, 5, 6, 7, 8]);
+  assert.deepEqual(numbers({ way: "out" }), [2]);
+  assert.deepEqual(numbers({ text: "HELLO" }), [1, 6]);
+});
+
+test("the log forgets the oldest, and what it saves can be read again", () => {
+  const log = new FrameLog();
+  for (let n = 0; n < 60_000; n += 1) log.add("in", { status: "pong" }, 0, false);
+  assert.ok(log.entries.length <= 25_000);
+  assert.equal(log.entries.at(-1)?.n, 60_000);
+  log.clear();
+  log.add("out", { action: "pause" }, 0, false);
+  log.add("in", { seq: 1, at: "2026-01-01T00:00:00.000Z", source: "user", action: "pause", args: {} }, 0, false);
+  const read = readRecording(toJsonLines(log.entries));
+  assert.deepEqual(read, [{ seq: 1, at: "2026-01-01T00:00:00.000Z", source: "user", action: "pause", args: {} }]);
+});
+
+test("what is no recording says why", () => {
+  const refused = (text: string, why: RegExp) => assert.throws(() => readRecording(text), why);
+  refused("", /no event/);
+  refused("hello", /line 1 is not JSON/);
+  refused('{"seq":1}\n[', /line 2 is not JSON/);
+  refused("7", /line 1 is not an object/);
+  refused('{"session":{"id":"x"}}', /no event/);
+});
+
+test("how busy a sandbox is follows from two looks", () => {
+  const row = (cpu_us: number | null): SandboxRow => ({ session: "s", driver: "process", state: "running", memory_bytes: 1, cpu_us, processes: 1 });
+  const first = withLoad([row(1_000_000)], 10_000, []);
+  assert.equal(first[0]?.cpu, null);
+  assert.equal(withLoad([row(2_000_000)], 12_000, first)[0]?.cpu, 0.5);
+  assert.equal(withLoad([row(0)], 12_000, first)[0]?.cpu, 0, "it was started anew");
+  assert.equal(withLoad([row(null)], 12_000, first)[0]?.cpu, null);
+});
+
+test("a file's name fits any file system", () => {
+  const check = (name: string, attempt: number, expected: string) => assert.equal(nameOf(name, attempt), expected);
+  check("plan.pdf", 1, "plan.pdf");
+  check("plan.pdf", 3, "plan-3.pdf");
+  check("../../etc/passwd", 1, "etc-passwd");
+  check("a\nb:c.txt", 1, "a-b-c.txt");
+  check(".bashrc", 1, "bashrc");
+  check("", 2, "file-2");
+  check("Grüße 🎭.txt", 1, "Grüße 🎭.txt");
+});
+
+test("the palette finds by any word, and words that begin one first", () => {
+  const entries = ["Export as Markdown", "Fix the exporter", "Remark", "New session"].map((text): PaletteEntry => ({
+    id: text, text, group: "Greenroom", act() {},
+  }));
+  const find = (query: string) => matching(entries, query).map(({ text }) => text);
+  assert.deepEqual(find("mark"), ["Export as Markdown", "Remark"]);
+  assert.deepEqual(find("ex mark"), ["Export as Markdown"]);
+  assert.deepEqual(find("zzz"), []);
+  assert.equal(find("").length, 4);
+});
