@@ -218,7 +218,6 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
             },
             Err(e) => {
                 close(1002, &e.to_string(), ctx);
-                ctx.stop();
             }
         }
     }

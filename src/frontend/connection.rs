@@ -27,12 +27,10 @@ pub(super) trait Connection: Actor<Context = WebsocketContext<Self>> {
         ctx.spawn(closed.map(|(), socket, ctx| {
             socket.goodbye(ctx);
             close(1001, "the server is going away", ctx);
-            ctx.stop();
         }));
         if let Some(pass) = pass {
             ctx.spawn(pass.revoked().into_actor(self).map(|(), _, ctx| {
                 close(4401, "the token was replaced; sign in with the new one", ctx);
-                ctx.stop();
             }));
         }
     }
@@ -46,15 +44,15 @@ fn beat<C: Connection>(socket: &mut C, ctx: &mut WebsocketContext<C>) {
             ctx.ping(&ping);
             ctx.run_later(HEARTBEAT, beat);
         }
-        None => {
-            close(4408, "no answer to pings", ctx);
-            ctx.stop();
-        }
+        None => close(4408, "no answer to pings", ctx),
     }
 }
 
+/// The last that a client hears. Whoever went on to listen would answer the client's own close with a second one, and
+/// Chromium takes that for a broken connection, whose code no script gets to see.
 pub(super) fn close<A: Actor<Context = WebsocketContext<A>>>(code: u16, why: &str, ctx: &mut WebsocketContext<A>) {
     // A close frame's text is at most 123 bytes.
     let description = why[..why.floor_char_boundary(120)].to_owned();
     ctx.close(Some(CloseReason { code: CloseCode::Other(code), description: Some(description) }));
+    ctx.stop();
 }

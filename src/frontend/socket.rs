@@ -400,11 +400,9 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for FrontendSocket {
             },
             Err(ProtocolError::Overflow) => {
                 close(1009, &format!("a frame is at most {READ_LIMIT} bytes"), ctx);
-                ctx.stop();
             }
             Err(e) => {
                 close(1002, &e.to_string(), ctx);
-                ctx.stop();
             }
         }
     }

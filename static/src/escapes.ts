@@ -31,6 +31,14 @@ export function settledLines(text: string): string {
   return text.replace(/\r+\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "");
 }
 
+/** Control characters, and those that turn the direction of the text around them. */
+const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+
+/** The text with every character in sight: what a person is asked to allow must not look like something else. */
+export function inSight(text: string): string {
+  return text.replace(UNSEEN, (char) => `\\u{${char.charCodeAt(0).toString(16)}}`);
+}
+
 /** What a terminal without colours would show of an output in the end. */
 export function plainOutput(text: string): string {
   return settledLines(withoutEscapes(text));

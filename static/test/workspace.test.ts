@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { coloured } from "../src/state/ansi";
 import { matching, type PaletteEntry } from "../src/state/entries";
-import { plainOutput, withoutEscapes } from "../src/escapes";
+import { inSight, plainOutput, withoutEscapes } from "../src/escapes";
 import { everything, filtered, kindOf, latency, summary } from "../src/state/frames";
 import { clampShare, initialLayout, moveByKey, readLayout } from "../src/state/layout";
 import { withLoad } from "../src/state/sandboxes";
@@ -53,6 +53,11 @@ test("of escape sequences nothing is left but colours, and those only where they
   check("tab\tline\nreturn\r", "tab\tline\nreturn\r");
   check("a\x1b[", "a");
   check("a\x1b", "a");
+});
+
+test("what hides is brought in sight", () => {
+  assert.equal(inSight("rm -r build\x1b[2K\rls\n\tok"), "rm -r build\\u{1b}[2K\\u{d}ls\n\tok");
+  assert.equal(inSight("a\u202eb\u200bc\u2066d"), "a\\u{202e}b\\u{200b}c\\u{2066}d");
 });
 
 test("a line that was written over shows its end", () => {

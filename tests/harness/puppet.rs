@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, fs};
 
 use futures::{SinkExt, StreamExt};
-use greenroom_protocol::link::{FromAgent, Hello, LINK_VERSION, Report, ToAgent};
+use greenroom_protocol::link::{Command, FromAgent, Hello, LINK_VERSION, Report, ToAgent};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_tungstenite::{
     WebSocketStream, accept_async_with_config, client_async,
@@ -105,5 +105,21 @@ impl Puppet {
     /// The next thing that the server says, other than acknowledgements.
     pub(crate) async fn order(&mut self) -> ToAgent {
         within("an order", self.hear()).await.expect("the server speaks")
+    }
+
+    /// The next thing that it is told to do.
+    pub(crate) async fn command(&mut self) -> Command {
+        loop {
+            if let ToAgent::Command(numbered) = self.order().await {
+                return numbered.command;
+            }
+        }
+    }
+
+    /// Reports an event, given as it stands in a frame: `{"observation": …}` or `{"action": …}`.
+    pub(crate) async fn event(&mut self, item: Option<&str>, body: serde_json::Value) {
+        let body = serde_json::from_value(body).expect("an event");
+        let report = Report::Event { item: item.map(str::to_owned), body };
+        self.report(report).await.expect("the server listens");
     }
 }

@@ -1,6 +1,11 @@
 //! What the demo model understands of a conversation: the last task, how far its work is, and what came of the last step.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
+
+/// The tool whose results say nothing that would be worth repeating.
+const PLAN: &str = "plan";
 
 /// A conversation, reduced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,7 +16,7 @@ pub(super) struct Conversation {
     pub(super) tasks: usize,
     /// How many answers the model gave since.
     pub(super) steps: usize,
-    /// What the newest tool call led to.
+    /// What the newest tool call led to that was no plan.
     pub(super) result: String,
     /// The tools that the agent offers.
     pub(super) tools: Vec<String>,
@@ -21,15 +26,22 @@ impl Conversation {
     /// Reads a body of Anthropic's messages.
     pub(super) fn of_messages(body: &Value) -> Conversation {
         let mut conversation = Conversation { tools: names(&body["tools"], "/name"), ..Conversation::default() };
+        let mut plans = HashSet::new();
         for message in items(&body["messages"]) {
             match message["role"].as_str() {
-                Some("assistant") => conversation.steps += 1,
+                Some("assistant") => {
+                    conversation.steps += 1;
+                    let planned = |block: &&Value| block["name"] == PLAN;
+                    plans.extend(items(&message["content"]).iter().filter(planned).filter_map(|it| it["id"].as_str()));
+                }
                 Some("user") if message["content"].is_string() => conversation.user(&text(&message["content"])),
                 Some("user") => {
                     for block in items(&message["content"]) {
                         match block["type"].as_str() {
                             Some("text") => conversation.user(&text(&block["text"])),
-                            Some("tool_result") => conversation.result = text(&block["content"]),
+                            Some("tool_result") if !is_of(&plans, &block["tool_use_id"]) => {
+                                conversation.result = text(&block["content"]);
+                            }
                             _ => {}
                         }
                     }
@@ -44,11 +56,20 @@ impl Conversation {
     pub(super) fn of_chat(body: &Value) -> Conversation {
         let mut conversation =
             Conversation { tools: names(&body["tools"], "/function/name"), ..Conversation::default() };
+        let mut plans = HashSet::new();
         for message in items(&body["messages"]) {
             match message["role"].as_str() {
-                Some("assistant") => conversation.steps += 1,
+                Some("assistant") => {
+                    conversation.steps += 1;
+                    let planned = |call: &&Value| call["function"]["name"] == PLAN;
+                    plans.extend(
+                        items(&message["tool_calls"]).iter().filter(planned).filter_map(|it| it["id"].as_str()),
+                    );
+                }
                 Some("user") => conversation.user(&text(&message["content"])),
-                Some("tool") => conversation.result = text(&message["content"]),
+                Some("tool") if !is_of(&plans, &message["tool_call_id"]) => {
+                    conversation.result = text(&message["content"]);
+                }
                 _ => {}
             }
         }
@@ -63,6 +84,10 @@ impl Conversation {
             self.result.clear();
         }
     }
+}
+
+fn is_of(calls: &HashSet<&str>, id: &Value) -> bool {
+    id.as_str().is_some_and(|id| calls.contains(id))
 }
 
 /// A text, or the texts of a list of blocks.
@@ -99,9 +124,11 @@ mod tests {
                     {"type": "tool_result", "tool_use_id": "1", "content": "old"},
                     {"type": "text", "text": " second "},
                 ]},
-                {"role": "assistant", "content": "x"},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "2", "name": "run", "input": {}},
+                    {"type": "tool_use", "id": "3", "name": "plan", "input": {}}]},
                 {"role": "user", "content": [
                     {"type": "tool_result", "tool_use_id": "2", "content": [{"type": "text", "text": "new"}]},
+                    {"type": "tool_result", "tool_use_id": "3", "content": "planned"},
                 ]},
             ],
         });
@@ -113,8 +140,10 @@ mod tests {
                 {"role": "assistant", "tool_calls": []},
                 {"role": "tool", "content": "old"},
                 {"role": "user", "content": [{"type": "text", "text": "second"}]},
-                {"role": "assistant", "content": "x"},
-                {"role": "tool", "content": "new"},
+                {"role": "assistant", "tool_calls": [{"id": "2", "function": {"name": "run"}},
+                    {"id": "3", "function": {"name": "plan"}}]},
+                {"role": "tool", "tool_call_id": "2", "content": "new"},
+                {"role": "tool", "tool_call_id": "3", "content": "planned"},
             ],
         });
         let expected =

@@ -188,6 +188,7 @@ mod tests {
                 ("plan", "content", "- [ ] Write `hello.sh`\n- [ ] Run it\n- [ ] Tell what it printed\n"),
                 ("write", "content", "#!/bin/sh\necho 'hello'\n"),
                 ("run", "command", "sh hello.sh"),
+                ("plan", "content", "- [x] Write `hello.sh`\n- [x] Run it\n- [x] Tell what it printed\n"),
                 ("finish", "message", "Wrote `hello.sh` and ran it with `sh hello.sh`. (Played by the demo model.)"),
                 ("", "", ""),
             ],
@@ -212,7 +213,7 @@ mod tests {
     #[test]
     fn it_says_what_it_is_and_what_came_back() {
         assert!(at("x", 1, 0, "", &TOOLS).say.contains("demo model"));
-        assert!(at("x", 1, 3, "exit 7\n", &TOOLS).say.contains("```\nexit 7\n```"));
+        assert!(at("x", 1, 4, "exit 7\n", &TOOLS).say.contains("```\nexit 7\n```"));
         assert!(at("run: x", 1, 1, "{task}", &TOOLS).say.contains("```\n{task}\n```"));
         assert_eq!(at("slow: 3", 1, 0, "", &[]).say, "1 2 3 ");
     }

@@ -65,12 +65,12 @@ async fn it_does_the_main_job_without_a_key() {
     let stand = Stand::new(Fake::start([]).await, no_provider());
     let calls = play_messages(&stand, "write a bash script that prints hello").await;
     let names: Vec<&str> = calls.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["plan", "write", "run", "finish"]);
+    assert_eq!(names, ["plan", "write", "run", "plan", "finish"]);
     assert_eq!(calls[1].1, json!({"content": "#!/bin/sh\necho 'hello'\n", "path": "hello.sh"}));
     assert_eq!(calls[2].1, json!({"command": "sh hello.sh"}));
 
     let notices = stand.ledger.all();
-    assert_eq!(notices.len(), 4);
+    assert_eq!(notices.len(), 5);
     for notice in notices {
         let Notice::Used(used) = notice else { panic!("{notice:?}") };
         assert_eq!((used.cost_usd, used.estimated, used.model.as_str()), (Some(0.0), false, "demo"));

@@ -1,8 +1,9 @@
 // The live actors, a line each, below whom they belong to.
 
 import { now } from "../clock";
-import { relativeTime } from "../format";
+import { bytes, relativeTime } from "../format";
 import type { Branch } from "../state/actors";
+import type { Actor } from "../wire/rest";
 
 export function ActorTable({ branches }: { branches: Branch[] }) {
   if (branches.length === 0) return <p class="muted">No actor is alive.</p>;
@@ -35,10 +36,16 @@ export function ActorTable({ branches }: { branches: Branch[] }) {
             <td class="number">{relativeTime(actor.since, now.value)}</td>
             <td class="number">{relativeTime(actor.last_active, now.value)}</td>
             <td class="number">{actor.handled.toLocaleString("en")}</td>
-            <td class="number">{actor.queued ?? "–"}</td>
+            <td class="number">{queue(actor)}</td>
           </tr>
         ))}
       </tbody>
     </table>
   );
+}
+
+/** Messages that wait; where a client is served, what it has not confirmed yet. */
+function queue({ kind, queued }: Actor): string {
+  if (queued === null || queued === undefined) return "–";
+  return kind.endsWith("_socket") ? bytes(queued) : queued.toLocaleString("en");
 }

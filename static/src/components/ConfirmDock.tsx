@@ -1,6 +1,7 @@
 // The agent asks: may it? Answered here or in another tab, it goes away in all.
 
 import { useState } from "preact/hooks";
+import { inSight } from "../escapes";
 import type { LiveSession } from "../state/live";
 import type { Decision } from "../wire/event";
 
@@ -17,10 +18,10 @@ export function ConfirmDock({ live }: { live: LiveSession }) {
   return (
     <section class="confirm" role="group" aria-label="The agent asks">
       <h2>
-        May it do this? <span class="badge">{question.risk} risk</span>
+        May it do this? <span class="badge">{inSight(question.risk)} risk</span>
       </h2>
-      <pre class="code">{question.action}</pre>
-      {question.why && <p class="muted">{question.why}</p>}
+      <pre class="code">{inSight(question.action)}</pre>
+      {question.why && <p class="muted">{inSight(question.why)}</p>}
       <div class="confirm-buttons">
         {question.options.map((option) => (
           <button key={option} type="button" class={option === "allow" ? "button primary" : "button"} onClick={() => answer(option)}>

@@ -91,13 +91,13 @@ function aboutThis(): PaletteEntry[] {
   const tabs = TABS.map((tab) => entry(`Show ${tab}`, () => (layout.value = { ...layout.value, folded: null, tab }), "workspace"));
   if (connection.phase === "recorded") return [...tabs, entry("Toggle the workspace", toggleWorkspace)];
   return [
-    ...(isWorking(state) ? [entry("Stop what runs", () => live.interrupt(), "Esc"), entry("Pause", () => live.pause())] : []),
-    ...(state === "paused" || state === "stopped" || queue.length > 0 ? [entry("Resume", () => live.resume())] : []),
-    ...(state === "idle" ? [entry("Stop the sandbox", () => live.stop(), "frees its memory; a message brings it back")] : []),
     ...tabs,
     entry("Toggle the workspace", toggleWorkspace, "W"),
+    ...(isWorking(state) ? [entry("Stop what runs", () => live.interrupt(), "Esc"), entry("Pause", () => live.pause())] : []),
+    ...(state === "paused" || state === "stopped" || queue.length > 0 ? [entry("Resume", () => live.resume())] : []),
     entry("Export as Markdown", () => location.assign(exportAddress(live.id, "md"))),
     entry("Export as JSONL", () => location.assign(exportAddress(live.id, "jsonl"))),
+    ...(state === "idle" ? [entry("Stop the sandbox", () => live.stop(), "frees its memory; a message brings it back")] : []),
   ];
 }
 

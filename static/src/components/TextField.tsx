@@ -44,7 +44,7 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
   };
 
   return (
-    <div class="text-field">
+    <div class={rows > 1 ? "text-field tall" : "text-field"}>
       {onFiles && <AttachButton onFiles={onFiles} />}
       <textarea
         ref={field}

@@ -1,5 +1,6 @@
 // How the reducer's functions find and replace rows in the state that they build.
 
+import { inSight } from "../escapes";
 import type { Row, ToolRow } from "./rows";
 import type { SessionState } from "./session";
 
@@ -49,7 +50,7 @@ const SPOKEN = 4;
 export function speak(draft: Draft, seq: number, text: string): void {
   const past = draft.connection.phase !== "live" && draft.connections <= 1;
   if (past || text === "") return;
-  draft.spoken = [...draft.spoken, { seq, text }].slice(-SPOKEN);
+  draft.spoken = [...draft.spoken, { seq, text: inSight(text) }].slice(-SPOKEN);
 }
 
 /** Closes what is still open, because whatever worked on it has ended. */

@@ -3,7 +3,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { navigate, route } from "../route";
 import type { AgentState } from "../wire/event";
-import { current } from "./current";
+import { current, currentTitle } from "./current";
 import { sessions } from "./list";
 
 const KEY = "greenroom.notify";
@@ -45,7 +45,7 @@ const seen = computed((): Seen[] => {
   const state = open?.state.value;
   const listed = (sessions.value ?? []).map(({ id, title, state }) => ({ id, title, state }));
   if (!open || !state?.agentState || state.connection.phase !== "live") return listed.filter(({ id }) => id !== open?.id);
-  const mine = { id: open.id, title: state.session?.title ?? "", state: state.agentState };
+  const mine = { id: open.id, title: currentTitle.value, state: state.agentState };
   return [...listed.filter(({ id }) => id !== open.id), mine];
 });
 

@@ -2,7 +2,7 @@
 
 import { computed, effect } from "@preact/signals";
 import { route } from "../route";
-import { current } from "./current";
+import { current, currentTitle } from "./current";
 import { sessions } from "./list";
 
 /** How many sessions wait for a person. */
@@ -19,7 +19,7 @@ const mark = computed((): Mark => {
 const subject = computed((): string => {
   switch (route.value.page) {
     case "session":
-      return current.value?.live.state.value.session?.title || "Session";
+      return currentTitle.value || "Session";
     case "recording":
       return "Recording";
     case "admin":

@@ -1,0 +1,103 @@
+//! Chromium, driven through chromedriver, and the commands of the DevTools that WebDriver has no word for.
+
+use std::process::Stdio;
+
+use fantoccini::{Client, ClientBuilder, wd::WebDriverCompatibleCommand};
+use hyper::Method;
+use hyper_util::client::legacy::connect::HttpConnector;
+use reqwest::Url;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+use crate::harness::within;
+
+/// A browser of the test's own. It ends when dropped.
+pub(crate) struct Browser {
+    pub(crate) client: Client,
+    /// Takes its browser along when it is asked to end, but not when it is killed.
+    driver: Child,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    pub(crate) async fn open() -> Browser {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("chromedriver is installed (Debian: `apt install chromium-driver`)");
+        let stdout = driver.stdout.take().expect("its stdout is a pipe");
+        let mut lines = BufReader::new(stdout).lines();
+        let port = within("chromedriver's port", async {
+            loop {
+                let line = lines.next_line().await.expect("text").expect("chromedriver says its port before it ends");
+                if let Some((_, port)) = line.split_once("started successfully on port ") {
+                    return port.trim_end_matches('.').to_owned();
+                }
+            }
+        })
+        .await;
+        let profile = tempfile::tempdir().expect("a temporary directory");
+        let args = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--disable-gpu",
+            "--disable-background-networking",
+            "--window-size=1440,900",
+            &format!("--user-data-dir={}", profile.path().display()),
+        ];
+        let options = json!({
+            "browserName": "chrome",
+            "goog:chromeOptions": { "args": args },
+            "goog:loggingPrefs": { "browser": "ALL" },
+        });
+        let client = ClientBuilder::new(HttpConnector::new())
+            .capabilities(options.as_object().expect("it is an object").clone())
+            .connect(&format!("http://127.0.0.1:{port}"))
+            .await
+            .expect("Chromium starts (Debian: `apt install chromium`)");
+        Browser { client, driver, _profile: profile }
+    }
+
+    pub(crate) async fn close(mut self) {
+        self.client.clone().close().await.expect("the browser closes");
+        self.driver.kill().await.expect("chromedriver runs");
+    }
+}
+
+/// A command that chromedriver knows beside those of the standard.
+#[derive(Debug)]
+struct Own {
+    path: &'static str,
+    body: Value,
+}
+
+impl WebDriverCompatibleCommand for Own {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, <Url as std::str::FromStr>::Err> {
+        base.join(&format!("session/{}/{}", session.unwrap_or_default(), self.path))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        (Method::POST, Some(self.body.to_string()))
+    }
+}
+
+/// Asks the DevTools protocol for something.
+pub(crate) async fn devtools(client: &Client, command: &str, params: Value) -> Value {
+    let own = Own { path: "goog/cdp/execute", body: json!({ "cmd": command, "params": params }) };
+    client.issue_cmd(own).await.unwrap_or_else(|e| panic!("{command}: {e}"))
+}
+
+/// What the page said on the console since this was asked last: errors of scripts, and what the policy forbade.
+pub(crate) async fn console(client: &Client) -> Vec<String> {
+    let own = Own { path: "se/log", body: json!({ "type": "browser" }) };
+    let entries = client.issue_cmd(own).await.expect("chromedriver keeps a log");
+    let entries = entries.as_array().cloned().unwrap_or_default();
+    entries.iter().map(|entry| format!("{} {}", entry["level"], entry["message"])).collect()
+}

@@ -1,0 +1,135 @@
+//! The whole way of somebody who has never been here, with the demo model.
+
+use fantoccini::Locator;
+
+use super::{chromium::Browser, page::Page};
+use crate::harness::{
+    driver::Driver,
+    server::{Options, Server},
+};
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn from_the_printed_link_to_the_end_of_a_session() {
+    let server =
+        Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "40")).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+
+    // An inviting page with one field.
+    let task = page.css("textarea[aria-label=Task]").await;
+    let address = page.client.current_url().await.expect("an address");
+    assert!(!address.as_str().contains("token"), "{address}");
+    page.shows("No sessions yet").await;
+    assert_eq!(page.focused().await, "Task", "one can write at once");
+
+    // A task; tokens, thinking and tool calls.
+    task.send_keys("write a bash script that prints hello\u{e007}").await.expect("the field takes text");
+    page.css("[role=log] .row.thinking").await;
+    page.css("[role=log] .row.tool").await;
+    page.says("(Played by the demo model.)").await;
+    page.state("Ready").await;
+    page.until("the plan is done", "document.querySelector('.plan-progress')?.textContent.includes('3 of 3')").await;
+
+    // A message while it works: queued, edited, carried out.
+    page.message("slow: 400").await;
+    page.says("1 2 3").await;
+    page.message("and which files are there?").await;
+    page.shows("queued").await;
+    page.click("Edit").await;
+    let queued = page.css("textarea[aria-label='Waiting message']").await;
+    queued.send_keys(" All of them.\u{e007}").await.expect("the field takes text");
+    page.until(
+        "the change",
+        "document.querySelector('.queue-text')?.textContent === 'and which files are there? All of them.'",
+    )
+    .await;
+
+    // Steered, stopped, with its receipt; what waits is sent on Resume.
+    let field = page.css("textarea[aria-label=Message]").await;
+    field.send_keys("be brief").await.expect("the field takes text");
+    field.send_keys("\u{e009}\u{e007}\u{e000}").await.expect("the field takes keys");
+    page.until(
+        "the steered message is on its way",
+        "document.querySelector('textarea[aria-label=Message]').value === ''",
+    )
+    .await;
+    page.click("Stop").await;
+    page.until("the receipt", r"/Stopped .+ in \d+ ms/.test(document.querySelector('[role=log]').textContent)").await;
+    page.until("all is carried out", "[...document.querySelectorAll('.row.notice.good')].length >= 2 || document.querySelector('.state-text').textContent === 'Stopped'").await;
+    if page.js("return document.querySelector('.state-text').textContent", &[]).await == "Stopped" {
+        page.click("Resume").await;
+    }
+    page.says("and which files are there? All of them.").await;
+    page.state("Ready").await;
+
+    // Paused in the middle, and on again.
+    page.message("slow: 120").await;
+    page.says("1 2 3 4 5").await;
+    page.click("Pause").await;
+    page.state("Paused").await;
+    page.click("Resume").await;
+    page.says("119 120").await;
+    page.state("Ready").await;
+
+    // The tab closes and opens: nothing is missing.
+    let said = "return document.querySelector('[role=log]').innerText";
+    page.client.refresh().await.expect("the page loads again");
+    page.says("119 120").await;
+    page.state("Ready").await;
+    let first = page.js(said, &[]).await;
+    page.client.refresh().await.expect("the page loads again");
+    page.says("119 120").await;
+    page.state("Ready").await;
+    assert_eq!(page.js(said, &[]).await, first, "the same screen each time");
+
+    housekeeping(&page).await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+/// Rename, archive, search, export, end, delete.
+async fn housekeeping(page: &Page<'_>) {
+    let menu = async |entry: &str| {
+        page.css(".session-header .popover [aria-label^='What to do']").await.click().await.expect("the menu opens");
+        page.click(entry).await;
+    };
+    menu("Rename…").await;
+    let title = page.css("dialog input[aria-label=Title]").await;
+    title.clear().await.expect("the field is emptied");
+    title.send_keys("Hello, renamed\u{e007}").await.expect("the field takes text");
+    page.until("the new title", "document.querySelector('.session-header h1').textContent === 'Hello, renamed'").await;
+    page.until("the tab's title", "document.title.includes('Hello, renamed')").await;
+
+    let search = page.css("input[aria-label='Search the sessions']").await;
+    search.send_keys("nothing like it").await.expect("the field takes text");
+    page.shows("No session matches").await;
+    let emptied = "\u{e009}a\u{e000}\u{e017}";
+    search.send_keys(emptied).await.expect("the field is emptied");
+    search.send_keys("renamed").await.expect("the field takes text");
+    page.find(Locator::Css(".session-item")).await;
+    search.send_keys(emptied).await.expect("the field is emptied");
+    page.find(Locator::Css(".session-item")).await;
+
+    let exported = "const link = document.querySelector('.session-header a[href*=\"format=md\"]');
+        return fetch(link.href).then((answer) => answer.text())";
+    page.css(".session-header .popover [aria-label^='What to do']").await.click().await.expect("the menu opens");
+    page.css(".session-header a[href*='format=md']").await;
+    let markdown = page.js(exported, &[]).await;
+    assert!(markdown.as_str().is_some_and(|text| text.contains("Hello, renamed") && text.contains("hello.sh")));
+    page.click("Archive").await;
+    page.until("it leaves the list", "document.querySelectorAll('.session-item').length === 0").await;
+    page.click("Archived").await;
+    page.until("the box is ticked", "document.querySelector('.sidebar .check input').checked").await;
+    page.find(Locator::Css(".session-item")).await;
+
+    menu("End…").await;
+    page.shows("End this session?").await;
+    page.css("dialog .danger").await.click().await.expect("it is pressed");
+    page.shows("This session has ended and is read-only").await;
+    menu("Delete…").await;
+    page.shows("This cannot be undone").await;
+    page.css("dialog .danger").await.click().await.expect("it is pressed");
+    page.css("textarea[aria-label=Task]").await;
+    page.shows("Nothing is archived").await;
+}

@@ -1,0 +1,196 @@
+//! What a person does with the page, and sees.
+
+use std::{path::Path, time::Duration};
+
+use fantoccini::{
+    Client, Locator,
+    actions::{InputSource, KeyAction, KeyActions},
+    elements::Element,
+    key::Key,
+};
+use serde_json::{Value, json};
+
+use super::chromium::{Browser, console, devtools};
+use crate::harness::{self, server::Server};
+
+pub(crate) struct Page<'a> {
+    pub(crate) client: &'a Client,
+}
+
+impl<'a> Page<'a> {
+    /// Opens the link that the server printed.
+    pub(crate) async fn signed_in(browser: &'a Browser, server: &Server) -> Page<'a> {
+        let page = Page { client: &browser.client };
+        page.go(&server.rest.link()).await;
+        page
+    }
+
+    pub(crate) async fn go(&self, address: &str) {
+        self.client.goto(address).await.unwrap_or_else(|e| panic!("{address}: {e}"));
+    }
+
+    /// A page of this server.
+    pub(crate) async fn visit(&self, path: &str) {
+        let here = self.client.current_url().await.expect("an address");
+        self.go(here.join(path).expect("a path").as_str()).await;
+    }
+
+    pub(crate) async fn find(&self, what: Locator<'_>) -> Element {
+        let wait = self.client.wait().at_most(harness::DEADLINE).every(Duration::from_millis(50));
+        match wait.for_element(what).await {
+            Ok(element) => element,
+            Err(e) => self.fail(&format!("{what:?} is not there ({e})")).await,
+        }
+    }
+
+    pub(crate) async fn css(&self, selector: &str) -> Element {
+        self.find(Locator::Css(selector)).await
+    }
+
+    /// Runs a script: the body of a function, whose arguments are `arguments`.
+    pub(crate) async fn js(&self, script: &str, arguments: &[Value]) -> Value {
+        self.client.execute(script, arguments.to_vec()).await.unwrap_or_else(|e| panic!("{script}: {e}"))
+    }
+
+    /// Waits until a script, an expression, is true.
+    pub(crate) async fn until(&self, what: &str, expression: &str) {
+        let script = format!("return Boolean({expression})");
+        let waited = tokio::time::timeout(harness::DEADLINE, async {
+            while self.js(&script, &[]).await != json!(true) {
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+        });
+        if waited.await.is_err() {
+            self.fail(&format!("waited in vain for {what}: {expression}")).await
+        }
+    }
+
+    /// Waits until the conversation says so.
+    pub(crate) async fn says(&self, text: &str) {
+        let log = "document.querySelector('[role=log]')?.textContent";
+        self.until(text, &format!("{log}?.includes({})", json!(text))).await;
+    }
+
+    /// Waits until anything on the page says so.
+    pub(crate) async fn shows(&self, text: &str) {
+        self.until(text, &format!("document.body.innerText.includes({})", json!(text))).await;
+    }
+
+    pub(crate) async fn shows_no_more(&self, text: &str) {
+        self.until(text, &format!("!document.body.innerText.includes({})", json!(text))).await;
+    }
+
+    /// Waits until the state line says so.
+    pub(crate) async fn state(&self, text: &str) {
+        let line = "document.querySelector('.state-text')?.textContent";
+        self.until(text, &format!("{line}?.startsWith({})", json!(text))).await;
+    }
+
+    /// Presses the button, link or label with this name, or else the first whose name has this in it.
+    pub(crate) async fn click(&self, name: &str) {
+        let script = "const all = [...document.querySelectorAll('button, a, summary, label')];
+            const nameOf = (it) => it.getAttribute('aria-label') ?? it.innerText.trim();
+            const seen = all.filter((it) => it.checkVisibility());
+            return seen.find((it) => nameOf(it) === arguments[0]) ?? seen.find((it) => nameOf(it).includes(arguments[0])) ?? null";
+        let found = tokio::time::timeout(harness::DEADLINE, async {
+            loop {
+                let found = self.js(script, &[json!(name)]).await;
+                if !found.is_null() {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+        });
+        let Ok(found) = found.await else { self.fail(&format!("nothing to press is called `{name}`")).await };
+        let id = found.as_object().and_then(|element| element.values().next()?.as_str()).expect("an element");
+        let element = Element::from_element_id(self.client.clone(), id.to_owned().into());
+        if let Err(e) = element.click().await {
+            self.fail(&format!("`{name}` cannot be pressed: {e}")).await
+        }
+    }
+
+    pub(crate) async fn message(&self, text: &str) {
+        let field = self.css("textarea[aria-label=Message]").await;
+        field.send_keys(text).await.expect("the field takes text");
+        field.send_keys(&char::from(Key::Enter).to_string()).await.expect("the field takes keys");
+    }
+
+    /// Types on the keyboard, wherever the focus is.
+    pub(crate) async fn type_text(&self, text: &str) {
+        let keys = text.chars().fold(KeyActions::new("keyboard".to_owned()), |keys, value| {
+            keys.then(KeyAction::Down { value }).then(KeyAction::Up { value })
+        });
+        self.client.perform_actions(keys).await.expect("the keyboard works");
+    }
+
+    pub(crate) async fn key(&self, key: Key) {
+        self.type_text(&char::from(key).to_string()).await;
+    }
+
+    /// Holds one key, and strikes another.
+    pub(crate) async fn chord(&self, held: Key, struck: char) {
+        let keys = KeyActions::new("keyboard".to_owned())
+            .then(KeyAction::Down { value: held.into() })
+            .then(KeyAction::Down { value: struck })
+            .then(KeyAction::Up { value: struck })
+            .then(KeyAction::Up { value: held.into() });
+        self.client.perform_actions(keys).await.expect("the keyboard works");
+    }
+
+    /// What has the focus: its label or text.
+    pub(crate) async fn focused(&self) -> String {
+        let name = "const it = document.activeElement;
+            return it === document.body ? '' : it.getAttribute('aria-label') || it.innerText || it.tagName";
+        self.js(name, &[]).await.as_str().unwrap_or_default().trim().to_owned()
+    }
+
+    /// Presses Tab until that has the focus.
+    pub(crate) async fn tab_to(&self, label: &str) {
+        let mut seen = Vec::new();
+        for _ in 0..80 {
+            let focused = self.focused().await;
+            if focused.contains(label) {
+                return;
+            }
+            seen.push(focused);
+            self.key(Key::Tab).await;
+        }
+        self.fail(&format!("Tab does not lead to `{label}`, only to {seen:?}")).await
+    }
+
+    pub(crate) async fn size(&self, width: u32, height: u32) {
+        let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        devtools(self.client, "Emulation.setDeviceMetricsOverride", metrics).await;
+    }
+
+    /// `light` or `dark`, as the system would have it.
+    pub(crate) async fn scheme(&self, scheme: &str) {
+        let features = json!({ "features": [
+            { "name": "prefers-color-scheme", "value": scheme },
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ]});
+        devtools(self.client, "Emulation.setEmulatedMedia", features).await;
+    }
+
+    pub(crate) async fn shot(&self, name: &str) {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("shots/{name}.png"));
+        std::fs::create_dir_all(file.parent().expect("it lies in `shots/`")).expect("`shots/` can be made");
+        let image = self.client.screenshot().await.expect("the browser takes pictures");
+        std::fs::write(file, image).expect("`shots/` can be written");
+    }
+
+    /// No script failed, and nothing was tried that the policy forbids. Requests that fail are the server's to tell.
+    pub(crate) async fn is_quiet(&self) {
+        let said = console(self.client).await;
+        let bad: Vec<_> =
+            said.iter().filter(|line| line.contains("SEVERE") && !line.contains("Failed to load resource")).collect();
+        let bad: Vec<_> = bad.into_iter().filter(|line| !line.contains("WebSocket connection")).collect();
+        assert!(bad.is_empty(), "{bad:#?}");
+    }
+
+    async fn fail(&self, why: &str) -> ! {
+        self.shot("failed").await;
+        let said = console(self.client).await;
+        panic!("{why}; shots/failed.png shows the page; the console: {said:#?}");
+    }
+}

@@ -1,0 +1,99 @@
+//! A recorded session is the same screen as it was, without any agent.
+
+use serde_json::json;
+
+use super::{chromium::Browser, page::Page};
+use crate::harness::{
+    driver::Driver,
+    server::{Options, Server},
+};
+
+const ROWS: &str = "return [...document.querySelectorAll('[role=log] .row')].map((row) => row.innerText)";
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn a_recording_shows_what_was_there() {
+    let server = Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0")).await;
+    let session = server.rest.start("write a bash script that prints hello").await;
+    server.rest.until_state(&session, "idle").await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.says("(Played by the demo model.)").await;
+    page.state("Ready").await;
+    let live = page.js(ROWS, &[]).await;
+
+    // From this server, by its address.
+    page.visit(&format!("/sessions?replay=/api/sessions/{session}/export")).await;
+    page.says("(Played by the demo model.)").await;
+    assert_eq!(page.js(ROWS, &[]).await, live);
+    page.until("nothing to write in", "!document.querySelector('textarea')").await;
+
+    // To the beginning, forwards in steps, and to the end.
+    let seek = "const bar = document.querySelector('.player input');
+        bar.value = arguments[0]; bar.dispatchEvent(new Event('input', { bubbles: true }))";
+    page.js(seek, &[json!(0)]).await;
+    page.until("an empty screen", "document.querySelectorAll('[role=log] .row').length === 0").await;
+    page.js(seek, &[json!(12)]).await;
+    page.until("a part", "document.querySelectorAll('[role=log] .row').length > 1").await;
+    page.click("Play").await;
+    page.says("(Played by the demo model.)").await;
+    page.until("its end", "document.querySelector('.player [aria-label=Play]')").await;
+    assert_eq!(page.js(ROWS, &[]).await, live, "the same screen, come to step by step");
+
+    // From a file of the person's own.
+    let file = tempfile::NamedTempFile::with_suffix(".jsonl").expect("a file");
+    let exported = server.rest.get(&format!("/api/sessions/{session}/export")).await.text;
+    std::fs::write(file.path(), exported).expect("it is written");
+    page.visit("/sessions?replay").await;
+    let chooser = page.css("input[type=file]").await;
+    chooser.send_keys(&file.path().to_string_lossy()).await.expect("a file is chosen");
+    page.says("(Played by the demo model.)").await;
+    assert_eq!(page.js(ROWS, &[]).await, live);
+
+    // What is none says why, and one of another server is not fetched.
+    std::fs::write(file.path(), "{\"seq\": 1}\nhello").expect("it is written");
+    page.visit("/sessions?replay").await;
+    page.css("input[type=file]").await.send_keys(&file.path().to_string_lossy()).await.expect("a file is chosen");
+    page.shows("line 2 is not JSON").await;
+    page.visit("/sessions?replay=https://evil.example/x.jsonl").await;
+    page.shows("it lies on another server").await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn files_are_attached_by_choosing_and_dropping() {
+    let server = Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0")).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("notes.txt");
+    std::fs::write(&file, "remember the milk").expect("it is written");
+
+    // With the first task …
+    let chooser = page.css("input[type=file]").await;
+    chooser.send_keys(&file.to_string_lossy()).await.expect("a file is chosen");
+    page.shows("notes.txt").await;
+    page.css("textarea[aria-label=Task]").await.send_keys("run: cat uploads/notes.txt\u{e007}").await.expect("text");
+    page.says("remember the milk").await;
+    page.says("with uploads/notes.txt").await;
+    page.state("Ready").await;
+
+    // … and dropped on a session, beside another of the same name.
+    let drop = "const data = new DataTransfer();
+        data.items.add(new File(['and the bread'], 'notes.txt', { type: 'text/plain' }));
+        const zone = document.querySelector('.conversation');
+        for (const kind of ['dragover', 'drop']) zone.dispatchEvent(new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true }))";
+    page.js(drop, &[]).await;
+    page.until("it is there", "document.querySelector('.attachment .muted')?.textContent === '13 B'").await;
+    page.shot("attachment").await;
+    page.message("run: cat uploads/notes-2.txt").await;
+    page.says("and the bread").await;
+    page.says("with uploads/notes-2.txt").await;
+    page.state("Ready").await;
+    page.until("the field is empty", "!document.querySelector('.attachment')").await;
+    page.is_quiet().await;
+    browser.close().await;
+}

@@ -1,0 +1,86 @@
+//! What an open page does when the server dies, comes back, or shuts it out.
+
+use serde_json::json;
+
+use super::{chromium::Browser, page::Page};
+use crate::harness::{
+    driver::Driver,
+    model::{Model, Rule},
+    server::{Options, Server},
+};
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn a_killed_server_costs_the_page_nothing() {
+    let model = Model::play("work");
+    // The page comes back to the same address.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it is bound").port();
+    let options = Options::anthropic(Driver::Process, &model).bind(&format!("127.0.0.1:{port}"));
+    let server = Server::start(options).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    let session = server.rest.start("say something").await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.says("All right.").await;
+    page.state("Ready").await;
+    page.message("tick into a file").await;
+    page.state("Running").await;
+    page.css("textarea[aria-label=Message]").await.send_keys("half a thought").await.expect("the field takes text");
+
+    let killed = server.kill9().await;
+    page.shows("Connection lost").await;
+    page.says("All right.").await;
+    let draft = "return document.querySelector('textarea[aria-label=Message]').value";
+    assert_eq!(page.js(draft, &[]).await, "half a thought");
+    page.shot("lost").await;
+
+    let server = killed.restart().await;
+    page.until("it is back", "/Caught up, \\d+ event|Connected again/.test(document.body.innerText)").await;
+    server.rest.post(&format!("/api/sessions/{session}/interrupt"), json!({})).await.expect(200);
+    page.says("Stopped").await;
+    page.state("Ready").await;
+    assert_eq!(page.js(draft, &[]).await, "half a thought");
+    let twice = "const keys = [...document.querySelectorAll('[role=log] .row')].map((row) => row.innerText);
+        return keys.filter((text) => text === 'say something').length";
+    assert_eq!(page.js(twice, &[]).await, 1, "nothing came twice");
+
+    // A draft outlives the page, too.
+    page.client.refresh().await.expect("the page loads again");
+    page.says("Stopped").await;
+    assert_eq!(page.js(draft, &[]).await, "half a thought");
+
+    // The token is taken back: a clear page, and the way out.
+    server.renew_token().await;
+    page.shows("Open the link that greenroom printed").await;
+    page.shot("signed-out").await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+/// A page that slept hears what it missed as soon as it is looked at.
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn what_a_reader_looks_at_stays_where_it_is() {
+    let long =
+        Rule { when: Some("long".into()), say: Some("word ".into()), times: 3000, every_ms: 1, ..Rule::default() };
+    let model = Model::with(vec![long, Rule { say: Some("All right.".into()), times: 1, ..Rule::default() }]);
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    let session = server.rest.start("long").await;
+    page.visit(&format!("/sessions/{session}")).await;
+    let log = "document.querySelector('[role=log]')";
+    page.until("there is something to scroll", &format!("{log}?.scrollHeight > {log}?.clientHeight + 600")).await;
+    page.js(&format!("{log}.scrollTop = 40; {log}.dispatchEvent(new Event('scroll'))"), &[]).await;
+    page.shows("Latest").await;
+    let before = page.js(&format!("return [{log}.scrollTop, {log}.scrollHeight]"), &[]).await;
+    page.state("Ready").await;
+    let after = page.js(&format!("return [{log}.scrollTop, {log}.scrollHeight]"), &[]).await;
+    assert_eq!(before[0], after[0], "the reader was moved");
+    assert!(after[1].as_f64() > before[1].as_f64(), "there was more to come: {before} {after}");
+    page.shows("New events").await;
+    page.click("New events").await;
+    page.until("its end", &format!("{log}.scrollHeight - {log}.scrollTop - {log}.clientHeight < 48")).await;
+    page.is_quiet().await;
+    browser.close().await;
+}

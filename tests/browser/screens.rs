@@ -1,0 +1,262 @@
+//! Every screen, in both themes, wide and narrow: pictures for people in `shots/`, and what axe finds wrong.
+
+use std::path::Path;
+
+use greenroom_protocol::link::Command;
+use serde_json::json;
+
+use super::{chromium::Browser, page::Page};
+use crate::harness::{
+    driver::Driver,
+    host,
+    puppet::Puppet,
+    server::{Options, Server},
+};
+
+/// Runs axe on the page as it is; returns what is serious, with the place.
+const AXE: &str = r#"
+    const done = arguments[arguments.length - 1];
+    axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => done(violations
+        .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+        .flatMap(({ id, help, nodes }) => nodes.map(({ target, failureSummary }) => `${id} (${help}): ${target} — ${failureSummary}`))));
+"#;
+
+struct Gallery<'a> {
+    page: &'a Page<'a>,
+    look: String,
+    axe: &'a str,
+    wrong: Vec<String>,
+}
+
+impl Gallery<'_> {
+    /// A picture of the page as it is, and a look at it by axe.
+    async fn hang(&mut self, name: &str) {
+        self.page.shot(&format!("{}/{name}", self.look)).await;
+        self.page.js(self.axe, &[]).await;
+        let found = self.page.client.execute_async(AXE, Vec::new()).await.expect("axe runs");
+        let found = found.as_array().cloned().unwrap_or_default();
+        self.wrong.extend(found.iter().map(|what| format!("{} {name}: {what}", self.look)));
+        let wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+        if self.page.js(wide, &[]).await != json!(0) {
+            self.wrong.push(format!("{} {name}: the page scrolls sideways", self.look));
+        }
+    }
+}
+
+/// The sessions that the screens show.
+struct Sessions {
+    done: String,
+    asking: String,
+    paused: String,
+    lost: String,
+    ended: String,
+    _agent: Puppet,
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn every_screen_in_both_themes_wide_and_narrow() {
+    let server = Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0")).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    let axe = Path::new(env!("CARGO_MANIFEST_DIR")).join("static/node_modules/axe-core/axe.min.js");
+    let axe = std::fs::read_to_string(axe).expect("axe-core is among the packages of the UI (`npm ci` in `static/`)");
+    let mut wrong = Vec::new();
+    let looks = ["light", "dark"].into_iter().flat_map(|theme| [(theme, 1440, 900), (theme, 390, 844)]);
+    let mut sessions = None;
+    for (theme, width, height) in looks {
+        page.scheme(theme).await;
+        page.size(width, height).await;
+        let mut gallery = Gallery { page: &page, look: format!("{theme}-{width}"), axe: &axe, wrong: Vec::new() };
+        if sessions.is_none() {
+            page.css("textarea[aria-label=Task]").await;
+            page.shows("What should be done?").await;
+            gallery.hang("01-first-page").await;
+            sessions = Some(set_up(&server).await);
+        }
+        let sessions = sessions.as_ref().expect("they are set up");
+        walk(&mut gallery, sessions).await;
+        wrong.append(&mut gallery.wrong);
+    }
+    assert!(wrong.is_empty(), "{} things: {wrong:#?}", wrong.len());
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+async fn set_up(server: &Server) -> Sessions {
+    let rest = &server.rest;
+    // It is alone yet, so every agent is its.
+    let lost = rest.start("run: echo the last words >&2").await;
+    rest.until_state(&lost, "idle").await;
+    for agent in host::agents(&server.data()) {
+        host::kill(agent.pid, rustix::process::Signal::KILL);
+    }
+    rest.until_state(&lost, "failed").await;
+    let done = rest.start("write a bash script that prints hello").await;
+    rest.until_state(&done, "idle").await;
+    let paused = rest.start("slow: 200").await;
+    rest.until_state(&paused, "running").await;
+    rest.post(&format!("/api/sessions/{paused}/pause"), json!({})).await.expect(200);
+    let ended = rest.start("run: printf '\\033[32mgreen\\033[0m and \\033[1;31mred\\033[0m\\n'; exit 3").await;
+    rest.until_state(&ended, "idle").await;
+    rest.delete(&format!("/api/sessions/{ended}")).await.expect(200);
+    let asking = rest.create(json!({ "title": "Tidy the repository", "budget_usd": 2.5 })).await;
+    rest.until_state(&asking, "idle").await;
+    let mut agent = Puppet::take_over(server, &asking).await;
+    rest.post(
+        &format!("/api/sessions/{asking}/messages"),
+        json!({ "content": "Tidy the repository, and tell me what you find." }),
+    )
+    .await
+    .expect(202);
+    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    play(&mut agent).await;
+    rest.post(&format!("/api/sessions/{asking}/messages"), json!({ "content": "Then write a changelog." }))
+        .await
+        .expect(202);
+    Sessions { done, asking, paused, lost, ended, _agent: agent }
+}
+
+/// A piece of work with everything in it.
+async fn play(agent: &mut Puppet) {
+    let say = |text: &str| json!({ "observation": "message", "content": text, "extras": {} });
+    agent
+        .event(
+            None,
+            json!({ "observation": "think", "content": "Old build files first, then the links.", "extras": {} }),
+        )
+        .await;
+    agent.event(None, say("I look at the **build files** first:\n\n```rust\nfn main() {\n    println!(\"hello\");\n}\n```\n\n| File | Size |\n|---|---|\n| `build/` | 12 MB |\n\nSee <https://example.org>.")).await;
+    let items = json!([{ "text": "Find what is old", "done": true }, { "text": "Remove it", "done": false }]);
+    let plan = json!({ "path": "PLAN.md", "items": items });
+    agent
+        .event(
+            None,
+            json!({ "observation": "plan", "content": "- [x] Find what is old\n- [ ] Remove it\n", "extras": plan }),
+        )
+        .await;
+    let edit = json!({ "path": "README.md", "change": "REPLACE", "line": 3, "lines": ["Build with `make`."] });
+    agent.event(Some("e"), json!({ "action": "edit", "args": edit })).await;
+    let diff =
+        "--- a/README.md\n+++ b/README.md\n@@ -1,3 +1,3 @@\n # Tidy\n \n-Build with `old-make`.\n+Build with `make`.\n";
+    let edited =
+        json!({ "path": "README.md", "line": 3, "change": "REPLACE", "lines": ["Build with `make`."], "diff": diff });
+    agent.event(Some("e"), json!({ "observation": "edit", "content": "", "extras": edited })).await;
+    agent.event(Some("r"), json!({ "action": "run", "args": { "command": "cargo test" } })).await;
+    let ran = json!({ "command": "cargo test", "exit_code": 101, "duration_ms": 8123 });
+    agent.event(Some("r"), json!({ "observation": "run", "content": "\u{1b}[1;32m   Compiling\u{1b}[0m tidy v0.1.0\n\u{1b}[31mFAILED\u{1b}[0m tests::links\n", "extras": ran })).await;
+    let usage = json!({
+        "model": "claude-sonnet-4-5", "input_tokens": 41_000, "output_tokens": 1_900, "cost_usd": 0.15,
+        "total_input_tokens": 82_000, "total_output_tokens": 5_100, "total_cost_usd": 2.2,
+        "context_used": 171_000, "context_limit": 200_000,
+    });
+    agent.event(None, json!({ "observation": "usage", "content": "", "extras": usage })).await;
+    let options = ["allow", "allow_always", "deny"];
+    let extras = json!({ "request": "q1", "action": "rm -r build", "risk": "high", "options": options });
+    let question = json!({ "observation": "confirm", "content": "It deletes a directory that it did not make.", "extras": extras });
+    agent.event(None, question).await;
+    agent.until_acknowledged().await;
+}
+
+async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
+    let page = gallery.page;
+    let narrow = gallery.look.ends_with("390");
+    page.visit("/sessions").await;
+    page.until("the list", "document.querySelectorAll('.session-item').length >= 5").await;
+    page.click("More options").await;
+    page.css(".task-options").await;
+    gallery.hang("02-new-session").await;
+    if narrow {
+        page.css(".sidebar-button").await.click().await.expect("it opens");
+        page.until("the list is open", "getComputedStyle(document.querySelector('.sidebar')).transform === 'none'")
+            .await;
+        gallery.hang("03-list").await;
+    }
+
+    let open = async |id: &str, says: &str| {
+        page.visit(&format!("/sessions/{id}")).await;
+        page.shows(says).await;
+        page.until(
+            "it is connected",
+            "!/Connecting|Catching/.test(document.querySelector('.state-line')?.textContent ?? 'Connecting')",
+        )
+        .await;
+    };
+    let workspace = async |tab: &str| {
+        if page.js("return Boolean(document.querySelector('.workspace'))", &[]).await == json!(false) {
+            page.css("[aria-label='Open the workspace']").await.click().await.expect("it opens");
+        }
+        page.css(&format!("#tab-{tab}")).await.click().await.expect("a tab");
+        page.css("#tab-panel > *").await;
+    };
+    open(&sessions.done, "Played by the demo model").await;
+    gallery.hang("04-done").await;
+    workspace("plan").await;
+    gallery.hang("05-plan").await;
+    workspace("commands").await;
+    gallery.hang("06-commands").await;
+    workspace("events").await;
+    page.css(".frame").await.click().await.expect("a frame opens");
+    gallery.hang("07-events").await;
+    page.css("[aria-label='Close the workspace']").await.click().await.expect("it closes");
+    page.css(".session-header [aria-label^='What to do']").await.click().await.expect("the menu opens");
+    page.css(".menu-entry").await;
+    gallery.hang("08-menu").await;
+    page.click("Rename…").await;
+    page.css("dialog").await;
+    gallery.hang("09-rename").await;
+    page.key(fantoccini::key::Key::Escape).await;
+    page.css(".session-header [aria-label^='About']").await.click().await.expect("it opens");
+    page.css(".facts").await;
+    gallery.hang("10-about").await;
+    page.chord(fantoccini::key::Key::Control, 'k').await;
+    page.css("dialog [role=listbox]").await;
+    gallery.hang("11-palette").await;
+    page.key(fantoccini::key::Key::Escape).await;
+    page.until("it is closed", "!document.querySelector('dialog[open]')").await;
+    page.js("document.activeElement.blur()", &[]).await;
+    page.type_text("?").await;
+    page.shows("Single keys act").await;
+    gallery.hang("12-shortcuts").await;
+
+    open(&sessions.asking, "May it do this?").await;
+    gallery.hang("13-asking").await;
+    open(&sessions.paused, "Paused").await;
+    gallery.hang("14-paused").await;
+    open(&sessions.lost, "The sandbox").await;
+    gallery.hang("15-lost").await;
+    open(&sessions.ended, "read-only").await;
+    workspace("commands").await;
+    gallery.hang("16-ended").await;
+
+    page.visit(&format!("/sessions?replay=/api/sessions/{}/export", sessions.done)).await;
+    page.css(".player").await;
+    page.says("Played by the demo model").await;
+    gallery.hang("17-recording").await;
+    page.visit("/sessions?replay").await;
+    page.shows("Open a recording").await;
+    gallery.hang("18-open-recording").await;
+    page.visit("/admin").await;
+    page.until("both tables", "document.querySelectorAll('.admin table').length === 2").await;
+    gallery.hang("19-admin").await;
+    page.visit("/api/docs").await;
+    page.shows("Idempotency-Key").await;
+    gallery.hang("20-docs").await;
+    page.visit("/sessions/01J00000000000000000000000").await;
+    page.shows("There is no such session").await;
+    gallery.hang("21-no-session").await;
+    signed_out(gallery).await;
+}
+
+/// Without the cookie, and with it again.
+async fn signed_out(gallery: &mut Gallery<'_>) {
+    let client = gallery.page.client;
+    let cookies: Vec<_> = client.get_all_cookies().await.expect("cookies");
+    client.delete_all_cookies().await.expect("they are deleted");
+    gallery.page.visit("/sessions").await;
+    gallery.page.shows("Open the link that greenroom printed").await;
+    gallery.hang("22-signed-out").await;
+    for cookie in cookies {
+        client.add_cookie(cookie).await.expect("it is given back");
+    }
+}
