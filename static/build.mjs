@@ -24,6 +24,7 @@ const shared = {
   target: "es2022",
   jsx: "automatic",
   jsxImportSource: "preact",
+  charset: "utf8",
   logLevel: "warning",
 };
 
@@ -40,6 +41,8 @@ async function buildApp() {
     chunkNames: "[name]-[hash]",
     splitting: true,
     minify: true,
+    // Beside the code, in files that the server hands out as well: people must be able to read them, not load them.
+    legalComments: "linked",
     metafile: true,
   });
 
@@ -85,7 +88,7 @@ function closure(metafile, files) {
 async function buildTests() {
   await rm("dist-test", { recursive: true, force: true });
   await mkdir("dist-test", { recursive: true });
-  const tests = (await readdir("test")).filter((name) => name.endsWith(".test.ts"));
+  const tests = (await readdir("test")).filter((name) => /\.test\.tsx?$/.test(name));
   await build({
     ...shared,
     entryPoints: tests.map((name) => join("test", name)),

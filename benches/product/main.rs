@@ -14,6 +14,10 @@ use harness::driver::Driver;
 #[path = "../../tests/harness/mod.rs"]
 mod harness;
 
+#[allow(dead_code, reason = "shared with the tests of the page, which use the rest of it")]
+#[path = "../../tests/browser/chromium.rs"]
+mod chromium;
+
 mod back;
 mod figures;
 mod interrupt;
@@ -23,6 +27,7 @@ mod relay;
 mod replay;
 mod start;
 mod tokens;
+mod ui;
 
 #[tokio::main]
 async fn main() {
@@ -59,5 +64,8 @@ async fn main() {
     }
     if wanted("pause") {
         pause::run(&drivers).await;
+    }
+    if wanted("ui") {
+        ui::run().await;
     }
 }

@@ -1,7 +1,31 @@
-// A window for what needs one. Import it first: the sanitiser takes the window that it finds when it is loaded.
+// A window for what needs one. Import it first: the sanitiser, and signals that read the browser, take what they find when
+// they are loaded.
 
 import { JSDOM } from "jsdom";
 
 const { window } = new JSDOM("<!doctype html>", { url: "http://127.0.0.1/" });
 
-Object.assign(globalThis, { window, document: window.document, Element: window.Element, Node: window.Node });
+/** What jsdom has not: nothing here has a size, so nothing ever changes it. */
+class ResizeObserver {
+  observe() {}
+  disconnect() {}
+}
+
+const { document, location, localStorage, history } = window;
+Object.assign(globalThis, {
+  window,
+  document,
+  location,
+  localStorage,
+  history,
+  Element: window.Element,
+  Node: window.Node,
+  HTMLElement: window.HTMLElement,
+  HTMLAnchorElement: window.HTMLAnchorElement,
+  ResizeObserver,
+  innerWidth: window.innerWidth,
+  addEventListener: window.addEventListener.bind(window),
+  removeEventListener: window.removeEventListener.bind(window),
+  matchMedia: () => ({ matches: false, addEventListener() {} }),
+  isSecureContext: true,
+});

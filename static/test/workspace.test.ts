@@ -13,7 +13,7 @@ import { nameOf } from "../src/wire/upload";
 
 test("the divider stays where both sides can be read", () => {
   assert.deepEqual([0, 0.25, 0.5, 0.9].map(clampShare), [0.25, 0.25, 0.5, 0.75]);
-  const half = { share: 0.5, folded: null, tab: "plan" } as const;
+  const half = { share: 0.5, folded: null, tab: null };
   const keys = ["ArrowLeft", "ArrowRight"] as const;
   assert.equal(moveByKey(half, "ArrowLeft", keys)?.share, 0.48);
   assert.equal(moveByKey(half, "ArrowRight", keys)?.share, 0.52);

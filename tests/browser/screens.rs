@@ -18,7 +18,7 @@ const AXE: &str = r#"
     const done = arguments[arguments.length - 1];
     axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => done(violations
         .filter(({ impact }) => impact === 'serious' || impact === 'critical')
-        .flatMap(({ id, help, nodes }) => nodes.map(({ target, failureSummary }) => `${id} (${help}): ${target} — ${failureSummary}`))));
+        .flatMap(({ id, help, nodes }) => nodes.map(({ target }) => `${id} (${help}): ${target}`))));
 "#;
 
 struct Gallery<'a> {

@@ -5,8 +5,8 @@ import { useEffect, useRef } from "preact/hooks";
 
 interface Props {
   title: string;
-  /** A palette shows no heading of its own and stands higher. */
-  kind?: "question" | "palette";
+  /** A palette shows no heading of its own and stands higher; a sheet is wider. */
+  kind?: "question" | "sheet" | "palette";
   onClose: () => void;
   children: ComponentChildren;
 }
@@ -23,7 +23,7 @@ export function Dialog({ title, kind = "question", onClose, children }: Props) {
       onClick={(event) => event.target === dialog.current && onClose()}
     >
       <div class="dialog-body">
-        {kind === "question" && <h2>{title}</h2>}
+        {kind !== "palette" && <h2>{title}</h2>}
         {children}
       </div>
     </dialog>

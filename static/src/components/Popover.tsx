@@ -1,4 +1,4 @@
-// A small panel below a button. Escape and a click elsewhere close it.
+// A small panel below a button. Escape, and a click or the focus elsewhere, close it.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -25,7 +25,11 @@ export function Popover({ label, icon, text, look = "icon-button", children }: P
       if (!root.current?.contains(event.target as Node)) setOpen(false);
     };
     document.addEventListener("pointerdown", outside);
-    return () => document.removeEventListener("pointerdown", outside);
+    document.addEventListener("focusin", outside);
+    return () => {
+      document.removeEventListener("pointerdown", outside);
+      document.removeEventListener("focusin", outside);
+    };
   }, [open]);
 
   const close = () => {

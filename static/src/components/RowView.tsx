@@ -63,6 +63,13 @@ function Thinking({ row }: { row: TextRow }) {
 
 function Plan({ row }: { row: PlanRow }) {
   const done = row.items.filter((item) => item.done).length;
+  if (row.superseded) {
+    return (
+      <p class="row under">
+        <Icon name="plan" /> Plan{row.items.length > 0 && `, ${done} of ${row.items.length} done`}
+      </p>
+    );
+  }
   return (
     <section class="row plan" aria-label="Plan">
       <h3>

@@ -38,7 +38,7 @@ const SHORTCUTS: readonly { where: string; list: readonly Shortcut[] }[] = [
 
 export function Shortcuts() {
   return (
-    <Dialog title="Keyboard shortcuts" onClose={() => (overlay.value = null)}>
+    <Dialog title="Keyboard shortcuts" kind="sheet" onClose={() => (overlay.value = null)}>
       {SHORTCUTS.map(({ where, list }) => (
         <section key={where} class="shortcuts">
           <h3>{where}</h3>

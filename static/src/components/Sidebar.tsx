@@ -97,7 +97,7 @@ function Search() {
       <button
         type="button"
         class="key-hint"
-        aria-label="Search sessions and actions"
+        aria-label={`${MOD} K: search sessions and actions`}
         title="Search sessions and actions"
         onClick={() => (overlay.value = "palette")}
       >

@@ -21,7 +21,7 @@ const NAMES: Record<Tab, { text: string; icon: IconName }> = {
 };
 
 export function Workspace({ live, layout, onChange }: Props) {
-  const shown = layout.tab;
+  const shown = layout.tab ?? firstWithContent(live);
 
   /** Arrow keys walk through the tabs, as tabs are used everywhere. */
   const keyDown = (event: KeyboardEvent) => {
@@ -80,6 +80,11 @@ export function Workspace({ live, layout, onChange }: Props) {
       </div>
     </section>
   );
+}
+
+function firstWithContent(live: LiveSession): Tab {
+  const { plan, rows } = live.state.value;
+  return plan || !rows.some((row) => row.kind === "tool" && row.name === "run") ? "plan" : "commands";
 }
 
 function Panel({ live, tab }: { live: LiveSession; tab: Tab }) {

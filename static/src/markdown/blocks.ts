@@ -1,5 +1,6 @@
 // Markdown that grows: finished blocks are rendered once and frozen, only the tail is parsed again.
 
+import { withoutEscapes } from "../escapes";
 import { blocksOf, render } from "./render";
 
 /** Closes what is half open, so that a `**` on its way is no star. Loaded once there is text that grows. */
@@ -26,7 +27,7 @@ export const noBlocks: Blocks = { text: "", frozenTo: 0, frozen: [], tail: "" };
 
 /** The blocks of `text`, which usually continues what `before` was made of. `open` while more is to come. */
 export function advance(before: Blocks, source: string, open: boolean): Blocks {
-  const text = source.replace(/\r\n?/g, "\n");
+  const text = withoutEscapes(source.replace(/\r\n?/g, "\n"));
   const start = text.startsWith(before.text) ? before : noBlocks;
   const raw = blocksOf(text.slice(start.frozenTo));
   const keep = open ? lastBlock(raw) : raw.length;

@@ -39,7 +39,10 @@ DOMPurify.addHook("afterSanitizeAttributes", (element) => {
     element.setAttribute("rel", "noopener noreferrer nofollow");
   }
   if (element.tagName === "INPUT" && element.getAttribute("type") !== "checkbox") element.remove();
-  if (element.tagName === "INPUT") element.setAttribute("disabled", "");
+  if (element.tagName === "INPUT") {
+    element.setAttribute("disabled", "");
+    element.setAttribute("aria-label", element.hasAttribute("checked") ? "done" : "to do");
+  }
   // Classes of our own would let a message dress up as a part of the page; highlighting needs the language only.
   const language = /^language-[\w+#.-]+$/.exec(element.getAttribute("class") ?? "");
   if (!language || element.tagName !== "CODE") element.removeAttribute("class");

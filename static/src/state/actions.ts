@@ -1,7 +1,7 @@
 // Actions: what somebody asked for or did.
 
 import type { ActionEvent, Actions } from "../wire/event";
-import { putRow, removeRow, speak, type Draft } from "./draft";
+import { putPlan, putRow, removeRow, speak, type Draft } from "./draft";
 import { nothing, whole, type NoticeRow, type ToolRow } from "./rows";
 
 type Apply<K extends keyof Actions> = (draft: Draft, event: ActionEvent<K>) => void;
@@ -26,8 +26,7 @@ const APPLY: { [K in keyof Actions]: Apply<K> } = {
   plan(draft, event) {
     unwrite(draft, event);
     const key = `plan:${event.item ?? event.seq}`;
-    draft.plan = { kind: "plan", key, item: event.item, at: event.at, markdown: event.args.content, items: [] };
-    putRow(draft, draft.plan);
+    putPlan(draft, { kind: "plan", key, item: event.item, at: event.at, markdown: event.args.content, items: [], superseded: false });
   },
   finish(draft, event) {
     unwrite(draft, event);

@@ -1,7 +1,7 @@
 // How the reducer's functions find and replace rows in the state that they build.
 
 import { inSight } from "../escapes";
-import type { Row, ToolRow } from "./rows";
+import type { PlanRow, Row, ToolRow } from "./rows";
 import type { SessionState } from "./session";
 
 /** The state while a batch is applied: its arrays are this batch's own, its rows are not. */
@@ -17,15 +17,46 @@ export function findRow(draft: Draft, key: string): Row | undefined {
   return draft.rows[indexOf(draft, key)];
 }
 
-/** Replaces the row with this row's key, or appends it. */
+/**
+ * Replaces the row with this row's key, or adds it. What still grows stands below all that is in the journal, and takes its
+ * place there when its event comes: so whoever was here sees the same as whoever comes later.
+ */
 export function putRow(draft: Draft, row: Row): void {
+  const { rows } = draft;
   const index = indexOf(draft, row.key);
-  if (index >= 0) {
-    draft.rows[index] = row;
+  const place = firstGrowing(rows);
+  if (index >= 0 && (index <= place || isGrowing(row))) {
+    rows[index] = row;
     return;
   }
-  draft.rows.push(row);
-  indexes.get(draft.rows)?.set(row.key, draft.rows.length - 1);
+  if (index >= 0) rows.splice(index, 1);
+  if (index < 0 && (isGrowing(row) || place === rows.length)) {
+    rows.push(row);
+    indexes.get(rows)?.set(row.key, rows.length - 1);
+    return;
+  }
+  rows.splice(place, 0, row);
+  indexes.delete(rows);
+}
+
+/** Where the rows begin that grow, at the end of all others. */
+function firstGrowing(rows: readonly Row[]): number {
+  let place = rows.length;
+  while (place > 0 && isGrowing(rows[place - 1]!)) place -= 1;
+  return place;
+}
+
+/** Made of deltas alone: the journal knows nothing of it yet. */
+function isGrowing(row: Row): boolean {
+  return row.kind === "tool" ? row.seq === null : (row.kind === "text" || row.kind === "thinking") && row.open;
+}
+
+/** Shows a plan, and folds the one before away. */
+export function putPlan(draft: Draft, plan: PlanRow): void {
+  const before = draft.plan && findRow(draft, draft.plan.key);
+  if (before?.kind === "plan" && before.key !== plan.key) putRow(draft, { ...before, superseded: true });
+  draft.plan = plan;
+  putRow(draft, plan);
 }
 
 export function removeRow(draft: Draft, key: string): void {

@@ -9,7 +9,8 @@ export interface Layout {
   share: number;
   /** The side that is folded away. */
   folded: Side | null;
-  tab: Tab;
+  /** The tab that the person chose; `null`: whichever has something to show. */
+  tab: Tab | null;
 }
 
 /** Neither side gets narrower by dragging; folding it away is an act of its own. */
@@ -25,7 +26,7 @@ export function clampShare(share: number): number {
 }
 
 export function initialLayout(width: number): Layout {
-  return { share: 0.58, folded: width < ROOMY ? "workspace" : null, tab: "plan" };
+  return { share: 0.58, folded: width < ROOMY ? "workspace" : null, tab: null };
 }
 
 /** The layout that was kept, as far as it makes sense. */

@@ -1,7 +1,7 @@
 // Observations: what came of an act, or happened by itself.
 
 import type { AgentState, ObservationEvent, Observations } from "../wire/event";
-import { findTool, putRow, removeRow, settle, speak, type Draft } from "./draft";
+import { findTool, putPlan, putRow, removeRow, settle, speak, type Draft } from "./draft";
 import { whole, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 
 type Apply<K extends keyof Observations> = (draft: Draft, event: ObservationEvent<K>) => void;
@@ -30,8 +30,8 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
   plan(draft, event) {
     if (event.item !== undefined) removeRow(draft, `tool:${event.item}`);
     const key = `plan:${event.item ?? event.seq}`;
-    draft.plan = { kind: "plan", key, item: event.item, at: event.at, markdown: event.content, items: event.extras.items };
-    putRow(draft, draft.plan);
+    const { item, at, content: markdown } = event;
+    putPlan(draft, { kind: "plan", key, item, at, markdown, items: event.extras.items, superseded: false });
   },
   confirm(draft, event) {
     const { request, action, risk, options } = event.extras;
@@ -116,8 +116,14 @@ function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed"
   if (state !== "awaiting_confirmation" && state !== "paused") draft.question = null;
   if (!AT_WORK.includes(state)) settle(draft, event.at);
   if (state === "stopped") notice(draft, event, "quiet", reason ? `Stopped: ${reason}` : "Stopped");
-  if (state === "failed") notice(draft, event, "bad", reason ? `Failed: ${reason}` : "Failed");
+  if (state === "failed" && !wasSaid(draft, reason)) notice(draft, event, "bad", reason ? `Failed: ${reason}` : "Failed");
   if (state === "ended") notice(draft, event, "quiet", reason ? `Ended: ${reason}` : "Ended");
+}
+
+/** Whether the newest notice says just that: the sandbox's death comes first, and then what it means. */
+function wasSaid(draft: Draft, reason: string | undefined): boolean {
+  const last = draft.rows.at(-1);
+  return reason !== undefined && last?.kind === "notice" && last.text.toLowerCase().includes(reason.toLowerCase());
 }
 
 function lostText(sandbox: { exitCode?: number; outOfMemory: boolean }): string {

@@ -63,6 +63,8 @@ export interface PlanRow {
   at: string;
   markdown: string;
   items: PlanItem[];
+  /** A newer one has come: this one is history. */
+  superseded: boolean;
 }
 
 export interface NoticeRow {

@@ -1,0 +1,257 @@
+//! The page in a real browser: what it loads, how soon a long session is on the screen, and whether it keeps up.
+//!
+//! Times are the browser's own. Frames are counted beside those of an empty page in the same run: a busy machine drops some
+//! of them, whoever draws.
+
+use greenroom_protocol::link::Command;
+use serde_json::{Value, json};
+
+use crate::{
+    chromium::{Browser, devtools},
+    figures::{Figures, table},
+    harness::{
+        driver::Driver,
+        puppet::Puppet,
+        server::{Options, Server},
+    },
+};
+
+/// How long the session is that is opened, in events.
+const EVENTS: usize = 10_000;
+const OPENINGS: usize = 9;
+const KEYSTROKES: usize = 100;
+/// How long the answer is already into which tokens stream, bytes.
+const ANSWER: usize = 100 * 1024;
+const TOKENS_PER_SECOND: usize = 200;
+const SECONDS: usize = 8;
+
+/// Says in `window.opened` when the marked row was painted, in milliseconds since the navigation began. Two animation frames
+/// after it is in the document, it has been drawn.
+const WATCH: &str = r#"
+    new MutationObserver((_, observer) => {
+        if (!document.querySelector('[role=log]')?.textContent.includes('THE LAST WORD')) return;
+        observer.disconnect();
+        requestAnimationFrame(() => requestAnimationFrame(() => { window.opened = performance.now(); }));
+    }).observe(document, { childList: true, subtree: true, characterData: true });
+"#;
+
+/// Counts the frames of so many milliseconds: how many were due at 60 a second, and how many of them did not come.
+const FRAMES: &str = r#"
+    const [ms, done] = [arguments[0], arguments[arguments.length - 1]];
+    const began = performance.now();
+    let last = began, dropped = 0;
+    const step = arguments[1];
+    const log = document.querySelector('[role=log]');
+    requestAnimationFrame(function frame(now) {
+        dropped += Math.max(0, Math.round((now - last) / (1000 / 60)) - 1);
+        last = now;
+        if (step && log) log.scrollTop -= step;
+        if (now - began < ms) requestAnimationFrame(frame);
+        else done([dropped, Math.round((now - began) / (1000 / 60))]);
+    });
+"#;
+
+pub(crate) async fn run() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let browser = Browser::open().await;
+    let mut rows = Vec::new();
+    loads(&server, &browser, &mut rows).await;
+
+    let session = server.rest.create(json!({ "title": "Ten thousand events" })).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut agent = Puppet::take_over(&server, &session).await;
+    server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go" })).await.expect(202);
+    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    work(&mut agent).await;
+    opens(&server, &browser, &session, &mut rows).await;
+    types(&browser, &mut rows).await;
+    let floor = idle(&browser, &server).await;
+    let address = address(&server, &session);
+    browser.client.goto(&address).await.expect("the page loads");
+    until(&browser, "window.opened").await;
+    let scrolled = frames(&browser, json!([SECONDS * 1000, 40])).await;
+    rows.push(vec![
+        "frames dropped while that session is scrolled through".into(),
+        said(&scrolled),
+        "0, or the floor".into(),
+    ]);
+    let streamed = streams(&browser, &mut agent, &address).await;
+    let what = format!("frames dropped while {TOKENS_PER_SECOND} tokens/s stream into an answer of 100 KB");
+    rows.push(vec![what, said(&streamed), "0, or the floor".into()]);
+    rows.push(vec!["frames dropped by an empty page (the floor)".into(), said(&floor), String::new()]);
+    table("The page in Chromium", &["what", "measured", "budget"], &rows);
+    browser.close().await;
+}
+
+async fn loads(server: &Server, browser: &Browser, rows: &mut Vec<Vec<String>>) {
+    devtools(&browser.client, "Page.addScriptToEvaluateOnNewDocument", json!({ "source": WATCH })).await;
+    browser.client.goto(&server.rest.link()).await.expect("the page loads");
+    until(browser, "document.querySelector('textarea')").await;
+    let kib = |bytes: &Value| format!("{:.1} KiB", bytes.as_f64().unwrap_or_default() / 1024.0);
+    let bytes = "performance.getEntriesByType('resource').filter(({ name }) => name.endsWith('.js')).reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0)";
+    rows.push(vec!["JavaScript of the first page, gzip".into(), kib(&eval(browser, bytes).await), "60 KiB".into()]);
+    let session = server.rest.create(json!({ "title": "Empty" })).await;
+    server.rest.until_state(&session, "idle").await;
+    browser.client.goto(&address(server, &session)).await.expect("the page loads");
+    until(browser, "document.querySelector('.workspace .tab')").await;
+    let early = "performance.getEntriesByType('resource').filter(({ name }) => /\\.js$/.test(name) && !/later/.test(name)).reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0)";
+    rows.push(vec!["JavaScript of a session, gzip".into(), kib(&eval(browser, early).await), "60 KiB".into()]);
+    rows.push(vec![
+        "with what comes when it is asked for (workspace, menus)".into(),
+        kib(&eval(browser, bytes).await),
+        String::new(),
+    ]);
+}
+
+/// Thoughts, texts with code, commands with output and edits, as a long piece of work has them.
+async fn work(agent: &mut Puppet) {
+    let say = |text: String| json!({ "observation": "message", "content": text, "extras": {} });
+    let mut events = 4;
+    for n in 0.. {
+        if events + 8 > EVENTS {
+            break;
+        }
+        let (run, edit) = (format!("r{n}"), format!("e{n}"));
+        agent
+            .event(None, json!({ "observation": "think", "content": format!("Step {n}: what is next?"), "extras": {} }))
+            .await;
+        agent
+            .event(
+                None,
+                say(format!(
+                    "I look at **part {n}**:\n\n```rust\nfn part_{n}() -> usize {{ {n} }}\n```\n\n- one\n- two"
+                )),
+            )
+            .await;
+        agent
+            .event(Some(&run), json!({ "action": "run", "args": { "command": format!("cargo test part_{n}") } }))
+            .await;
+        let ran = json!({ "command": format!("cargo test part_{n}"), "exit_code": 0, "duration_ms": 812 });
+        let output = format!("running 3 tests\ntest part_{n}::a ... ok\ntest part_{n}::b ... ok\n").repeat(4);
+        agent.event(Some(&run), json!({ "observation": "run", "content": output, "extras": ran })).await;
+        let change = json!({ "path": "src/lib.rs", "change": "REPLACE", "line": n, "lines": ["let x = 1;"] });
+        agent.event(Some(&edit), json!({ "action": "edit", "args": change })).await;
+        let diff = format!("--- a/src/lib.rs\n+++ b/src/lib.rs\n@@ -{n},2 +{n},2 @@\n-let x = 0;\n+let x = 1;\n");
+        let edited =
+            json!({ "path": "src/lib.rs", "line": n, "change": "REPLACE", "lines": ["let x = 1;"], "diff": diff });
+        agent.event(Some(&edit), json!({ "observation": "edit", "content": "", "extras": edited })).await;
+        events += 6;
+    }
+    agent.event(None, say("THE LAST WORD".into())).await;
+    agent.until_acknowledged().await;
+}
+
+async fn opens(server: &Server, browser: &Browser, session: &str, rows: &mut Vec<Vec<String>>) {
+    let (mut cold, mut warm) = (Figures::default(), Figures::default());
+    for _ in 0..OPENINGS {
+        browser.client.goto("about:blank").await.expect("an empty page");
+        browser.client.goto(&address(server, session)).await.expect("the page loads");
+        until(browser, "window.opened").await;
+        cold.add(eval(browser, "window.opened").await.as_f64().expect("a time"));
+        // From the list, within the page.
+        browser.client.goto(&format!("{}/sessions", origin(server))).await.expect("the page loads");
+        until(browser, "document.querySelectorAll('.session-item').length > 1").await;
+        eval(browser, &format!("(window.clicked = performance.now(), document.querySelector('.session-item a[href$=\"{session}\"]').click(), 0)")).await;
+        until(browser, "window.opened").await;
+        warm.add(eval(browser, "window.opened - window.clicked").await.as_f64().expect("a time"));
+    }
+    let ms = |figures: &Figures| format!("{:.0} ms (worst {:.0})", figures.p(50), figures.p(100));
+    rows.push(vec![
+        format!("a session of {EVENTS} events: from its address to its newest rows painted"),
+        ms(&cold),
+        "150 ms".into(),
+    ]);
+    rows.push(vec!["the same from the list".into(), ms(&warm), "150 ms".into()]);
+}
+
+/// A keystroke with all that follows from it, up to where the browser only has to paint.
+async fn types(browser: &Browser, rows: &mut Vec<Vec<String>>) {
+    let script = format!(
+        r#"(() => {{
+            const field = document.querySelector('textarea');
+            const set = Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, 'value').set;
+            const times = [];
+            for (let n = 0; n < {KEYSTROKES}; n += 1) {{
+                const began = performance.now();
+                field.dispatchEvent(new KeyboardEvent('keydown', {{ key: 'a', bubbles: true }}));
+                set.call(field, field.value + 'a');
+                field.dispatchEvent(new InputEvent('input', {{ data: 'a', bubbles: true }}));
+                document.body.offsetHeight;
+                times.push(performance.now() - began);
+            }}
+            return times;
+        }})()"#
+    );
+    let mut figures = Figures::default();
+    for time in eval(browser, &script).await.as_array().expect("times") {
+        figures.add(time.as_f64().expect("a time"));
+    }
+    rows.push(vec![
+        "one keystroke in it".into(),
+        format!("{:.1} ms (p99 {:.1})", figures.p(50), figures.p(99)),
+        "10 ms".into(),
+    ]);
+}
+
+async fn idle(browser: &Browser, server: &Server) -> Value {
+    browser.client.goto(&format!("{}/favicon.svg", origin(server))).await.expect("an image");
+    frames(browser, json!([SECONDS * 1000])).await
+}
+
+async fn streams(browser: &Browser, agent: &mut Puppet, address: &str) -> Value {
+    let paragraph = "Some words of an answer that has **many** of them, and `code`, and more words.\n\n";
+    let mut offset = 0_u64;
+    let grow = |offset: u64, content: &str| {
+        serde_json::from_value(json!({ "delta": "text", "item": "stream", "offset": offset, "content": content }))
+            .expect("a delta")
+    };
+    while (offset as usize) < ANSWER {
+        agent.grow(grow(offset, paragraph)).await.expect("the server listens");
+        offset += paragraph.len() as u64;
+    }
+    browser.client.goto(address).await.expect("the page loads");
+    until(browser, "document.querySelector('.row.agent.open')?.textContent.length > 90000").await;
+    let counted = frames(browser, json!([SECONDS * 1000]));
+    let streaming = async {
+        let mut ticks = tokio::time::interval(std::time::Duration::from_secs(1) / TOKENS_PER_SECOND as u32);
+        for n in 0..SECONDS * TOKENS_PER_SECOND {
+            ticks.tick().await;
+            let token = if n % 40 == 39 { "\n\n" } else { "word " };
+            agent.grow(grow(offset, token)).await.expect("the server listens");
+            offset += token.len() as u64;
+        }
+    };
+    futures::join!(counted, streaming).0
+}
+
+async fn frames(browser: &Browser, arguments: Value) -> Value {
+    let arguments = arguments.as_array().expect("a list").clone();
+    browser.client.execute_async(FRAMES, arguments).await.expect("frames are counted")
+}
+
+fn said(frames: &Value) -> String {
+    format!("{} of {}", frames[0], frames[1])
+}
+
+async fn eval(browser: &Browser, expression: &str) -> Value {
+    browser
+        .client
+        .execute(&format!("return {expression}"), Vec::new())
+        .await
+        .unwrap_or_else(|e| panic!("{expression}: {e}"))
+}
+
+async fn until(browser: &Browser, expression: &str) {
+    crate::harness::eventually(expression, || async {
+        eval(browser, &format!("Boolean({expression})")).await == json!(true)
+    })
+    .await;
+}
+
+fn origin(server: &Server) -> String {
+    server.rest.link().split("/?").next().expect("an origin").to_owned()
+}
+
+fn address(server: &Server, session: &str) -> String {
+    format!("{}/sessions/{session}", origin(server))
+}
