@@ -51,12 +51,21 @@ async function buildApp() {
   const script = fileOf("src/main.tsx");
   const style = fileOf("src/styles/index.css");
 
-  const page = (await readFile("index.html", "utf8"))
+  const shell = (await readFile("index.html", "utf8"))
     .replace("{{script}}", `/assets/${basename(script)}`)
     .replace("{{style}}", `/assets/${basename(style)}`);
-  await writeFile("dist/index.html", page);
+  // A session's address has a shell of its own, which names what the conversation needs.
+  const pages = { "index.html": [script], "session.html": [script, fileOf("src/components/SessionPage.tsx")] };
+  for (const [name, entries] of Object.entries(pages)) {
+    await writeFile(`dist/${name}`, shell.replace("{{preload}}", preloads(closure(metafile, entries), script)));
+  }
   for (const icon of ICONS) await copyFile(icon, `dist/${icon}`);
   await reportSizes(metafile, script, style, fileOf);
+}
+
+/** What the script imports is on its way before it says so. */
+function preloads(files, script) {
+  return [...files].filter((file) => file !== script).map((file) => `<link rel="modulepreload" href="/assets/${basename(file)}" />`).join("\n    ");
 }
 
 async function reportSizes(metafile, script, style, fileOf) {

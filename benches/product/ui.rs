@@ -25,11 +25,12 @@ const ANSWER: usize = 100 * 1024;
 const TOKENS_PER_SECOND: usize = 200;
 const SECONDS: usize = 8;
 
-/// Says in `window.opened` when the marked row was painted, in milliseconds since the navigation began. Two animation frames
-/// after it is in the document, it has been drawn.
+/// Says in `window.opened` when the marked row (or a session without any) was painted, in milliseconds since the navigation
+/// began. Two animation frames after it is in the document, it has been drawn.
 const WATCH: &str = r#"
     new MutationObserver((_, observer) => {
-        if (!document.querySelector('[role=log]')?.textContent.includes('THE LAST WORD')) return;
+        const said = document.querySelector('[role=log]')?.textContent;
+        if (!said?.includes('THE LAST WORD') && !said?.includes('Nothing has happened here yet')) return;
         observer.disconnect();
         requestAnimationFrame(() => requestAnimationFrame(() => { window.opened = performance.now(); }));
     }).observe(document, { childList: true, subtree: true, characterData: true });
@@ -55,7 +56,7 @@ pub(crate) async fn run() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let browser = Browser::open().await;
     let mut rows = Vec::new();
-    loads(&server, &browser, &mut rows).await;
+    let empty = loads(&server, &browser, &mut rows).await;
 
     let session = server.rest.create(json!({ "title": "Ten thousand events" })).await;
     server.rest.until_state(&session, "idle").await;
@@ -63,7 +64,7 @@ pub(crate) async fn run() {
     server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go" })).await.expect(202);
     let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
     work(&mut agent).await;
-    opens(&server, &browser, &session, &mut rows).await;
+    opens(&server, &browser, &session, &empty, &mut rows).await;
     types(&browser, &mut rows).await;
     let floor = idle(&browser, &server).await;
     let address = address(&server, &session);
@@ -83,7 +84,8 @@ pub(crate) async fn run() {
     browser.close().await;
 }
 
-async fn loads(server: &Server, browser: &Browser, rows: &mut Vec<Vec<String>>) {
+/// Returns a session in which nothing has happened.
+async fn loads(server: &Server, browser: &Browser, rows: &mut Vec<Vec<String>>) -> String {
     devtools(&browser.client, "Page.addScriptToEvaluateOnNewDocument", json!({ "source": WATCH })).await;
     browser.client.goto(&server.rest.link()).await.expect("the page loads");
     until(browser, "document.querySelector('textarea')").await;
@@ -94,13 +96,14 @@ async fn loads(server: &Server, browser: &Browser, rows: &mut Vec<Vec<String>>) 
     server.rest.until_state(&session, "idle").await;
     browser.client.goto(&address(server, &session)).await.expect("the page loads");
     until(browser, "document.querySelector('.workspace .tab')").await;
-    let early = "performance.getEntriesByType('resource').filter(({ name }) => /\\.js$/.test(name) && !/later/.test(name)).reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0)";
+    let early = "performance.getEntriesByType('resource').filter(({ name }) => /\\.js$/.test(name) && !/later|outside/.test(name)).reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0)";
     rows.push(vec!["JavaScript of a session, gzip".into(), kib(&eval(browser, early).await), "60 KiB".into()]);
     rows.push(vec![
         "with what comes when it is asked for (workspace, menus)".into(),
         kib(&eval(browser, bytes).await),
         String::new(),
     ]);
+    session
 }
 
 /// Thoughts, texts with code, commands with output and edits, as a long piece of work has them.
@@ -141,27 +144,33 @@ async fn work(agent: &mut Puppet) {
     agent.until_acknowledged().await;
 }
 
-async fn opens(server: &Server, browser: &Browser, session: &str, rows: &mut Vec<Vec<String>>) {
-    let (mut cold, mut warm) = (Figures::default(), Figures::default());
+/// In a new tab, and from the list; beside a session without events, which is what the page itself takes.
+async fn opens(server: &Server, browser: &Browser, session: &str, empty: &str, rows: &mut Vec<Vec<String>>) {
+    let [mut address, mut list, mut floor] = [Figures::default(), Figures::default(), Figures::default()];
     for _ in 0..OPENINGS {
-        browser.client.goto("about:blank").await.expect("an empty page");
-        browser.client.goto(&address(server, session)).await.expect("the page loads");
-        until(browser, "window.opened").await;
-        cold.add(eval(browser, "window.opened").await.as_f64().expect("a time"));
-        // From the list, within the page.
+        floor.add(open_new(server, browser, empty).await);
+        address.add(open_new(server, browser, session).await);
         browser.client.goto(&format!("{}/sessions", origin(server))).await.expect("the page loads");
         until(browser, "document.querySelectorAll('.session-item').length > 1").await;
-        eval(browser, &format!("(window.clicked = performance.now(), document.querySelector('.session-item a[href$=\"{session}\"]').click(), 0)")).await;
+        let item = format!("document.querySelector('.session-item a[href$=\"{session}\"]')");
+        eval(browser, &format!("(window.clicked = performance.now(), {item}.click(), 0)")).await;
         until(browser, "window.opened").await;
-        warm.add(eval(browser, "window.opened - window.clicked").await.as_f64().expect("a time"));
+        list.add(eval(browser, "window.opened - window.clicked").await.as_f64().expect("a time"));
     }
     let ms = |figures: &Figures| format!("{:.0} ms (worst {:.0})", figures.p(50), figures.p(100));
-    rows.push(vec![
-        format!("a session of {EVENTS} events: from its address to its newest rows painted"),
-        ms(&cold),
-        "150 ms".into(),
-    ]);
-    rows.push(vec!["the same from the list".into(), ms(&warm), "150 ms".into()]);
+    let what = format!("a session of {EVENTS} events, from the list: to its newest rows painted");
+    rows.push(vec![what, ms(&list), "150 ms".into()]);
+    let times = format!("{}, {:.1} × an empty session", ms(&address), address.p(50) / floor.p(50));
+    rows.push(vec!["in a new tab, with the page itself".into(), times, "150 ms".into()]);
+    rows.push(vec!["an empty session in a new tab (the floor)".into(), ms(&floor), String::new()]);
+}
+
+/// From a page of another origin, as a new tab is: in a process of its own.
+async fn open_new(server: &Server, browser: &Browser, session: &str) -> f64 {
+    browser.client.goto("about:blank").await.expect("an empty page");
+    browser.client.goto(&address(server, session)).await.expect("the page loads");
+    until(browser, "window.opened").await;
+    eval(browser, "window.opened").await.as_f64().expect("a time")
 }
 
 /// A keystroke with all that follows from it, up to where the browser only has to paint.

@@ -35,16 +35,28 @@ pub(super) fn is_page(path: &str) -> bool {
     is_screen(path) || path.strip_prefix('/').is_some_and(|name| Ui::get(name).is_some() || name.starts_with("assets/"))
 }
 
-/// The addresses that the application shows in the browser. All of them are its one shell.
+/// The addresses that the application shows in the browser.
 fn is_screen(path: &str) -> bool {
-    let session = path.strip_prefix("/sessions/").is_some_and(|id| !id.is_empty() && !id.contains('/'));
-    session || matches!(path, "/" | "/sessions" | "/admin" | "/api/docs")
+    is_session(path) || matches!(path, "/" | "/sessions" | "/admin" | "/api/docs")
+}
+
+fn is_session(path: &str) -> bool {
+    path.strip_prefix("/sessions/").is_some_and(|id| !id.is_empty() && !id.contains('/'))
+}
+
+/// One shell for all screens; that of a session names beforehand what a conversation needs.
+fn file_of(path: &str) -> &str {
+    match path {
+        path if is_session(path) => "session.html",
+        path if is_screen(path) => "index.html",
+        path => path.strip_prefix('/').unwrap_or(path),
+    }
 }
 
 /// Answers every address that no other route takes.
 pub(super) async fn serve(req: HttpRequest) -> Answer {
     let path = req.match_info().as_str();
-    let name = if is_screen(path) { "index.html" } else { path.strip_prefix('/').unwrap_or(path) };
+    let name = file_of(path);
     let asset = ASSETS.get(name).ok_or_else(|| Failure::not_found(format!("there is nothing at `{path}`")))?;
     let read = matches!(*req.method(), actix_web::http::Method::GET | actix_web::http::Method::HEAD);
     if !read {

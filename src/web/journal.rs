@@ -33,13 +33,29 @@ const CHUNK: Limit = Limit { events: 1_000, bytes: 1024 * 1024 };
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Span {
-    /// Events after this number; 0 is from the start.
+    /// Events after this number; 0, as if left out, is from the start.
     #[serde(default)]
     after: Seq,
+    /// The newest so many, in place of `after`.
+    last: Option<Seq>,
     /// At most 1000; 100 if not given. An answer ends earlier where it would grow beyond 1 MiB.
     limit: Option<usize>,
     /// Only actions and observations of this name.
     kind: Option<String>,
+}
+
+impl Span {
+    /// In a journal that ends with `tail`: `last` becomes an `after`.
+    fn settled(self, tail: Seq) -> Result<Span, Failure> {
+        match self.last {
+            None => Ok(self),
+            Some(_) if self.after > 0 => Err(Failure::invalid("`after` and `last` exclude each other")),
+            Some(last) => {
+                let limit = self.limit.or_else(|| usize::try_from(last).ok());
+                Ok(Span { after: tail.saturating_sub(last), limit, ..self })
+            }
+        }
+    }
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -69,6 +85,7 @@ pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, span
         return stream::answer(&req, &parts, id.0, stream::after(&req, after)?, kind).await;
     }
     let last_seq = parts.snapshot(id.0).await?.tail;
+    let span = span.into_inner().settled(last_seq)?;
     let items = find(parts.store.as_ref(), id.0, &span).await?;
     let mut body = BytesMut::from(&br#"{"items":["#[..]);
     for (n, event) in items.iter().enumerate() {

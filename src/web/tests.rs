@@ -43,6 +43,7 @@ async fn errors() {
     check("GET", "/api/sessions?state=tired", None, 400, "invalid_args", "unknown variant `tired`").await;
     check("GET", "/api/sessions?cursor=xx", None, 400, "invalid_args", "`xx` is no cursor").await;
     check("GET", &format!("{NOWHERE}/events?after=soon"), None, 400, "invalid_args", "the query").await;
+    check("GET", &format!("{NOWHERE}/events?last=-1"), None, 400, "invalid_args", "the query").await;
     let large = format!(r#"{{"title":"{}"}}"#, "x".repeat(1024 * 1024));
     check("POST", "/api/sessions", Some(&large), 413, "too_large", "`server.max_body`").await;
 }
@@ -108,6 +109,11 @@ async fn a_session_from_its_making_to_its_purge() {
     let events = stage.ask("GET", &format!("{session}/events?after={}&limit=1", seq - 1), None).await.json();
     assert_eq!(events["items"][0]["args"]["content"], "hello", "{events}");
     assert_eq!(events["items"].as_array().map(Vec::len), Some(1));
+    let newest = stage.ask("GET", &format!("{session}/events?last=1"), None).await.json();
+    let (items, last) = (newest["items"].as_array().expect("a list"), &newest["last_seq"]);
+    assert_eq!((items.len(), &items[0]["seq"]), (1, last), "{newest}");
+    let all = stage.ask("GET", &format!("{session}/events?last=1000"), None).await.json();
+    assert_eq!(all["items"][0]["seq"], 1, "{all}");
     let only = stage.ask("GET", &format!("{session}/events?kind=message"), None).await.json();
     assert_eq!(only["items"].as_array().map(Vec::len), Some(1), "{only}");
 

@@ -16,4 +16,5 @@ export { Shortcuts } from "./components/Shortcuts";
 export { SignedOut } from "./components/SignedOut";
 export { TaskOptions } from "./components/TaskOptions";
 export { Workspace } from "./components/Workspace";
+export { inOrder, readPast } from "./state/past";
 export { uploadFile } from "./wire/upload";

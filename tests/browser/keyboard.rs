@@ -91,6 +91,7 @@ async fn the_whole_way_by_keyboard_alone() {
     page.js("document.activeElement.blur()", &[]).await;
     page.tab_to("What to do with").await;
     page.key(Key::Enter).await;
+    page.until("the menu has the focus", "document.activeElement.closest('.popover-panel')").await;
     page.tab_to("Delete…").await;
     page.key(Key::Enter).await;
     page.shows("This cannot be undone").await;

@@ -57,12 +57,12 @@ async fn a_killed_server_costs_the_page_nothing() {
     browser.close().await;
 }
 
-/// A page that slept hears what it missed as soon as it is looked at.
+/// What comes meanwhile is told, and moves nobody.
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn what_a_reader_looks_at_stays_where_it_is() {
-    let long =
-        Rule { when: Some("long".into()), say: Some("word ".into()), times: 3000, every_ms: 1, ..Rule::default() };
+    let paragraph = "Some words of a paragraph.\n\n".to_owned();
+    let long = Rule { when: Some("long".into()), say: Some(paragraph), times: 300, every_ms: 3, ..Rule::default() };
     let model = Model::with(vec![long, Rule { say: Some("All right.".into()), times: 1, ..Rule::default() }]);
     let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
     let browser = Browser::open().await;

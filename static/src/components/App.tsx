@@ -4,8 +4,8 @@ import { useEffect } from "preact/hooks";
 import { route } from "../route";
 import { overlay } from "../state/keys";
 import { watchSessions } from "../state/list";
-import { notifying } from "../state/notify";
-import "../state/title";
+import { notifying } from "../state/notifying";
+import { expectNewest } from "../wire/newest";
 import { signedOut } from "../wire/rest";
 import { lazy, pageSkeleton } from "./lazy";
 import { Page } from "./Page";
@@ -22,11 +22,16 @@ const SignedOut = lazy(() => import("../later").then((loaded) => loaded.SignedOu
 const Shortcuts = lazy(() => import("../later").then((loaded) => loaded.Shortcuts));
 
 // What the address asks for is on its way before the rest is drawn.
-if (route.peek().page === "session") SessionPage.load();
-else if (route.peek().page === "home") Home.load();
+const begun = route.peek();
+if (begun.page === "home") Home.load();
+if (begun.page === "session") {
+  SessionPage.load();
+  expectNewest(begun.id);
+}
 
 export function App() {
   useEffect(() => watchSessions(() => notifying.peek()), []);
+  useEffect(() => void import("../outside"), []);
   const shown = route.value;
   useEffect(() => {
     sidebarOpen.value = false;

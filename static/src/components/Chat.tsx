@@ -19,14 +19,20 @@ export function Chat({ live }: { live: LiveSession }) {
   const scroller = useRef<HTMLDivElement>(null);
   const following = useRef(true);
   const from = useRef(0);
+  const first = useRef<string | undefined>(undefined);
   const drawn = useRef(new WeakMap<Row, VNode>());
   const keepFromEnd = useRef<number | null>(null);
   const placed = useRef(0);
   const [away, setAway] = useState(false);
   const [seen, setSeen] = useState(0);
 
-  // While the reader is elsewhere the window only grows: taking rows away above would move the page.
+  // While the reader is elsewhere the window only grows: taking rows away above would move the page. Rows that were put
+  // before it move it along.
   if (following.current) from.current = Math.max(0, rows.length - WINDOW);
+  else if (first.current && rows[from.current]?.key !== first.current) {
+    from.current = Math.max(0, rows.findIndex((row) => row.key === first.current));
+  }
+  first.current = rows[from.current]?.key;
 
   useLayoutEffect(() => {
     const element = scroller.current;
@@ -66,6 +72,7 @@ export function Chat({ live }: { live: LiveSession }) {
     following.current = false;
     keepFromEnd.current = element.scrollHeight - element.scrollTop;
     from.current = Math.max(0, from.current - WINDOW);
+    first.current = rows[from.current]?.key;
     setAway(true);
     setSeen(lastSeq);
   };

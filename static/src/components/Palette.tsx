@@ -7,7 +7,7 @@ import { matching, sessionEntries, type PaletteEntry } from "../state/entries";
 import { overlay } from "../state/keys";
 import { TABS } from "../state/layout";
 import { sessions } from "../state/list";
-import { canNotify, notifying, toggleNotifying } from "../state/notify";
+import { canNotify, notifying, toggleNotifying } from "../state/notifying";
 import { isWorking } from "../state/activity";
 import { setTheme, THEMES } from "../theme";
 import { exportAddress } from "../wire/rest";

@@ -1,5 +1,6 @@
 // The menu of a session: resume, rename, archive, export, end, delete.
 
+import { useEffect, useRef } from "preact/hooks";
 import type { Session } from "../wire/frame";
 import { exportAddress } from "../wire/rest";
 import type { Asked } from "./SessionMenu";
@@ -12,8 +13,11 @@ interface Props {
 
 export function SessionActs({ session, onChosen }: Props) {
   const { id, state, archived } = session;
+  const menu = useRef<HTMLDivElement>(null);
+  // Whoever opened it by a key goes on by keys.
+  useEffect(() => menu.current?.querySelector("button")?.focus(), []);
   return (
-    <>
+    <div ref={menu}>
       {(state === "paused" || state === "stopped") && <Act text="Resume" onClick={() => onChosen("resume")} />}
       <Act text="Rename…" onClick={() => onChosen("rename")} />
       <Act text={archived ? "Take out of the archive" : "Archive"} onClick={() => onChosen("archive")} />
@@ -21,7 +25,7 @@ export function SessionActs({ session, onChosen }: Props) {
       <Download text="Export as JSONL" href={exportAddress(id, "jsonl")} onClick={() => onChosen(null)} />
       {state !== "ended" && <Act text="End…" onClick={() => onChosen("end")} />}
       <Act text="Delete…" danger onClick={() => onChosen("purge")} />
-    </>
+    </div>
   );
 }
 

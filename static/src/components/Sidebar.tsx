@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { listError, refreshSessions, search, sessions, showArchived } from "../state/list";
 import { MOD, overlay } from "../state/keys";
-import { canNotify, notifying, toggleNotifying } from "../state/notify";
+import { canNotify, notifying, toggleNotifying } from "../state/notifying";
 import { nextTheme, theme } from "../theme";
 import { route } from "../route";
 import { Icon } from "./Icon";

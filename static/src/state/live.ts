@@ -3,10 +3,11 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { newId } from "../id";
-import type { Decision, Mode } from "../wire/event";
+import type { Decision, Event, Mode } from "../wire/event";
 import type { ServerFrame, Wish } from "../wire/frame";
 import { getSession, RequestError, signedOut } from "../wire/rest";
 import { FrameLog } from "../wire/log";
+import { takeNewest } from "../wire/newest";
 import { SessionSocket, type Line, type Listener, type Refusal } from "../wire/socket";
 import { reduce, type Input } from "./reduce";
 import { empty, type SessionState } from "./session";
@@ -20,10 +21,13 @@ export class LiveSession {
   /** The raw frames, both ways, for those who want to see them. */
   readonly log = new FrameLog();
   private readonly line: Line;
+  private readonly closing = new AbortController();
+  /** What has come since the screen opened, while the past is on its way. */
+  private since: Input[] | null = null;
 
   constructor(
     readonly id: string,
-    connect: (listener: Listener) => Line = (listener) => new SessionSocket(id, listener),
+    connect: (listener: Listener) => Line = (listener) => new SessionSocket(id, listener, this.openWithNewest()),
   ) {
     this.line = connect({
       cursor: () => this.held.peek().lastSeq,
@@ -105,7 +109,34 @@ export class LiveSession {
   }
 
   close(): void {
+    this.closing.abort();
     this.line.close();
+  }
+
+  /** The newest events first, so that they are on the screen at once; then what lies before them. */
+  private async openWithNewest(): Promise<void> {
+    const events = await takeNewest(this.id);
+    const after = (events[0]?.seq ?? 1) - 1;
+    if (after > 0) {
+      this.since = [];
+      void this.fillIn(after);
+    }
+    this.receive(events);
+  }
+
+  private async fillIn(until: number): Promise<void> {
+    const { inOrder, readPast } = await import("../later");
+    let past = empty;
+    const events: Event[] = [];
+    const take = (page: Event[]) => {
+      past = reduce(past, page);
+      events.push(...page);
+    };
+    await readPast(this.id, until, take, this.closing.signal);
+    if (this.closing.signal.aborted || !this.since) return;
+    this.log.putBefore(events);
+    this.held.value = inOrder(past, this.since, this.held.peek());
+    this.since = null;
   }
 
   /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
@@ -134,6 +165,7 @@ export class LiveSession {
   }
 
   private feed(inputs: readonly Input[]): void {
+    this.since?.push(...inputs);
     const before = this.held.peek();
     const after = reduce(before, inputs);
     this.held.value = after;

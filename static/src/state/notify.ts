@@ -1,29 +1,15 @@
 // Tells a person who looks elsewhere that a session has finished, failed, or waits for them.
 
-import { computed, effect, signal } from "@preact/signals";
+import { computed, effect } from "@preact/signals";
 import { navigate, route } from "../route";
 import type { AgentState } from "../wire/event";
 import { current, currentTitle } from "./current";
 import { sessions } from "./list";
-
-const KEY = "greenroom.notify";
+import { notifying } from "./notifying";
 
 export type News = "done" | "failed" | "waits";
 
 const WORDS: Record<News, string> = { done: "is done", failed: "has failed", waits: "waits for you" };
-
-/** Whether this browser has notifications at all (pages over plain HTTP from another machine have none). */
-export const canNotify = "Notification" in globalThis && isSecureContext;
-
-/** Whether the person wants them. */
-export const notifying = signal(canNotify && localStorage.getItem(KEY) === "on" && Notification.permission === "granted");
-
-export async function toggleNotifying(): Promise<void> {
-  if (!canNotify) return;
-  const on = !notifying.peek() && (await Notification.requestPermission()) === "granted";
-  localStorage.setItem(KEY, on ? "on" : "off");
-  notifying.value = on;
-}
 
 /** What a change of state is worth telling. */
 export function newsOf(before: AgentState | undefined, after: AgentState): News | null {

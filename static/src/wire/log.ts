@@ -31,6 +31,14 @@ export class FrameLog {
     if (this.held.length > 1.25 * KEPT) this.held = this.held.slice(-KEPT);
   }
 
+  /** Frames from before the first one, as far as there is room. */
+  putBefore(frames: readonly Entry["frame"][]): void {
+    const at = Date.now();
+    const all = [...frames.map((frame): Entry => ({ n: 0, way: "in", at, frame, replayed: true })), ...this.held].slice(-KEPT);
+    this.held = all.map((entry, index) => ({ ...entry, n: index + 1 }));
+    this.count = all.length;
+  }
+
   clear(): void {
     this.held = [];
     this.count = 0;

@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { OpenApi } from "../state/openapi";
+import type { Event } from "./event";
 import type { Session } from "./frame";
 
 /** Whether the server has said that this browser holds no valid cookie. */
@@ -85,6 +86,13 @@ export const getOptions = (): Promise<Options> => call("GET", "/options");
 
 /** Where a session can be downloaded from. */
 export const exportAddress = (id: string, format: "md" | "jsonl"): string => `/api${sessionPath(id)}/export?format=${format}`;
+
+/** Events after a number, as many as fit into an answer: at most 1,000, and 1 MiB. */
+export const getEvents = (id: string, after: number, limit: number): Promise<{ items: Event[] }> =>
+  call("GET", `${sessionPath(id)}/events?${new URLSearchParams({ after: String(after), limit: String(limit) })}`);
+
+export const newestEvents = async (id: string, count: number): Promise<Event[]> =>
+  (await call<{ items: Event[] }>("GET", `${sessionPath(id)}/events?last=${count}`)).items;
 
 export const changeSession = (id: string, change: { title?: string; archived?: boolean }): Promise<Session> =>
   call("PATCH", sessionPath(id), change);

@@ -48,14 +48,17 @@ export class SessionSocket implements Line {
   private closed = false;
   private replaying = true;
 
+  /** `before` is waited for, whatever becomes of it: it moves the cursor. */
   constructor(
     private readonly session: string,
     private readonly listener: Listener,
+    before?: Promise<void>,
   ) {
     addEventListener("online", this.hurry);
     document.addEventListener("visibilitychange", this.hurry);
     this.pingTimer = window.setInterval(this.beat, PING_EVERY_MS);
-    this.connect();
+    if (before) void before.catch(() => {}).then(() => this.connect());
+    else this.connect();
   }
 
   send(wish: Wish & { id?: string }): boolean {
@@ -82,6 +85,7 @@ export class SessionSocket implements Line {
   }
 
   private connect(): void {
+    if (this.closed) return;
     const query = new URLSearchParams({ session: this.session });
     const cursor = this.listener.cursor();
     if (cursor > 0) query.set("after", String(cursor));

@@ -1,0 +1,4 @@
+// What is told outside of the page: the tab's title and icon, notifications. It can wait until the page is drawn.
+
+import "./state/notify";
+import "./state/title";
