@@ -124,6 +124,31 @@ test("a reconnect says what it brought", () => {
   assert.deepEqual(script.play().connection, { phase: "live" });
 });
 
+test("a screen reader hears what is finished once, and nothing of the past", () => {
+  const spoken = (script: Script) => script.play().spoken.map(({ text }) => text);
+  const script = new Script().push({ local: "opened" }).push(hello(0)).see("message", "of yesterday", {});
+  script.push({ status: "synced", seq: 1 });
+  assert.deepEqual(spoken(script), []);
+  script.push({ delta: "text", item: "a", offset: 0, content: "Hel" });
+  assert.deepEqual(spoken(script), []);
+  script.see("message", "Hello", {}, { item: "a" });
+  assert.deepEqual(spoken(script), ["Hello"]);
+  const again = reduce(script.play(), script.frames.filter((frame) => "seq" in frame && !("status" in frame)));
+  assert.deepEqual(again.spoken.map(({ text }) => text), ["Hello"]);
+  script.push({ local: "lost", retryAt: 0 }).push({ local: "opened" }).push(hello(2));
+  script.see("message", "while you were away", {}).push({ status: "synced", seq: 3 });
+  assert.deepEqual(spoken(script), ["Hello", "while you were away"]);
+});
+
+test("a death and what it means are one notice; a plan takes the place of the one before", () => {
+  const died = new Script().see("sandbox", "", { phase: "lost", exit_code: 137 }).state("failed", "the sandbox died with exit code 137");
+  check(died, ["bad: The sandbox died with exit code 137"]);
+  check(new Script().state("failed", "no image"), ["bad: Failed: no image"]);
+  const plans = new Script().see("plan", "- [ ] a", { path: "P", items: [] }).see("plan", "- [x] a", { path: "P", items: [] });
+  assert.deepEqual(plans.play().rows.map((row) => row.kind === "plan" && row.superseded), [true, false]);
+  assert.equal(plans.play().plan?.markdown, "- [x] a");
+});
+
 test("a wish is held until the server has taken it", () => {
   const wish = { action: "message" as const, args: { content: "go on", mode: "queue" as const } };
   const script = new Script().push({ local: "sent", id: "w", wish });

@@ -8,6 +8,7 @@ import { test } from "node:test";
 import { render } from "preact";
 import { Chat } from "../src/components/Chat";
 import { Player } from "../src/state/player";
+import { inOrder } from "../src/state/past";
 import { reduce, type Input } from "../src/state/reduce";
 import type { Row } from "../src/state/rows";
 import { empty, type SessionState } from "../src/state/session";
@@ -87,6 +88,23 @@ for (const name of recordings) {
 
   test(`${name}: whoever comes later has the same without having seen it grow`, () => {
     assert.deepEqual(shown(reduce(empty, durable(frames))).rows, shown(whole).rows);
+  });
+
+  test(`${name}: the newest first, then what comes, and the past last`, () => {
+    const events = durable(frames);
+    for (let seed = 0; seed < 50; seed += 1) {
+      const next = random(seed);
+      const cut = Math.floor(next() * events.length);
+      // The past comes in pages, while what is live goes on.
+      const tail = events.slice(cut);
+      let past = empty;
+      for (let at = 0; at < cut; at += 7) past = reduce(past, events.slice(at, Math.min(cut, at + 7)));
+      const onScreen = reduce(empty, tail);
+      const whole = inOrder(past, tail, onScreen);
+      assert.deepEqual(shown(whole).rows, shown(reduce(empty, events)).rows, `seed ${seed}`);
+      const kept = onScreen.rows.filter((row) => whole.rows.includes(row)).length;
+      assert.ok(kept >= onScreen.rows.length - 2, `seed ${seed}: ${kept} of ${onScreen.rows.length} rows are not drawn again`);
+    }
   });
 
   test(`${name}: forwards, back, and forwards again`, () => {

@@ -1,5 +1,6 @@
 //! What an open page does when the server dies, comes back, or shuts it out.
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::{chromium::Browser, page::Page};
@@ -81,6 +82,27 @@ async fn what_a_reader_looks_at_stays_where_it_is() {
     page.shows("New events").await;
     page.click("New events").await;
     page.until("its end", &format!("{log}.scrollHeight - {log}.scrollTop - {log}.clientHeight < 48")).await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+/// A server that has gone silent, as one does whose machine sleeps, says nothing of it: only its silence tells.
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn a_connection_that_sleeps_is_noticed_and_wakes() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    let session = server.rest.create(json!({ "title": "Asleep" })).await;
+    server.rest.until_state(&session, "idle").await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.state("Ready").await;
+    server.signal(Signal::STOP);
+    page.shows("Connection lost").await;
+    server.signal(Signal::CONT);
+    page.until("it is back", "/Caught up|Connected again/.test(document.body.innerText)").await;
+    page.message("run: echo awake").await;
+    page.says("The command has ended").await;
     page.is_quiet().await;
     browser.close().await;
 }

@@ -36,6 +36,15 @@ impl Gallery<'_> {
         let found = self.page.client.execute_async(AXE, Vec::new()).await.expect("axe runs");
         let found = found.as_array().cloned().unwrap_or_default();
         self.wrong.extend(found.iter().map(|what| format!("{} {name}: {what}", self.look)));
+        self.fits(name).await;
+        if self.look.ends_with("390") {
+            self.page.size(360, 740).await;
+            self.fits(name).await;
+            self.page.size(390, 844).await;
+        }
+    }
+
+    async fn fits(&mut self, name: &str) {
         let wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
         if self.page.js(wide, &[]).await != json!(0) {
             self.wrong.push(format!("{} {name}: the page scrolls sideways", self.look));

@@ -3,11 +3,15 @@
 use greenroom_protocol::link::{Command, Outcome, Report};
 use serde_json::json;
 
-use super::{chromium::Browser, page::Page};
+use super::{
+    chromium::{Browser, devtools},
+    page::Page,
+};
 use crate::harness::{
     driver::Driver,
     puppet::Puppet,
     server::{Options, Server},
+    socket::Socket,
 };
 
 #[tokio::test]
@@ -64,6 +68,48 @@ async fn two_tabs_agree_about_queue_state_and_confirmations() {
     page.state("Ready").await;
     to(first).await;
     page.state("Ready").await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+/// Takes the place of the browser's own, which asks a person.
+const NOTIFICATIONS: &str = "window.told = []; window.Notification = class {
+    static permission = 'granted';
+    static requestPermission = async () => 'granted';
+    constructor(title) { window.told.push(title); }
+}";
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn who_looks_elsewhere_is_told() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({ "title": "Far away" })).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut agent = Puppet::take_over(&server, &session).await;
+    let browser = Browser::open().await;
+    let source = json!({ "source": NOTIFICATIONS });
+    devtools(&browser.client, "Page.addScriptToEvaluateOnNewDocument", source).await;
+    let page = Page::signed_in(&browser, &server).await;
+    page.shows("Far away").await;
+    page.click("Notify me").await;
+    page.until("it is on", "document.querySelector('[aria-label^=\"Notifications are on\"]')").await;
+    let message = json!({ "content": "go" });
+    server.rest.post(&format!("/api/sessions/{session}/messages"), message).await.expect(202);
+    let Command::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
+    page.until("the list says so", "document.querySelector('.session-item .dot-running')").await;
+    let extras = json!({ "request": "q1", "action": "ls", "risk": "low", "options": ["allow", "deny"] });
+    agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
+    page.until("one is told", "window.told.length === 1").await;
+    page.until("the tab says so", "document.title.startsWith('(1)')").await;
+    page.until("its icon too", "document.querySelector('link[rel=icon]').href.endsWith('waiting.svg')").await;
+    page.shows("waits for you").await;
+    let answer = json!({ "action": "confirm", "args": { "request": "q1", "decision": "allow" } });
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    socket.send(answer).await;
+    page.until("it works on", "document.querySelector('.session-item .dot-running')").await;
+    agent.report(Report::TurnEnded { turn, outcome: Outcome::Done }).await.expect("the server listens");
+    page.until("one is told again", "window.told.length === 2").await;
+    assert_eq!(page.js("return window.told", &[]).await, json!(["Far away waits for you", "Far away is done"]));
     page.is_quiet().await;
     browser.close().await;
 }

@@ -15,7 +15,7 @@ import { SidebarButton } from "./SidebarButton";
 const About = lazy(() => import("../later").then((loaded) => loaded.About));
 const ModelMenu = lazy(() => import("../later").then((loaded) => loaded.ModelMenu));
 
-/** From this share of its context on, a model begins to forget. */
+/** From this share of its context on, a model begins to forget; and of its budget, a person should know. */
 const NEARLY_FULL = 0.8;
 
 export function SessionHeader({ live }: { live: LiveSession }) {
@@ -65,40 +65,30 @@ function Model({ live }: { live: LiveSession }) {
 function Context({ state }: { state: SessionState }) {
   const usage = state.usage;
   if (!usage?.context_limit) return null;
-  const full = Math.min(1, usage.context_used / usage.context_limit);
   const label = `Context: ${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens`;
-  return (
-    <div
-      class={full > NEARLY_FULL ? "meter nearly-full" : "meter"}
-      role="meter"
-      aria-label={label}
-      aria-valuemin={0}
-      aria-valuemax={100}
-      aria-valuenow={Math.round(full * 100)}
-      title={label}
-    >
-      <div style={{ width: `${full * 100}%` }} />
-    </div>
-  );
+  return <Meter share={usage.context_used / usage.context_limit} label={label} />;
 }
 
 function Budget({ state }: { state: SessionState }) {
   const budget = state.session?.budget_usd;
   if (!budget) return null;
   const spent = state.usage?.total_cost_usd ?? state.session?.usage?.cost_usd ?? 0;
-  const share = Math.min(1, spent / budget);
-  const label = `Budget: ${cost(spent)} of ${cost(budget)} spent`;
+  return <Meter share={spent / budget} label={`Budget: ${cost(spent)} of ${cost(budget)} spent`} />;
+}
+
+function Meter({ share, label }: { share: number; label: string }) {
+  const percent = Math.round(Math.min(1, share) * 100);
   return (
     <div
-      class={share > NEARLY_FULL ? "meter budget nearly-full" : "meter budget"}
+      class={share > NEARLY_FULL ? "meter nearly-full" : "meter"}
       role="meter"
       aria-label={label}
       aria-valuemin={0}
       aria-valuemax={100}
-      aria-valuenow={Math.round(share * 100)}
+      aria-valuenow={percent}
       title={label}
     >
-      <div style={{ width: `${share * 100}%` }} />
+      <div style={{ width: `${percent}%` }} />
     </div>
   );
 }

@@ -1,7 +1,7 @@
 // The list of sessions, and the way to everything else.
 
 import { useEffect, useRef } from "preact/hooks";
-import { listError, refreshSessions, search, sessions, showArchived } from "../state/list";
+import { listError, MOST, refreshSessions, search, sessions, showArchived, showMore, total } from "../state/list";
 import { MOD, overlay } from "../state/keys";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
 import { nextTheme, theme } from "../theme";
@@ -122,7 +122,17 @@ function List() {
           <SessionItem key={session.id} session={session} current={session.id === current} />
         ))}
       </ul>
+      {total.value > items.length && <More shown={items.length} />}
     </>
+  );
+}
+
+function More({ shown }: { shown: number }) {
+  if (shown >= MOST) return <p class="muted list-empty">Older ones are found by searching.</p>;
+  return (
+    <button type="button" class="button list-more" onClick={showMore}>
+      Show more of {total.value.toLocaleString("en")}
+    </button>
   );
 }
 

@@ -13,16 +13,29 @@ export const sessions = signal<Session[] | null>(null);
 export const listError = signal<string | null>(null);
 export const search = signal("");
 export const showArchived = signal(false);
+/** How many match in all; the list shows the newest `limit` of them. */
+export const total = signal(0);
+
+const PAGE = 100;
+/** The server lists no more at a time; older sessions are found by searching. */
+export const MOST = 500;
+let limit = PAGE;
+
+export function showMore(): void {
+  limit += PAGE;
+  void refreshSessions();
+}
 
 let asked = 0;
 
 export async function refreshSessions(): Promise<void> {
   const turn = ++asked;
   try {
-    const page = await listSessions(search.peek(), showArchived.peek());
+    const page = await listSessions(search.peek(), showArchived.peek(), limit);
     // A slow answer to an older question must not cover the newer one.
     if (turn !== asked) return;
     sessions.value = page.items;
+    total.value = page.total;
     listError.value = null;
   } catch (error) {
     if (turn === asked) listError.value = (error as Error).message;

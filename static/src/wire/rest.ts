@@ -37,8 +37,8 @@ export interface Actor {
   queued?: number | null;
 }
 
-export const listSessions = (q: string, archived: boolean): Promise<SessionPage> =>
-  call("GET", `/sessions?${new URLSearchParams({ q, archived: String(archived), limit: "100" })}`);
+export const listSessions = (q: string, archived: boolean, limit: number): Promise<SessionPage> =>
+  call("GET", `/sessions?${new URLSearchParams({ q, archived: String(archived), limit: String(limit) })}`);
 
 export const getSession = (id: string): Promise<Session> => call("GET", sessionPath(id));
 
