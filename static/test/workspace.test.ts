@@ -8,7 +8,7 @@ import { clampShare, initialLayout, moveByKey, readLayout } from "../src/state/l
 import { withLoad } from "../src/state/sandboxes";
 import { FrameLog, toJsonLines, type Entry } from "../src/wire/log";
 import { readRecording } from "../src/wire/record";
-import type { SandboxRow } from "../src/wire/rest";
+import type { SandboxRow } from "../src/wire/manage";
 import { nameOf } from "../src/wire/upload";
 
 test("the divider stays where both sides can be read", () => {

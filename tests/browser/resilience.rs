@@ -81,7 +81,12 @@ async fn what_a_reader_looks_at_stays_where_it_is() {
     assert!(after[1].as_f64() > before[1].as_f64(), "there was more to come: {before} {after}");
     page.shows("New events").await;
     page.click("New events").await;
-    page.until("its end", &format!("{log}.scrollHeight - {log}.scrollTop - {log}.clientHeight < 48")).await;
+    let at_its_end = format!("{log}.scrollHeight - {log}.scrollTop - {log}.clientHeight < 48");
+    page.until("its end", &at_its_end).await;
+    // And it stays in sight when the window becomes another.
+    page.size(700, 600).await;
+    page.until("its end", &at_its_end).await;
+    page.shows_no_more("Latest").await;
     page.is_quiet().await;
     browser.close().await;
 }

@@ -3,7 +3,7 @@
 import { now } from "../clock";
 import { bytes, relativeTime } from "../format";
 import type { Branch } from "../state/actors";
-import type { Actor } from "../wire/rest";
+import type { Actor } from "../wire/manage";
 
 export function ActorTable({ branches }: { branches: Branch[] }) {
   if (branches.length === 0) return <p class="muted">No actor is alive.</p>;

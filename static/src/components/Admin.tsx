@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { plural } from "../format";
 import { actorTree } from "../state/actors";
 import { withLoad, type Loaded } from "../state/sandboxes";
-import { listActors, listSandboxes, type Actor } from "../wire/rest";
+import { listActors, listSandboxes, type Actor } from "../wire/manage";
 import { ActorTable } from "./ActorTable";
 import { Problem } from "./Problem";
 import { SandboxTable } from "./SandboxTable";

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { groups, type Field, type Group, type Operation } from "../state/openapi";
-import { getOpenApi } from "../wire/rest";
+import { getOpenApi } from "../wire/manage";
 import { Problem } from "./Problem";
 import { SidebarButton } from "./SidebarButton";
 

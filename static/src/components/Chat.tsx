@@ -23,6 +23,7 @@ export function Chat({ live }: { live: LiveSession }) {
   const drawn = useRef(new WeakMap<Row, VNode>());
   const keepFromEnd = useRef<number | null>(null);
   const placed = useRef(0);
+  const size = useRef("");
   const [away, setAway] = useState(false);
   const [seen, setSeen] = useState(0);
 
@@ -47,17 +48,24 @@ export function Chat({ live }: { live: LiveSession }) {
   useLayoutEffect(() => {
     const element = scroller.current;
     if (!element) return;
-    const resized = new ResizeObserver(() => {
-      if (following.current) element.scrollTop = element.scrollHeight;
-      placed.current = element.scrollTop;
-    });
+    const resized = new ResizeObserver(() => wasResized(element));
     resized.observe(element);
     return () => resized.disconnect();
   }, []);
 
+  /** Another width lays all out anew, and the browser scrolls for it: that was not the reader. */
+  const wasResized = (element: HTMLElement): boolean => {
+    const now = `${element.clientWidth}×${element.clientHeight}`;
+    if (now === size.current) return false;
+    size.current = now;
+    if (following.current) element.scrollTop = element.scrollHeight;
+    placed.current = element.scrollTop;
+    return following.current;
+  };
+
   const scrolled = () => {
     const element = scroller.current;
-    if (!element) return;
+    if (!element || wasResized(element)) return;
     following.current = isAtEnd(element);
     if (away === following.current) {
       setAway(!following.current);

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { show } from "../state/current";
 import { Player } from "../state/player";
 import { readRecording } from "../wire/record";
-import { fetchText } from "../wire/rest";
+import { fetchText } from "../wire/manage";
 import { Chat } from "./Chat";
 import { Page } from "./Page";
 import { PlayerBar } from "./PlayerBar";

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { navigate, route } from "../route";
 import { refreshSessions } from "../state/list";
-import { changeSession, endSession, purgeSession, resumeSession } from "../wire/rest";
+import { changeSession, endSession, purgeSession, resumeSession } from "../wire/manage";
 import type { Session } from "../wire/frame";
 import { Dialog } from "./Dialog";
 import { Problem } from "./Problem";

@@ -1,6 +1,6 @@
 // Live actors as a tree: the directory, below it sessions, below each what serves it; then what serves the server.
 
-import type { Actor } from "../wire/rest";
+import type { Actor } from "../wire/manage";
 
 export interface Branch {
   actor: Actor;

@@ -52,7 +52,8 @@ function applyStatus(draft: SessionState, frame: Status): void {
       draft.replayFrom = draft.lastSeq;
       if (frame.session) {
         draft.session = frame.session;
-        draft.model = frame.session.model ?? draft.model;
+        // The events know it better, and may have come before.
+        draft.model ??= frame.session.model ?? null;
         draft.reason = frame.session.reason ?? null;
       }
       draft.agentState = frame.state ?? frame.session?.state ?? draft.agentState;

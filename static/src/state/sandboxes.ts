@@ -1,6 +1,6 @@
 // What sandboxes take. The server tells CPU time since a sandbox began; how busy it is follows from two looks.
 
-import type { SandboxRow } from "../wire/rest";
+import type { SandboxRow } from "../wire/manage";
 
 export interface Loaded extends SandboxRow {
   /** When the server was asked, milliseconds since the epoch. */

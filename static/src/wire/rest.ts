@@ -1,7 +1,6 @@
 // The REST calls that the UI makes. The cookie travels by itself.
 
 import { signal } from "@preact/signals";
-import type { OpenApi } from "../state/openapi";
 import type { Event } from "./event";
 import type { Session } from "./frame";
 
@@ -24,19 +23,6 @@ export interface SessionPage {
   total: number;
 }
 
-/** One live actor of the server. */
-export interface Actor {
-  kind: string;
-  id: string;
-  session?: string | null;
-  node?: string | null;
-  state?: string | null;
-  since: string;
-  last_active: string;
-  handled: number;
-  queued?: number | null;
-}
-
 export const listSessions = (q: string, archived: boolean, limit: number): Promise<SessionPage> =>
   call("GET", `/sessions?${new URLSearchParams({ q, archived: String(archived), limit: String(limit) })}`);
 
@@ -53,36 +39,12 @@ export interface NewSession {
   budget_usd?: number;
 }
 
-/** What the server offers. */
-export interface Options {
-  agents: { name: string }[];
-  models: { name: string; demo: boolean }[];
-  limits: { upload_bytes: number; memory_bytes: number; cpus: number };
-  defaults: { agent: string; model: string; image: string };
-  sandbox: { driver: string; isolation: string; network: string };
-}
-
-/** A sandbox of this server, and what it takes. */
-export interface SandboxRow {
-  session: string;
-  driver: string;
-  state: "running" | "frozen" | "exited";
-  memory_bytes: number | null;
-  /** Since it began, in microseconds. */
-  cpu_us: number | null;
-  processes: number | null;
-}
-
 /** `key` makes a retry safe: the same key leads to the same session. */
 export const createSession = (session: NewSession, key: string): Promise<Session> =>
   call("POST", "/sessions", session, { "Idempotency-Key": key });
 
 export const sendMessage = (id: string, message: { content: string; attachments?: string[] }, key: string): Promise<void> =>
   call("POST", `${sessionPath(id)}/messages`, message, { "Idempotency-Key": key });
-
-export const resumeSession = (id: string): Promise<void> => call("POST", `${sessionPath(id)}/resume`);
-
-export const getOptions = (): Promise<Options> => call("GET", "/options");
 
 /** Where a session can be downloaded from. */
 export const exportAddress = (id: string, format: "md" | "jsonl"): string => `/api${sessionPath(id)}/export?format=${format}`;
@@ -94,32 +56,9 @@ export const getEvents = (id: string, after: number, limit: number): Promise<{ i
 export const newestEvents = async (id: string, count: number): Promise<Event[]> =>
   (await call<{ items: Event[] }>("GET", `${sessionPath(id)}/events?last=${count}`)).items;
 
-export const changeSession = (id: string, change: { title?: string; archived?: boolean }): Promise<Session> =>
-  call("PATCH", sessionPath(id), change);
+export const sessionPath = (id: string) => `/sessions/${encodeURIComponent(id)}`;
 
-export const endSession = (id: string): Promise<void> => call("DELETE", sessionPath(id));
-
-export const purgeSession = (id: string): Promise<void> => call("DELETE", `${sessionPath(id)}?purge=true`);
-
-export const listActors = (): Promise<{ items: Actor[] }> => call("GET", "/admin/actors");
-
-export const listSandboxes = (): Promise<{ items: SandboxRow[] }> => call("GET", "/admin/sandboxes");
-
-export const getOpenApi = (): Promise<OpenApi> => call("GET", "/openapi.json");
-
-/** A text of this server. Another server's is refused, here and by the page's policy. */
-export async function fetchText(address: string): Promise<string> {
-  const url = new URL(address, location.href);
-  if (url.origin !== location.origin) throw new RequestError(0, "it lies on another server");
-  const response = await fetch(url, { credentials: "same-origin" });
-  if (response.status === 401) signedOut.value = true;
-  if (!response.ok) throw new RequestError(response.status, `the server answered ${response.status}`);
-  return response.text();
-}
-
-const sessionPath = (id: string) => `/sessions/${encodeURIComponent(id)}`;
-
-async function call<T>(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<T> {
+export async function call<T>(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<T> {
   const response = await reach(method, path, body, headers);
   if (response.status === 401) signedOut.value = true;
   const text = await response.text();
