@@ -8,6 +8,7 @@ import type { LiveSession } from "../state/live";
 import type { ToolRow } from "../state/rows";
 import { AnsiText } from "./AnsiText";
 import { Empty } from "./Empty";
+import { Whole } from "./Whole";
 
 /** How many commands are on the screen at first. */
 const WINDOW = 40;
@@ -66,6 +67,7 @@ function Command({ row }: { row: ToolRow }) {
         <Ending row={row} />
       </div>
       <AnsiText text={outputOf(row)} />
+      <Whole row={row} />
     </div>
   );
 }

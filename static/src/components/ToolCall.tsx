@@ -2,12 +2,12 @@
 
 import { useState } from "preact/hooks";
 import { now } from "../clock";
-import { bytes, duration, elapsed, firstLine } from "../format";
+import { duration, elapsed, firstLine } from "../format";
 import type { ToolRow } from "../state/rows";
-import type { Truncated } from "../wire/event";
 import { Diff } from "./Diff";
 import { Icon, type IconName } from "./Icon";
 import { Output } from "./Output";
+import { Whole } from "./Whole";
 
 /** A diff of no more lines than this is shown at once. */
 const SHORT_DIFF = 24;
@@ -68,18 +68,10 @@ function diffOf(row: ToolRow): string | null {
   return typeof diff === "string" && diff !== "" ? diff : null;
 }
 
-/** Extras come from the agent, which is untrusted: a link leads to this server's API or nowhere. */
-function truncatedOf(row: ToolRow): Truncated | null {
-  const given = row.end?.extras.truncated as Partial<Record<keyof Truncated, unknown>> | null | undefined;
-  if (typeof given?.bytes !== "number") return null;
-  const href = typeof given.href === "string" && given.href.startsWith("/api/") ? given.href : undefined;
-  return { bytes: given.bytes, href };
-}
-
 function Facts({ row }: { row: ToolRow }) {
   return (
     <span class="tool-facts">
-      {row.end ? <Outcome row={row} /> : <span class="spinner" aria-label="running" />}
+      {row.end ? <Outcome row={row} /> : <span class="spinner" role="img" aria-label="running" />}
       {row.end === null && row.at && <span>{elapsed(now.value - Date.parse(row.at))}</span>}
       {row.end?.durationMs != null && <span>{duration(row.end.durationMs)}</span>}
     </span>
@@ -101,7 +93,6 @@ function Outcome({ row }: { row: ToolRow }) {
 /** `whole`: asked for by the person, and not opened by itself. */
 function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: boolean }) {
   const diff = diffOf(row);
-  const truncated = truncatedOf(row);
   const output = row.end ? row.end.content : row.output.text;
   return (
     <div class="tool-body">
@@ -111,16 +102,7 @@ function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: b
       {diff && <Diff text={diff} />}
       {row.name !== null && !Object.hasOwn(LOOKS, row.name) && <pre class="code">{JSON.stringify(row.args, null, 2)}</pre>}
       {row.seq !== null && !diff && <Output text={output} live={row.end === null} />}
-      {truncated && (
-        <p class="under">
-          Shown in part: the whole has {bytes(truncated.bytes)}.{" "}
-          {truncated.href && (
-            <a href={truncated.href} target="_blank" rel="noopener">
-              Open it
-            </a>
-          )}
-        </p>
-      )}
+      <Whole row={row} />
       {whole && (
         <details class="raw">
           <summary>Input and output as JSON</summary>
