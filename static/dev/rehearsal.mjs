@@ -35,6 +35,12 @@ export class Rehearsal {
     };
   }
 
+  eventsOf(query) {
+    const last = query.get("last");
+    const after = last ? Math.max(0, this.events.length - Number(last)) : Number(query.get("after") ?? 0);
+    return { items: this.events.slice(after, after + Number(last ?? query.get("limit") ?? 100)), last_seq: this.events.length };
+  }
+
   async start() {
     const { seq } = this.act("user", "start", { task: this.task });
     this.moveTo("starting");

@@ -48,7 +48,7 @@ async function api(request, response, url) {
   let text = "";
   for await (const chunk of request) text += chunk;
   const body = text ? JSON.parse(text) : {};
-  const [, , noun, id] = url.pathname.split("/");
+  const [, , noun, id, what] = url.pathname.split("/");
 
   if (noun === "options") return answer(200, OPTIONS);
   if (noun === "admin" && id === "sandboxes") return answer(200, { items: sandboxes() });
@@ -58,6 +58,7 @@ async function api(request, response, url) {
   if (!id) return answer(200, list(url.searchParams));
   const session = sessions.get(id);
   if (!session) return answer(404, error("not_found", `no session \`${id}\``));
+  if (what === "events") return answer(200, session.eventsOf(url.searchParams));
   if (request.method === "PATCH") session.change(body);
   if (request.method === "DELETE" && url.searchParams.get("purge") === "true") sessions.delete(id);
   else if (request.method === "DELETE") session.end();

@@ -12,6 +12,7 @@ export function About({ state }: { state: SessionState }) {
     ["Agent", session?.agent],
     ["Image", session?.image],
     ["Sandbox", session?.sandbox],
+    ["Context", usage?.context_limit ? `${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens` : null],
     ["Read", usage && `${tokens(usage.total_input_tokens)} tokens`],
     ["Written", usage && `${tokens(usage.total_output_tokens)} tokens`],
     ["Budget", session?.budget_usd ? cost(session.budget_usd) : null],

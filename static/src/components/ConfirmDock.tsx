@@ -18,7 +18,7 @@ export function ConfirmDock({ live }: { live: LiveSession }) {
   return (
     <section class="confirm" role="group" aria-label="The agent asks">
       <h2>
-        May it do this? <span class="badge">{inSight(question.risk)} risk</span>
+        May it do this? <span class={question.risk === "high" ? "badge risky" : "badge"}>{inSight(question.risk)} risk</span>
       </h2>
       <pre class="code">{inSight(question.action)}</pre>
       {question.why && <p class="muted">{inSight(question.why)}</p>}

@@ -66,30 +66,25 @@ function Context({ state }: { state: SessionState }) {
   const usage = state.usage;
   if (!usage?.context_limit) return null;
   const label = `Context: ${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens`;
-  return <Meter share={usage.context_used / usage.context_limit} label={label} />;
+  return <Meter name="Context" share={usage.context_used / usage.context_limit} label={label} />;
 }
 
 function Budget({ state }: { state: SessionState }) {
   const budget = state.session?.budget_usd;
   if (!budget) return null;
   const spent = state.usage?.total_cost_usd ?? state.session?.usage?.cost_usd ?? 0;
-  return <Meter share={spent / budget} label={`Budget: ${cost(spent)} of ${cost(budget)} spent`} />;
+  return <Meter name="Budget" share={spent / budget} label={`Budget: ${cost(spent)} of ${cost(budget)} spent`} />;
 }
 
-function Meter({ share, label }: { share: number; label: string }) {
+function Meter({ name, share, label }: { name: string; share: number; label: string }) {
   const percent = Math.round(Math.min(1, share) * 100);
   return (
-    <div
-      class={share > NEARLY_FULL ? "meter nearly-full" : "meter"}
-      role="meter"
-      aria-label={label}
-      aria-valuemin={0}
-      aria-valuemax={100}
-      aria-valuenow={percent}
-      title={label}
-    >
-      <div style={{ width: `${percent}%` }} />
-    </div>
+    <span class={share > NEARLY_FULL ? "metered nearly-full" : "metered"} title={label}>
+      <span aria-hidden="true">{name}</span>
+      <span class="meter" role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={percent}>
+        <span style={{ width: `${percent}%` }} />
+      </span>
+    </span>
   );
 }
 
