@@ -65,8 +65,7 @@ pub(super) fn scan(file: &File, from: u64, until: Until, visit: &mut dyn FnMut(F
         }
         let next = walk.next_sound(offset + header.as_ref().map_or(1, Header::size))?;
         if let Until::TornTail { synced } = until {
-            let synced_since = next.as_ref().is_some_and(|(at, next)| at.saturating_sub(u64::from(next.back)) > offset);
-            if offset >= synced && !synced_since {
+            if offset >= synced && !walk.synced_since(offset, next.as_ref())? {
                 return Ok(offset);
             }
         }
@@ -102,6 +101,19 @@ impl Walk<'_> {
             Some(Err(NoHeader::Newer)) => Err(ScanError::Newer { offset }),
             Some(Ok(_) | Err(NoHeader::Damaged)) | None => Ok(None),
         }
+    }
+
+    /// Whether something was written once `offset` had been synced: a frame of a later commit. What follows at once may be of
+    /// the same commit and says nothing, so all of it is asked.
+    fn synced_since(&mut self, offset: u64, next: Option<&(u64, Header)>) -> Result<bool, ScanError> {
+        let mut next = next.cloned();
+        while let Some((at, header)) = next {
+            if at.saturating_sub(u64::from(header.back)) > offset {
+                return Ok(true);
+            }
+            next = self.next_sound(at + header.size())?;
+        }
+        Ok(false)
     }
 
     fn next_sound(&mut self, from: u64) -> Result<Option<(u64, Header)>, ScanError> {

@@ -127,6 +127,44 @@ async fn a_damaged_record_costs_that_record_and_is_named() {
     }
 }
 
+/// Frames of one commit follow each other; what tells damage from a torn tail comes only after all of them.
+#[tokio::test]
+async fn a_damaged_record_of_a_commit_of_many_costs_that_record() {
+    for percent in (5..85).step_by(5) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LocalStore::open(dir.path()).unwrap();
+        let mut sessions = Vec::new();
+        for n in 0..12 {
+            let session = fill(&store, &format!("{n}"), 1).await;
+            sessions.push((session, store.claim(session).await.unwrap().0));
+        }
+        for tail in 1..6 {
+            // Together, so that those that come while the first is on its way to disk are one commit.
+            let appends = sessions.iter().map(|&(id, epoch)| store.append(id, epoch, tail, events(id, tail, 1)));
+            for appended in futures::future::join_all(appends).await {
+                assert_eq!(appended.unwrap(), tail + 1);
+            }
+        }
+        drop(store);
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        let log = dir.path().join("log/00000001.log");
+        let len = fs::metadata(&log).unwrap().len() as usize;
+        flip(&log, len * percent / 100, 8);
+
+        let store = LocalStore::open(dir.path()).unwrap();
+        assert_eq!(fs::metadata(&log).unwrap().len() as usize, len, "{percent} %: nothing is cut");
+        let mut lost = 0;
+        for (session, _) in &sessions {
+            let Some(snapshot) = store.get(*session).await.unwrap() else { continue };
+            assert_eq!(snapshot.tail, 6, "{percent} %");
+            let (found, damaged) = readable(&store, *session, 6);
+            assert_same(&found, &all_but(*session, 6, &damaged), "around the damage");
+            lost += damaged.len();
+        }
+        assert!(lost <= 2, "{percent} %: {lost} events are lost");
+    }
+}
+
 #[tokio::test]
 async fn what_was_synced_at_the_end_is_damaged_and_not_torn() {
     let dir = tempfile::tempdir().unwrap();
