@@ -64,10 +64,11 @@ pub(super) fn scan(file: &File, from: u64, until: Until, visit: &mut dyn FnMut(F
             continue;
         }
         let next = walk.next_sound(offset + header.as_ref().map_or(1, Header::size))?;
-        if let Until::TornTail { synced } = until {
-            if offset >= synced && !walk.synced_since(offset, next.as_ref())? {
-                return Ok(offset);
-            }
+        if let Until::TornTail { synced } = until
+            && offset >= synced
+            && !walk.synced_since(offset, next.as_ref())?
+        {
+            return Ok(offset);
         }
         match header {
             Some(header) => {
