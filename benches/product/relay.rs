@@ -5,10 +5,9 @@
 //! which it has on disk before anybody sees them.
 
 use std::{
-    fs, io,
+    fs,
     net::Ipv4Addr,
     path::Path,
-    process::{Child, Command, Stdio},
     sync::{
         Arc, LazyLock,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -42,6 +41,10 @@ use crate::{
     },
 };
 
+mod proxy;
+
+use proxy::{DESCRIPTORS, Proxy, raise_descriptors};
+
 const CONNECTIONS: [usize; 3] = [1, 100, 1_000];
 /// While latency is measured every connection gets a frame so often.
 const EVERY: Duration = Duration::from_millis(100);
@@ -50,8 +53,6 @@ const FLOODED: Duration = Duration::from_secs(4);
 /// What the first moments show is not the steady state.
 const WARM_UP: Duration = Duration::from_secs(1);
 const IDLE: usize = 10_000;
-/// Descriptors: two for each idle connection here and at the proxy, and some more.
-const DESCRIPTORS: u64 = 100_000;
 
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// Whose frame has arrived, for those who send one at a time. Everybody who speaks has one of these.
@@ -497,71 +498,4 @@ async fn dial(port: u16) -> Client {
     let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("somebody listens");
     let address = format!("ws://127.0.0.1:{port}/");
     client_async_with_config(address, tcp, Some(small())).await.expect("it speaks WebSocket").0
-}
-
-/// nginx before the agent's socket.
-struct Proxy {
-    child: Child,
-    port: u16,
-}
-
-impl Proxy {
-    fn start(home: &Path) -> io::Result<Proxy> {
-        let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let at = |name: &str| home.join(name).display().to_string();
-        let config = format!(
-            "daemon off; worker_processes auto; worker_rlimit_nofile {DESCRIPTORS}; pid {pid}; error_log {log};\n\
-             events {{ worker_connections {connections}; }}\n\
-             http {{ access_log off; client_body_temp_path {tmp}; proxy_temp_path {tmp}; fastcgi_temp_path {tmp};\n\
-             uwsgi_temp_path {tmp}; scgi_temp_path {tmp};\n\
-             server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ proxy_pass http://unix:{agent};\n\
-             proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade;\n\
-             proxy_set_header Host agent; proxy_read_timeout 1h; }} }} }}\n",
-            pid = at("nginx.pid"),
-            log = at("nginx.log"),
-            tmp = at("tmp"),
-            agent = at("agent.sock"),
-            connections = DESCRIPTORS / 4,
-        );
-        fs::write(home.join("nginx.conf"), config)?;
-        // Its workers are another user's.
-        fs::set_permissions(home, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        let child = Command::new("nginx")
-            .args(["-c", &at("nginx.conf"), "-e", &at("nginx.log")])
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        for _ in 0..200 {
-            if std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
-                return Ok(Proxy { child, port });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let said = fs::read_to_string(home.join("nginx.log")).unwrap_or_default();
-        Err(io::Error::other(format!("nginx does not listen: {}", said.trim())))
-    }
-
-    /// Of all its processes, KiB.
-    fn memory(&mut self) -> u64 {
-        let master = self.child.id() as i32;
-        host::children(master).into_iter().chain([master]).map(host::resident_kib).sum()
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        host::kill(self.child.id() as i32, rustix::process::Signal::TERM);
-        // It ends its workers first.
-        let _ = self.child.wait();
-    }
-}
-
-fn raise_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let most = getrlimit(Resource::Nofile).maximum;
-    let wanted = Rlimit { current: Some(DESCRIPTORS), maximum: Some(DESCRIPTORS) };
-    // As nobody in particular one has what the limit says, and the idle connections may then be too many.
-    if setrlimit(Resource::Nofile, wanted).is_err() {
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
-    }
 }

@@ -1,0 +1,113 @@
+//! A store that fails when it is told to.
+
+use super::*;
+
+/// A store that does what it is told, to the sessions that it is told about.
+#[derive(Default)]
+pub(super) struct Faulty {
+    inner: Arc<MemoryStore>,
+    pub(super) refuses: AtomicBool,
+    /// The next append of this session panics.
+    pub(super) panics: Mutex<Option<SessionId>>,
+    /// While there is one, appends wait until so many of them may pass.
+    pub(super) gate: Mutex<Option<Gate>>,
+}
+
+pub(super) struct Gate {
+    pub(super) asked: usize,
+    pub(super) passed: watch::Sender<usize>,
+}
+
+impl Faulty {
+    pub(super) fn hold(&self) {
+        *self.gate.lock().expect("nobody panics here") = Some(Gate { asked: 0, passed: watch::Sender::new(0) });
+    }
+
+    pub(super) fn release_one(&self) {
+        let gate = self.gate.lock().expect("nobody panics here");
+        gate.as_ref().expect("appends are held").passed.send_modify(|passed| *passed += 1);
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    async fn create(&self, record: Record) -> Result<Snapshot, StoreError> {
+        self.inner.create(record).await
+    }
+    async fn claim(&self, session: SessionId) -> Result<(Epoch, Snapshot), StoreError> {
+        if self.refuses.load(SeqCst) {
+            return Err(std::io::Error::other("no space left on device").into());
+        }
+        self.inner.claim(session).await
+    }
+    fn append(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        at: Seq,
+        batch: Batch,
+    ) -> BoxFuture<'static, Result<Seq, AppendError>> {
+        if self.panics.lock().expect("nobody panics here").take_if(|wanted| *wanted == session).is_some() {
+            panic!("as the test asked");
+        }
+        if self.refuses.load(SeqCst) {
+            let why = Arc::new(std::io::Error::other("no space left on device"));
+            return Box::pin(async { Err(AppendError::Refused(why)) });
+        }
+        let turn = self.gate.lock().expect("nobody panics here").as_mut().map(|gate| {
+            gate.asked += 1;
+            (gate.asked, gate.passed.subscribe())
+        });
+        let Some((turn, mut passed)) = turn else { return self.inner.append(session, epoch, at, batch) };
+        let inner = self.inner.clone();
+        Box::pin(async move {
+            passed.wait_for(|passed| *passed >= turn).await.expect("the test outlives its appends");
+            inner.append(session, epoch, at, batch).await
+        })
+    }
+    async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
+        self.inner.read(session, after, limit).await
+    }
+    async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError> {
+        self.inner.get(session).await
+    }
+    async fn put(&self, record: Record, revision: u64) -> Result<Snapshot, StoreError> {
+        self.inner.put(record, revision).await
+    }
+    async fn list(&self, query: Query) -> Result<Listing, StoreError> {
+        self.inner.list(query).await
+    }
+    async fn live(&self) -> Result<Vec<Snapshot>, StoreError> {
+        self.inner.live().await
+    }
+    async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
+        self.inner.forget(session).await
+    }
+    async fn put_content(&self, session: SessionId, content: bytes::Bytes) -> Result<String, StoreError> {
+        self.inner.put_content(session, content).await
+    }
+    async fn restore_content(&self, session: SessionId, name: &str, content: bytes::Bytes) -> Result<(), StoreError> {
+        self.inner.restore_content(session, name, content).await
+    }
+    async fn extend_content(
+        &self,
+        session: SessionId,
+        name: &str,
+        offset: u64,
+        piece: bytes::Bytes,
+    ) -> Result<(), StoreError> {
+        self.inner.extend_content(session, name, offset, piece).await
+    }
+    async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
+        self.inner.finish_content(session, name).await
+    }
+    async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
+        self.inner.content(session, name, from, len).await
+    }
+    async fn compact(&self) -> Result<Compacted, StoreError> {
+        self.inner.compact().await
+    }
+    async fn check(&self) -> Result<(), StoreError> {
+        self.inner.check().await
+    }
+}
