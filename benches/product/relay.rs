@@ -42,7 +42,6 @@ use crate::{
 };
 
 mod proxy;
-
 use proxy::{DESCRIPTORS, Proxy, raise_descriptors};
 
 const CONNECTIONS: [usize; 3] = [1, 100, 1_000];
