@@ -69,10 +69,19 @@ pub struct Directory {
     slots: HashMap<SessionId, Slot>,
     /// Which session a client's key made.
     keys: HashMap<String, SessionId>,
-    /// Sessions that fell, and how long to wait before the next try.
-    fallen: HashMap<SessionId, (Ending, Duration)>,
+    /// Sessions that fell and are not back yet.
+    fallen: HashMap<SessionId, Fallen>,
     /// The server is going.
     closing: bool,
+}
+
+/// A session that fell.
+struct Fallen {
+    how: Ending,
+    /// How long to wait before the next try.
+    wait: Duration,
+    /// The next try is due at some time: whoever asks for the session in between brings no more of them about.
+    is_due: bool,
 }
 
 /// What is known of a session's actor.
@@ -152,7 +161,7 @@ impl Directory {
     fn start_session(&mut self, id: SessionId, near: Near, ctx: &mut Context<Directory>) {
         let thread = near.unwrap_or_else(|| self.next_thread());
         let (store, parts) = (self.store.clone(), self.sessions.clone());
-        let after = self.fallen.get(&id).map(|(ending, _)| *ending);
+        let after = self.fallen.get(&id).map(|fallen| fallen.how);
         let started = async move {
             let (epoch, snapshot) = store.claim(id).await.map_err(|e| refusal(&e))?;
             let (tell, started) = oneshot::channel();
@@ -183,21 +192,26 @@ impl Directory {
             // One that was purged meanwhile is not missed.
             Ok(_) | Err(Refusal::NoSession(_)) => drop(self.fallen.remove(&id)),
             Err(why) => {
-                if self.fallen.contains_key(&id) {
+                if self.come_back(id, ctx) {
                     warn!(session = %id, "the session cannot be brought back yet: {why}");
-                    self.come_back(id, ctx);
                 }
             }
         }
         self.say_how_it_is();
     }
 
-    /// Brings a session back that fell, after a wait.
-    fn come_back(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
-        let Some((_, wait)) = self.fallen.get_mut(&id) else { return };
-        let now = *wait;
-        *wait = (now * 2).min(COME_BACK_MAX);
-        ctx.run_later(now, move |directory, ctx| drop(directory.open(id, None, ctx)));
+    /// Brings a session back that fell, after a wait. Whether that is new.
+    fn come_back(&mut self, id: SessionId, ctx: &mut Context<Directory>) -> bool {
+        let Some(fallen) = self.fallen.get_mut(&id).filter(|fallen| !fallen.is_due) else { return false };
+        ctx.run_later(fallen.wait, move |directory, ctx| {
+            if let Some(fallen) = directory.fallen.get_mut(&id) {
+                fallen.is_due = false;
+                drop(directory.open(id, None, ctx));
+            }
+        });
+        fallen.wait = (fallen.wait * 2).min(COME_BACK_MAX);
+        fallen.is_due = true;
+        true
     }
 
     fn record(&self, id: SessionId, new: &NewSession, key: Option<String>) -> Result<Record, Refusal> {
@@ -403,7 +417,8 @@ impl Handler<Fell> for Directory {
             Ending::JournalRefused | Ending::Panicked if self.closing => {}
             Ending::JournalRefused | Ending::Panicked => {
                 info!(session = %id, ?how, "a session fell; bringing it back from its journal");
-                self.fallen.insert(id, (how, COME_BACK));
+                let is_due = self.fallen.get(&id).is_some_and(|fallen| fallen.is_due);
+                self.fallen.insert(id, Fallen { how, wait: COME_BACK, is_due });
                 self.come_back(id, ctx);
             }
         }

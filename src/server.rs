@@ -110,7 +110,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         network: wiring::network(&config.sandbox),
         starting: starts.clone(),
     });
-    let settings = settings(config.clone(), gateway.clone());
+    let (settings, models) = (settings(config.clone(), gateway.clone()), gateway.clone());
     let (store_of_sessions, census_of_sessions) = (store.clone(), census.clone());
     let directory = Directory::start(directory::Parts {
         store: store.clone(),
@@ -127,6 +127,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
             census: census_of_sessions,
             link: Box::new(move |session, id, allowance| AgentLink::port(link.clone(), &session, id, allowance)),
             settings,
+            may_use: Box::new(move |model| models.ready(model)),
             fell,
         }),
     });

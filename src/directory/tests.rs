@@ -134,6 +134,7 @@ fn house(store: Arc<Faulty>) -> House {
                     kill: ear.recipient(),
                 }
             }),
+            may_use: Box::new(|_| Ok(())),
             settings: Box::new(|record| Settings {
                 model: record.model.clone(),
                 api: Api::Anthropic,

@@ -56,14 +56,15 @@ pub(super) struct FrontendSocket {
     pieces: Pieces,
     under_way: usize,
     look_again: Duration,
+    /// The client knows that its session is not to be had.
+    is_told: bool,
     pass: Option<Pass>,
 }
 
 /// A client's place in a session.
 struct Attachment {
     id: SessionId,
-    session: Addr<Session>,
-    listening: Listening,
+    source: Source,
     /// The newest event that the client was sent.
     cursor: Seq,
     /// How far it has come in the items that still grow.
@@ -72,6 +73,39 @@ struct Attachment {
     replay_to: Option<Seq>,
     /// A page of the journal is being read.
     reading: bool,
+}
+
+/// Where a client's events come from.
+enum Source {
+    Session {
+        session: Addr<Session>,
+        listening: Listening,
+    },
+    /// The session's actor cannot be had, as where nothing can be written. What is in the journal, up to here, can be read.
+    Journal {
+        tail: Seq,
+        refusal: Refusal,
+    },
+}
+
+impl Source {
+    fn tail(&self) -> Seq {
+        match self {
+            Source::Session { listening, .. } => listening.tail(),
+            Source::Journal { tail, .. } => *tail,
+        }
+    }
+}
+
+impl Attachment {
+    /// Looks for what the client has not been sent, up to about `most` bytes of what still grows.
+    fn look(&mut self, most: usize) -> Look {
+        match &self.source {
+            Source::Session { listening, .. } => listening.look(self.cursor, &mut self.seen, most),
+            Source::Journal { tail, .. } if *tail > self.cursor => Look::Behind { tail: *tail },
+            Source::Journal { .. } => Look::Deltas(Vec::new()),
+        }
+    }
 }
 
 impl FrontendSocket {
@@ -92,6 +126,7 @@ impl FrontendSocket {
             pieces: Pieces::default(),
             under_way: 0,
             look_again: LOOK_AGAIN,
+            is_told: false,
             pass: request.extensions_mut().remove(),
         };
         WsResponseBuilder::new(socket, request, body).frame_size(READ_LIMIT).start()
@@ -101,31 +136,42 @@ impl FrontendSocket {
         let listener = ctx.address().recipient();
         let attached = session.send(Attach { listener }).into_actor(self);
         ctx.wait(attached.map(move |attached, socket, ctx| match attached {
-            Ok(attached) => socket.attached(id, session, attached, ctx),
+            Ok(Attached { view, listening }) => {
+                (socket.look_again, socket.is_told) = (LOOK_AGAIN, false);
+                socket.attached(id, Source::Session { session, listening }, &view, ctx);
+            }
             Err(_) => socket.find_again(ctx),
         }));
     }
 
-    fn attached(&mut self, id: SessionId, session: Addr<Session>, attached: Attached, ctx: &mut Context) {
-        let Attached { view, listening } = attached;
-        let tail = listening.tail();
+    fn attached(&mut self, id: SessionId, source: Source, view: &View, ctx: &mut Context) {
+        let tail = source.tail();
         // Whoever comes back to a session whose actor was replaced goes on where it was.
-        let again = self.attached.take();
-        let cursor = match (&again, self.since) {
-            (Some(before), _) => before.cursor,
-            (None, Since::Start) => 0,
-            (None, Since::After(seq)) => seq.min(tail),
-            (None, Since::Tail) => tail,
+        let (cursor, replay_to) = match (&self.attached, self.since) {
+            (Some(before), _) => (before.cursor, before.replay_to),
+            (None, Since::Start) => (0, Some(tail)),
+            (None, Since::After(seq)) => (seq.min(tail), Some(tail)),
+            (None, Since::Tail) => (tail, Some(tail)),
         };
-        self.look_again = LOOK_AGAIN;
         self.entry = Some(self.parts.census.register(Kind::FrontendSocket, Some(id.to_string())));
-        if again.is_none() {
-            self.hello(Some(&view), tail, ctx);
+        if self.attached.is_none() {
+            self.hello(Some(view), tail, ctx);
         }
-        let replay_to = again.is_none().then_some(tail);
-        let attachment = Attachment { id, session, listening, cursor, seen: Seen::new(), replay_to, reading: false };
-        self.attached = Some(attachment);
+        self.attached = Some(Attachment { id, source, cursor, seen: Seen::new(), replay_to, reading: false });
         self.pull(ctx);
+    }
+
+    /// Without the session's actor, which cannot be had because of `refusal`: its journal is shown until it can.
+    fn read_alone(&mut self, id: SessionId, refusal: Refusal, ctx: &mut Context) {
+        let store = self.parts.store.clone();
+        let snapshot = async move { store.get(id).await }.into_actor(self);
+        ctx.wait(snapshot.map(move |snapshot, socket, ctx| {
+            if let Ok(Some(snapshot)) = snapshot {
+                let source = Source::Journal { tail: snapshot.tail, refusal };
+                socket.attached(id, source, &View::new(&snapshot, 0), ctx);
+            }
+            socket.find_again(ctx);
+        }));
     }
 
     fn hello(&mut self, view: Option<&View>, last_seq: Seq, ctx: &mut Context) {
@@ -154,9 +200,13 @@ impl FrontendSocket {
             }
             Err(refusal) => {
                 // Said once; the looking goes on.
-                if socket.look_again == LOOK_AGAIN * 2 || socket.attached.is_none() {
+                if !std::mem::replace(&mut socket.is_told, true) {
                     socket.refused(&refusal, None, ctx);
                 }
+                let Some(at) = &mut socket.attached else { return socket.read_alone(id, refusal, ctx) };
+                at.source = Source::Journal { tail: at.source.tail(), refusal };
+                at.reading = false;
+                socket.pull(ctx);
                 socket.find_again(ctx);
             }
         }));
@@ -170,7 +220,7 @@ impl FrontendSocket {
             if at.reading || room == 0 {
                 return;
             }
-            match at.listening.look(at.cursor, &mut at.seen, room as usize) {
+            match at.look(room as usize) {
                 Look::Closed => {
                     at.reading = true;
                     self.find_again(ctx);
@@ -240,9 +290,13 @@ impl FrontendSocket {
         match ClientFrame::parse(text) {
             Ok(ClientFrame { wish: Wish::Ping {}, .. }) => self.say(&Status::Pong {}, ctx),
             Ok(ClientFrame { id, wish }) => match &self.attached {
-                Some(at) => {
-                    let session = at.session.clone();
+                Some(Attachment { source: Source::Session { session, .. }, .. }) => {
+                    let session = session.clone();
                     self.relay(&session, id, wish, ctx);
+                }
+                Some(Attachment { source: Source::Journal { refusal, .. }, .. }) => {
+                    let refusal = refusal.clone();
+                    self.refused(&refusal, id, ctx);
                 }
                 None => self.create(id, wish, ctx),
             },

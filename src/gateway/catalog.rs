@@ -85,7 +85,8 @@ impl GatewayOptions {
         for name in names {
             if choices.iter().all(|choice| choice.name != name) {
                 let Resolved { api, demo, .. } = resolve(name);
-                choices.push(ModelChoice { name: name.to_owned(), api, demo });
+                let needs = self.ready(name).is_err().then(|| key_variable(api));
+                choices.push(ModelChoice { name: name.to_owned(), api, demo, needs });
             }
         }
         choices
@@ -231,6 +232,8 @@ mod tests {
         assert!(refused.to_string().contains("`gpt-5`"), "{refused}");
         assert!(refused.to_string().contains("`OPENAI_API_KEY`"), "{refused}");
         assert!(options(true, "").ready("claude-x").is_ok());
+        let needs: Vec<_> = options(true, "").choices().into_iter().map(|choice| (choice.name, choice.needs)).collect();
+        assert_eq!(needs, [("gpt-5".into(), Some("OPENAI_API_KEY")), ("claude-x".into(), None), ("demo".into(), None)]);
         assert!(options(false, "").ready("demo").is_ok());
         let mut own_server = options(false, "");
         own_server.openai.base_url = "http://127.0.0.1:11434/v1".into();

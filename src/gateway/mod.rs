@@ -85,6 +85,9 @@ pub struct ModelChoice {
     pub api: Api,
     /// Whether it is the scripted demonstration.
     pub demo: bool,
+    /// The environment variable that would have to be set before it can be chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needs: Option<&'static str>,
 }
 
 /// All that the gateway cannot do. The texts are shown to a person word for word.

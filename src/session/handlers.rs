@@ -14,10 +14,10 @@ use super::{
     turn::{Input, Refusal},
     view::View,
 };
-use crate::gateway::{Metered, Notice};
-
-/// How many characters of a task become a session's title.
-const TITLE: usize = 80;
+use crate::{
+    gateway::{Metered, Notice},
+    store::Record,
+};
 
 impl Session {
     /// Lets the rules decide about a wish; the answer comes when it is on disk.
@@ -52,17 +52,10 @@ impl Session {
         Box::pin(async move { answer.await.unwrap_or_else(|_| Err(gone())) })
     }
 
-    fn name_after(&mut self, text: &str) {
-        if self.record.title.is_empty() {
-            self.record.title = text.trim().lines().next().unwrap_or_default().chars().take(TITLE).collect();
-            self.record_changed = true;
-        }
-    }
-
-    fn change_model(&mut self, model: String) -> Input {
-        let mut record = self.record.clone();
-        record.model = model;
-        Input::SetModel((self.parts.settings)(&record))
+    fn change_model(&self, model: String) -> Result<Input, Refusal> {
+        let model = said("model", model)?;
+        (self.parts.may_use)(&model).map_err(|e| Refusal::BadArgs(e.to_string()))?;
+        Ok(Input::SetModel((self.parts.settings)(&Record { model, ..self.record.clone() })))
     }
 
     /// What a wish is to the rules; `Err` for what is no matter of the session.
@@ -83,7 +76,7 @@ impl Session {
             Wish::End {} => Input::End,
             Wish::Confirm { request, decision, reason } => Input::Confirm { request, decision, reason },
             Wish::EditQueue { item, content, remove } => Input::EditQueue { item, content, remove },
-            Wish::SetModel { model } => self.change_model(said("model", model)?),
+            Wish::SetModel { model } => self.change_model(model)?,
             Wish::Initialize { model, title, image, directory, agent_cls } => {
                 return self.initialize(model, title, image.or(directory).or(agent_cls));
             }
@@ -103,12 +96,15 @@ impl Session {
                     .to_owned(),
             ));
         }
+        let input = match model {
+            Some(model) => self.change_model(model)?,
+            None => Input::SetModel((self.parts.settings)(&self.record)),
+        };
         if let Some(title) = title {
             self.record.title = title;
             self.record_changed = true;
         }
-        let model = model.unwrap_or_else(|| self.record.model.clone());
-        Ok(self.change_model(model))
+        Ok(input)
     }
 
     fn used(&mut self, metered: Metered, ctx: &mut Context<Session>) {
@@ -146,19 +142,8 @@ impl Handler<Relay> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Relay { wish, key }: Relay, ctx: &mut Context<Session>) -> Self::Result {
-        if let Wish::Start { task: text } | Wish::Message { content: text, .. } = &wish {
-            let text = text.clone();
-            self.name_after(&text);
-        }
-        let model = if let Wish::SetModel { model } = &wish { Some(model.clone()) } else { None };
         match self.input(wish) {
-            Ok(input) => {
-                if let Some(model) = model {
-                    self.record.model = model;
-                    self.record_changed = true;
-                }
-                self.wish(input, key, ctx)
-            }
+            Ok(input) => self.wish(input, key, ctx),
             Err(refusal) => Box::pin(async { Err(refusal) }),
         }
     }
@@ -238,9 +223,9 @@ impl Handler<Amend> for Session {
     type Result = ResponseFuture<Result<View, Refusal>>;
 
     fn handle(&mut self, Amend { title, archived, model }: Amend, ctx: &mut Context<Session>) -> Self::Result {
-        let decision = match model.as_ref().map(|model| self.change_model(model.clone())) {
+        let decision = match model {
             None => Ok(Decision::after(self.tail)),
-            Some(input) => self.decide(input),
+            Some(model) => self.change_model(model).and_then(|input| self.decide(input)),
         };
         let decision = match decision {
             Ok(decision) => decision,
@@ -248,7 +233,6 @@ impl Handler<Amend> for Session {
         };
         self.record.title = title.unwrap_or_else(|| self.record.title.clone());
         self.record.archived = archived.unwrap_or(self.record.archived);
-        self.record.model = model.unwrap_or_else(|| self.record.model.clone());
         self.record_changed = true;
         let answer = self.answer(decision, None, ctx);
         let view = self.view();

@@ -38,8 +38,12 @@ use self::{
 };
 use crate::{
     census::{Census, Entry, Kind},
+    gateway::GatewayError,
     store::{Epoch, Limit, Mark, Record, Seq, SessionId, Snapshot, Store},
 };
+
+/// How many characters of a task become a session's title.
+const TITLE: usize = 80;
 
 /// Makes the link of a session, on the thread that the session runs on.
 pub type MakeLink = dyn Fn(Addr<Session>, SessionId, Arc<Allowance>) -> LinkPort + Send + Sync;
@@ -51,6 +55,8 @@ pub struct Parts {
     pub link: Box<MakeLink>,
     /// What an agent works with, for a session of this record.
     pub settings: Box<dyn Fn(&Record) -> Settings + Send + Sync>,
+    /// Whether a session may work with the model of this name.
+    pub may_use: Box<dyn Fn(&str) -> Result<(), GatewayError> + Send + Sync>,
     /// Told when a session's actor is gone.
     pub fell: Recipient<Fell>,
 }
@@ -212,7 +218,25 @@ impl Session {
     fn decide(&mut self, input: Input) -> Result<Decision, Refusal> {
         let open = self.shared.open();
         let now_ms = self.born.elapsed().as_millis() as u64;
-        self.core.decide(input, Moment { tail: self.tail, now_ms, open: &open })
+        let record = self.record_after(&input);
+        let decision = self.core.decide(input, Moment { tail: self.tail, now_ms, open: &open })?;
+        if let Some(record) = record {
+            self.record = record;
+            self.record_changed = true;
+        }
+        Ok(decision)
+    }
+
+    /// The record as it is once the rules have taken `input`, where that changes more of it than its core.
+    fn record_after(&self, input: &Input) -> Option<Record> {
+        match input {
+            Input::SetModel(settings) => Some(Record { model: settings.model.clone(), ..self.record.clone() }),
+            Input::Start { task: text } | Input::Message { content: text, .. } if self.record.title.is_empty() => {
+                let title = text.trim().lines().next().unwrap_or_default().chars().take(TITLE).collect();
+                Some(Record { title, ..self.record.clone() })
+            }
+            _ => None,
+        }
     }
 
     /// Writes down something that the rules need not know of.

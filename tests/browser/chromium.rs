@@ -12,14 +12,14 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::harness::within;
+use crate::harness::{self, within};
 
 /// A browser of the test's own. It ends when dropped.
 pub(crate) struct Browser {
     pub(crate) client: Client,
     /// Takes its browser along when it is asked to end, but not when it is killed.
     driver: Child,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
 }
 
 impl Browser {
@@ -54,7 +54,7 @@ impl Browser {
         ];
         let options = json!({
             "browserName": "chrome",
-            "goog:chromeOptions": { "args": args },
+            "goog:chromeOptions": { "args": args, "prefs": { "download.default_directory": downloads(&profile) } },
             "goog:loggingPrefs": { "browser": "ALL" },
         });
         let client = ClientBuilder::new(HttpConnector::new())
@@ -62,13 +62,30 @@ impl Browser {
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
             .expect("Chromium starts (Debian: `apt install chromium`)");
-        Browser { client, driver, _profile: profile }
+        Browser { client, driver, profile }
+    }
+
+    /// What the page gave to keep, once it is all there: a file with this extension, which is taken away.
+    pub(crate) async fn downloaded(&self, extension: &str) -> String {
+        let kept = || {
+            let entries = std::fs::read_dir(downloads(&self.profile)).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|is| is == extension))
+        };
+        harness::eventually(&format!("a download `.{extension}`"), || async { kept().is_some() }).await;
+        let file = kept().expect("it was there");
+        let text = std::fs::read_to_string(&file).expect("it is text");
+        std::fs::remove_file(file).expect("it is ours");
+        text
     }
 
     pub(crate) async fn close(mut self) {
         self.client.clone().close().await.expect("the browser closes");
         self.driver.kill().await.expect("chromedriver runs");
     }
+}
+
+fn downloads(profile: &tempfile::TempDir) -> std::path::PathBuf {
+    profile.path().join("downloads")
 }
 
 /// A command that chromedriver knows beside those of the standard.

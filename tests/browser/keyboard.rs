@@ -2,7 +2,12 @@
 
 use fantoccini::key::Key;
 
-use super::{chromium::Browser, page::Page};
+use serde_json::json;
+
+use super::{
+    chromium::{Browser, devtools},
+    page::Page,
+};
 use crate::harness::{
     driver::Driver,
     server::{Options, Server},
@@ -80,24 +85,117 @@ async fn the_whole_way_by_keyboard_alone() {
     page.key(Key::Escape).await;
     page.until("the sheet is closed", "!document.querySelector('dialog[open]')").await;
 
-    // The session's menu, a dialog, and out.
-    page.js("document.activeElement.blur()", &[]).await;
-    page.chord(Key::Control, 'k').await;
-    page.css("dialog [role=combobox]").await;
-    page.type_text("new session").await;
-    page.key(Key::Enter).await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn the_rest_of_the_way_by_keyboard_alone() {
+    let server =
+        Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "60")).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
     page.css("textarea[aria-label=Task]").await;
+    page.type_text("slow: 4000").await;
+    page.key(Key::Enter).await;
+    page.says("1 2 3").await;
+    page.until("the message field has the focus", "document.activeElement.getAttribute('aria-label') === 'Message'")
+        .await;
+
+    // Steered in the middle, paused and on again, and there after a reload.
+    page.type_text("say it in one word").await;
+    page.chord(Key::Control, Key::Enter.into()).await;
+    page.shows("say it in one word").await;
+    page.tab_to("Pause").await;
+    page.key(Key::Enter).await;
+    page.state("Paused").await;
+    page.tab_to("Resume").await;
+    page.key(Key::Enter).await;
+    page.state("Working").await;
     page.key(Key::Escape).await;
-    page.js("document.activeElement.blur()", &[]).await;
-    page.tab_to("What to do with").await;
+    page.says("Stopped").await;
+    let said = "return document.querySelector('[role=log]').innerText";
+    let before = page.js(said, &[]).await;
+    page.client.refresh().await.expect("the page loads again");
+    page.until("it is there again", "document.querySelector('[role=log]')?.textContent.includes('Stopped')").await;
+    assert_eq!(page.js(said, &[]).await, before);
+
+    // Renamed, found, taken home, put away and back.
+    let act = async |entry: &str| {
+        page.tab_to("What to do with").await;
+        page.key(Key::Enter).await;
+        page.until("the menu has the focus", "document.activeElement.closest('.popover-panel')").await;
+        page.tab_to(entry).await;
+        page.key(Key::Enter).await;
+    };
+    act("Rename…").await;
+    page.until("its field has the focus", "document.activeElement.getAttribute('aria-label') === 'Title'").await;
+    page.chord(Key::Control, 'a').await;
+    page.type_text("By hand").await;
     page.key(Key::Enter).await;
-    page.until("the menu has the focus", "document.activeElement.closest('.popover-panel')").await;
-    page.tab_to("Delete…").await;
-    page.key(Key::Enter).await;
+    page.until("the new title", "document.querySelector('.session-header h1').textContent === 'By hand'").await;
+    page.tab_to("Search the sessions").await;
+    page.type_text("nothing like it").await;
+    page.shows("No session matches").await;
+    page.chord(Key::Control, 'a').await;
+    page.type_text("by h").await;
+    page.css(".session-item").await;
+    page.chord(Key::Control, 'a').await;
+    page.key(Key::Backspace).await;
+    act("Export as Markdown").await;
+    let exported = browser.downloaded("md").await;
+    assert!(exported.contains("By hand") && exported.contains("say it in one word"), "{exported}");
+    act("Archive").await;
+    page.until("it leaves the list", "document.querySelectorAll('.session-item').length === 0").await;
+    act("Take out of the archive").await;
+    page.css(".session-item").await;
+
+    // A question is called off, and another one answered.
+    act("Delete…").await;
     page.shows("This cannot be undone").await;
     page.key(Key::Escape).await;
     page.until("the question is gone", "!document.querySelector('dialog[open]')").await;
-    page.shows("write a bash script").await;
+    act("End…").await;
+    page.shows("End this session?").await;
+    page.key(Key::Tab).await;
+    assert_eq!(page.focused().await, "End");
+    page.key(Key::Enter).await;
+    page.shows("This session has ended and is read-only").await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+/// What an input method does on its way to a text: Enter belongs to it until the text is chosen.
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn an_input_method_keeps_its_enter() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    page.css("textarea[aria-label=Task]").await;
+    let composes = async |text: &str| {
+        let composed =
+            json!({ "text": text, "selectionStart": text.chars().count(), "selectionEnd": text.chars().count() });
+        devtools(&browser.client, "Input.imeSetComposition", composed).await;
+    };
+    for text in ["に", "にほ", "日本"] {
+        composes(text).await;
+    }
+    page.until("it is composed", "document.activeElement.value === '日本'").await;
+    // As Chromium says it (`isComposing`), and as Safari does (229, when that is over already).
+    for enter in [json!({ "isComposing": true }), json!({ "keyCode": 229 })] {
+        let taken = "const event = new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true, ...arguments[0] });
+            return document.activeElement.dispatchEvent(event)";
+        assert_eq!(page.js(taken, &[enter]).await, true, "the page leaves it alone");
+    }
+    page.key(Key::Enter).await;
+    assert_eq!(page.js("return document.activeElement.value", &[]).await, "日本", "it is not sent yet");
+    devtools(&browser.client, "Input.insertText", json!({ "text": "日本語で" })).await;
+    page.until("the text is chosen", "document.activeElement.value === '日本語で'").await;
+    page.key(Key::Enter).await;
+    page.says("日本語で").await;
+    page.state("Ready").await;
     page.is_quiet().await;
     browser.close().await;
 }

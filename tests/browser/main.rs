@@ -14,3 +14,4 @@ mod recordings;
 mod resilience;
 mod screens;
 mod tabs;
+mod workspace;

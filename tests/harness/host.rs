@@ -1,6 +1,12 @@
 //! What this host itself knows of a server's sandboxes: asked of `/proc` and the engine, not of the product.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// A process of this host that lives in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,15 +16,47 @@ pub(crate) struct Process {
     pub(crate) command: String,
 }
 
-/// The processes of all sandboxes that mount something below `data`, of whatever driver.
-pub(crate) fn processes(data: &Path) -> Vec<Process> {
-    let mark = data.file_name().expect("a temporary directory has a name").to_string_lossy().into_owned();
+/// The processes of all sandboxes that mount something below `home`, of whatever driver.
+pub(crate) fn processes(home: &Path) -> Vec<Process> {
+    let mounts = Mounts::below(home);
     let pids = fs::read_dir("/proc").expect("this is Linux").flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| fs::read_to_string(format!("/proc/{pid}/mountinfo")).is_ok_and(|mounts| mounts.contains(&mark)))
-        .filter(|pid| !is_zombie(*pid))
+    pids.filter(|pid| mounts.are_of(*pid) && !is_zombie(*pid))
         .map(|pid| Process { pid, command: command_line(pid) })
         .collect()
+}
+
+/// What a sandbox of a server's home mounts, and nobody else does.
+struct Mounts {
+    /// The home's own name.
+    mark: String,
+    /// `major:minor` of the disk that is mounted in the home, where one is.
+    disk: Option<String>,
+    /// The namespace of this process: what everybody sees is mounted by nobody in particular.
+    everybodys: Option<PathBuf>,
+}
+
+impl Mounts {
+    fn below(home: &Path) -> Mounts {
+        let mark = home.file_name().expect("a temporary directory has a name").to_string_lossy().into_owned();
+        let device = |path: &Path| fs::metadata(path).ok().map(|it| it.dev());
+        let disk = device(&home.join("data")).filter(|dev| device(home) != Some(*dev));
+        let disk = disk.map(|dev| format!("{}:{}", libc::major(dev), libc::minor(dev)));
+        Mounts { mark, disk, everybodys: fs::read_link("/proc/self/ns/mnt").ok() }
+    }
+
+    fn are_of(&self, pid: i32) -> bool {
+        let namespace = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        namespace != self.everybodys && mounts.lines().any(|line| self.is_one(line))
+    }
+
+    /// A line of `mountinfo`: its third to fifth fields are the device, what of it is mounted, and where.
+    fn is_one(&self, line: &str) -> bool {
+        let mut fields = line.split(' ').skip(2);
+        let (Some(device), Some(root), Some(at)) = (fields.next(), fields.next(), fields.next()) else { return false };
+        root.contains(&self.mark) || self.disk.as_deref() == Some(device) && !at.contains(&self.mark)
+    }
 }
 
 /// The agents among them.
@@ -79,7 +117,16 @@ pub(crate) fn clear(data: &Path) {
         drop(removed);
     }
     for process in processes(data) {
+        thaw(process.pid);
         kill(process.pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// Version 1 of the control groups frees nobody for his end.
+fn thaw(pid: i32) {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    if let Some(group) = groups.lines().find_map(|line| line.split_once(":freezer:/")).map(|(_, group)| group) {
+        let _was_not_frozen = fs::write(format!("/sys/fs/cgroup/freezer/{group}/freezer.state"), "THAWED");
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::{future::Future, time::Duration};
 
+pub(crate) mod disk;
 pub(crate) mod driver;
 pub(crate) mod host;
 pub(crate) mod model;

@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use super::{
+    disk::Disk,
     driver::{Driver, IMAGE},
     host,
     model::Model,
@@ -76,13 +77,20 @@ pub(crate) struct Server {
     child: Child,
     pub(crate) rest: Rest,
     options: Options,
-    home: TempDir,
+    home: Home,
+}
+
+/// Where a server's log and data are; removed when dropped.
+pub(crate) struct Home {
+    /// Before the directory that it is mounted in.
+    disk: Option<Disk>,
+    dir: TempDir,
 }
 
 /// A server that has ended, and what it left on disk.
 pub(crate) struct Ended {
     options: Options,
-    home: TempDir,
+    home: Home,
 }
 
 /// What a server that did not come up said.
@@ -93,13 +101,30 @@ pub(crate) struct Refused {
     pub(crate) stderr: String,
 }
 
-impl Server {
-    pub(crate) async fn start(options: Options) -> Server {
-        let home = tempfile::Builder::new().prefix("greenroom-it-").tempdir().expect("a temporary directory");
-        Server::start_in(home, options).await
+impl Home {
+    pub(crate) fn new() -> Home {
+        let dir = tempfile::Builder::new().prefix("greenroom-it-").tempdir().expect("a temporary directory");
+        Home { disk: None, dir }
     }
 
-    async fn start_in(home: TempDir, options: Options) -> Server {
+    /// With the data on a disk of their own; `None` where nobody may mount one.
+    pub(crate) fn on_a_disk() -> Option<Home> {
+        let home = Home::new();
+        let disk = Disk::mount(&data(home.path()))?;
+        Some(Home { disk: Some(disk), ..home })
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Server {
+    pub(crate) async fn start(options: Options) -> Server {
+        Server::start_in(Home::new(), options).await
+    }
+
+    pub(crate) async fn start_in(home: Home, options: Options) -> Server {
         let mut child = command(home.path(), &options)
             .stdout(Stdio::piped())
             .stderr(log_file(home.path()))
@@ -136,6 +161,10 @@ impl Server {
 
     pub(crate) fn data(&self) -> PathBuf {
         data(self.home.path())
+    }
+
+    pub(crate) fn disk(&self) -> Option<&Disk> {
+        self.home.disk.as_ref()
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -181,15 +210,14 @@ impl Server {
     }
 
     fn ended(mut self) -> Ended {
-        let empty = tempfile::tempdir().expect("a temporary directory");
-        Ended { options: self.options.clone(), home: std::mem::replace(&mut self.home, empty) }
+        Ended { options: self.options.clone(), home: std::mem::replace(&mut self.home, Home::new()) }
     }
 }
 
 impl Ended {
     /// As if one had been, which left nothing.
-    pub(crate) fn nowhere(home: TempDir, options: Options) -> Ended {
-        Ended { options, home }
+    pub(crate) fn nowhere(dir: TempDir, options: Options) -> Ended {
+        Ended { options, home: Home { disk: None, dir } }
     }
 
     /// Runs another command of the same program on the same data: what it writes, or why it failed.
@@ -199,8 +227,7 @@ impl Ended {
 
     /// Starts it again on the same data.
     pub(crate) async fn restart(mut self) -> Server {
-        let empty = tempfile::tempdir().expect("a temporary directory");
-        let home = std::mem::replace(&mut self.home, empty);
+        let home = std::mem::replace(&mut self.home, Home::new());
         Server::start_in(home, self.options.clone()).await
     }
 
@@ -210,6 +237,10 @@ impl Ended {
 
     pub(crate) fn data(&self) -> PathBuf {
         data(self.home.path())
+    }
+
+    pub(crate) fn disk(&mut self) -> Option<&mut Disk> {
+        self.home.disk.as_mut()
     }
 }
 

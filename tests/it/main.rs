@@ -12,6 +12,7 @@ mod bad_input;
 mod chats;
 mod damage;
 mod deaths;
+mod disks;
 mod greedy;
 mod interrupts;
 mod main_job;

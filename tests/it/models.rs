@@ -94,3 +94,48 @@ async fn a_flood_of_output_is_cut_in_the_frame_and_whole_on_disk() {
     let expected: String = (1..=300_000).map(|n| format!("{n}\n")).collect();
     assert!(whole.text.trim_end() == expected.trim_end(), "{} bytes of {}", whole.text.len(), expected.len());
 }
+
+#[tokio::test]
+async fn a_model_without_a_key_is_refused_wherever_it_is_chosen() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({ "title": "as it was" })).await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    socket.status("synced").await;
+    let before = server.rest.session(&session).await;
+    assert_eq!(before["model"], "demo");
+
+    let names_the_way_out =
+        |why: String| assert!(why.contains("`ANTHROPIC_API_KEY`") && why.contains("`demo`"), "{why}");
+    let keyless = json!({ "model": "claude-sonnet-4-5", "title": "changed" });
+    names_the_way_out(server.rest.post("/api/sessions", keyless.clone()).await.error(400, "invalid_args"));
+    names_the_way_out(
+        server.rest.patch(&format!("/api/sessions/{session}"), keyless.clone()).await.error(400, "invalid_args"),
+    );
+    socket.act("initialize", keyless).await;
+    names_the_way_out(socket.error("invalid_args").await);
+    socket.act("set_model", json!({ "model": "claude-sonnet-4-5" })).await;
+    names_the_way_out(socket.error("invalid_args").await);
+    let after = server.rest.session(&session).await;
+    assert_eq!((&after["title"], &after["model"]), (&before["title"], &before["model"]), "nothing is changed");
+
+    let offered = server.rest.get("/api/options").await.expect(200)["models"].clone();
+    let needs = |name: &str| {
+        offered.as_array().expect("models").iter().find(|it| it["name"] == name).expect(name)["needs"].clone()
+    };
+    assert_eq!((needs("claude-sonnet-4-5"), needs("demo")), (json!("ANTHROPIC_API_KEY"), json!(null)));
+}
+
+#[tokio::test]
+async fn a_changed_model_is_kept() {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let session = server.rest.create(json!({})).await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    for (action, model) in [("set_model", "demo"), ("initialize", "anthropic/other"), ("set_model", "demo")] {
+        socket.act(action, json!({ "model": model })).await;
+        assert_eq!(socket.action("set_model").await["args"]["model"], model);
+        assert_eq!(server.rest.session(&session).await["model"], model, "after `{action}`");
+    }
+    let server = server.kill9().await.restart().await;
+    assert_eq!(server.rest.session(&session).await["model"], "demo");
+}

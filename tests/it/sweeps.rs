@@ -1,17 +1,23 @@
-//! The sweeper rests what nobody needs, and never what works, is watched, or was just spoken to.
+//! The sweeper rests what nobody needs, and never what works, is watched, waits for a person, or was just spoken to.
+//! A thousand races.
 
 use futures::future::join;
+use greenroom_protocol::link::{Command, Outcome, Report};
 use serde_json::{Value, json};
 
 use crate::harness::{
     driver::Driver,
     eventually,
     model::Model,
+    puppet::Puppet,
+    rest::Rest,
     server::{Options, Server},
     socket::Socket,
 };
 
-const RACES: usize = 150;
+const MESSAGES: usize = 500;
+const ATTACHES: usize = 300;
+const QUESTIONS: usize = 200;
 
 /// So impatient that every moment of idleness is a reason.
 fn impatient(model: &Model) -> Options {
@@ -20,31 +26,17 @@ fn impatient(model: &Model) -> Options {
         .env("GREENROOM_SWEEPER__STOP_AFTER", "15ms")
 }
 
-#[tokio::test]
-async fn a_sweep_and_a_message_race_and_the_message_wins() {
-    let model = Model::play("work");
-    let server = Server::start(impatient(&model)).await;
-    let session = server.rest.create(json!({})).await;
-    let message = format!("/api/sessions/{session}/messages");
-    for race in 0..RACES {
-        let said = server.rest.post(&message, json!({ "content": format!("turn left {race}") }));
-        let swept = server.rest.post("/api/admin/sweep", json!({}));
-        let (said, swept) = join(said, swept).await;
-        said.expect(202);
-        swept.expect(200);
-        let turns = |events: &[Value]| events.iter().filter(|event| event["content"] == "Turning left.").count();
-        eventually("an answer", || async {
-            server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
-            turns(&server.rest.events(&session).await) == race + 1
-        })
-        .await;
-    }
-    let events = server.rest.events(&session).await;
+async fn sweep(rest: &Rest) -> Value {
+    rest.post("/api/admin/sweep", json!({})).await.expect(200)
+}
+
+/// How often a session was put to rest, which it never was in the middle of its work.
+fn rests(events: &[Value]) -> usize {
     let mut works = false;
     let mut rested = 0;
-    for event in &events {
+    for event in events {
         match event["extras"]["agent_state"].as_str() {
-            Some("running") => works = true,
+            Some("running" | "awaiting_confirmation") => works = true,
             Some("idle") => works = false,
             Some(state @ ("paused" | "stopped")) => {
                 assert!(!works, "it was {state} in the middle of its work: {event}");
@@ -53,7 +45,35 @@ async fn a_sweep_and_a_message_race_and_the_message_wins() {
             _ => {}
         }
     }
-    assert!(rested > RACES / 4, "the sweeper had its turns: {rested}");
+    rested
+}
+
+#[tokio::test]
+async fn a_sweep_and_a_message_race_and_the_message_wins() {
+    let model = Model::play("work");
+    let server = Server::start(impatient(&model)).await;
+    let session = server.rest.create(json!({})).await;
+    let message = format!("/api/sessions/{session}/messages");
+    let mut heard = 0;
+    for race in 0..MESSAGES {
+        let said = server.rest.post(&message, json!({ "content": format!("turn left {race}") }));
+        let (said, _) = join(said, sweep(&server.rest)).await;
+        let seq = said.expect(202)["seq"].as_u64().expect("it is in the journal");
+        assert!(seq > heard, "each is one of its own");
+        heard = seq;
+        let after = format!("/api/sessions/{session}/events?after={seq}");
+        eventually("an answer", || async {
+            sweep(&server.rest).await;
+            let page = server.rest.get(&after).await.expect(200);
+            page["items"].as_array().expect("items").iter().any(|event| event["content"] == "Turning left.")
+        })
+        .await;
+    }
+    let events = server.rest.events(&session).await;
+    let answers = events.iter().filter(|event| event["content"] == "Turning left.").count();
+    assert_eq!(answers, MESSAGES, "one answer for each");
+    let rested = rests(&events);
+    assert!(rested > MESSAGES / 4, "the sweeper had its turns: {rested}");
 }
 
 #[tokio::test]
@@ -62,17 +82,57 @@ async fn what_is_watched_is_left_alone() {
     let server = Server::start(impatient(&model)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
-    let mut watches = Socket::attach(&server.rest, &session).await;
-    watches.status("synced").await;
-    for _ in 0..20 {
-        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
-        server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+    let at_rest = || async { rests(&server.rest.events(&session).await) };
+    let mut rested = 0;
+    for _ in 0..ATTACHES {
+        let (mut watches, _) = join(Socket::attach_after(&server.rest, &session, "tail"), sweep(&server.rest)).await;
+        watches.status("synced").await;
+        let before = at_rest().await;
+        for _ in 0..2 {
+            sweep(&server.rest).await;
+        }
+        assert_eq!(at_rest().await, before, "somebody watches");
+        rested = before;
+        if server.rest.session(&session).await["state"] != "idle" {
+            server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await.expect(200);
+            server.rest.until_state(&session, "idle").await;
+        }
     }
-    assert_eq!(server.rest.session(&session).await["state"], "idle");
-    drop(watches);
-    eventually("it to be stopped", || async {
-        server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+    assert!(rested > ATTACHES / 10, "the sweeper had its turns: {rested}");
+    eventually("it to be stopped once nobody watches", || async {
+        sweep(&server.rest).await;
         server.rest.session(&session).await["state"] == "stopped"
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_waits_for_a_person_is_left_alone() {
+    let model = Model::play("work");
+    let server = Server::start(impatient(&model)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut watches = Socket::attach(&server.rest, &session).await;
+    watches.status("synced").await;
+    let mut agent = Puppet::take_over(&server, &session).await;
+    watches.act("message", json!({ "content": "go" })).await;
+    let Command::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
+    watches.state("running").await;
+    drop(watches);
+    for question in 0..QUESTIONS {
+        let request = format!("q{question}");
+        let extras = json!({ "request": request, "action": "ls", "risk": "low", "options": ["allow", "deny"] });
+        let confirm = json!({ "observation": "confirm", "content": "", "extras": extras });
+        join(agent.event(None, confirm), sweep(&server.rest)).await;
+        server.rest.until_state(&session, "awaiting_confirmation").await;
+        sweep(&server.rest).await;
+        let mut person = Socket::attach_after(&server.rest, &session, "tail").await;
+        let answer = json!({ "request": request, "decision": "allow" });
+        join(person.act("confirm", answer), sweep(&server.rest)).await;
+        let Command::Answer { request: answered, .. } = agent.command().await else { panic!("an answer comes") };
+        assert_eq!(answered, request);
+    }
+    agent.report(Report::TurnEnded { turn, outcome: Outcome::Done }).await.expect("the server listens");
+    server.rest.until_state(&session, "idle").await;
+    assert_eq!(rests(&server.rest.events(&session).await), 0, "it worked or waited all the time");
 }

@@ -7,6 +7,9 @@ use serde_json::Value;
 /// The tool whose results say nothing that would be worth repeating.
 const PLAN: &str = "plan";
 
+/// How the agent begins to tell what a person did beside it. What the person says then follows behind an empty line.
+const ASIDE: &str = "[The user did this in the sandbox: ";
+
 /// A conversation, reduced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Conversation {
@@ -77,8 +80,9 @@ impl Conversation {
     }
 
     fn user(&mut self, text: &str) {
-        if !text.trim().is_empty() {
-            self.task = text.trim().to_owned();
+        let said = if text.starts_with(ASIDE) { text.rsplit_once("\n\n").map_or(text, |(_, said)| said) } else { text };
+        if !said.trim().is_empty() {
+            self.task = said.trim().to_owned();
             self.tasks += usize::from(self.tasks == 0 || self.steps > 0);
             self.steps = 0;
             self.result.clear();
@@ -155,5 +159,9 @@ mod tests {
         let context = json!([{"type": "text", "text": "the date"}, {"type": "text", "text": "the task"}]);
         let in_one_go = Conversation::of_messages(&json!({"messages": [{"role": "user", "content": context}]}));
         assert_eq!((in_one_go.task.as_str(), in_one_go.tasks), ("the task", 1));
+
+        let aside = "[The user did this in the sandbox: Running command: ls]\na\n\nb\n[Exit code 0.]\n\nslow: 3";
+        let after_an_act = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": aside}]}));
+        assert_eq!(after_an_act.task, "slow: 3", "what a person did beside it is not what they say");
     }
 }

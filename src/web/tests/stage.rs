@@ -172,6 +172,7 @@ pub(super) async fn stage()
             census: count,
             link: Box::new(|_, _, _| silent_link()),
             settings: Box::new(|_| settings()),
+            may_use: Box::new(|_| Ok(())),
             fell,
         }),
     });

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { navigate } from "../route";
 import { sessions } from "../state/list";
 import { begin, draft, type Attempt } from "../state/begin";
-import { loadOptions, modelNames, options } from "../state/options";
+import { loadOptions, options } from "../state/options";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
 import { Problem } from "./Problem";
@@ -85,8 +85,8 @@ export function Home() {
 
 function ModelChoice({ chosen, onChange }: { chosen: Chosen; onChange: (chosen: Chosen) => void }) {
   const offered = options.value;
-  const names = modelNames(offered);
-  if (names.length === 0) return <span class="muted" />;
+  const models = offered?.models ?? [];
+  if (models.length === 0) return <span class="muted" />;
   return (
     <label class="model-choice">
       <span class="muted">Model</span>
@@ -95,9 +95,9 @@ function ModelChoice({ chosen, onChange }: { chosen: Chosen; onChange: (chosen: 
         value={chosen.model ?? offered?.defaults.model}
         onChange={(event) => onChange({ ...chosen, model: event.currentTarget.value })}
       >
-        {offered?.models.map(({ name, demo }) => (
-          <option key={name} value={name}>
-            {demo ? `${name} (scripted, needs no key)` : name}
+        {models.map(({ name, demo, needs }) => (
+          <option key={name} value={name} disabled={Boolean(needs)}>
+            {demo ? `${name} (scripted, needs no key)` : needs ? `${name} (needs ${needs})` : name}
           </option>
         ))}
       </select>

@@ -14,7 +14,3 @@ export async function loadOptions(): Promise<void> {
     // Whatever asked shows its fallback; the next one who asks tries again.
   }
 }
-
-export function modelNames(offered: Options | null): string[] {
-  return (offered?.models ?? []).map(({ name }) => name);
-}

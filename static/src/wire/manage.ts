@@ -7,7 +7,8 @@ import { call, RequestError, sessionPath, signedOut } from "./rest";
 /** What the server offers. */
 export interface Options {
   agents: { name: string }[];
-  models: { name: string; demo: boolean }[];
+  /** `needs`: the environment variable that the server lacks for it. */
+  models: { name: string; demo: boolean; needs?: string }[];
   limits: { upload_bytes: number; memory_bytes: number; cpus: number };
   defaults: { agent: string; model: string; image: string };
   sandbox: { driver: string; isolation: string; network: string };

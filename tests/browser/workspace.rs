@@ -1,0 +1,121 @@
+//! The workspace beside the conversation: where its divider stands, what is folded, and what can be taken home from it.
+
+use fantoccini::actions::{InputSource, MOUSE_BUTTON_LEFT, MouseActions, PointerAction};
+use serde_json::{Value, json};
+
+use super::{chromium::Browser, page::Page};
+use crate::harness::{
+    driver::Driver,
+    server::{Options, Server},
+};
+
+/// How wide the conversation is, in hundredths.
+async fn share(page: &Page<'_>) -> i64 {
+    let now = page.css("[role=separator]").await.attr("aria-valuenow").await.expect("the page answers");
+    now.and_then(|now| now.parse().ok()).expect("a number")
+}
+
+/// Drags the divider by so many pixels.
+async fn drag(page: &Page<'_>, by: f64) {
+    let middle = "const it = document.querySelector('[role=separator]').getBoundingClientRect();
+        return [it.left + it.width / 2, it.top + it.height / 2]";
+    let middle = page.js(middle, &[]).await;
+    let (x, y) = (middle[0].as_f64().expect("a place"), middle[1].as_f64().expect("a place"));
+    let to = |x| PointerAction::MoveTo { duration: None, x, y };
+    let mouse = MouseActions::new("mouse".to_owned())
+        .then(to(x))
+        .then(PointerAction::Down { button: MOUSE_BUTTON_LEFT })
+        .then(to(x + by / 2.0))
+        .then(to(x + by))
+        .then(PointerAction::Up { button: MOUSE_BUTTON_LEFT });
+    page.client.perform_actions(mouse).await.expect("there is a mouse");
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn how_it_is_laid_out_is_kept() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    let session = server.rest.start("write a bash script that prints hello").await;
+    server.rest.until_state(&session, "idle").await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.says("(Played by the demo model.)").await;
+
+    let before = share(&page).await;
+    drag(&page, -150.0).await;
+    let dragged = share(&page).await;
+    assert!(dragged <= before - 8, "{before} to {dragged}");
+    drag(&page, 300.0).await;
+    let widest = share(&page).await;
+    assert!((60..100).contains(&widest), "neither side can be lost: {widest}");
+    drag(&page, -200.0).await;
+    let kept = share(&page).await;
+    page.client.refresh().await.expect("the page loads again");
+    page.says("(Played by the demo model.)").await;
+    assert_eq!(share(&page).await, kept, "over a reload");
+
+    page.click("Hide the conversation").await;
+    page.until("it is out of sight", "!document.querySelector('[role=log]').checkVisibility()").await;
+    page.client.refresh().await.expect("the page loads again");
+    page.css("[role=tab]").await;
+    page.until("it still is", "!document.querySelector('[role=log]').checkVisibility()").await;
+    page.click("Show the conversation").await;
+    page.until("it is back", "document.querySelector('[role=log]').checkVisibility()").await;
+    assert_eq!(share(&page).await, kept, "as wide as before");
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn the_raw_frames_are_filtered_opened_and_kept() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    let session = server.rest.start("write a bash script that prints hello").await;
+    server.rest.until_state(&session, "idle").await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.says("(Played by the demo model.)").await;
+    page.click("Events").await;
+    page.css(".frame").await;
+    page.click("Download these frames as JSONL").await;
+    let kept = browser.downloaded("jsonl").await;
+    let frames: Vec<Value> = kept.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let journal = server.rest.events(&session).await;
+    let kept: Vec<&Value> = frames.iter().map(|line| &line["frame"]).filter(|it| it.get("at").is_some()).collect();
+    assert_eq!(kept, journal.iter().collect::<Vec<_>>(), "every event as it came");
+
+    let filter = page.css("input[aria-label='Filter the frames']").await;
+    filter.send_keys("finish").await.expect("the field takes text");
+    page.until("fewer are shown", "document.querySelectorAll('.frame').length < 10").await;
+    page.css(".frame").await.click().await.expect("one is opened");
+    page.until("it is whole", "document.querySelector('.frame-opened pre').textContent.includes('finish')").await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn a_model_is_chosen_in_the_middle_and_one_without_a_key_is_not() {
+    let server = Server::start(
+        Options::new(Driver::Process).env("LLM_MODEL", "openai/other").env("LLM_BASE_URL", "http://127.0.0.1:9/v1"),
+    )
+    .await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    page.until("it says what is missing", "[...document.querySelectorAll('.model-choice option:disabled')].some((it) => it.textContent === 'claude-sonnet-4-5 (needs ANTHROPIC_API_KEY)')").await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.state("Ready").await;
+    page.click("Model: openai/other. Change").await;
+    page.until("it says so here too", "[...document.querySelectorAll('.menu-entry:disabled')].some((it) => it.textContent.includes('needs ANTHROPIC_API_KEY'))").await;
+    page.shot("model-menu").await;
+    page.click("demo").await;
+    page.css("[aria-label^='Model: demo']").await;
+    page.message("write a bash script that prints hello").await;
+    page.says("(Played by the demo model.)").await;
+    page.is_quiet().await;
+    browser.close().await;
+}

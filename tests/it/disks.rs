@@ -1,0 +1,147 @@
+//! A disk that hangs, one that fails, and one that is full.
+
+use std::{fs::File, io::Write, path::Path, pin::pin, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    disk::Disk,
+    driver::Driver,
+    eventually, host,
+    server::{Home, Options, Server},
+    socket::Socket,
+    within,
+};
+
+/// A server whose data are on a disk of their own, and a session of it; `None` where nobody may mount one.
+async fn on_a_disk() -> Option<(Server, Socket, String)> {
+    let Some(home) = Home::on_a_disk() else {
+        eprintln!("skipped: root alone can mount a file system that fails");
+        return None;
+    };
+    let server = Server::start_in(home, Options::new(Driver::Process)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "write a bash script that prints hello" })).await;
+    let session = socket.session().await;
+    socket.state("idle").await;
+    Some((server, socket, session))
+}
+
+fn disk(server: &Server) -> &Disk {
+    server.disk().expect("its data are on a disk of their own")
+}
+
+/// What has nothing to do with writing works as ever.
+async fn reads_go_on(server: &Server, session: &str, before: &[Value]) {
+    assert_eq!(server.rest.events(session).await, before);
+    assert_eq!(server.rest.session(session).await["id"], session);
+    assert_eq!(server.rest.get("/api/sessions").await.expect(200)["total"], 1);
+    assert_eq!(server.rest.get("/").await.status, 200);
+    let mut reader = Socket::attach(&server.rest, session).await;
+    reader.status("synced").await;
+    assert_eq!(reader.events(), before);
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_holds_back_what_needs_it_and_nothing_else() {
+    let Some((server, mut socket, session)) = on_a_disk().await else { return };
+    let before = server.rest.events(&session).await;
+    disk(&server).freeze();
+    let message = format!("/api/sessions/{session}/messages");
+    let mut said = pin!(server.rest.post(&message, json!({ "content": "and what is in there?" })));
+    let early = tokio::time::timeout(Duration::from_millis(500), &mut said).await;
+    assert!(early.is_err(), "what is not on disk is not acknowledged: {early:?}");
+    reads_go_on(&server, &session, &before).await;
+    let why = server.rest.get("/readyz").await.error(503, "not_ready");
+    assert!(why.contains("store: no answer within"), "{why}");
+    server.rest.get("/healthz").await.expect(200);
+
+    disk(&server).thaw();
+    said.await.expect(202);
+    socket.action("finish").await;
+    socket.state("idle").await;
+    eventually("it to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
+    assert_eq!(server.rest.events(&session).await, socket.events(), "what was told is what is written");
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_is_named_and_loses_nothing_that_was_acknowledged() {
+    let Some((server, socket, session)) = on_a_disk().await else { return };
+    let before = socket.events();
+    disk(&server).fail();
+    refuses_in_words(&server, &session, "Read-only file system").await;
+    reads_go_on(&server, &session, &before).await;
+
+    // The machine is started again.
+    let mut ended = server.kill9().await;
+    host::clear(ended.home());
+    ended.disk().expect("its data are on a disk of their own").repair();
+    let server = ended.restart().await;
+    let after = server.rest.events(&session).await;
+    assert_eq!(after[..before.len()], before);
+    let message = format!("/api/sessions/{session}/messages");
+    server.rest.post(&message, json!({ "content": "are you there?" })).await.expect(202);
+    let mut socket = Socket::attach_after(&server.rest, &session, before.len()).await;
+    socket.action("finish").await;
+    socket.state("idle").await;
+}
+
+#[tokio::test]
+async fn a_full_disk_is_named_and_all_goes_on_once_there_is_room() {
+    let Some((server, mut socket, session)) = on_a_disk().await else { return };
+    let before = socket.events();
+    let ballast = server.data().join("ballast");
+    fill(&ballast);
+    // Everything that still finds room is written.
+    refuses_in_words(&server, &session, "No space left on device").await;
+    let full = server.rest.events(&session).await;
+    assert_eq!(full[..before.len()], before);
+    reads_go_on(&server, &session, &full).await;
+
+    std::fs::remove_file(ballast).expect("it is ours");
+    eventually("it to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
+    let message = format!("/api/sessions/{session}/messages");
+    eventually("it to take messages", || async {
+        server.rest.post(&message, json!({ "content": "and now?" })).await.status == 202
+    })
+    .await;
+    socket.until("the same socket to tell", |frame| frame["content"] == "and now?").await;
+    socket.action("finish").await;
+    socket.state("idle").await;
+    assert_eq!(server.rest.events(&session).await, socket.events(), "what was told is what is written");
+}
+
+/// Takes all the room that there is.
+fn fill(ballast: &Path) {
+    let mut file = File::create(ballast).expect("there is room for a name");
+    let block = vec![0; 64 << 10];
+    while file.write_all(&block).and_then(|()| file.sync_data()).is_ok() {}
+    while file.write_all(&[0]).and_then(|()| file.sync_data()).is_ok() {}
+}
+
+/// Nothing is taken that cannot be written; a client that is there, or comes, is told why.
+async fn refuses_in_words(server: &Server, session: &str, words: &str) {
+    let message = format!("/api/sessions/{session}/messages");
+    let content = "x".repeat(200_000);
+    let refused = async {
+        loop {
+            let reply = server.rest.post(&message, json!({ "content": content })).await;
+            if reply.status != 202 {
+                return reply.error(503, "journal_unavailable");
+            }
+        }
+    };
+    let why = within("a refusal", refused).await;
+    assert!(why.contains(words), "{why}");
+    let why = server.rest.get("/readyz").await.error(503, "not_ready");
+    assert!(why.contains("store: "), "{why}");
+    let mut comes = Socket::attach_after(&server.rest, session, "tail").await;
+    let why = comes.error("journal_unavailable").await;
+    assert!(why.contains(words), "{why}");
+    if !comes.seen.iter().any(|frame| frame["status"] == "synced") {
+        comes.status("synced").await;
+    }
+    comes.act("message", json!({ "content": "are you there?" })).await;
+    let why = comes.error("journal_unavailable").await;
+    assert!(why.contains(words), "{why}");
+}
