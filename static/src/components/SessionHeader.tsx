@@ -2,7 +2,7 @@
 
 import { cost, tokens } from "../format";
 import { current, toggleWorkspace } from "../state/current";
-import { sessions } from "../state/list";
+import { sessionOf } from "../state/list";
 import type { LiveSession } from "../state/live";
 import { isDemo } from "../state/model";
 import type { SessionState } from "../state/session";
@@ -20,8 +20,8 @@ const NEARLY_FULL = 0.8;
 
 export function SessionHeader({ live }: { live: LiveSession }) {
   const state = live.state.value;
-  // The list knows of a new title first; the socket tells the session as it was when it connected.
-  const session = sessions.value?.find((listed) => listed.id === live.id) ?? state.session;
+  // REST knows of a new title first; the socket tells the session as it was when it connected.
+  const session = sessionOf(live.id) ?? state.session;
   return (
     <header class="session-header">
       <SidebarButton />

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { navigate, route } from "../route";
-import { refreshSessions } from "../state/list";
+import { learn, refreshSessions } from "../state/list";
 import { changeSession, endSession, purgeSession, resumeSession } from "../wire/manage";
 import type { Session } from "../wire/frame";
 import { Dialog } from "./Dialog";
@@ -27,6 +27,7 @@ export function SessionQuestions({ session, asked, onDone }: Props) {
       setProblem((error as Error).message);
     }
   };
+  const change = async (to: { title?: string; archived?: boolean }) => learn([await changeSession(session.id, to)]);
   const purge = async () => {
     await purgeSession(session.id);
     const shown = route.peek();
@@ -36,7 +37,7 @@ export function SessionQuestions({ session, asked, onDone }: Props) {
   // These two need no question.
   useEffect(() => {
     if (asked === "resume") void act(() => resumeSession(session.id));
-    if (asked === "archive") void act(() => changeSession(session.id, { archived: !session.archived }));
+    if (asked === "archive") void act(() => change({ archived: !session.archived }));
   }, []);
 
   switch (asked) {
@@ -49,7 +50,7 @@ export function SessionQuestions({ session, asked, onDone }: Props) {
           session={session}
           problem={problem}
           onClose={onDone}
-          onRename={(title) => void act(() => changeSession(session.id, { title }))}
+          onRename={(title) => void act(() => change({ title }))}
         />
       );
     case "end":

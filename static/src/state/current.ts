@@ -2,7 +2,7 @@
 
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import { readLayout, type Layout } from "./layout";
-import { sessions } from "./list";
+import { sessionOf } from "./list";
 import type { LiveSession } from "./live";
 
 export interface Current {
@@ -12,11 +12,10 @@ export interface Current {
 
 export const current = signal<Current | null>(null);
 
-/** Its title. The list knows of a new one first; the socket tells the session as it was when it connected. */
+/** Its title. REST knows of a new one first; the socket tells the session as it was when it connected. */
 export const currentTitle = computed((): string => {
   const live = current.value?.live;
-  const listed = sessions.value?.find(({ id }) => id === live?.id);
-  return listed?.title || live?.state.value.session?.title || "";
+  return (live && sessionOf(live.id)?.title) || live?.state.value.session?.title || "";
 });
 
 /** Puts a session on the screen, until the returned function is called. */

@@ -16,6 +16,15 @@ export const showArchived = signal(false);
 /** How many match in all; the list shows the newest `limit` of them. */
 export const total = signal(0);
 
+/** What was told last of each session, also of those that the list leaves out now: archived, or not what is searched for. */
+const known = signal<ReadonlyMap<string, Session>>(new Map());
+
+export const sessionOf = (id: string): Session | undefined => known.value.get(id);
+
+export function learn(told: readonly Session[]): void {
+  known.value = new Map([...known.peek(), ...told.map((session) => [session.id, session] as const)]);
+}
+
 const PAGE = 100;
 /** The server lists no more at a time; older sessions are found by searching. */
 export const MOST = 500;
@@ -35,6 +44,7 @@ export async function refreshSessions(): Promise<void> {
     // A slow answer to an older question must not cover the newer one.
     if (turn !== asked) return;
     sessions.value = page.items;
+    learn(page.items);
     total.value = page.total;
     listError.value = null;
   } catch (error) {
