@@ -29,7 +29,7 @@ use crate::{
         self, Refusal, Session,
         messages::{End, Ending, Fell, Look, Relay, Retire, Stop},
     },
-    store::{Record, SessionId, Snapshot, Store, StoreError, Totals},
+    store::{Memory, Record, SessionId, Snapshot, Store, StoreError, Totals},
 };
 
 /// The first wait before a session is brought back that fell; it doubles up to [`COME_BACK_MAX`].
@@ -251,7 +251,7 @@ impl Directory {
             budget_usd: new.budget_usd,
             archived: false,
             key,
-            core: serde_json::Value::Null,
+            core: Memory::default(),
         })
     }
 

@@ -120,6 +120,7 @@ impl House {
             store: store.clone(),
             census,
             link: Box::new(move |session, id, allowance| AgentLink::port(links.clone(), &session, id, allowance)),
+            may_use: Box::new(|_| Ok(())),
             settings: Box::new(move |record| Settings {
                 model: String::new(),
                 api: Api::Anthropic,
@@ -402,6 +403,6 @@ fn record() -> Record {
         budget_usd: None,
         archived: false,
         key: None,
-        core: serde_json::Value::Null,
+        core: greenroom::store::Memory::default(),
     }
 }

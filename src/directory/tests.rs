@@ -12,7 +12,7 @@ use std::{
 
 use actix::Arbiter;
 use greenroom_protocol::{
-    Event, Observation, Seen,
+    Body, Event, Observation, Seen,
     link::{Api, Hello, LINK_VERSION, Outcome, Report, Settings},
 };
 use tokio::sync::watch;
@@ -287,7 +287,7 @@ async fn a_report_is_taken_once_and_in_its_order() {
     let said = |n| {
         let seen = Seen::Message { partial: false };
         let body = Observation { seen, content: "x".repeat(100_000) }.into();
-        Reported { boot: "b".into(), n, report: Report::Event { item: Some("i".into()), body } }
+        Reported { boot: "b".into(), n, reports: vec![Report::Event { item: Some("i".into()), body }] }
     };
     for n in [1, 1] {
         made.session.send(said(n)).await.expect("it lives").await.expect("it is on disk");
@@ -300,9 +300,39 @@ async fn a_report_is_taken_once_and_in_its_order() {
         events.iter().filter(|event| event.body.name() == "message" && event.item.as_deref() == Some("i")).collect();
     assert_eq!(said.len(), 1);
     let report = Report::TurnEnded { turn: house.ordered("turn").await, outcome: Outcome::Done };
-    made.session.send(Reported { boot: "b".into(), n: 2, report }).await.expect("it lives").await.expect("on disk");
+    made.session
+        .send(Reported { boot: "b".into(), n: 2, reports: vec![report] })
+        .await
+        .expect("it lives")
+        .await
+        .expect("on disk");
     let refusal = made.session.send(Interrupt::default()).await.expect("it lives").expect_err("nothing runs");
     assert_eq!(refusal.code(), "nothing_to_interrupt");
+}
+
+#[actix::test]
+async fn reports_that_come_together_are_each_taken_once() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
+    let said = |content: u64| {
+        let body = Observation { seen: Seen::Message { partial: false }, content: content.to_string() }.into();
+        Report::Event { item: None, body }
+    };
+    let together = |n, count| Reported { boot: "b".into(), n, reports: (n..n + count).map(said).collect() };
+    // Those that overlap: the connection was cut before the agent knew.
+    for (n, count) in [(1, 3), (1, 3), (2, 4), (5, 1), (6, 2)] {
+        made.session.send(together(n, count)).await.expect("it lives").await.expect("they are on disk");
+    }
+    assert!(made.session.send(together(9, 2)).await.expect("it lives").await.is_err(), "one is missing");
+    let events = house.events(made.view.id).await;
+    let said = events.iter().filter_map(|event| match &event.body {
+        Body::Observation(Observation { seen: Seen::Message { .. }, content }) => Some(content.clone()),
+        _ => None,
+    });
+    assert_eq!(said.collect::<Vec<_>>(), ["1", "2", "3", "4", "5", "6", "7"]);
+    let seqs: Vec<_> = events.iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>());
 }
 
 /// Decide, write down, tell: while an event is on its way to disk, nobody sees it, hears of it, or is ordered by it.
@@ -348,7 +378,7 @@ async fn what_is_acknowledged_is_known_to_the_next_server() {
     made.session.send(run).await.expect("it lives").expect("it is taken");
     let act_ended = Report::ActEnded { act: first.ordered("act").await, outcome: Outcome::Done };
     let turn_ended = Report::TurnEnded { turn: first.ordered("turn").await, outcome: Outcome::Done };
-    let reported = |n, report| Reported { boot: "b".into(), n, report };
+    let reported = |n, report| Reported { boot: "b".into(), n, reports: vec![report] };
     made.session.send(reported(1, act_ended)).await.expect("it lives").await.expect("it is on disk");
     let second = house(first.store.clone());
     let again = second.open(made.view.id).await.expect("it is brought back");

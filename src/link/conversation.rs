@@ -9,7 +9,7 @@ use actix::WeakAddr;
 use futures::{FutureExt, SinkExt, StreamExt, stream::FuturesOrdered};
 use greenroom_protocol::{
     Event, LINK_FRAME_LIMIT,
-    link::{FromAgent, Numbered, ToAgent},
+    link::{FromAgent, Numbered, Report, ToAgent},
 };
 use tokio::{net::UnixStream, sync::mpsc};
 use tokio_tungstenite::{
@@ -19,14 +19,17 @@ use tokio_tungstenite::{
 
 use crate::{
     session::{
-        Session,
+        Session, goes_with_others,
         messages::{Greeted, Grew, Reported, Took},
     },
     store::{Limit, Seq, SessionId, Store},
 };
 
-/// How many reports may be on their way to disk.
+/// How many reports, each with those that go with it, may be on their way to disk.
 const WINDOW: usize = 64;
+/// How much may go with one report: so many frames, or so many bytes.
+const TOGETHER: usize = 64;
+const TOGETHER_BYTES: usize = 64 << 10;
 /// How much of the journal goes into one `history` frame, bytes.
 const HISTORY_PART: usize = 1 << 20;
 
@@ -70,7 +73,7 @@ pub(super) async fn converse(
         Ok((socket, _)) => socket,
         Err(e) => return Broken::Cut(e.to_string()),
     };
-    let conversation = Conversation { id, socket, session, store, boot: String::new() };
+    let conversation = Conversation { id, socket, session, store, boot: String::new(), ahead: None, read: 0 };
     match conversation.hold(commands, answered).await {
         Ok(never) => never,
         Err(broken) => broken,
@@ -83,6 +86,10 @@ struct Conversation<'a> {
     session: &'a WeakAddr<Session>,
     store: &'a Arc<dyn Store>,
     boot: String,
+    /// Read already, and next.
+    ahead: Option<FromAgent>,
+    /// How much was read, bytes.
+    read: usize,
 }
 
 impl Conversation<'_> {
@@ -112,18 +119,54 @@ impl Conversation<'_> {
                         Some(Err(Unwritten)) | None => return Ok(Broken::SessionLeft),
                     }
                 },
-                frame = self.socket.next(), if on_their_way.len() < WINDOW => match self.read(frame)? {
+                frame = self.frame(), if on_their_way.len() < WINDOW => match frame? {
                     None => {}
                     Some(FromAgent::Delta(delta)) => self.tell(Grew(delta)).await?,
                     Some(FromAgent::Taken { command }) => self.tell(Took { command }).await?,
                     Some(FromAgent::Report { n, report }) => {
-                        let durable = self.tell(Reported { boot: self.boot.clone(), n, report }).await?;
-                        on_their_way.push_back(async move { durable.await.map(|()| n).map_err(|_| Unwritten) });
+                        let reports = self.gather(n, report)?;
+                        let last = n + reports.len() as u64 - 1;
+                        let durable = self.tell(Reported { boot: self.boot.clone(), n, reports }).await?;
+                        on_their_way.push_back(async move { durable.await.map(|()| last).map_err(|_| Unwritten) });
                     }
                     Some(FromAgent::Hello(_)) => return Ok(Broken::Nonsense("a second `hello`".to_owned())),
                 },
             }
         }
+    }
+
+    /// The next frame; `None` for one that means nothing here.
+    async fn frame(&mut self) -> Result<Option<FromAgent>, Broken> {
+        match self.ahead.take() {
+            Some(frame) => Ok(Some(frame)),
+            None => {
+                let frame = self.socket.next().await;
+                self.read(frame)
+            }
+        }
+    }
+
+    /// A report, and those right behind it that can go into the journal with it, as far as they are here: an agent that says
+    /// much at once is taken down in fewer and larger steps.
+    fn gather(&mut self, n: u64, report: Report) -> Result<Vec<Report>, Broken> {
+        let mut reports = vec![report];
+        let enough = self.read + TOGETHER_BYTES;
+        while goes_with_others(&reports[reports.len() - 1]) && reports.len() < TOGETHER && self.read < enough {
+            let Some(frame) = self.socket.next().now_or_never() else { break };
+            match self.read(frame)? {
+                Some(FromAgent::Report { n: next, report })
+                    if next == n + reports.len() as u64 && goes_with_others(&report) =>
+                {
+                    reports.push(report);
+                }
+                None => {}
+                other => {
+                    self.ahead = other;
+                    break;
+                }
+            }
+        }
+        Ok(reports)
     }
 
     async fn greet(&mut self, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Result<(), Broken> {
@@ -164,13 +207,14 @@ impl Conversation<'_> {
     }
 
     /// `None` for frames that mean nothing here.
-    fn read(&self, frame: Option<Result<Message, Error>>) -> Result<Option<FromAgent>, Broken> {
+    fn read(&mut self, frame: Option<Result<Message, Error>>) -> Result<Option<FromAgent>, Broken> {
         match frame {
             None => Err(Broken::Cut("the agent closed it".to_owned())),
-            Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
-                Ok(frame) => Ok(Some(frame)),
-                Err(e) => Err(Broken::Nonsense(format!("a frame that is none of the protocol: {e}"))),
-            },
+            Some(Ok(Message::Text(text))) => {
+                self.read += text.len();
+                let frame = serde_json::from_str(&text).map(Some);
+                frame.map_err(|e| Broken::Nonsense(format!("a frame that is none of the protocol: {e}")))
+            }
             Some(Ok(Message::Binary(_))) => Err(Broken::Nonsense("a binary frame".to_owned())),
             Some(Ok(Message::Close(_))) => Err(Broken::Cut("the agent closed it".to_owned())),
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(None),

@@ -113,7 +113,7 @@ impl Session {
         self.record_changed = false;
         self.written_core = self.core.clone();
         // The core is plain data with string keys, so this cannot fail.
-        self.record.core = serde_json::to_value(&self.core).expect("the core is JSON");
+        self.record.core = serde_json::value::to_raw_value(&self.core).expect("the core is JSON").into();
         self.record.state = self.core.state();
         self.record.reason = self.core.reason();
         self.record.updated_at = crate::clock::now();

@@ -142,14 +142,15 @@ pub struct Greeting {
     pub history_to: Seq,
 }
 
-/// A durable report of the agent. The answer comes at once, when it has its place; what is inside the answer resolves when
-/// it is on disk, and only then is it acknowledged to the agent.
+/// Durable reports of the agent: one, or several of which [`goes_with_others`](super::goes_with_others) holds. The answer comes at once, when they have
+/// their places; what is inside the answer resolves when they are on disk, and only then are they acknowledged to the agent.
 #[derive(Debug, Message)]
 #[rtype(result = "Durable")]
 pub struct Reported {
     pub boot: String,
+    /// The number of the first; the others follow it.
     pub n: u64,
-    pub report: Report,
+    pub reports: Vec<Report>,
 }
 
 /// Resolves when what it belongs to is on disk; is dropped when it will not be.

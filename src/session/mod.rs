@@ -26,6 +26,7 @@ use tracing::{error, warn};
 pub use self::{
     allowance::Allowance,
     audience::{Listening, Look, Seen},
+    reports::goes_with_others,
     turn::Refusal,
     view::View,
 };
@@ -112,15 +113,11 @@ impl Session {
         after: Option<Ending>,
     ) -> Result<Addr<Session>, Refusal> {
         let Snapshot { record, tail, mark, .. } = snapshot;
-        let core: Core = match &record.core {
-            serde_json::Value::Null => Core::default(),
-            core => serde_json::from_value(core.clone()).map_err(|e| {
-                Refusal::Unavailable(format!(
-                    "session `{}` was written by another version and cannot go on: {e}",
-                    record.id
-                ))
-            })?,
-        };
+        let core: Option<Core> = serde_json::from_str(record.core.as_str()).map_err(|e| {
+            let id = record.id;
+            Refusal::Unavailable(format!("session `{id}` was written by another version and cannot go on: {e}"))
+        })?;
+        let core = core.unwrap_or_default();
         let entry = parts.census.register(Kind::Session, Some(record.id.to_string()));
         let shared = Arc::new(Shared::default());
         shared.publish(tail, &[]);

@@ -63,7 +63,9 @@ pub(super) fn follow(causes: &mut HashMap<String, Seq>, seq: Seq, item: Option<&
 
 fn to_json(event: &Event) -> Bytes {
     // Every type of the vocabulary has string keys and no fallible `Serialize`, so this cannot fail.
-    serde_json::to_vec(event).expect("an event is JSON").into()
+    let json = serde_json::to_vec(event).expect("an event is JSON");
+    // Exactly as large as it is: it is kept in memory for those who follow.
+    json.into_boxed_slice().into()
 }
 
 #[cfg(test)]

@@ -48,13 +48,22 @@ impl Handler<Greeted> for Session {
 impl Handler<Reported> for Session {
     type Result = ResponseActFuture<Session, Durable>;
 
-    fn handle(&mut self, Reported { boot, n, report }: Reported, ctx: &mut Context<Session>) -> Self::Result {
+    fn handle(&mut self, Reported { boot, n, mut reports }: Reported, ctx: &mut Context<Session>) -> Self::Result {
         self.entry.handled();
         let known = self.mark.as_ref().filter(|mark| mark.boot == boot).map(|mark| mark.n);
+        let last = n + reports.len() as u64 - 1;
         match known {
-            Some(newest) if n == newest + 1 => self.take_in(Mark { boot, n }, report),
-            // It came before: it is acknowledged with whatever is on its way to disk.
-            Some(newest) if n <= newest => {
+            Some(newest) if n <= newest + 1 && last > newest => {
+                // What came before is taken already.
+                reports.drain(..(newest + 1 - n) as usize);
+                let mark = Mark { boot, n: last };
+                match <[Report; 1]>::try_from(reports) {
+                    Ok([report]) => self.take_in(mark, report),
+                    Err(reports) => Box::pin(actix::fut::ready(self.take_events(mark, reports, ctx))),
+                }
+            }
+            // All of it came before: it is acknowledged with whatever is on its way to disk.
+            Some(newest) if last <= newest => {
                 let (agent, durable) = oneshot::channel();
                 let nothing = Decision::after(self.tail);
                 self.commit(nothing, None, vec![Reply::Report(agent)], ctx);
@@ -69,6 +78,20 @@ impl Handler<Reported> for Session {
 }
 
 impl Session {
+    /// Takes in what is written down and no more, as one.
+    fn take_events(&mut self, mark: Mark, reports: Vec<Report>, ctx: &mut Context<Session>) -> Durable {
+        self.active = Instant::now();
+        let (agent, durable) = oneshot::channel();
+        let mut decision = Decision::after(self.tail);
+        for report in reports {
+            if let Report::Event { item, body } = report {
+                decision.record(Source::Agent, None, item, body);
+            }
+        }
+        self.commit(decision, Some(mark), vec![Reply::Report(agent)], ctx);
+        durable
+    }
+
     /// Takes a report in, after its large content, if it has one, is safe on disk. The link sends no other meanwhile.
     fn take_in(&mut self, mark: Mark, mut report: Report) -> ResponseActFuture<Session, Durable> {
         let told_in_pieces = pieces_of(&mark.boot, &report);
@@ -152,6 +175,28 @@ impl Session {
     }
 }
 
+/// Whether a report may go into the journal together with others: it is an event and no more. Nothing is decided because of
+/// it, and nothing has to be on disk before it.
+pub fn goes_with_others(report: &Report) -> bool {
+    match report {
+        Report::Event { body: Body::Observation(Observation { seen, content }), .. } => {
+            content.len() <= CONTENT_LIMIT && !matches!(seen, Seen::Confirm { .. }) && !is_truncated(seen)
+        }
+        Report::Event { body: Body::Action(_) | Body::Opaque(_), .. } => true,
+        _ => false,
+    }
+}
+
+/// What it saw is longer than what it says.
+fn is_truncated(seen: &Seen) -> bool {
+    matches!(
+        seen,
+        Seen::Run { truncated: Some(_), .. }
+            | Seen::Read { truncated: Some(_), .. }
+            | Seen::Browse { truncated: Some(_), .. }
+    )
+}
+
 /// Takes the whole content out of an observation that is too large for an event, and leaves its head and tail.
 fn take_large_content(report: &mut Report) -> Option<String> {
     let Report::Event { body: Body::Observation(Observation { content, .. }), .. } = report else { return None };
@@ -173,12 +218,7 @@ fn pieces_of(boot: &str, report: &Report) -> Option<String> {
     let Report::Event { item: Some(item), body: Body::Observation(Observation { seen, .. }) } = report else {
         return None;
     };
-    match seen {
-        Seen::Run { truncated: Some(_), .. }
-        | Seen::Read { truncated: Some(_), .. }
-        | Seen::Browse { truncated: Some(_), .. } => Some(content_name(boot, item)),
-        _ => None,
-    }
+    is_truncated(seen).then(|| content_name(boot, item))
 }
 
 async fn keep_piece(store: &dyn Store, id: SessionId, name: &str, offset: u64, text: String) -> Result<(), StoreError> {

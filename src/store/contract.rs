@@ -53,7 +53,7 @@ pub(super) fn record(title: &str) -> Record {
         budget_usd: None,
         archived: false,
         key: None,
-        core: serde_json::Value::Null,
+        core: crate::store::Memory::default(),
     }
 }
 

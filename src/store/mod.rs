@@ -20,8 +20,8 @@ use std::{fmt, io, str::FromStr, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 use greenroom_protocol::observation::State;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
+use serde_json::value::RawValue;
 
 /// Names a session: a ULID, so ids sort by their age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -126,7 +126,43 @@ pub struct Record {
     pub key: Option<String>,
     /// The session actor's own memory, opaque to everybody else.
     #[serde(default)]
-    pub core: Value,
+    pub core: Memory,
+}
+
+/// JSON that is kept for somebody and never taken apart: one text, which all copies share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory(Arc<str>);
+
+impl Memory {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Memory {
+    /// Nobody has remembered anything: `null`.
+    fn default() -> Memory {
+        Memory("null".into())
+    }
+}
+
+impl From<Box<RawValue>> for Memory {
+    fn from(json: Box<RawValue>) -> Memory {
+        Memory(json.get().into())
+    }
+}
+
+impl Serialize for Memory {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let json: &RawValue = serde_json::from_str(&self.0).map_err(ser::Error::custom)?;
+        json.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Memory {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Memory, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Memory::from)
+    }
 }
 
 /// What a session has taken so far.

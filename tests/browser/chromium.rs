@@ -17,7 +17,6 @@ use crate::harness::{self, within};
 /// A browser of the test's own. It ends when dropped.
 pub(crate) struct Browser {
     pub(crate) client: Client,
-    /// Takes its browser along when it is asked to end, but not when it is killed.
     driver: Child,
     profile: tempfile::TempDir,
 }
@@ -81,6 +80,13 @@ impl Browser {
     pub(crate) async fn close(mut self) {
         self.client.clone().close().await.expect("the browser closes");
         self.driver.kill().await.expect("chromedriver runs");
+    }
+}
+
+impl Drop for Browser {
+    /// A test that failed has not closed it.
+    fn drop(&mut self) {
+        harness::host::kill_all(&self.profile.path().to_string_lossy());
     }
 }
 

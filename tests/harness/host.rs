@@ -122,6 +122,15 @@ pub(crate) fn clear(data: &Path) {
     }
 }
 
+/// Ends every process whose command line has this in it.
+pub(crate) fn kill_all(with: &str) {
+    let pids = fs::read_dir("/proc").expect("this is Linux").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for pid in pids.filter(|pid| command_line(*pid).contains(with)) {
+        kill(pid, rustix::process::Signal::KILL);
+    }
+}
+
 /// Version 1 of the control groups frees nobody for his end.
 fn thaw(pid: i32) {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();

@@ -189,6 +189,6 @@ fn lost_record(id: SessionId) -> Record {
         budget_usd: None,
         archived: false,
         key: None,
-        core: serde_json::Value::Null,
+        core: crate::store::Memory::default(),
     }
 }
