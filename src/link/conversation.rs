@@ -86,8 +86,8 @@ struct Conversation<'a> {
     session: &'a WeakAddr<Session>,
     store: &'a Arc<dyn Store>,
     boot: String,
-    /// Read already, and next.
-    ahead: Option<FromAgent>,
+    /// Read already, and next: a frame, or how it ended behind what has not been told yet.
+    ahead: Option<Result<Option<FromAgent>, Broken>>,
     /// How much was read, bytes.
     read: usize,
 }
@@ -124,8 +124,8 @@ impl Conversation<'_> {
                     Some(FromAgent::Delta(delta)) => self.tell(Grew(delta)).await?,
                     Some(FromAgent::Taken { command }) => self.tell(Took { command }).await?,
                     Some(FromAgent::Report { n, report }) => {
-                        let reports = self.gather(n, report)?;
-                        let last = n + reports.len() as u64 - 1;
+                        let reports = self.gather(n, report);
+                        let last = n.saturating_add(reports.len() as u64 - 1);
                         let durable = self.tell(Reported { boot: self.boot.clone(), n, reports }).await?;
                         on_their_way.push_back(async move { durable.await.map(|()| last).map_err(|_| Unwritten) });
                     }
@@ -138,7 +138,7 @@ impl Conversation<'_> {
     /// The next frame; `None` for one that means nothing here.
     async fn frame(&mut self) -> Result<Option<FromAgent>, Broken> {
         match self.ahead.take() {
-            Some(frame) => Ok(Some(frame)),
+            Some(frame) => frame,
             None => {
                 let frame = self.socket.next().await;
                 self.read(frame)
@@ -148,25 +148,25 @@ impl Conversation<'_> {
 
     /// A report, and those right behind it that can go into the journal with it, as far as they are here: an agent that says
     /// much at once is taken down in fewer and larger steps.
-    fn gather(&mut self, n: u64, report: Report) -> Result<Vec<Report>, Broken> {
+    fn gather(&mut self, n: u64, report: Report) -> Vec<Report> {
         let mut reports = vec![report];
         let enough = self.read + TOGETHER_BYTES;
         while goes_with_others(&reports[reports.len() - 1]) && reports.len() < TOGETHER && self.read < enough {
             let Some(frame) = self.socket.next().now_or_never() else { break };
-            match self.read(frame)? {
-                Some(FromAgent::Report { n: next, report })
-                    if next == n + reports.len() as u64 && goes_with_others(&report) =>
+            match self.read(frame) {
+                Ok(Some(FromAgent::Report { n: next, report }))
+                    if next == n.saturating_add(reports.len() as u64) && goes_with_others(&report) =>
                 {
                     reports.push(report);
                 }
-                None => {}
+                Ok(None) => {}
                 other => {
-                    self.ahead = other;
+                    self.ahead = Some(other);
                     break;
                 }
             }
         }
-        Ok(reports)
+        reports
     }
 
     async fn greet(&mut self, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Result<(), Broken> {

@@ -142,8 +142,9 @@ pub struct Greeting {
     pub history_to: Seq,
 }
 
-/// Durable reports of the agent: one, or several of which [`goes_with_others`](super::goes_with_others) holds. The answer comes at once, when they have
-/// their places; what is inside the answer resolves when they are on disk, and only then are they acknowledged to the agent.
+/// Durable reports of the agent: one, or several of which [`goes_with_others`](super::goes_with_others) holds. The answer
+/// comes at once, when they have their places; what is inside the answer resolves when they are on disk, and only then are
+/// they acknowledged to the agent.
 #[derive(Debug, Message)]
 #[rtype(result = "Durable")]
 pub struct Reported {

@@ -51,9 +51,9 @@ impl Handler<Reported> for Session {
     fn handle(&mut self, Reported { boot, n, mut reports }: Reported, ctx: &mut Context<Session>) -> Self::Result {
         self.entry.handled();
         let known = self.mark.as_ref().filter(|mark| mark.boot == boot).map(|mark| mark.n);
-        let last = n + reports.len() as u64 - 1;
+        let last = n.saturating_add(reports.len() as u64 - 1);
         match known {
-            Some(newest) if n <= newest + 1 && last > newest => {
+            Some(newest) if n <= newest.saturating_add(1) && last > newest => {
                 // What came before is taken already.
                 reports.drain(..(newest + 1 - n) as usize);
                 let mark = Mark { boot, n: last };

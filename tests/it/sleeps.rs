@@ -12,8 +12,11 @@ use crate::harness::{
     socket::Socket,
 };
 
-/// Longer than a client may stay silent.
-const NIGHT: Duration = Duration::from_secs(70);
+/// Longer than a client may stay silent. `GREENROOM_TEST_NIGHT` makes it as long as you like, in seconds.
+fn night() -> Duration {
+    let seconds = std::env::var("GREENROOM_TEST_NIGHT").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(70))
+}
 
 #[tokio::test]
 async fn a_server_that_slept_blames_nobody() {
@@ -25,7 +28,7 @@ async fn a_server_that_slept_blames_nobody() {
     client.status("synced").await;
     let agents = host::agents(server.home());
     server.signal(Signal::STOP);
-    tokio::time::sleep(NIGHT).await;
+    tokio::time::sleep(night()).await;
     server.signal(Signal::CONT);
     client.act("run", json!({ "command": "echo awake" })).await;
     let ran = client.observation("run").await;

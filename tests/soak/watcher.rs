@@ -30,7 +30,11 @@ pub(super) async fn watch(world: Arc<World>, session: String, mut dice: fastrand
             watcher.cursor = 0;
         }
         watcher.growing.clear();
-        let Some(wire) = Wire::attach(&watcher.world, &watcher.session, watcher.cursor).await else {
+        let wire = match dice.u8(0..4) {
+            0 => Wire::stream(&watcher.world, &watcher.session, watcher.cursor).await,
+            _ => Wire::attach(&watcher.world, &watcher.session, watcher.cursor).await,
+        };
+        let Some(wire) = wire else {
             sleep(Duration::from_millis(dice.u64(5..100))).await;
             continue;
         };

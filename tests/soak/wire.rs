@@ -1,8 +1,10 @@
-//! A socket of a client that lives in a world where servers die.
+//! A client's connection, a socket or a stream of server-sent events, in a world where servers die.
 
 use std::time::Duration;
 
-use futures::{SinkExt, StreamExt};
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt, stream::BoxStream};
+use reqwest::Method;
 use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_tungstenite::{
@@ -15,7 +17,10 @@ use super::world::World;
 /// How long a server may take for a handshake before it counts as gone.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-pub(super) struct Wire(WebSocketStream<TcpStream>);
+pub(super) enum Wire {
+    Socket(Box<WebSocketStream<TcpStream>>),
+    Stream { body: BoxStream<'static, reqwest::Result<Bytes>>, read: Vec<u8> },
+}
 
 /// What came over it.
 pub(super) enum Heard {
@@ -39,24 +44,59 @@ impl Wire {
         };
         let wire = timeout(HANDSHAKE, opened).await.ok()??;
         world.connected();
-        Some(Wire(wire))
+        Some(Wire::Socket(Box::new(wire)))
+    }
+
+    /// The same as server-sent events, which say nothing but what happens.
+    pub(super) async fn stream(world: &World, session: &str, after: u64) -> Option<Wire> {
+        let path = format!("/api/sessions/{session}/events?after={after}");
+        let request = world.rest.request(Method::GET, &path).header("accept", "text/event-stream");
+        let response = timeout(HANDSHAKE, request.send()).await.ok()?.ok()?;
+        world.connected();
+        response.status().is_success().then(|| Wire::Stream { body: response.bytes_stream().boxed(), read: Vec::new() })
     }
 
     pub(super) async fn hear(&mut self, wait: Duration) -> Heard {
-        loop {
-            match timeout(wait, self.0.next()).await {
-                Err(_) => return Heard::Nothing,
-                Ok(Some(Ok(Message::Text(text)))) => {
-                    return serde_json::from_str(&text).map_or(Heard::Cut, Heard::Frame);
+        match self {
+            Wire::Socket(socket) => loop {
+                match timeout(wait, socket.next()).await {
+                    Err(_) => return Heard::Nothing,
+                    Ok(Some(Ok(Message::Text(text)))) => {
+                        return serde_json::from_str(&text).map_or(Heard::Cut, Heard::Frame);
+                    }
+                    Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) => return Heard::Cut,
+                    Ok(Some(Ok(_))) => {}
                 }
-                Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) => return Heard::Cut,
-                Ok(Some(Ok(_))) => {}
-            }
+            },
+            Wire::Stream { body, read } => loop {
+                if let Some(frame) = next_frame(read) {
+                    return Heard::Frame(frame);
+                }
+                match timeout(wait, body.next()).await {
+                    Err(_) => return Heard::Nothing,
+                    Ok(Some(Ok(bytes))) => read.extend_from_slice(&bytes),
+                    Ok(Some(Err(_)) | None) => return Heard::Cut,
+                }
+            },
         }
     }
 
-    /// False where it could not be sent.
+    /// False where it could not be sent; a stream says nothing.
     pub(super) async fn say(&mut self, frame: &Value) -> bool {
-        matches!(timeout(HANDSHAKE, self.0.send(Message::text(frame.to_string()))).await, Ok(Ok(())))
+        let Wire::Socket(socket) = self else { return false };
+        matches!(timeout(HANDSHAKE, socket.send(Message::text(frame.to_string()))).await, Ok(Ok(())))
+    }
+}
+
+/// Takes the first whole frame with data off what was read.
+fn next_frame(read: &mut Vec<u8>) -> Option<Value> {
+    loop {
+        let end = read.windows(2).position(|two| two == b"\n\n")?;
+        let frame: Vec<u8> = read.drain(..end + 2).collect();
+        let frame = String::from_utf8_lossy(&frame);
+        let data = frame.lines().find_map(|line| line.strip_prefix("data:"));
+        if let Some(Ok(data)) = data.map(serde_json::from_str) {
+            return Some(data);
+        }
     }
 }

@@ -27,7 +27,7 @@ export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () 
           }}
         >
           {name}
-          {needs && <span class="muted"> needs {needs}</span>}
+          {needs && <span class="menu-needs">needs {needs}</span>}
         </button>
       ))}
     </div>
