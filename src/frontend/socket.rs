@@ -167,11 +167,19 @@ impl FrontendSocket {
         let snapshot = async move { store.get(id).await }.into_actor(self);
         ctx.wait(snapshot.map(move |snapshot, socket, ctx| {
             if let Ok(Some(snapshot)) = snapshot {
-                let source = Source::Journal { tail: snapshot.tail, refusal };
+                let source = Source::Journal { tail: snapshot.tail, refusal: refusal.clone() };
                 socket.attached(id, source, &View::new(&snapshot, 0), ctx);
             }
+            socket.tell_once(&refusal, ctx);
             socket.find_again(ctx);
         }));
+    }
+
+    /// Why the session is not to be had; the looking goes on.
+    fn tell_once(&mut self, refusal: &Refusal, ctx: &mut Context) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            self.refused(refusal, None, ctx);
+        }
     }
 
     fn hello(&mut self, view: Option<&View>, last_seq: Seq, ctx: &mut Context) {
@@ -199,13 +207,10 @@ impl FrontendSocket {
                 close(4404, &refusal.to_string(), ctx);
             }
             Err(refusal) => {
-                // Said once; the looking goes on.
-                if !std::mem::replace(&mut socket.is_told, true) {
-                    socket.refused(&refusal, None, ctx);
-                }
                 let Some(at) = &mut socket.attached else { return socket.read_alone(id, refusal, ctx) };
-                at.source = Source::Journal { tail: at.source.tail(), refusal };
+                at.source = Source::Journal { tail: at.source.tail(), refusal: refusal.clone() };
                 at.reading = false;
+                socket.tell_once(&refusal, ctx);
                 socket.pull(ctx);
                 socket.find_again(ctx);
             }

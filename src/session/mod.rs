@@ -49,6 +49,9 @@ const TITLE: usize = 80;
 /// Makes the link of a session, on the thread that the session runs on.
 pub type MakeLink = dyn Fn(Addr<Session>, SessionId, Arc<Allowance>) -> LinkPort + Send + Sync;
 
+/// Whether a session may work with the model of this name.
+pub type MayUse = dyn Fn(&str) -> Result<(), GatewayError> + Send + Sync;
+
 /// What every session of this process shares.
 pub struct Parts {
     pub store: Arc<dyn Store>,
@@ -56,8 +59,7 @@ pub struct Parts {
     pub link: Box<MakeLink>,
     /// What an agent works with, for a session of this record.
     pub settings: Box<dyn Fn(&Record) -> Settings + Send + Sync>,
-    /// Whether a session may work with the model of this name.
-    pub may_use: Box<dyn Fn(&str) -> Result<(), GatewayError> + Send + Sync>,
+    pub may_use: Box<MayUse>,
     /// Told when a session's actor is gone.
     pub fell: Recipient<Fell>,
 }

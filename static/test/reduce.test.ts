@@ -167,6 +167,14 @@ test("a wish that is refused says why until it is dropped", () => {
   assert.deepEqual(script.push({ local: "dropped", id: "w" }).play().sending, []);
 });
 
+test("what the server cannot do is said until something happens again", () => {
+  const full = { error: { code: "journal_unavailable", message: "no space" } };
+  const script = new Script().see("message", "Hi", {}).push({ status: "synced", seq: 1 }).push(full);
+  assert.equal(script.play().trouble, "no space");
+  assert.equal(script.see("message", "There is room again.", {}).play().trouble, null);
+  assert.equal(script.push(full).push(hello(2)).play().trouble, null);
+});
+
 test("a question is asked until it is answered, here or elsewhere", () => {
   const script = new Script().see("confirm", "it deletes files", {
     request: "q",

@@ -1,13 +1,15 @@
 //! What an open page does when the server dies, comes back, or shuts it out.
 
+use fantoccini::key::Key;
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::{chromium::Browser, page::Page};
 use crate::harness::{
     driver::Driver,
+    eventually,
     model::{Model, Rule},
-    server::{Options, Server},
+    server::{Home, Options, Server},
 };
 
 #[tokio::test]
@@ -108,6 +110,51 @@ async fn a_connection_that_sleeps_is_noticed_and_wakes() {
     page.until("it is back", "/Caught up|Connected again/.test(document.body.innerText)").await;
     page.message("run: echo awake").await;
     page.says("The command has ended").await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn a_disk_that_is_full_or_fails_is_told_and_what_was_said_is_kept() {
+    let Some(home) = Home::on_a_disk() else {
+        eprintln!("skipped: root alone can mount a file system to fill");
+        return;
+    };
+    let server = Server::start_in(home, Options::new(Driver::Process)).await;
+    let disk = server.disk().expect("its data are on a disk of their own");
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    let session = server.rest.start("write a bash script that prints hello").await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.says("(Played by the demo model.)").await;
+    page.state("Ready").await;
+
+    disk.fill();
+    // More than finds room in the last block.
+    let pasted = "const field = document.querySelector('textarea[aria-label=Message]');
+        field.focus();
+        document.execCommand('insertText', false, arguments[0])";
+    page.js(pasted, &[json!("what is in there? ".repeat(600))]).await;
+    page.key(Key::Enter).await;
+    page.shows("No space left on device").await;
+    page.shot("full-disk").await;
+    disk.make_room();
+    let ready = || async { server.rest.get("/readyz").await.status == 200 };
+    eventually("it to be ready", ready).await;
+    page.state("Ready").await;
+    page.click("Send again").await;
+    page.until("its answer", "document.querySelectorAll('.row.notice.good').length >= 2").await;
+    page.state("Ready").await;
+
+    disk.fail();
+    page.message("and now?").await;
+    page.shows("Read-only file system").await;
+    // Somebody who comes now sees what there is, and why there is no more.
+    page.client.refresh().await.expect("the page loads again");
+    page.says("(Played by the demo model.)").await;
+    page.shows("Read-only file system").await;
+    page.shot("failed-disk").await;
     page.is_quiet().await;
     browser.close().await;
 }

@@ -9,6 +9,16 @@ use crate::harness::{
     server::{Options, Server},
 };
 
+/// At a session whose first task is done.
+async fn at_a_session<'a>(browser: &'a Browser, server: &Server) -> (Page<'a>, String) {
+    let page = Page::signed_in(browser, server).await;
+    let session = server.rest.start("write a bash script that prints hello").await;
+    server.rest.until_state(&session, "idle").await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.says("(Played by the demo model.)").await;
+    (page, session)
+}
+
 /// How wide the conversation is, in hundredths.
 async fn share(page: &Page<'_>) -> i64 {
     let now = page.css("[role=separator]").await.attr("aria-valuenow").await.expect("the page answers");
@@ -36,11 +46,7 @@ async fn drag(page: &Page<'_>, by: f64) {
 async fn how_it_is_laid_out_is_kept() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
-    let session = server.rest.start("write a bash script that prints hello").await;
-    server.rest.until_state(&session, "idle").await;
-    page.visit(&format!("/sessions/{session}")).await;
-    page.says("(Played by the demo model.)").await;
+    let (page, _) = at_a_session(&browser, &server).await;
 
     let before = share(&page).await;
     drag(&page, -150.0).await;
@@ -72,11 +78,7 @@ async fn how_it_is_laid_out_is_kept() {
 async fn the_raw_frames_are_filtered_opened_and_kept() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
-    let session = server.rest.start("write a bash script that prints hello").await;
-    server.rest.until_state(&session, "idle").await;
-    page.visit(&format!("/sessions/{session}")).await;
-    page.says("(Played by the demo model.)").await;
+    let (page, session) = at_a_session(&browser, &server).await;
     page.click("Events").await;
     page.css(".frame").await;
     page.click("Download these frames as JSONL").await;

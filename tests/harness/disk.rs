@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    io::Write,
     os::{fd::AsRawFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     process::Command,
@@ -38,6 +39,22 @@ impl Disk {
 
     pub(crate) fn thaw(&self) {
         self.tell(THAW).expect("it was frozen");
+    }
+
+    /// Takes all the room that there is.
+    pub(crate) fn fill(&self) {
+        let mut ballast = File::create(self.ballast()).expect("there is room for a name");
+        for block in [&[0; 64 << 10][..], &[0]] {
+            while ballast.write_all(block).and_then(|()| ballast.sync_data()).is_ok() {}
+        }
+    }
+
+    pub(crate) fn make_room(&self) {
+        fs::remove_file(self.ballast()).expect("it was filled");
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.at.join("ballast")
     }
 
     /// As where a block of it cannot be read any more: it is read-only from now on.

@@ -34,7 +34,7 @@ export function SessionPage({ id }: { id: string }) {
 }
 
 function Opened({ live }: { live: LiveSession }) {
-  const { connection, queue, question, sending } = live.state.value;
+  const { connection, queue, question, sending, trouble } = live.state.value;
 
   useEffect(() => {
     const interrupt = (event: KeyboardEvent) => {
@@ -67,7 +67,7 @@ function Opened({ live }: { live: LiveSession }) {
           <>
             <Chat live={live} />
             <div class="dock">
-              {sending.some((sent) => sent.refusal !== undefined) && <Outbox live={live} />}
+              {(trouble || sending.some((sent) => sent.refusal !== undefined)) && <Outbox live={live} />}
               {question && <ConfirmDock live={live} />}
               <StateLine live={live} />
               {queue.length > 0 && <Queue live={live} />}

@@ -40,6 +40,7 @@ function applyEvent(draft: SessionState, unchecked: Event): void {
   if (unchecked.seq <= draft.lastSeq) return;
   const event = checked(unchecked);
   draft.lastSeq = event.seq;
+  if (draft.connection.phase === "live") draft.trouble = null;
   if ("action" in event) applyAction(draft, event);
   else applyObservation(draft, event);
   draft.sending = draft.sending.filter((sent) => sent.seq === undefined || sent.seq > draft.lastSeq);
@@ -50,6 +51,7 @@ function applyStatus(draft: SessionState, frame: Status): void {
     case "hello":
       if (draft.connection.phase !== "recorded") draft.connection = { phase: "replaying" };
       draft.replayFrom = draft.lastSeq;
+      draft.trouble = null;
       if (frame.session) {
         draft.session = frame.session;
         // The events know it better, and may have come before.
@@ -78,6 +80,7 @@ function applyStatus(draft: SessionState, frame: Status): void {
 }
 
 function applyError(draft: SessionState, frame: ErrorFrame): void {
+  if (frame.id === undefined) draft.trouble = frame.error.message;
   draft.sending = draft.sending.map((sent) =>
     sent.id === frame.id ? { ...sent, refusal: frame.error.message } : sent,
   );

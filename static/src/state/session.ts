@@ -36,6 +36,8 @@ export interface SessionState {
   connections: number;
   /** What the last reconnect brought; `at` is how often there was one, so that the same count shows again. */
   caughtUp: { events: number; at: number } | null;
+  /** What the server cannot do at the moment, in its words; until something happens again. */
+  trouble: string | null;
   session: Session | null;
   lastSeq: number;
   /** `lastSeq` when the replay that runs now began. */
@@ -66,6 +68,7 @@ export const empty: SessionState = {
   connection: { phase: "connecting" },
   connections: 0,
   caughtUp: null,
+  trouble: null,
   session: null,
   lastSeq: 0,
   replayFrom: 0,
