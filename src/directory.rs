@@ -1,5 +1,6 @@
 //! The Directory actor: session id → address. The only place where a session is started.
 
+mod fallen;
 mod messages;
 #[cfg(test)]
 mod tests;
@@ -7,7 +8,6 @@ mod tests;
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::Duration,
 };
 
 use actix::prelude::*;
@@ -15,8 +15,9 @@ use async_trait::async_trait;
 use futures::future::{BoxFuture, join_all};
 use greenroom_protocol::{client::Wish, observation::State};
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::warn;
 
+use self::fallen::Fallen;
 pub use self::messages::{Close, Create, Created, Find, Near, NewSession, Open, Purge, Tidy};
 use crate::{
     census::{Census, Entry, Kind},
@@ -27,14 +28,10 @@ use crate::{
     sandbox::{RunDir, Sandbox},
     session::{
         self, Refusal, Session,
-        messages::{End, Ending, Fell, Look, Relay, Retire, Stop},
+        messages::{End, Fell, Look, Relay, Retire, Stop},
     },
     store::{Memory, Record, SessionId, Snapshot, Store, StoreError, Totals},
 };
-
-/// The first wait before a session is brought back that fell; it doubles up to [`COME_BACK_MAX`].
-const COME_BACK: Duration = Duration::from_millis(100);
-const COME_BACK_MAX: Duration = Duration::from_secs(10);
 
 /// What the Directory works with.
 pub struct Parts {
@@ -73,15 +70,6 @@ pub struct Directory {
     fallen: HashMap<SessionId, Fallen>,
     /// The server is going.
     closing: bool,
-}
-
-/// A session that fell.
-struct Fallen {
-    how: Ending,
-    /// How long to wait before the next try.
-    wait: Duration,
-    /// The next try is due at some time: whoever asks for the session in between brings no more of them about.
-    is_due: bool,
 }
 
 /// What is known of a session's actor.
@@ -198,20 +186,6 @@ impl Directory {
             }
         }
         self.say_how_it_is();
-    }
-
-    /// Brings a session back that fell, after a wait. Whether that is new.
-    fn come_back(&mut self, id: SessionId, ctx: &mut Context<Directory>) -> bool {
-        let Some(fallen) = self.fallen.get_mut(&id).filter(|fallen| !fallen.is_due) else { return false };
-        ctx.run_later(fallen.wait, move |directory, ctx| {
-            if let Some(fallen) = directory.fallen.get_mut(&id) {
-                fallen.is_due = false;
-                drop(directory.open(id, None, ctx));
-            }
-        });
-        fallen.wait = (fallen.wait * 2).min(COME_BACK_MAX);
-        fallen.is_due = true;
-        true
     }
 
     fn record(&self, id: SessionId, new: &NewSession, key: Option<String>) -> Result<Record, Refusal> {
@@ -396,33 +370,6 @@ async fn clear(id: SessionId, places: [std::path::PathBuf; 3]) {
     });
     if let Ok(Err(e)) = cleared.await {
         warn!(session = %id, "a purged session's directories cannot be removed: {e}");
-    }
-}
-
-impl Handler<Fell> for Directory {
-    type Result = ();
-
-    fn handle(&mut self, Fell { id, how }: Fell, ctx: &mut Context<Directory>) {
-        // Purged meanwhile: there is nothing to bring back.
-        if !self.slots.contains_key(&id) {
-            return;
-        }
-        // The address in the slot may be that of a newer actor already.
-        if matches!(self.slots.get(&id), Some(Slot::Live(session)) if !session.connected()) {
-            self.slots.remove(&id);
-        }
-        match how {
-            Ending::AtRest => {}
-            // The thread that it ran on has ended; the next server brings it back.
-            Ending::JournalRefused | Ending::Panicked if self.closing => {}
-            Ending::JournalRefused | Ending::Panicked => {
-                info!(session = %id, ?how, "a session fell; bringing it back from its journal");
-                let is_due = self.fallen.get(&id).is_some_and(|fallen| fallen.is_due);
-                self.fallen.insert(id, Fallen { how, wait: COME_BACK, is_due });
-                self.come_back(id, ctx);
-            }
-        }
-        self.say_how_it_is();
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread::{self, ThreadId},
+    time::Duration,
 };
 
 use actix::Arbiter;
@@ -22,7 +23,7 @@ use super::*;
 use crate::{
     gateway::GatewayOptions,
     sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
-    session::messages::{Attach, Greeted, Interrupt, LinkPort, Published, Reported, orders},
+    session::messages::{Attach, Ending, Greeted, Interrupt, LinkPort, Published, Reported, orders},
     store::{
         AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Part, Query, Seq, StoredEvent,
         memory::MemoryStore,

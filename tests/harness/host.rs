@@ -19,9 +19,8 @@ pub(crate) struct Process {
 /// The processes of all sandboxes that mount something below `home`, of whatever driver.
 pub(crate) fn processes(home: &Path) -> Vec<Process> {
     let mounts = Mounts::below(home);
-    let pids = fs::read_dir("/proc").expect("this is Linux").flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| mounts.are_of(*pid) && !is_zombie(*pid))
+    pids()
+        .filter(|pid| mounts.are_of(*pid) && !is_zombie(*pid))
         .map(|pid| Process { pid, command: command_line(pid) })
         .collect()
 }
@@ -91,6 +90,11 @@ pub(crate) fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
+fn pids() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").expect("this is Linux").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 fn parent(pid: i32) -> Option<i32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
@@ -124,9 +128,7 @@ pub(crate) fn clear(data: &Path) {
 
 /// Ends every process whose command line has this in it.
 pub(crate) fn kill_all(with: &str) {
-    let pids = fs::read_dir("/proc").expect("this is Linux").flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    for pid in pids.filter(|pid| command_line(*pid).contains(with)) {
+    for pid in pids().filter(|pid| command_line(*pid).contains(with)) {
         kill(pid, rustix::process::Signal::KILL);
     }
 }
