@@ -55,7 +55,7 @@ async function buildApp() {
     .replace("{{script}}", `/assets/${basename(script)}`)
     .replace("{{style}}", `/assets/${basename(style)}`);
   // A session's address has a shell of its own, which names what the conversation needs.
-  const pages = { "index.html": [script], "session.html": [script, fileOf("src/components/SessionPage.tsx")] };
+  const pages = { "index.html": [script, fileOf("src/components/Home.tsx")], "session.html": [script, fileOf("src/components/SessionPage.tsx")] };
   for (const [name, entries] of Object.entries(pages)) {
     await writeFile(`dist/${name}`, shell.replace("{{preload}}", preloads(closure(metafile, entries), script)));
   }

@@ -1,10 +1,13 @@
 // What is not there at first sight, in one file that comes on demand: many small ones would weigh more.
 
+import "./components/App";
+import "./components/SessionPage";
 export { About } from "./components/About";
 export { Admin } from "./components/Admin";
 export { ApiDocs } from "./components/ApiDocs";
 export { Attachments } from "./components/Attachments";
 export { ConfirmDock } from "./components/ConfirmDock";
+export { Divider } from "./components/Divider";
 export { ModelMenu } from "./components/ModelMenu";
 export { Outbox } from "./components/Outbox";
 export { Palette } from "./components/Palette";

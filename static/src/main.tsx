@@ -2,8 +2,9 @@
 // knows), components/ (how it looks).
 
 import { render } from "preact";
-import { App } from "./components/App";
+import { App, ready } from "./components/App";
 import "./theme";
 
 const root = document.getElementById("app");
-if (root) render(<App />, root);
+// Where that code does not come, the page is drawn all the same, and tries again.
+if (root) void ready.catch(() => {}).then(() => render(<App />, root));

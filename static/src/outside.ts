@@ -1,4 +1,5 @@
 // What is told outside of the page: the tab's title and icon, notifications. It can wait until the page is drawn.
 
+import "./components/App";
 import "./state/notify";
 import "./state/title";

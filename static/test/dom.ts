@@ -11,13 +11,14 @@ class ResizeObserver {
   disconnect() {}
 }
 
-const { document, location, localStorage, history } = window;
+const { document, location, localStorage, history, navigator } = window;
 Object.assign(globalThis, {
   window,
   document,
   location,
   localStorage,
   history,
+  navigator,
   Element: window.Element,
   Node: window.Node,
   HTMLElement: window.HTMLElement,

@@ -49,21 +49,25 @@ test("text that grows looks in the end as if it had come at once", () => {
   for (let end = 1; end <= text.length; end += 1) blocks = advance(blocks, text.slice(0, end), true);
   blocks = advance(blocks, text, false);
   const flat = (html: string) => html.replace(/\n+/g, "\n").trim();
-  assert.equal(flat(blocks.frozen.join("")), flat(render(text)));
+  assert.equal(flat(blocks.parts.flat().join("")), flat(render(text)));
   assert.equal(blocks.tail, "");
 });
 
 test("finished blocks are not rendered again", () => {
   const before = advance(noBlocks, "One.\n\nTwo", true);
-  assert.deepEqual(before.frozen, ["<p>One.</p>\n"]);
+  assert.deepEqual(before.parts, [["<p>One.</p>\n"]]);
   const after = advance(before, "One.\n\nTwo and", true);
-  assert.equal(after.frozen, before.frozen, "the same array, so nothing is drawn again");
+  assert.equal(after.parts, before.parts, "the same array, so nothing is drawn again");
   assert.equal(after.tail, "<p>Two and</p>\n");
+  const many = advance(before, "One.\n\n".repeat(40), true);
+  const more = advance(many, "One.\n\n".repeat(42), true);
+  assert.equal(more.parts.flat().length, 41);
+  assert.equal(more.parts[0], many.parts[0], "a part that is full stays as it is");
 });
 
 test("half-written marks do not flicker, and other text starts afresh", async () => {
   await expectGrowth();
   assert.equal(advance(noBlocks, "so **bol", true).tail, "<p>so <strong>bol</strong></p>\n");
   const other = advance(advance(noBlocks, "One.\n\nTwo", true), "Else", true);
-  assert.deepEqual([other.frozen, other.tail], [[], "<p>Else</p>\n"]);
+  assert.deepEqual([other.parts, other.tail], [[], "<p>Else</p>\n"]);
 });

@@ -21,17 +21,25 @@ const Palette = lazy(() => import("../later").then((loaded) => loaded.Palette));
 const SignedOut = lazy(() => import("../later").then((loaded) => loaded.SignedOut));
 const Shortcuts = lazy(() => import("../later").then((loaded) => loaded.Shortcuts));
 
+/** When what is shown first has come for certain. */
+const SOON_MS = 1000;
+
 // What the address asks for is on its way before the rest is drawn.
 const begun = route.peek();
-if (begun.page === "home") Home.load();
-if (begun.page === "session") {
-  SessionPage.load();
-  expectNewest(begun.id);
-}
+if (begun.page === "session") expectNewest(begun.id);
+
+/** Done when the code is there that the address asks for: what is drawn at once does not jump. */
+export const ready: Promise<unknown> =
+  begun.page === "session" ? SessionPage.load() : begun.page === "home" ? Home.load() : Promise.resolve();
 
 export function App() {
   useEffect(() => watchSessions(() => notifying.peek()), []);
-  useEffect(() => void import("../outside"), []);
+  useEffect(() => {
+    void import("../outside");
+    // Whoever is here looks at a session soon.
+    const timer = setTimeout(SessionPage.load, SOON_MS);
+    return () => clearTimeout(timer);
+  }, []);
   const shown = route.value;
   useEffect(() => {
     sidebarOpen.value = false;

@@ -1,14 +1,20 @@
 // The conversation. It follows what is new only while the reader is at its end.
 
 import type { VNode } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { LiveSession } from "../state/live";
 import type { Row } from "../state/rows";
 import { Icon } from "./Icon";
 import { RowView } from "./RowView";
 
-/** How many rows are mounted at first; as many older ones come whenever the reader nears the top. */
-const WINDOW = 100;
+/** How many rows are mounted at first: what a screen holds. */
+const FIRST = 24;
+/** As many more come at once, whenever the reader nears the top, and until there are `WINDOW`. */
+const STEP = 24;
+/** How many rows are mounted while nobody looks further back. */
+const WINDOW = 96;
+/** Between two steps of that, milliseconds: what else there is to draw comes first. */
+const STEP_MS = 30;
 /** How near to the top that is, in pixels. */
 const NEAR_TOP = 400;
 /** How near to the end still counts as being there, in pixels. */
@@ -24,12 +30,13 @@ export function Chat({ live }: { live: LiveSession }) {
   const keepFromEnd = useRef<number | null>(null);
   const placed = useRef(0);
   const size = useRef("");
+  const [mounted, setMounted] = useState(FIRST);
   const [away, setAway] = useState(false);
   const [seen, setSeen] = useState(0);
 
   // While the reader is elsewhere the window only grows: taking rows away above would move the page. Rows that were put
   // before it move it along.
-  if (following.current) from.current = Math.max(0, rows.length - WINDOW);
+  if (following.current) from.current = Math.max(0, rows.length - mounted);
   else if (first.current && rows[from.current]?.key !== first.current) {
     from.current = Math.max(0, rows.findIndex((row) => row.key === first.current));
   }
@@ -43,6 +50,13 @@ export function Chat({ live }: { live: LiveSession }) {
     keepFromEnd.current = null;
     placed.current = element.scrollTop;
   });
+
+  const hasMore = from.current > 0 && mounted < WINDOW;
+  useEffect(() => {
+    if (!hasMore) return;
+    const timer = setTimeout(() => setMounted(mounted + STEP), STEP_MS);
+    return () => clearTimeout(timer);
+  }, [hasMore, mounted]);
 
   // Whatever takes room from the conversation, its end stays in sight.
   useLayoutEffect(() => {
@@ -79,7 +93,7 @@ export function Chat({ live }: { live: LiveSession }) {
     if (!element) return;
     following.current = false;
     keepFromEnd.current = element.scrollHeight - element.scrollTop;
-    from.current = Math.max(0, from.current - WINDOW);
+    from.current = Math.max(0, from.current - STEP);
     first.current = rows[from.current]?.key;
     setAway(true);
     setSeen(lastSeq);
@@ -104,7 +118,7 @@ export function Chat({ live }: { live: LiveSession }) {
         <div class="column">
           {from.current > 0 && (
             <button type="button" class="button earlier" onClick={showEarlier}>
-              Show {Math.min(WINDOW, from.current)} earlier of {from.current}
+              Show {Math.min(STEP, from.current)} earlier of {from.current}
             </button>
           )}
           {rows.length === 0 && <Waiting live={connection.phase === "live" || connection.phase === "recorded"} />}

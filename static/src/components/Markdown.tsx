@@ -1,33 +1,35 @@
 // Markdown that may still grow. Finished blocks keep their DOM.
 
+import type { VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { advance, expectGrowth, noBlocks } from "../markdown/blocks";
 
 export function Markdown({ text, open }: { text: string; open: boolean }) {
   const blocks = useRef(noBlocks);
-  const root = useRef<HTMLDivElement>(null);
-  const { frozen, tail } = (blocks.current = advance(blocks.current, text, open));
+  const drawn = useRef(new WeakMap<readonly string[], VNode>());
+  const { parts, tail } = (blocks.current = advance(blocks.current, text, open));
 
   useEffect(() => {
     if (open) void expectGrowth();
   }, [open]);
 
-  useEffect(() => {
-    const fresh = root.current?.querySelectorAll<HTMLElement>(".block:not(.ready)") ?? [];
-    for (const block of fresh) {
-      block.classList.add("ready");
-      void dress(block);
-    }
-  }, [frozen]);
-
+  const view = (part: readonly string[], index: number) => {
+    const known = drawn.current.get(part) ?? <div key={index}>{part.map((html, at) => <Block key={at} html={html} />)}</div>;
+    drawn.current.set(part, known);
+    return known;
+  };
   return (
-    <div class="markdown" ref={root}>
-      {frozen.map((html, index) => (
-        <div key={index} class="block" dangerouslySetInnerHTML={{ __html: html }} />
-      ))}
-      {tail && <div key="tail" class="tail" dangerouslySetInnerHTML={{ __html: tail }} />}
+    <div class="markdown">
+      {parts.map(view)}
+      {tail && <div key="tail" class="block tail" dangerouslySetInnerHTML={{ __html: tail }} />}
     </div>
   );
+}
+
+function Block({ html }: { html: string }) {
+  const block = useRef<HTMLDivElement>(null);
+  useEffect(() => void (block.current && dress(block.current)), [html]);
+  return <div class="block" ref={block} dangerouslySetInnerHTML={{ __html: html }} />;
 }
 
 /** Gives finished code its colours and a button that copies it. */

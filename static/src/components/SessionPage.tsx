@@ -1,6 +1,7 @@
 // One session: its header, its conversation beside its workspace, and below that what it does now and the field to speak to it.
 
-import { useEffect, useState } from "preact/hooks";
+import "./App";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { isWorking } from "../state/activity";
 import { current, show } from "../state/current";
 import { LiveSession } from "../state/live";
@@ -20,7 +21,8 @@ const Queue = lazy(() => import("../later").then((loaded) => loaded.Queue));
 export function SessionPage({ id }: { id: string }) {
   const [live, setLive] = useState<LiveSession | null>(null);
 
-  useEffect(() => {
+  // Before the browser paints: a frame sooner it asks for the events.
+  useLayoutEffect(() => {
     const opened = new LiveSession(id);
     const hide = show(opened);
     setLive(opened);

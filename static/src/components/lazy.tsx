@@ -4,13 +4,20 @@ import type { ComponentType, FunctionComponent, VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 /** A component whose code is on its way once it is shown, or once `load` is called. */
-export type LazyComponent<P> = FunctionComponent<P> & { load: () => void };
+export type LazyComponent<P> = FunctionComponent<P> & { load: () => Promise<unknown> };
 
 /** A component whose code `fetch` brings. Until it is there, `meanwhile` stands in its place. */
 export function lazy<P extends object>(fetch: () => Promise<ComponentType<P>>, meanwhile: VNode | null = null): LazyComponent<P> {
   let loaded: ComponentType<P> | null = null;
   let coming: Promise<ComponentType<P>> | null = null;
-  const load = () => (coming ??= fetch().then((component) => (loaded = component)));
+  const load = () =>
+    (coming ??= fetch()
+      .then((component) => (loaded = component))
+      .catch((error: unknown) => {
+        // The next one who asks tries again.
+        coming = null;
+        throw error;
+      }));
 
   const Lazy: LazyComponent<P> = (props) => {
     const [Shown, setShown] = useState<ComponentType<P> | null>(() => loaded);
@@ -19,7 +26,7 @@ export function lazy<P extends object>(fetch: () => Promise<ComponentType<P>>, m
     }, []);
     return Shown ? <Shown {...props} /> : meanwhile;
   };
-  Lazy.load = () => void load();
+  Lazy.load = load;
   return Lazy;
 }
 

@@ -13,17 +13,21 @@ export function expectGrowth(): Promise<void> {
   return coming;
 }
 
+/** How many blocks make a part. A browser looks at each of an element's children when one of them changes. */
+const PART = 32;
+
 export interface Blocks {
   /** The text that these blocks were made of. */
   text: string;
   /** How much of `text` the frozen blocks hold. */
   frozenTo: number;
-  frozen: readonly string[];
+  /** Their HTML, in parts of so many; a part that is full is never replaced, and so is not drawn or laid out again. */
+  parts: readonly (readonly string[])[];
   /** The HTML of what may still change. */
   tail: string;
 }
 
-export const noBlocks: Blocks = { text: "", frozenTo: 0, frozen: [], tail: "" };
+export const noBlocks: Blocks = { text: "", frozenTo: 0, parts: [], tail: "" };
 
 /** The blocks of `text`, which usually continues what `before` was made of. `open` while more is to come. */
 export function advance(before: Blocks, source: string, open: boolean): Blocks {
@@ -37,9 +41,14 @@ export function advance(before: Blocks, source: string, open: boolean): Blocks {
   return {
     text,
     frozenTo: start.frozenTo + finished.reduce((length, block) => length + block.length, 0),
-    frozen: frozen.length > 0 ? [...start.frozen, ...frozen] : start.frozen,
+    parts: frozen.reduce(append, start.parts),
     tail: rest.trim() === "" ? "" : render(open ? closed(rest) : rest),
   };
+}
+
+function append(parts: Blocks["parts"], block: string): Blocks["parts"] {
+  const last = parts.at(-1);
+  return last && last.length < PART ? [...parts.slice(0, -1), [...last, block]] : [...parts, [block]];
 }
 
 /** Where the block that may still grow begins: blank lines behind it do not end it (a list goes on after them). */

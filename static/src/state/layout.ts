@@ -16,8 +16,6 @@ export interface Layout {
 /** Neither side gets narrower by dragging; folding it away is an act of its own. */
 export const SMALLEST = 0.25;
 export const LARGEST = 0.75;
-/** What one press of an arrow key moves. */
-export const STEP = 0.02;
 /** Below this width the workspace waits until it is asked for, in pixels. */
 const ROOMY = 1200;
 
@@ -41,23 +39,5 @@ export function readLayout(kept: string | null, width: number): Layout {
     };
   } catch {
     return fallback;
-  }
-}
-
-/** What a key on the divider does; `null` for a key that is not its own. `towards` are the two arrow keys, back and on. */
-export function moveByKey(layout: Layout, key: string, towards: readonly [string, string]): Layout | null {
-  switch (key) {
-    case towards[0]:
-      return { ...layout, folded: null, share: clampShare(layout.share - STEP) };
-    case towards[1]:
-      return { ...layout, folded: null, share: clampShare(layout.share + STEP) };
-    case "Home":
-      return { ...layout, folded: null, share: SMALLEST };
-    case "End":
-      return { ...layout, folded: null, share: LARGEST };
-    case "Enter":
-      return { ...layout, folded: layout.folded === null ? "workspace" : null };
-    default:
-      return null;
   }
 }

@@ -7,15 +7,21 @@ import type { Row } from "./rows";
 import type { SessionState } from "./session";
 
 const PAGE = 1000;
+/** How many events are taken at once: a person who scrolls or types meanwhile must not feel it. */
+const SLICE = 200;
 const RETRY_MS = 1000;
 
-/** All events up to `until`, page by page, each handed to `take`. While the server is away it is tried again. */
+/** All events up to `until`, handed to `take` slice by slice. While the server is away it is tried again. */
 export async function readPast(session: string, until: number, take: (events: Event[]) => void, signal: AbortSignal): Promise<void> {
   for (let after = 0; after < until && !signal.aborted; ) {
     try {
       const { items } = await getEvents(session, after, Math.min(PAGE, until - after));
-      if (signal.aborted || items.length === 0) return;
-      take(items);
+      if (items.length === 0) return;
+      for (let at = 0; at < items.length; at += SLICE) {
+        if (signal.aborted) return;
+        take(items.slice(at, at + SLICE));
+        await new Promise((resolve) => setTimeout(resolve));
+      }
       after = items.at(-1)!.seq;
     } catch {
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
