@@ -25,6 +25,7 @@ Object.assign(globalThis, {
   HTMLAnchorElement: window.HTMLAnchorElement,
   ResizeObserver,
   innerWidth: window.innerWidth,
+  innerHeight: window.innerHeight,
   addEventListener: window.addEventListener.bind(window),
   removeEventListener: window.removeEventListener.bind(window),
   matchMedia: () => ({ matches: false, addEventListener() {} }),

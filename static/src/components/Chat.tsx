@@ -7,9 +7,9 @@ import type { Row } from "../state/rows";
 import { Icon } from "./Icon";
 import { RowView } from "./RowView";
 
-/** How many rows are mounted at first: what a screen holds. */
-const FIRST = 24;
-/** As many more come at once, whenever the reader nears the top, and until there are `WINDOW`. */
+/** At first as many rows are mounted as a window of this height holds, in pixels a row. */
+const ROW_HEIGHT = 56;
+/** So many more come at once, whenever the reader nears the top, and until there are `WINDOW`. */
 const STEP = 24;
 /** How many rows are mounted while nobody looks further back. */
 const WINDOW = 96;
@@ -30,7 +30,7 @@ export function Chat({ live }: { live: LiveSession }) {
   const keepFromEnd = useRef<number | null>(null);
   const placed = useRef(0);
   const size = useRef("");
-  const [mounted, setMounted] = useState(FIRST);
+  const [mounted, setMounted] = useState(() => Math.ceil(innerHeight / ROW_HEIGHT));
   const [away, setAway] = useState(false);
   const [seen, setSeen] = useState(0);
 
@@ -117,7 +117,7 @@ export function Chat({ live }: { live: LiveSession }) {
       <div class="chat" ref={scroller} role="log" aria-live="off" aria-label="Conversation" tabIndex={0} onScroll={scrolled}>
         <div class="column">
           {from.current > 0 && (
-            <button type="button" class="button earlier" onClick={showEarlier}>
+            <button type="button" class="button earlier" hidden={hasMore} onClick={showEarlier}>
               Show {Math.min(STEP, from.current)} earlier of {from.current}
             </button>
           )}
