@@ -1,3 +1,5 @@
+mod allocator;
+
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -10,12 +12,15 @@ use greenroom::{
     server, telemetry, transfer,
 };
 
+#[global_allocator]
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
+
 fn main() -> ExitCode {
     // Asked before anything else is set up: the keeper of a sandbox stays small.
     if std::env::args_os().nth(1).is_some_and(|argument| argument == KEEPER_COMMAND) {
         return keeper_main();
     }
-    use_few_arenas();
+    allocator::give_large_buffers_back();
     take_all_descriptors();
     let Cli { options, command } = Cli::parse();
     let config = match options.load() {
@@ -46,18 +51,6 @@ fn main() -> ExitCode {
             eprintln!("greenroom: {why}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// glibc gives each thread a heap of its own, and each of them keeps what it once needed: reading a long journal on every
-/// thread cost four times the memory, and two heaps are as fast. Large buffers go back to the system when they are dropped;
-/// left alone, glibc keeps ever larger ones.
-fn use_few_arenas() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: no other thread is there yet; each call sets a number of the allocator's.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 2);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 256 << 10);
     }
 }
 

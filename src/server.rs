@@ -4,10 +4,8 @@ use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
 use actix::{Addr, Arbiter};
 use greenroom_protocol::link::Settings;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
@@ -64,7 +62,7 @@ pub struct Running {
     server: actix_web::dev::Server,
     directory: Addr<Directory>,
     sandbox: Arc<dyn Sandbox>,
-    closing: watch::Sender<bool>,
+    closing: CancellationToken,
     stop_sandboxes: bool,
     /// While it is open, no other server can open it.
     _data: Arc<DataDir>,
@@ -141,15 +139,15 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         pause_after: wiring::never_if_zero(config.sweeper.pause_after),
         stop_after: wiring::never_if_zero(config.sweeper.stop_after),
     });
-    let (closing, closes) = watch::channel(false);
+    let closing = CancellationToken::new();
     let sockets = Arc::new(frontend::Parts {
         sessions: Arc::new(directory.clone()),
         store: store.clone(),
         census: census.clone(),
-        closing: closes,
+        closing: closing.clone(),
     });
     let link = format!("http://{bound}/?token={}", token.expose());
-    let token = TokenInForce::follow(data.clone(), &config.server.token, token);
+    let token = TokenInForce::follow(data.clone(), &config.server.token, token, &closing);
     let auth = web::Auth::new(token, bound, &config.server);
     let stop_sandboxes = config.sandbox.stop_with_server;
     let parts = web::Parts {
@@ -181,8 +179,7 @@ impl Running {
             () = either(&mut term, &mut int) => {}
         }
         info!("closing; ask once more to end at once");
-        // Only an error if no socket is open.
-        let _ = closing.send(true);
+        closing.cancel();
         let drained = async {
             // Before the web server's threads end, and the sessions on them. No answer is as good: it only tells that it ended.
             let _ = directory.send(Close { stop: stop_sandboxes }).await;

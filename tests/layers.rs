@@ -11,7 +11,7 @@ use std::{
 
 /// From the ground up. Modules of one layer do not know each other, but for the ground, which is one family.
 const LAYERS: [&[&str]; 12] = [
-    &["config", "telemetry", "census", "clock", "data"],
+    &["config", "telemetry", "census", "clock", "data", "allocator"],
     &["store", "sandbox", "gateway"],
     &["session"],
     &["frontend", "link"],
@@ -29,11 +29,12 @@ const LAYERS: [&[&str]; 12] = [
 const EXCEPTIONS: [(&str, &str); 2] = [("sandbox", "store::SessionId"), ("gateway", "store::SessionId")];
 
 /// A crate and the only place that may name it.
-const FENCES: [(&str, &str); 4] = [
+const FENCES: [(&str, &str); 5] = [
     ("bollard", "sandbox/docker"),
     ("hakoniwa", "sandbox/process"),
     ("sled", "store/local"),
     ("actix_web_actors", "frontend"),
+    ("mimalloc", "allocator"),
 ];
 
 #[test]

@@ -163,19 +163,25 @@ async fn whoever_was_let_in_hears_when_the_token_is_another() {
     let (_temp, path) = empty();
     let data = Arc::new(DataDir::open(&path).expect("it opens"));
     let token = data.token(&Secret::default()).expect("one");
-    let in_force = TokenInForce::follow(data.clone(), &Secret::default(), token.clone());
-    let mut revoked = Box::pin(in_force.pass().revoked());
+    let closing = tokio_util::sync::CancellationToken::new();
+    let in_force = TokenInForce::follow(data.clone(), &Secret::default(), token.clone(), &closing);
+    let pass = in_force.pass();
+    let mut revoked = Box::pin(pass.revoked());
     let for_now = Duration::from_secs(60);
     assert!(tokio::time::timeout(for_now, &mut revoked).await.is_err(), "nothing has changed");
     let new = data.renew_token().expect("a new one");
     revoked.await;
     assert!(in_force.get().is(new.expose()) && !in_force.get().is(token.expose()));
-    let mut later = Box::pin(in_force.pass().revoked());
+    let pass = in_force.pass();
+    let mut later = Box::pin(pass.revoked());
     assert!(tokio::time::timeout(for_now, &mut later).await.is_err(), "whoever comes with the new one is let in");
     // One that cannot be trusted changes nothing.
     std::fs::write(path.join("token"), "").expect("it is written");
     assert!(tokio::time::timeout(for_now, &mut later).await.is_err());
     assert!(in_force.get().is(new.expose()));
-    let given = TokenInForce::follow(data.clone(), &Secret::new("given"), Token::new("given"));
-    assert!(tokio::time::timeout(for_now, given.pass().revoked()).await.is_err());
+    let given = TokenInForce::follow(data.clone(), &Secret::new("given"), Token::new("given"), &closing);
+    let (stays, with_it) = (given.pass(), in_force.pass());
+    assert!(tokio::time::timeout(for_now, stays.revoked()).await.is_err());
+    closing.cancel();
+    tokio::join!(stays.revoked(), with_it.revoked());
 }

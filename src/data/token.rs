@@ -1,10 +1,11 @@
 //! The one secret that lets a client in, and the cookie that stands for it.
 
-use std::{fmt, io, time::Duration};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::DataDir;
@@ -48,21 +49,28 @@ impl Token {
 
 /// The token that lets clients in, which may be replaced while the server runs.
 #[derive(Debug, Clone)]
-pub struct TokenInForce(watch::Receiver<Token>);
+pub struct TokenInForce(watch::Receiver<InForce>);
+
+#[derive(Debug)]
+struct InForce {
+    token: Arc<Token>,
+    pass: Pass,
+}
 
 impl TokenInForce {
-    /// One that stays.
-    pub fn always(token: Token) -> TokenInForce {
-        TokenInForce(watch::channel(token).1)
+    /// One that stays. `closing` ends every pass.
+    pub fn always(token: Token, closing: &CancellationToken) -> TokenInForce {
+        TokenInForce(watch::channel(InForce::new(token, closing)).1)
     }
 
-    /// The one in the directory, whichever that is at the time, unless the configuration gives one. Must be called inside a
-    /// tokio runtime.
-    pub fn follow(data: std::sync::Arc<DataDir>, given: &Secret, token: Token) -> TokenInForce {
+    /// The one in the directory, whichever that is at the time, unless the configuration gives one. `closing` ends every pass.
+    /// Must be called inside a tokio runtime.
+    pub fn follow(data: Arc<DataDir>, given: &Secret, token: Token, closing: &CancellationToken) -> TokenInForce {
         if given.expose().is_some() {
-            return TokenInForce::always(token);
+            return TokenInForce::always(token, closing);
         }
-        let (in_force, follower) = watch::channel(token);
+        let (in_force, follower) = watch::channel(InForce::new(token, closing));
+        let closing = closing.clone();
         tokio::spawn(async move {
             let mut unreadable = false;
             loop {
@@ -70,7 +78,7 @@ impl TokenInForce {
                 match data.token(&Secret::default()) {
                     Ok(found) => {
                         unreadable = false;
-                        if in_force.send_if_modified(|token| replace(token, found)) {
+                        if in_force.send_if_modified(|in_force| in_force.replace(found, &closing)) {
                             info!("the token was replaced: whoever came with the old one is signed out");
                         }
                     }
@@ -85,34 +93,37 @@ impl TokenInForce {
         TokenInForce(follower)
     }
 
-    pub fn get(&self) -> watch::Ref<'_, Token> {
-        self.0.borrow()
+    pub fn get(&self) -> Arc<Token> {
+        self.0.borrow().token.clone()
     }
 
-    /// Tells when the token that is in force now is no longer.
+    /// Holds as long as the token that is in force now.
     pub fn pass(&self) -> Pass {
-        let mut seen = self.0.clone();
-        seen.mark_unchanged();
-        Pass(seen)
+        self.0.borrow().pass.clone()
     }
 }
 
-fn replace(token: &mut Token, found: Token) -> bool {
-    let other = !token.is(found.expose());
-    *token = found;
-    other
+impl InForce {
+    fn new(token: Token, closing: &CancellationToken) -> InForce {
+        InForce { token: Arc::new(token), pass: Pass(closing.child_token()) }
+    }
+
+    fn replace(&mut self, found: Token, closing: &CancellationToken) -> bool {
+        if self.token.is(found.expose()) {
+            return false;
+        }
+        std::mem::replace(self, InForce::new(found, closing)).pass.0.cancel();
+        true
+    }
 }
 
-/// What whoever was let in goes by: it holds until the token is replaced.
+/// What whoever was let in goes by: it holds until the token is replaced, or the server goes away.
 #[derive(Debug, Clone)]
-pub struct Pass(watch::Receiver<Token>);
+pub struct Pass(CancellationToken);
 
 impl Pass {
-    pub async fn revoked(mut self) {
-        if self.0.changed().await.is_err() {
-            // Nobody replaces it any more.
-            std::future::pending().await
-        }
+    pub async fn revoked(&self) {
+        self.0.cancelled().await;
     }
 }
 

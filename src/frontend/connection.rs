@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use actix_web_actors::ws::{CloseCode, CloseReason, WebsocketContext};
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::credit::Credit;
 use crate::data::Pass;
@@ -20,20 +20,34 @@ pub(super) trait Connection: Actor<Context = WebsocketContext<Self>> {
     fn goodbye(&mut self, _: &mut WebsocketContext<Self>) {}
 
     /// To be called once, when it starts.
-    fn keep(&self, mut closing: watch::Receiver<bool>, pass: Option<Pass>, ctx: &mut WebsocketContext<Self>) {
+    fn keep(&self, closing: CancellationToken, pass: Option<Pass>, ctx: &mut WebsocketContext<Self>) {
         ctx.run_later(HEARTBEAT, beat);
-        // Only an error if the server is gone, and then it has closed as well.
-        let closed = async move { drop(closing.wait_for(|closing| *closing).await) }.into_actor(self);
-        ctx.spawn(closed.map(|(), socket, ctx| {
-            socket.goodbye(ctx);
-            close(1001, "the server is going away", ctx);
+        ctx.spawn(over(closing, pass).into_actor(self).map(|over, socket, ctx| match over {
+            Over::Server => {
+                socket.goodbye(ctx);
+                close(1001, "the server is going away", ctx);
+            }
+            Over::Token => close(4401, "the token was replaced; sign in with the new one", ctx),
         }));
-        if let Some(pass) = pass {
-            ctx.spawn(pass.revoked().into_actor(self).map(|(), _, ctx| {
-                close(4401, "the token was replaced; sign in with the new one", ctx);
-            }));
-        }
     }
+}
+
+/// What ends a connection from without.
+pub enum Over {
+    /// The server goes away.
+    Server,
+    /// The token that let the client in is none any more.
+    Token,
+}
+
+/// Waits for what ends a connection. `closing` revokes every pass as well, so that one future waits for both: there are ten
+/// thousand of it.
+pub async fn over(closing: CancellationToken, pass: Option<Pass>) -> Over {
+    match pass {
+        Some(pass) => pass.revoked().await,
+        None => closing.cancelled().await,
+    }
+    if closing.is_cancelled() { Over::Server } else { Over::Token }
 }
 
 /// Each beat is timed from the one before: an interval would make up for those that were missed while the machine slept, and

@@ -19,16 +19,18 @@ pub(super) enum Heard {
     Nothing,
 }
 
-/// A message that comes in pieces.
+/// A message that comes in pieces. Most never do.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct Pieces(Option<Box<Begun>>);
+
+#[derive(Debug)]
+struct Begun {
     buffer: BytesMut,
     kind: Kind,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Kind {
-    #[default]
     Text,
     NotText,
     /// The rest of it is thrown away as it comes.
@@ -61,28 +63,28 @@ impl Pieces {
     }
 
     fn begin(&mut self, kind: Kind, bytes: &Bytes) -> Heard {
-        self.buffer.clear();
-        self.kind = kind;
+        self.0 = Some(Box::new(Begun { buffer: BytesMut::new(), kind }));
         self.add(bytes)
     }
 
     fn add(&mut self, bytes: &Bytes) -> Heard {
-        if self.buffer.len() + bytes.len() > CLIENT_FRAME_LIMIT {
-            self.kind = Kind::TooLarge;
-            self.buffer = BytesMut::new();
+        let Some(Begun { buffer, kind }) = self.0.as_deref_mut() else { return Heard::Nothing };
+        if buffer.len() + bytes.len() > CLIENT_FRAME_LIMIT {
+            *kind = Kind::TooLarge;
+            *buffer = BytesMut::new();
         }
-        if self.kind == Kind::Text {
-            self.buffer.extend_from_slice(bytes);
+        if *kind == Kind::Text {
+            buffer.extend_from_slice(bytes);
         }
         Heard::Nothing
     }
 
     fn end(&mut self) -> Heard {
-        let whole = std::mem::take(&mut self.buffer);
-        match self.kind {
+        let Some(begun) = self.0.take() else { return Heard::Nothing };
+        match begun.kind {
             Kind::TooLarge => Heard::TooLarge,
             Kind::NotText => Heard::NotText,
-            Kind::Text => String::from_utf8(whole.into()).map_or(Heard::NotText, Heard::Text),
+            Kind::Text => String::from_utf8(begun.buffer.into()).map_or(Heard::NotText, Heard::Text),
         }
     }
 }

@@ -18,13 +18,14 @@ use actix::Addr;
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use async_trait::async_trait;
 use greenroom_protocol::client::Wish;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use self::{
     chat::ChatSocket,
     socket::{FrontendSocket, Since},
 };
 pub use self::{
+    connection::over,
     pull::{Pull, Pulled},
     refuse::refuse,
 };
@@ -48,8 +49,8 @@ pub struct Parts {
     pub sessions: Arc<dyn Sessions>,
     pub store: Arc<dyn Store>,
     pub census: Census,
-    /// Turns true when the server goes away.
-    pub closing: watch::Receiver<bool>,
+    /// Cancelled when the server goes away.
+    pub closing: CancellationToken,
 }
 
 /// Turns an allowed request into a chat about one session.

@@ -29,7 +29,7 @@ use crate::{
 /// The most that is read from the journal at once.
 const PAGE: Limit = Limit { events: 256, bytes: 64 * 1024 };
 /// How many wishes of one client may be under way. One more is refused.
-const UNDER_WAY: usize = 64;
+const UNDER_WAY: u8 = 64;
 /// The first wait before a session is looked for again whose actor is gone; it doubles up to [`LOOK_AGAIN_MAX`].
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
@@ -45,19 +45,26 @@ pub(super) enum Since {
     Tail,
 }
 
-/// One attached client.
+/// One attached client. There may be ten thousand: what is needed for a while only is kept elsewhere for that while.
 pub(super) struct FrontendSocket {
     parts: Arc<Parts>,
     entry: Option<Entry>,
-    wanted: Option<SessionId>,
-    since: Since,
+    /// Until it is attached.
+    arrival: Option<Box<Arrival>>,
     attached: Option<Attachment>,
     credit: Credit,
     pieces: Pieces,
-    under_way: usize,
-    look_again: Duration,
+    under_way: u8,
+    /// How many times in a row its session was looked for.
+    looks: u8,
     /// The client knows that its session is not to be had.
     is_told: bool,
+}
+
+/// How a client came.
+struct Arrival {
+    wanted: Option<SessionId>,
+    since: Since,
     pass: Option<Pass>,
 }
 
@@ -84,7 +91,7 @@ enum Source {
     /// The session's actor cannot be had, as where nothing can be written. What is in the journal, up to here, can be read.
     Journal {
         tail: Seq,
-        refusal: Refusal,
+        refusal: Box<Refusal>,
     },
 }
 
@@ -119,15 +126,13 @@ impl FrontendSocket {
         let socket = FrontendSocket {
             parts,
             entry: None,
-            wanted,
-            since,
+            arrival: Some(Box::new(Arrival { wanted, since, pass: request.extensions_mut().remove() })),
             attached: None,
             credit: Credit::default(),
             pieces: Pieces::default(),
             under_way: 0,
-            look_again: LOOK_AGAIN,
+            looks: 0,
             is_told: false,
-            pass: request.extensions_mut().remove(),
         };
         WsResponseBuilder::new(socket, request, body).frame_size(READ_LIMIT).start()
     }
@@ -137,7 +142,7 @@ impl FrontendSocket {
         let attached = session.send(Attach { listener }).into_actor(self);
         ctx.wait(attached.map(move |attached, socket, ctx| match attached {
             Ok(Attached { view, listening }) => {
-                (socket.look_again, socket.is_told) = (LOOK_AGAIN, false);
+                (socket.looks, socket.is_told) = (0, false);
                 socket.attached(id, Source::Session { session, listening }, &view, ctx);
             }
             Err(_) => socket.find_again(ctx),
@@ -147,11 +152,12 @@ impl FrontendSocket {
     fn attached(&mut self, id: SessionId, source: Source, view: &View, ctx: &mut Context) {
         let tail = source.tail();
         // Whoever comes back to a session whose actor was replaced goes on where it was.
-        let (cursor, replay_to) = match (&self.attached, self.since) {
+        let since = self.arrival.take().map(|arrival| arrival.since);
+        let (cursor, replay_to) = match (&self.attached, since) {
             (Some(before), _) => (before.cursor, before.replay_to),
-            (None, Since::Start) => (0, Some(tail)),
-            (None, Since::After(seq)) => (seq.min(tail), Some(tail)),
-            (None, Since::Tail) => (tail, Some(tail)),
+            (None, None | Some(Since::Start)) => (0, Some(tail)),
+            (None, Some(Since::After(seq))) => (seq.min(tail), Some(tail)),
+            (None, Some(Since::Tail)) => (tail, Some(tail)),
         };
         self.entry = Some(self.parts.census.register(Kind::FrontendSocket, Some(id.to_string())));
         if self.attached.is_none() {
@@ -167,7 +173,7 @@ impl FrontendSocket {
         let snapshot = async move { store.get(id).await }.into_actor(self);
         ctx.wait(snapshot.map(move |snapshot, socket, ctx| {
             if let Ok(Some(snapshot)) = snapshot {
-                let source = Source::Journal { tail: snapshot.tail, refusal: refusal.clone() };
+                let source = Source::Journal { tail: snapshot.tail, refusal: Box::new(refusal.clone()) };
                 socket.attached(id, source, &View::new(&snapshot, 0), ctx);
             }
             socket.tell_once(&refusal, ctx);
@@ -191,9 +197,10 @@ impl FrontendSocket {
 
     /// The session's actor is gone; its journal is not.
     fn find_again(&mut self, ctx: &mut Context) {
-        let Some(id) = self.attached.as_ref().map(|attached| attached.id).or(self.wanted) else { return };
-        let wait = self.look_again;
-        self.look_again = (wait * 2).min(LOOK_AGAIN_MAX);
+        let wanted = self.arrival.as_ref().and_then(|arrival| arrival.wanted);
+        let Some(id) = self.attached.as_ref().map(|attached| attached.id).or(wanted) else { return };
+        let wait = LOOK_AGAIN.saturating_mul(1 << self.looks.min(16)).min(LOOK_AGAIN_MAX);
+        self.looks = self.looks.saturating_add(1);
         ctx.run_later(wait, move |socket, ctx| socket.find(id, ctx));
     }
 
@@ -208,7 +215,7 @@ impl FrontendSocket {
             }
             Err(refusal) => {
                 let Some(at) = &mut socket.attached else { return socket.read_alone(id, refusal, ctx) };
-                at.source = Source::Journal { tail: at.source.tail(), refusal: refusal.clone() };
+                at.source = Source::Journal { tail: at.source.tail(), refusal: Box::new(refusal.clone()) };
                 at.reading = false;
                 socket.tell_once(&refusal, ctx);
                 socket.pull(ctx);
@@ -402,9 +409,10 @@ impl Actor for FrontendSocket {
 
     fn started(&mut self, ctx: &mut Context) {
         self.entry = Some(self.parts.census.register(Kind::FrontendSocket, None));
-        let pass = self.pass.take();
+        let arrival = self.arrival.as_mut();
+        let (wanted, pass) = arrival.map_or((None, None), |arrival| (arrival.wanted, arrival.pass.take()));
         self.keep(self.parts.closing.clone(), pass, ctx);
-        match self.wanted {
+        match wanted {
             Some(id) => self.find(id, ctx),
             None => self.hello(None, 0, ctx),
         }

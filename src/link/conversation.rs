@@ -212,7 +212,7 @@ impl Conversation<'_> {
             None => Err(Broken::Cut("the agent closed it".to_owned())),
             Some(Ok(Message::Text(text))) => {
                 self.read += text.len();
-                let frame = serde_json::from_str(&text).map(Some);
+                let frame = FromAgent::read(&text).map(Some);
                 frame.map_err(|e| Broken::Nonsense(format!("a frame that is none of the protocol: {e}")))
             }
             Some(Ok(Message::Binary(_))) => Err(Broken::Nonsense("a binary frame".to_owned())),

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     data::Pass,
-    frontend::{Pull, Pulled},
+    frontend::{Pull, Pulled, over},
     store::{Seq, SessionId},
 };
 
@@ -46,17 +46,7 @@ pub(super) async fn answer(
 ) -> Answer {
     let pull = Pull::open(parts.sockets.clone(), id, after).await?;
     let pass = req.extensions_mut().remove::<Pass>();
-    let mut closing = parts.sockets.closing.clone();
-    let over = async move {
-        tokio::select! {
-            // Only an error if the server is gone, and then it has closed as well.
-            _ = closing.wait_for(|closing| *closing) => {}
-            () = async { match pass {
-                Some(pass) => pass.revoked().await,
-                None => std::future::pending().await,
-            }} => {}
-        }
-    };
+    let over = over(parts.sockets.closing.clone(), pass);
     let frames = futures::StreamExt::take_until(frames(pull, kind), Box::pin(over));
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")

@@ -17,6 +17,8 @@
 //!
 //! Deltas are neither: what a cut connection lost comes again as the item so far, with offset 0.
 
+mod read;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{

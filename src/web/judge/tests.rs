@@ -6,7 +6,7 @@ const HERE: &str = "http://localhost:3000";
 
 fn auth(bound: &str) -> Auth {
     Auth {
-        token: TokenInForce::always(Token::new(TOKEN)),
+        token: TokenInForce::always(Token::new(TOKEN), &Default::default()),
         bound: bound.parse().expect("an address"),
         hosts: vec!["green.test".into(), "box.test:81".into()],
         origins: vec!["https://friend.test".into(), "https://green.test".into()],

@@ -15,6 +15,7 @@ use actix_web::{
 use async_trait::async_trait;
 use greenroom_protocol::link::{Api, Settings};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::super::*;
 use crate::{
@@ -99,7 +100,7 @@ hears!(Raise, Deliver, Cut, Freeze, Thaw, Kill);
 fn silent_link() -> LinkPort {
     let link = Silence.start();
     LinkPort {
-        leash: tokio_util::sync::CancellationToken::new().drop_guard(),
+        leash: CancellationToken::new().drop_guard(),
         raise: link.clone().recipient(),
         deliver: link.clone().recipient(),
         cut: link.clone().recipient(),
@@ -187,7 +188,8 @@ pub(super) async fn stage()
         stop_after: config.sweeper.stop_after.0,
     });
     let sessions: Arc<dyn frontend::Sessions> = Arc::new(directory.clone());
-    let (_, closing) = tokio::sync::watch::channel(false);
+    let closing = CancellationToken::new();
+    let token = TokenInForce::always(Token::new(TOKEN), &closing);
     let parts = Parts {
         sockets: Arc::new(frontend::Parts { sessions, store: store.clone(), census: census.clone(), closing }),
         directory,
@@ -206,7 +208,7 @@ pub(super) async fn stage()
         config: config.clone(),
         node: "node".to_owned(),
     };
-    let auth = Auth::new(TokenInForce::always(Token::new(TOKEN)), HOST.parse().expect("an address"), &config.server);
+    let auth = Auth::new(token, HOST.parse().expect("an address"), &config.server);
     let (parts, auth) = (Data::new(parts), Data::new(auth));
     let app = App::new().wrap(from_fn(gate::gate)).wrap(from_fn(gate::dress));
     let app = init_service(app.configure(move |app| routes(app, parts, auth))).await;
