@@ -1,5 +1,7 @@
 // What is not there at first sight, in one file that comes on demand: many small ones would weigh more.
 
+// Always there before this is, and imported so that the bundler makes one file of each, in place of one for every set of
+// entries that share something.
 import "./components/App";
 import "./components/SessionPage";
 export { About } from "./components/About";

@@ -97,7 +97,7 @@ async fn set_up(server: &Server) -> Sessions {
     // It is alone yet, so every agent is its.
     let lost = rest.start("run: echo the last words >&2").await;
     rest.until_state(&lost, "idle").await;
-    for agent in host::agents(&server.data()) {
+    for agent in host::agents(server.home()) {
         host::kill(agent.pid, rustix::process::Signal::KILL);
     }
     rest.until_state(&lost, "failed").await;

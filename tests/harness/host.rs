@@ -38,6 +38,7 @@ struct Mounts {
 impl Mounts {
     fn below(home: &Path) -> Mounts {
         let mark = home.file_name().expect("a temporary directory has a name").to_string_lossy().into_owned();
+        assert_ne!(mark, "data", "the home of a server: every other one has a directory of that name too");
         let device = |path: &Path| fs::metadata(path).ok().map(|it| it.dev());
         let disk = device(&home.join("data")).filter(|dev| device(home) != Some(*dev));
         let disk = disk.map(|dev| format!("{}:{}", libc::major(dev), libc::minor(dev)));
@@ -59,16 +60,16 @@ impl Mounts {
 }
 
 /// The agents among them.
-pub(crate) fn agents(data: &Path) -> Vec<Process> {
-    processes(data)
+pub(crate) fn agents(home: &Path) -> Vec<Process> {
+    processes(home)
         .into_iter()
         .filter(|process| process.command.starts_with("/greenroom/bin/greenroom-agent"))
         .collect()
 }
 
 /// The processes that keep the sandboxes of the process driver, outside of their walls.
-pub(crate) fn keepers(data: &Path) -> Vec<i32> {
-    let inside: Vec<i32> = agents(data).into_iter().map(|agent| agent.pid).collect();
+pub(crate) fn keepers(home: &Path) -> Vec<i32> {
+    let inside: Vec<i32> = agents(home).into_iter().map(|agent| agent.pid).collect();
     let mut keepers = Vec::new();
     for agent in inside {
         let mut pid = agent;
