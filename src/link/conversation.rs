@@ -64,16 +64,17 @@ pub(super) async fn converse(
     answered: &mut bool,
 ) -> Broken {
     let config = WebSocketConfig::default()
-        .read_buffer_size(4096)
+        .read_buffer_size(2048)
         .write_buffer_size(4096)
         .max_write_buffer_size(2 * LINK_FRAME_LIMIT)
         .max_message_size(Some(LINK_FRAME_LIMIT))
         .max_frame_size(Some(LINK_FRAME_LIMIT));
-    let socket = match client_async_with_config("ws://agent/", stream, Some(config)).await {
+    // Boxed, as all is that is over soon: there is one of this future for each session that lives.
+    let socket = match Box::pin(client_async_with_config("ws://agent/", stream, Some(config))).await {
         Ok((socket, _)) => socket,
         Err(e) => return Broken::Cut(e.to_string()),
     };
-    let conversation = Conversation { id, socket, session, store, boot: String::new(), ahead: None, read: 0 };
+    let mut conversation = Conversation { id, socket, session, store, boot: String::new(), ahead: None, read: 0 };
     match conversation.hold(commands, answered).await {
         Ok(never) => never,
         Err(broken) => broken,
@@ -94,11 +95,11 @@ struct Conversation<'a> {
 
 impl Conversation<'_> {
     async fn hold(
-        mut self,
+        &mut self,
         commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
         answered: &mut bool,
     ) -> Result<Broken, Broken> {
-        self.greet(commands).await?;
+        Box::pin(self.greet(commands)).await?;
         *answered = true;
         let mut on_their_way = FuturesOrdered::new();
         loop {

@@ -4,16 +4,19 @@
 //! |---|---|
 //! | [`judge`] | whether a request may pass; pure. [`gate`] asks it for every one, and dresses every answer |
 //! | [`sessions`] · [`journal`] · [`admin`] · [`health`] | REST |
+//! | [`upgrade`] | what becomes of a connection that leaves HTTP |
 //! | [`openapi`] | what REST there is |
 //! | [`assets`] | everything else: the UI |
 //! | [`error`] | every failure, in one form |
 
-use std::{net::TcpListener, sync::Arc};
+use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use actix::Addr;
+use actix_http::HttpService;
+use actix_service::map_config;
 use actix_web::{
-    App, HttpRequest, HttpResponse, HttpServer,
-    dev::Server,
+    App, HttpRequest, HttpResponse,
+    dev::{AppConfig, Server},
     middleware::from_fn,
     web::{self, Data, JsonConfig, Payload, Query, QueryConfig, ServiceConfig},
 };
@@ -43,6 +46,7 @@ mod sessions;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 pub use judge::Auth;
 
@@ -70,22 +74,39 @@ pub struct Parts {
 pub fn serve(parts: Parts, auth: Auth, listener: TcpListener) -> std::io::Result<Server> {
     let config = parts.config.clone();
     let (parts, auth) = (Data::new(parts), Data::new(auth));
-    let mut server = HttpServer::new(move || {
+    let app = move || {
         let (parts, auth) = (parts.clone(), auth.clone());
         // The last one is outermost.
-        App::new().wrap(from_fn(gate::gate)).wrap(from_fn(gate::dress)).configure(move |app| routes(app, parts, auth))
-    })
-    .client_request_timeout(config.server.header_timeout.0)
-    .client_disconnect_timeout(std::time::Duration::from_secs(5))
-    .keep_alive(config.server.keep_alive.0)
-    .shutdown_timeout(5)
-    .disable_signals()
-    // Frames are small and come by themselves: none of them may wait for the acknowledgement of the one before.
-    .tcp_nodelay(true);
+        let app = App::new().wrap(from_fn(gate::gate)).wrap(from_fn(gate::dress));
+        // Nothing here makes an address from what the application is configured with.
+        map_config(app.configure(move |app| routes(app, parts, auth)), |_| AppConfig::default())
+    };
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let workers = if config.server.workers == 0 { cores } else { config.server.workers };
-    server = server.workers(workers).max_connections(config.server.max_connections.div_ceil(workers));
-    Ok(server.listen(listener)?.run())
+    let server = Server::build()
+        .workers(workers)
+        .max_concurrent_connections(config.server.max_connections.div_ceil(workers))
+        .shutdown_timeout(5)
+        .disable_signals();
+    let ending = server.graceful_shutdown_signal();
+    // What `actix_web::HttpServer` would do, but for the connections that leave HTTP, about which it cannot be asked.
+    let connections = move || {
+        let ending = ending.clone();
+        HttpService::build()
+            .graceful_shutdown_signal(move || {
+                let ending = ending.clone();
+                async move { ending.notified().await }
+            })
+            .client_request_timeout(config.server.header_timeout.0)
+            .client_disconnect_timeout(Duration::from_secs(5))
+            .keep_alive(config.server.keep_alive.0)
+            // Frames are small and come by themselves: none of them may wait for the acknowledgement of the one before.
+            .tcp_nodelay(true)
+            .upgrade(upgrade::upgrades(app()))
+            .finish(app())
+            .tcp()
+    };
+    Ok(server.listen("web", listener, connections)?.run())
 }
 
 /// Everything that has an address.

@@ -29,3 +29,4 @@ mod startup;
 mod storms;
 mod streams;
 mod sweeps;
+mod upgrades;

@@ -1,0 +1,395 @@
+//! A connection that leaves HTTP for a WebSocket.
+//!
+//! The application answers such a request like any other: its gate, its routes, its refusals. Where the answer is "101", the
+//! connection is taken out of HTTP's machinery, which would keep two buffers of 8 KiB for it as long as it lives and copy
+//! every frame through one of them; and there are ten thousand of it, nearly all of which wait. What the socket's actor says
+//! goes out from where it was made; what the client says is read into a buffer that the whole thread shares.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    future::poll_fn,
+    io::{self, IoSlice},
+    mem,
+    pin::Pin,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use actix_codec::Framed;
+use actix_http::{
+    BoxedPayloadStream, ConnectionType, Payload, Request, Response,
+    error::PayloadError,
+    h1::{Codec, Message},
+};
+use actix_web::{
+    Error,
+    body::{BodySize, BoxBody, MessageBody},
+    dev::{Service, ServiceFactory, ServiceResponse, fn_factory, fn_service},
+    http::StatusCode,
+};
+use bytes::{Buf, Bytes};
+use futures::{SinkExt, Stream, task::AtomicWaker};
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpStream,
+    time::{Instant, Sleep, sleep, timeout},
+};
+
+/// How much may wait for a client that does not take it, in bytes, before its actor has to wait.
+const UNSENT: usize = 16 << 10;
+/// How much is read at once, in bytes.
+const READ: usize = 16 << 10;
+/// How many pieces go out with one call.
+const PIECES: usize = 16;
+/// So many of these in a row in which a client takes nothing of what waits for it, and it is gone. They are counted because
+/// a server that slept itself wakes up to one that is over, and has not given its client a chance.
+const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCES: u8 = 3;
+/// How long a client may take to go when it has been told the last word. What it says meanwhile is thrown away: left unread,
+/// it would make the kernel take that word back.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static READING: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
+}
+
+/// A request for another protocol, with the connection that it came over.
+type Asked = (Request, Framed<TcpStream, Codec>);
+
+/// Answers requests for another protocol as `app` says, and stays with those connections to their end.
+pub(super) fn upgrades<A, B>(
+    app: A,
+) -> impl ServiceFactory<Asked, Config = (), Response = (), Error = Error, InitError = ()>
+where
+    A: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>,
+    A::Service: 'static,
+    B: MessageBody + 'static,
+{
+    fn_factory(move || {
+        let app = app.new_service(());
+        async move {
+            let app = Rc::new(app.await?);
+            Ok(fn_service(move |asked| serve(app.clone(), asked)))
+        }
+    })
+}
+
+async fn serve<S, B>(app: Rc<S>, asked: Asked) -> Result<(), Error>
+where
+    S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
+    B: MessageBody + 'static,
+{
+    // Boxed: what only the answer needs is not kept for the connection's life.
+    let answered = Box::pin(answer(&*app, asked)).await;
+    // A connection that breaks concerns its client alone, which sees it.
+    if let Ok(Some(mut upgraded)) = answered
+        && poll_fn(|cx| upgraded.poll(cx)).await.is_ok()
+    {
+        hang_up(upgraded.stream).await;
+    }
+    Ok(())
+}
+
+/// `None` where the connection ended with the answer.
+async fn answer<S, B>(app: &S, (request, mut framed): Asked) -> io::Result<Option<Upgraded>>
+where
+    S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
+    B: MessageBody + 'static,
+{
+    let arrived = Rc::new(RefCell::new(Arrived::Over));
+    let payload: BoxedPayloadStream = Box::pin(Arriving(arrived.clone()));
+    let (request, _) = request.replace_payload(Payload::Stream { payload });
+    let response = match app.call(request).await {
+        Ok(response) => response.into_parts().1.map_into_boxed_body(),
+        Err(e) => e.error_response(),
+    };
+    let (head, body) = response.into_parts();
+    if head.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let mut head = Response::from(head);
+        head.head_mut().set_connection_type(ConnectionType::Close);
+        send(&mut framed, head, body).await?;
+        hang_up(framed.into_parts().io).await;
+        return Ok(None);
+    }
+    framed.send(Message::Item((head.into(), BodySize::None))).await?;
+    let parts = framed.into_parts();
+    let at_once = Bytes::copy_from_slice(&parts.read_buf);
+    *arrived.borrow_mut() = if at_once.is_empty() { Arrived::Nothing } else { Arrived::Bytes(at_once) };
+    Ok(Some(Upgraded::new(parts.io, body, arrived)))
+}
+
+/// An answer that leaves everything as it was.
+async fn send(framed: &mut Framed<TcpStream, Codec>, head: Response<()>, mut body: BoxBody) -> io::Result<()> {
+    framed.send(Message::Item((head, body.size()))).await?;
+    while let Some(chunk) = poll_fn(|cx| Pin::new(&mut body).poll_next(cx)).await {
+        framed.send(Message::Chunk(Some(chunk.map_err(|e| io::Error::other(e.to_string()))?))).await?;
+    }
+    framed.send(Message::Chunk(None)).await
+}
+
+/// Says that there is nothing more to come, and waits until the client knows.
+async fn hang_up(mut stream: TcpStream) {
+    let gone = async {
+        stream.shutdown().await?;
+        loop {
+            stream.readable().await?;
+            match READING.with_borrow_mut(|buffer| stream.try_read(buffer)) {
+                Ok(0) => return io::Result::Ok(()),
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
+                Ok(_) | Err(_) => {}
+            }
+        }
+    };
+    let _gone_or_given_up = timeout(FAREWELL, Box::pin(gone)).await;
+}
+
+/// What the client said and the actor has not taken yet.
+enum Arrived {
+    Nothing,
+    Bytes(Bytes),
+    Broken(io::Error),
+    Over,
+}
+
+/// The actor's end of what arrives. It wakes nobody: [`Upgraded::poll`] polls the actor when something has arrived.
+struct Arriving(Rc<RefCell<Arrived>>);
+
+impl Stream for Arriving {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut arrived = self.0.borrow_mut();
+        let (taken, left) = match mem::replace(&mut *arrived, Arrived::Nothing) {
+            Arrived::Nothing => return Poll::Pending,
+            Arrived::Bytes(bytes) => (Some(Ok(bytes)), Arrived::Nothing),
+            Arrived::Broken(e) => (Some(Err(PayloadError::Io(e))), Arrived::Over),
+            Arrived::Over => (None, Arrived::Over),
+        };
+        *arrived = left;
+        Poll::Ready(taken)
+    }
+}
+
+/// Notes that the actor wants to be polled again, and has that done.
+#[derive(Default)]
+struct Call {
+    is_made: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_made.store(true, Ordering::Release);
+        self.task.wake();
+    }
+}
+
+/// A connection whose ends are a client and an actor.
+struct Upgraded {
+    stream: TcpStream,
+    /// What the actor says; polling it is what makes the actor run.
+    actor: BoxBody,
+    is_over: bool,
+    call: Arc<Call>,
+    waker: Waker,
+    arrived: Rc<RefCell<Arrived>>,
+    unsent: VecDeque<Bytes>,
+    stalled: Option<Box<Stalled>>,
+}
+
+impl Upgraded {
+    fn new(stream: TcpStream, actor: BoxBody, arrived: Rc<RefCell<Arrived>>) -> Upgraded {
+        let call = Arc::new(Call::default());
+        let waker = call.clone().into();
+        Upgraded { stream, actor, is_over: false, call, waker, arrived, unsent: VecDeque::new(), stalled: None }
+    }
+
+    /// Done when the actor has said its last, and the client has it.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.call.task.register(cx.waker());
+        loop {
+            let has_spoken = self.run_the_actor();
+            let has_sent = self.send(cx)?;
+            if self.is_over && self.unsent.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if !self.hear(cx) && !has_spoken && !has_sent {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Lets the actor do what it can, while there is room for what it says. True: it said something.
+    fn run_the_actor(&mut self) -> bool {
+        let mut has_spoken = false;
+        while !self.is_over && self.unsent.iter().map(Bytes::len).sum::<usize>() < UNSENT {
+            self.call.is_made.store(false, Ordering::Relaxed);
+            match Pin::new(&mut self.actor).poll_next(&mut Context::from_waker(&self.waker)) {
+                Poll::Ready(Some(Ok(bytes))) => self.unsent.push_back(bytes),
+                Poll::Ready(Some(Err(_)) | None) => self.is_over = true,
+                Poll::Pending => break,
+            }
+            has_spoken = true;
+        }
+        has_spoken
+    }
+
+    /// Sends what the kernel takes. True: it took something.
+    fn send(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let mut has_sent = false;
+        while !self.unsent.is_empty() {
+            if self.stream.poll_write_ready(cx)?.is_pending() {
+                self.stalled.get_or_insert_default().wait(cx)?;
+                break;
+            }
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let filled = pieces.iter_mut().zip(&self.unsent).map(|(piece, bytes)| *piece = IoSlice::new(bytes)).count();
+            match self.stream.try_write_vectored(&pieces[..filled]) {
+                Ok(sent) => {
+                    self.forget(sent);
+                    has_sent = true;
+                    self.stalled = None;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(has_sent)
+    }
+
+    fn forget(&mut self, mut sent: usize) {
+        while let Some(first) = self.unsent.front_mut() {
+            if sent < first.len() {
+                first.advance(sent);
+                return;
+            }
+            sent -= first.len();
+            self.unsent.pop_front();
+        }
+    }
+
+    /// Reads what the client says, once the actor has dealt with all that came before: where it calls to be polled again it
+    /// may not have, and a client that never stops would fill the memory. True: something arrived.
+    fn hear(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut arrived = self.arrived.borrow_mut();
+        if self.is_over || !matches!(*arrived, Arrived::Nothing) || self.call.is_made.load(Ordering::Acquire) {
+            return false;
+        }
+        loop {
+            let read = match self.stream.poll_read_ready(cx) {
+                Poll::Pending => return false,
+                Poll::Ready(Err(e)) => Err(e),
+                Poll::Ready(Ok(())) => READING.with_borrow_mut(|buffer| {
+                    self.stream.try_read(buffer).map(|count| Bytes::copy_from_slice(&buffer[..count]))
+                }),
+            };
+            *arrived = match read {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(e) => Arrived::Broken(e),
+                Ok(bytes) if bytes.is_empty() => Arrived::Over,
+                Ok(bytes) => Arrived::Bytes(bytes),
+            };
+            return true;
+        }
+    }
+}
+
+/// For how long a client has taken nothing.
+struct Stalled {
+    timer: Pin<Box<Sleep>>,
+    times: u8,
+}
+
+impl Default for Stalled {
+    fn default() -> Stalled {
+        Stalled { timer: Box::pin(sleep(PATIENCE)), times: 0 }
+    }
+}
+
+impl Stalled {
+    fn wait(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while self.timer.as_mut().poll(cx).is_ready() {
+            self.times += 1;
+            if self.times == PATIENCES {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.timer.as_mut().reset(Instant::now() + PATIENCE);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+mod tests {
+    use std::convert::Infallible;
+
+    use actix_web::body::BodyStream;
+    use futures::stream;
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    /// Both ends of a connection that holds little on its way.
+    async fn connection() -> (TcpStream, TcpStream) {
+        let listening = TcpSocket::new_v4().unwrap();
+        listening.set_send_buffer_size(4096).unwrap();
+        listening.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listening = listening.listen(1).unwrap();
+        let client = TcpSocket::new_v4().unwrap();
+        client.set_recv_buffer_size(4096).unwrap();
+        let (client, accepted) = tokio::join!(client.connect(listening.local_addr().unwrap()), listening.accept());
+        (client.unwrap(), accepted.unwrap().0)
+    }
+
+    fn with_actor(stream: TcpStream, says: impl Stream<Item = Result<Bytes, Infallible>> + 'static) -> Upgraded {
+        Upgraded::new(stream, BoxBody::new(BodyStream::new(says)), Rc::new(RefCell::new(Arrived::Nothing)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_given_up_and_its_actor_held_back() {
+        let (_client, stream) = connection().await;
+        let said = Rc::new(RefCell::new(0));
+        let counts = said.clone();
+        let endless = stream::repeat_with(move || {
+            *counts.borrow_mut() += 1000;
+            Ok(Bytes::from_static(&[b'x'; 1000]))
+        });
+        let mut upgraded = with_actor(stream, endless);
+        let began = Instant::now();
+        let ended = poll_fn(|cx| upgraded.poll(cx)).await.unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs() * u64::from(PATIENCES));
+        assert!(upgraded.unsent.iter().map(Bytes::len).sum::<usize>() < UNSENT + 1000);
+        assert!(*said.borrow() < 4 << 20, "{} bytes", said.borrow());
+    }
+
+    #[tokio::test]
+    async fn everything_arrives_whole_through_a_narrow_connection() {
+        let (mut client, stream) = connection().await;
+        let pieces = (0..3000_usize).map(|n| Bytes::from(vec![n as u8; n % 700]));
+        let all: Vec<u8> = pieces.clone().flatten().collect();
+        let mut upgraded = with_actor(stream, stream::iter(pieces.map(Ok)));
+        let mut heard = Vec::new();
+        let sending = async {
+            poll_fn(|cx| upgraded.poll(cx)).await.unwrap();
+            hang_up(upgraded.stream).await;
+        };
+        let reading = async {
+            tokio::io::AsyncReadExt::read_to_end(&mut client, &mut heard).await.unwrap();
+            drop(client);
+        };
+        tokio::join!(sending, reading);
+        assert!(heard == all, "{} bytes of {}", heard.len(), all.len());
+    }
+}
