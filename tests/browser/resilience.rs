@@ -1,6 +1,7 @@
 //! What an open page does when the server dies, comes back, or shuts it out.
 
 use fantoccini::key::Key;
+use greenroom_protocol::link::Command;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -9,6 +10,7 @@ use crate::harness::{
     driver::Driver,
     eventually,
     model::{Model, Rule},
+    puppet::Puppet,
     server::{Home, Options, Server},
 };
 
@@ -89,6 +91,39 @@ async fn what_a_reader_looks_at_stays_where_it_is() {
     page.size(700, 600).await;
     page.until("its end", &at_its_end).await;
     page.shows_no_more("Latest").await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+/// A session that is longer than what is mounted of it: each row that comes takes the place of one at the other end.
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn the_end_of_a_long_session_stays_in_sight() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    let session = server.rest.create(json!({ "title": "Long" })).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut agent = Puppet::take_over(&server, &session).await;
+    server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go" })).await.expect(202);
+    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    // Higher than what still counts as the end.
+    let say = |n: usize| json!({ "observation": "message", "content": format!("Row {n}.\n\n- one\n- two\n- three"), "extras": {} });
+    for n in 0..200 {
+        agent.event(None, say(n)).await;
+    }
+    agent.until_acknowledged().await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.says("Row 199.").await;
+    page.until("the rows are mounted", "document.querySelector('.earlier')?.hidden === false").await;
+    for n in 200..220 {
+        agent.event(None, say(n)).await;
+        page.says(&format!("Row {n}.")).await;
+        let at_its_end =
+            "(log => log.scrollHeight - log.scrollTop - log.clientHeight < 48)(document.querySelector('[role=log]'))";
+        page.until("its end is in sight", at_its_end).await;
+    }
+    page.shows_no_more("New events").await;
     page.is_quiet().await;
     browser.close().await;
 }

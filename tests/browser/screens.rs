@@ -45,9 +45,12 @@ impl Gallery<'_> {
     }
 
     async fn fits(&mut self, name: &str) {
-        let wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
-        if self.page.js(wide, &[]).await != json!(0) {
-            self.wrong.push(format!("{} {name}: the page scrolls sideways", self.look));
+        let wide = "const parts = [...document.querySelectorAll('html, .main, .main > *, .sidebar, .chat, .workspace, dialog')];
+            const wide = parts.filter((part) => part.scrollWidth > part.clientWidth + 1 && part.checkVisibility());
+            return wide.map((part) => part.className || part.tagName).join(', ')";
+        let wide = self.page.js(wide, &[]).await;
+        if wide != json!("") {
+            self.wrong.push(format!("{} {name}: scrolls sideways: {wide}", self.look));
         }
     }
 }

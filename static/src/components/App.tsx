@@ -36,8 +36,9 @@ export function App() {
   useEffect(() => watchSessions(() => notifying.peek()), []);
   useEffect(() => {
     void import("../outside");
-    // Whoever is here looks at a session soon.
-    const timer = setTimeout(SessionPage.load, SOON_MS);
+    // Whoever is here looks at a session soon; and what is here already need not be asked of a server that has become another
+    // version meanwhile, and has not these files.
+    const timer = setTimeout(() => void SessionPage.load().then(() => import("../later")), SOON_MS);
     return () => clearTimeout(timer);
   }, []);
   const shown = route.value;

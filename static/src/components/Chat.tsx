@@ -114,7 +114,7 @@ export function Chat({ live }: { live: LiveSession }) {
   const unsent = sending.filter((sent) => sent.wish.action === "message" && sent.refusal === undefined);
   return (
     <div class="chat-frame">
-      <div class="chat" ref={scroller} role="log" aria-live="off" aria-label="Conversation" tabIndex={0} onScroll={scrolled}>
+      <div class={away ? "chat" : "chat following"} ref={scroller} role="log" aria-live="off" aria-label="Conversation" tabIndex={0} onScroll={scrolled}>
         <div class="column">
           {from.current > 0 && (
             <button type="button" class="button earlier" hidden={hasMore} onClick={showEarlier}>

@@ -94,6 +94,8 @@ function Outcome({ row }: { row: ToolRow }) {
 function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: boolean }) {
   const diff = diffOf(row);
   const output = row.end ? row.end.content : row.output.text;
+  // What was written is its own output.
+  const isSilent = diff !== null || (row.name === "write" && output === "");
   return (
     <div class="tool-body">
       {row.seq === null && <Output text={row.input.text} live />}
@@ -101,7 +103,7 @@ function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: b
       {row.name === "write" && typeof row.args.content === "string" && <pre class="code">{row.args.content}</pre>}
       {diff && <Diff text={diff} />}
       {row.name !== null && !Object.hasOwn(LOOKS, row.name) && <pre class="code">{JSON.stringify(row.args, null, 2)}</pre>}
-      {row.seq !== null && !diff && <Output text={output} live={row.end === null} />}
+      {row.seq !== null && !isSilent && <Output text={output} live={row.end === null} />}
       <Whole row={row} />
       {whole && (
         <details class="raw">
