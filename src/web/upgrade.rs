@@ -218,35 +218,37 @@ impl Upgraded {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.call.task.register(cx.waker());
         loop {
-            let has_spoken = self.run_the_actor();
-            let has_sent = self.send(cx)?;
+            let has_said_all = self.run_the_actor();
+            self.send(cx)?;
             if self.is_over && self.unsent.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            if !self.hear(cx) && !has_spoken && !has_sent {
+            let may_say_more = !has_said_all && self.has_room();
+            if !self.hear(cx) && !may_say_more {
                 return Poll::Pending;
             }
         }
     }
 
-    /// Lets the actor do what it can, while there is room for what it says. True: it said something.
+    fn has_room(&self) -> bool {
+        self.unsent.iter().map(Bytes::len).sum::<usize>() < UNSENT
+    }
+
+    /// Lets the actor do what it can, while there is room for what it says. True: it has nothing more to say for now.
     fn run_the_actor(&mut self) -> bool {
-        let mut has_spoken = false;
-        while !self.is_over && self.unsent.iter().map(Bytes::len).sum::<usize>() < UNSENT {
+        while !self.is_over && self.has_room() {
             self.call.is_made.store(false, Ordering::Relaxed);
             match Pin::new(&mut self.actor).poll_next(&mut Context::from_waker(&self.waker)) {
                 Poll::Ready(Some(Ok(bytes))) => self.unsent.push_back(bytes),
                 Poll::Ready(Some(Err(_)) | None) => self.is_over = true,
-                Poll::Pending => break,
+                Poll::Pending => return true,
             }
-            has_spoken = true;
         }
-        has_spoken
+        self.is_over
     }
 
-    /// Sends what the kernel takes. True: it took something.
-    fn send(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        let mut has_sent = false;
+    /// Sends what the kernel takes.
+    fn send(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while !self.unsent.is_empty() {
             if self.stream.poll_write_ready(cx)?.is_pending() {
                 self.stalled.get_or_insert_default().wait(cx)?;
@@ -257,14 +259,13 @@ impl Upgraded {
             match self.stream.try_write_vectored(&pieces[..filled]) {
                 Ok(sent) => {
                     self.forget(sent);
-                    has_sent = true;
                     self.stalled = None;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) => return Err(e),
             }
         }
-        Ok(has_sent)
+        Ok(())
     }
 
     fn forget(&mut self, mut sent: usize) {
@@ -370,7 +371,7 @@ mod tests {
         let ended = poll_fn(|cx| upgraded.poll(cx)).await.unwrap_err();
         assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
         assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs() * u64::from(PATIENCES));
-        assert!(upgraded.unsent.iter().map(Bytes::len).sum::<usize>() < UNSENT + 1000);
+        assert!(upgraded.unsent.iter().map(Bytes::len).sum::<usize>() < UNSENT + 1000, "it was held back");
         assert!(*said.borrow() < 4 << 20, "{} bytes", said.borrow());
     }
 
