@@ -138,7 +138,7 @@ async fn hang_up(mut stream: TcpStream) {
     let gone = async {
         stream.shutdown().await?;
         loop {
-            stream.readable().await?;
+            poll_fn(|cx| stream.poll_read_ready(cx)).await?;
             match READING.with_borrow_mut(|buffer| stream.try_read(buffer)) {
                 Ok(0) => return io::Result::Ok(()),
                 Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
