@@ -64,7 +64,7 @@ pub(super) async fn converse(
     answered: &mut bool,
 ) -> Broken {
     let config = WebSocketConfig::default()
-        .read_buffer_size(2048)
+        .read_buffer_size(4096)
         .write_buffer_size(4096)
         .max_write_buffer_size(2 * LINK_FRAME_LIMIT)
         .max_message_size(Some(LINK_FRAME_LIMIT))
