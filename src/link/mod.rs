@@ -73,8 +73,8 @@ pub struct AgentLink {
     /// Stays with the sandbox from its start to its end. (Not an actix `SpawnHandle`: a future that is cancelled by one may
     /// be polled once more, and would then take the loss of its channel for the loss of its session.)
     attendance: Option<AbortHandle>,
-    /// Commands for the conversation of the day, boxed because a channel has room for dozens from its start. Not bounded by itself: the session sends only what it keeps in its own
-    /// bounded list until the agent has it.
+    /// Commands for the conversation of the day, boxed because a channel has room for dozens from its start. Not bounded by
+    /// itself: the session sends only what it keeps in its own bounded list until the agent has it.
     commands: Option<mpsc::UnboundedSender<Box<Numbered>>>,
     /// A frozen agent cannot answer, and must not be blamed for it.
     frozen: watch::Sender<bool>,

@@ -9,6 +9,8 @@ const PLAN: &str = "plan";
 
 /// How the agent begins to tell what a person did beside it. What the person says then follows behind an empty line.
 const ASIDE: &str = "[The user did this in the sandbox: ";
+/// How the agent tells, below what a person says, which files came with it.
+const ATTACHED: &str = "\n\n[Attached files, in the workspace: ";
 
 /// A conversation, reduced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,6 +82,7 @@ impl Conversation {
     }
 
     fn user(&mut self, text: &str) {
+        let text = text.rsplit_once(ATTACHED).map_or(text, |(said, _)| said);
         let said = if text.starts_with(ASIDE) { text.rsplit_once("\n\n").map_or(text, |(_, said)| said) } else { text };
         if !said.trim().is_empty() {
             self.task = said.trim().to_owned();
@@ -163,5 +166,9 @@ mod tests {
         let aside = "[The user did this in the sandbox: Running command: ls]\na\n\nb\n[Exit code 0.]\n\nslow: 3";
         let after_an_act = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": aside}]}));
         assert_eq!(after_an_act.task, "slow: 3", "what a person did beside it is not what they say");
+
+        let with_files = "run: cat uploads/a.txt\n\n[Attached files, in the workspace: `uploads/a.txt`]";
+        let with_files = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": with_files}]}));
+        assert_eq!(with_files.task, "run: cat uploads/a.txt", "which files came with it is not what they say");
     }
 }
