@@ -1,8 +1,9 @@
 //! The index on disk: sled, and all that it takes to trust it. Only this file knows sled.
 //!
 //! One tree. `s<session>` is the session itself; `p<session><seq>` are up to 128 places from that event on; `checkpoint`
-//! says up to where in the log the tree is complete, with a digest of all sessions. It is written in one atomic batch with
-//! the sessions of that moment, so it holds for them or is not there.
+//! says up to where in the log the tree is complete, with a digest of all sessions. It goes with every batch of sessions, so
+//! it holds for them or is not there, and only the last one moves it on. Whoever is killed before that leaves sessions that
+//! are ahead of it: what of the log they know already is applied to them once more, and that changes nothing.
 //!
 //! sled's flush does not reach the disk, so a power cut may take away what it had, or leave it so that opening it panics.
 //! Nothing here is believed for that reason: the digest is checked at the start, each place when it is used (the frame
@@ -12,7 +13,7 @@ use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ const CACHE: u64 = 8 << 20;
 const WORTH_SLIMMING: Bloat = Bloat { bytes: 64 << 20, times: 8 };
 /// How many blocks of places one call of sled takes.
 const BATCH: usize = 512;
+/// How many sessions one call of sled takes. It keeps what the others replaced until the whole batch is in, and for a
+/// thousand sessions at once that is four times what they are.
+const SESSIONS: usize = 16;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CatalogError {
@@ -45,8 +49,18 @@ pub(super) enum CatalogError {
 #[derive(Debug)]
 pub(super) struct Catalog {
     db: Db,
-    /// CRC of each session's value, so that the digest need not be computed anew.
-    sums: Mutex<HashMap<SessionId, u32>>,
+    standing: Mutex<Standing>,
+}
+
+/// What stands in the tree, so that no checkpoint need be computed anew.
+#[derive(Debug)]
+struct Standing {
+    /// CRC of each session's value.
+    sums: HashMap<SessionId, u32>,
+    /// All of them together.
+    sum: u64,
+    /// Up to where the tree is complete.
+    end: Position,
 }
 
 /// When a catalog wastes the disk.
@@ -86,32 +100,10 @@ impl Catalog {
     pub(super) fn open(dir: &Path) -> Result<(Catalog, Known), CatalogError> {
         guarded(|| {
             let db = sled::Config::new().path(dir).cache_capacity(CACHE).flush_every_ms(None).open()?;
-            let catalog = Catalog { db, sums: Mutex::default() };
-            let known = catalog.load()?;
-            Ok((catalog, known))
+            let (standing, sessions) = load(&db)?;
+            let known = Known { sessions, end: standing.end };
+            Ok((Catalog { db, standing: Mutex::new(standing) }, known))
         })
-    }
-
-    fn load(&self) -> Result<Known, CatalogError> {
-        let mut sessions = HashMap::new();
-        let mut sums = self.sums();
-        for item in self.db.scan_prefix(b"s") {
-            let (_, value) = item?;
-            let read: Read = serde_json::from_slice(&value).map_err(|_| CatalogError::Mismatch)?;
-            let Read { record, revision, epoch, tail, mark } = read;
-            sums.insert(record.id, crc32fast::hash(&value));
-            sessions.insert(record.id, Entry { record: Arc::new(record), revision, epoch, tail, mark });
-        }
-        let end = match self.db.get(CHECKPOINT)? {
-            Some(bytes) if bytes.len() == 16 && bytes[8..] == digest(&sums).to_le_bytes() => position(&bytes),
-            None if sessions.is_empty() => Some(Position::START),
-            Some(_) | None => None,
-        };
-        Ok(Known { sessions, end: end.ok_or(CatalogError::Mismatch)? })
-    }
-
-    fn sums(&self) -> MutexGuard<'_, HashMap<SessionId, u32>> {
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The places from the one that holds `seq` on, as many as stand together.
@@ -164,30 +156,29 @@ impl Catalog {
     }
 
     fn write_sessions(&self, changed: &HashMap<SessionId, Option<Entry>>, end: Position) -> Result<(), CatalogError> {
-        let mut batch = Batch::default();
-        let mut sums = self.sums();
-        for (session, entry) in changed {
-            let key = [b"s", &session.to_bytes()[..]].concat();
-            match entry {
-                Some(Entry { record, revision, epoch, tail, mark }) => {
-                    let (revision, epoch, tail) = (*revision, *epoch, *tail);
-                    let value = serde_json::to_vec(&Written { record, revision, epoch, tail, mark })
-                        .expect("a record has string keys only and no type that JSON lacks");
-                    sums.insert(*session, crc32fast::hash(&value));
-                    batch.insert(key, value);
-                }
-                None => {
-                    sums.remove(session);
-                    batch.remove(key);
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rest = changed.iter();
+        loop {
+            let mut batch = Batch::default();
+            for (session, entry) in rest.by_ref().take(SESSIONS) {
+                let key = [b"s", &session.to_bytes()[..]].concat();
+                let value = entry.as_ref().map(encode_session);
+                standing.note(*session, value.as_deref().map(crc32fast::hash));
+                match value {
+                    Some(value) => batch.insert(key, value),
+                    None => batch.remove(key),
                 }
             }
+            let is_last = rest.len() == 0;
+            if is_last {
+                standing.end = end;
+            }
+            batch.insert(CHECKPOINT, &standing.checkpoint()[..]);
+            self.db.apply_batch(batch)?;
+            if is_last {
+                return Ok(());
+            }
         }
-        let mut checkpoint = [0; 16];
-        checkpoint[..4].copy_from_slice(&end.segment.to_le_bytes());
-        checkpoint[4..8].copy_from_slice(&end.offset.to_le_bytes());
-        checkpoint[8..].copy_from_slice(&digest(&sums).to_le_bytes());
-        batch.insert(CHECKPOINT, &checkpoint[..]);
-        Ok(self.db.apply_batch(batch)?)
     }
 
     /// The same catalog in a file of its own size, where the old one's is out of all proportion.
@@ -238,8 +229,54 @@ impl Catalog {
     }
 }
 
-fn digest(sums: &HashMap<SessionId, u32>) -> u64 {
-    sums.values().fold((sums.len() as u64) << 48, |sum, crc| sum.wrapping_add(u64::from(*crc)))
+fn load(db: &Db) -> Result<(Standing, HashMap<SessionId, Entry>), CatalogError> {
+    let mut sessions = HashMap::new();
+    let mut standing = Standing { sums: HashMap::new(), sum: 0, end: Position::START };
+    for item in db.scan_prefix(b"s") {
+        let (_, value) = item?;
+        let read: Read = serde_json::from_slice(&value).map_err(|_| CatalogError::Mismatch)?;
+        let Read { record, revision, epoch, tail, mark } = read;
+        standing.note(record.id, Some(crc32fast::hash(&value)));
+        sessions.insert(record.id, Entry { record: Arc::new(record), revision, epoch, tail, mark });
+    }
+    match db.get(CHECKPOINT)? {
+        Some(bytes) => {
+            standing.end = position(&bytes).ok_or(CatalogError::Mismatch)?;
+            if bytes[..] != standing.checkpoint() {
+                return Err(CatalogError::Mismatch);
+            }
+        }
+        None if sessions.is_empty() => {}
+        None => return Err(CatalogError::Mismatch),
+    }
+    Ok((standing, sessions))
+}
+
+impl Standing {
+    /// A session's value is now one of this CRC, or is gone.
+    fn note(&mut self, session: SessionId, crc: Option<u32>) {
+        let before = match crc {
+            Some(crc) => self.sums.insert(session, crc),
+            None => self.sums.remove(&session),
+        };
+        let (before, now) = (u64::from(before.unwrap_or(0)), u64::from(crc.unwrap_or(0)));
+        self.sum = self.sum.wrapping_sub(before).wrapping_add(now);
+    }
+
+    fn checkpoint(&self) -> [u8; 16] {
+        let digest = ((self.sums.len() as u64) << 48).wrapping_add(self.sum);
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&self.end.segment.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.end.offset.to_le_bytes());
+        bytes[8..].copy_from_slice(&digest.to_le_bytes());
+        bytes
+    }
+}
+
+fn encode_session(Entry { record, revision, epoch, tail, mark }: &Entry) -> Vec<u8> {
+    let (revision, epoch, tail) = (*revision, *epoch, *tail);
+    serde_json::to_vec(&Written { record, revision, epoch, tail, mark })
+        .expect("a record has string keys only and no type that JSON lacks")
 }
 
 /// sled panics where it finds its own files damaged.
@@ -286,6 +323,7 @@ fn position(bytes: &[u8]) -> Option<Position> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::contract::record;
 
     #[test]
     fn a_bloated_catalog_is_written_anew() {
@@ -303,6 +341,26 @@ mod tests {
         let after = slim.db.size_on_disk().expect("a size");
         assert!(after < before / 2, "{after} of {before}");
         assert_eq!(slim.db.get(b"p").expect("it reads"), kept);
+    }
+
+    #[test]
+    fn only_the_last_batch_moves_the_checkpoint_on() {
+        let dir = tempfile::tempdir().expect("a place");
+        let (catalog, _) = Catalog::open(dir.path()).expect("an empty one");
+        let entries = (0..2 * SESSIONS + 1).map(|n| Entry::new(record(&n.to_string())));
+        let changed = entries.map(|entry| (entry.record.id, Some(entry))).collect();
+        let end = Position { segment: 3, offset: 4 };
+        let checkpoints = catalog.db.watch_prefix(CHECKPOINT);
+        catalog.write(&Places::default(), &changed, end).expect("it is written");
+        drop(catalog);
+        let written = checkpoints.filter_map(|event| match event {
+            sled::Event::Insert { value, .. } => position(&value),
+            sled::Event::Remove { .. } => None,
+        });
+        let ends: Vec<_> = written.collect();
+        assert_eq!(ends, [Position::START, Position::START, end]);
+        let (_, known) = Catalog::open(dir.path()).expect("it is whole");
+        assert_eq!((known.sessions.len(), known.end), (changed.len(), end));
     }
 
     #[test]

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::store::local::segment::{self, FileKind};
+use crate::store::local::{
+    catalog::{Catalog, Known},
+    places::Places,
+    segment::{self, FileKind},
+};
 
 pub(super) fn flip(path: &Path, at: usize, len: usize) {
     let mut bytes = fs::read(path).unwrap();
@@ -82,6 +86,53 @@ async fn an_index_of_another_time_is_not_believed() {
         db.remove(key).unwrap();
     }
     check_all(dir.path(), &sessions, "without a session");
+}
+
+/// The same, with what it knows.
+fn catalog(dir: &Path) -> (Catalog, Known) {
+    drop(index(dir));
+    Catalog::open(&dir.join("index")).expect("the index is whole")
+}
+
+/// Killed between two batches of sessions: some are as they were, some ahead of the checkpoint, and one is gone.
+#[tokio::test]
+async fn an_index_that_was_half_written_is_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let mut sessions = Vec::new();
+    for n in 0..40 {
+        sessions.push(fill(&store, &format!("{n}"), 3).await);
+    }
+    let gone = fill(&store, "gone", 3).await;
+    drop(store);
+    let (before, known) = catalog(dir.path());
+    before.close();
+
+    let store = LocalStore::open(dir.path()).unwrap();
+    for session in &sessions {
+        let (epoch, snapshot) = store.claim(*session).await.unwrap();
+        store.append(*session, epoch, 3, events(*session, 3, 2)).await.unwrap();
+        let record = crate::store::Record { title: "again".into(), ..snapshot.record };
+        store.put(record, snapshot.revision).await.unwrap();
+    }
+    store.forget(gone).await.unwrap();
+    drop(store);
+    let (after, _) = catalog(dir.path());
+    let behind = sessions.iter().step_by(2).map(|session| (*session, known.sessions.get(session).cloned())).collect();
+    after.write(&Places::default(), &behind, known.end).unwrap();
+    after.close();
+
+    for what in ["half written", "whole again"] {
+        let store = LocalStore::open(dir.path()).unwrap();
+        let from = store.shared.state().moved;
+        assert_eq!(from == known.end, what == "half written", "it is believed up to its checkpoint");
+        for session in &sessions {
+            let found = store.get(*session).await.unwrap().unwrap();
+            assert_eq!((found.tail, found.record.title.as_str()), (5, "again"), "{what}");
+            check_whole(&store, *session, 5, what);
+        }
+        assert_eq!(store.get(gone).await.unwrap(), None, "{what}");
+    }
 }
 
 /// The events that can be read, skipping those that are named as damaged.
