@@ -262,7 +262,7 @@ async fn import_one<R: BufRead>(
             let batch = Batch {
                 events: std::mem::take(&mut waiting),
                 mark: session.mark.clone().filter(|_| finished),
-                record: finished.then(|| session.record.clone()),
+                record: finished.then(|| Arc::new(session.record.clone())),
             };
             if count > 0 || finished {
                 at = append(store, id, epoch, at, batch).await?;

@@ -7,12 +7,18 @@ mod conversation;
 mod raise;
 mod starts;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use actix::{WeakAddr, prelude::*};
 use futures::future::{AbortHandle, abortable};
 use greenroom_protocol::link::Numbered;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -77,7 +83,7 @@ pub struct AgentLink {
     /// itself: the session sends only what it keeps in its own bounded list until the agent has it.
     commands: Option<mpsc::UnboundedSender<Box<Numbered>>>,
     /// A frozen agent cannot answer, and must not be blamed for it.
-    frozen: watch::Sender<bool>,
+    frozen: Arc<Frozen>,
     /// Held while the driver starts a sandbox: a start is never dropped half-way, and what comes after waits for its end.
     starting: Arc<Mutex<()>>,
     /// Cancelled when the session's actor is gone.
@@ -100,7 +106,7 @@ impl AgentLink {
             endpoint: None,
             attendance: None,
             commands: None,
-            frozen: watch::Sender::new(false),
+            frozen: Arc::default(),
             starting: Arc::default(),
             leash: leash.clone(),
         }
@@ -134,7 +140,7 @@ impl AgentLink {
             parts: self.parts.clone(),
             run,
             image: self.image.clone().unwrap_or_else(|| self.parts.image.clone()),
-            frozen: self.frozen.subscribe(),
+            frozen: self.frozen.clone(),
             entry: self.entry.clone(),
             starting: self.starting.clone(),
         };
@@ -170,7 +176,7 @@ impl AgentLink {
         self.attendance = None;
         self.commands = None;
         self.endpoint = None;
-        self.frozen.send_replace(false);
+        self.frozen.set(false);
         self.entry.state("down");
     }
 
@@ -213,7 +219,7 @@ impl Handler<Raise> for AgentLink {
 
     fn handle(&mut self, Raise { image, paused }: Raise, ctx: &mut Context<Self>) {
         self.entry.handled();
-        self.frozen.send_replace(paused);
+        self.frozen.set(paused);
         self.image = image;
         self.raise(ctx);
     }
@@ -247,7 +253,7 @@ impl Handler<Freeze> for AgentLink {
 
     fn handle(&mut self, _: Freeze, ctx: &mut Context<Self>) {
         self.entry.handled();
-        self.frozen.send_replace(true);
+        self.frozen.set(true);
         let (sandbox, id) = (self.parts.sandbox.clone(), self.id);
         self.wait_for("freeze", async move { sandbox.freeze(id).await }, ctx);
     }
@@ -258,7 +264,7 @@ impl Handler<Thaw> for AgentLink {
 
     fn handle(&mut self, _: Thaw, ctx: &mut Context<Self>) {
         self.entry.handled();
-        self.frozen.send_replace(false);
+        self.frozen.set(false);
         let (sandbox, id) = (self.parts.sandbox.clone(), self.id);
         self.wait_for("thaw", async move { sandbox.thaw(id).await }, ctx);
     }
@@ -289,6 +295,33 @@ impl Handler<Kill> for AgentLink {
         self.wait_for("stop", killed, ctx);
         if then == Then::Restart {
             ctx.notify(Raise { image: self.image.clone(), paused: false });
+        }
+    }
+}
+
+/// Whether the sandbox is frozen. One waits for it at most: a `watch` would have eight queues for each session that lives.
+#[derive(Default)]
+struct Frozen {
+    is_frozen: AtomicBool,
+    thawed: Notify,
+}
+
+impl Frozen {
+    fn set(&self, frozen: bool) {
+        self.is_frozen.store(frozen, Ordering::Release);
+        if !frozen {
+            self.thawed.notify_waiters();
+        }
+    }
+
+    async fn until_thawed(&self) {
+        loop {
+            // Before the look: a thaw between the two is not missed.
+            let thawed = self.thawed.notified();
+            if !self.is_frozen.load(Ordering::Acquire) {
+                return;
+            }
+            thawed.await;
         }
     }
 }

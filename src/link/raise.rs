@@ -11,13 +11,13 @@ use actix::WeakAddr;
 use greenroom_protocol::{link::Numbered, observation::Phase};
 use tokio::{
     net::UnixStream,
-    sync::{Mutex, mpsc, watch},
+    sync::{Mutex, mpsc},
     time::{Instant, sleep},
 };
 use tracing::{debug, warn};
 
 use super::{
-    Parts,
+    Frozen, Parts,
     conversation::{Broken, converse},
 };
 use crate::{
@@ -45,7 +45,7 @@ pub(super) struct Attendance {
     pub(super) parts: Arc<Parts>,
     pub(super) run: RunDir,
     pub(super) image: String,
-    pub(super) frozen: watch::Receiver<bool>,
+    pub(super) frozen: Arc<Frozen>,
     /// Where the link's state is shown.
     pub(super) entry: Arc<Entry>,
     /// Held for as long as the driver starts the sandbox, also when nobody attends any more.
@@ -173,11 +173,9 @@ impl Attendance {
 
     /// A connection to the agent. Before it has ever answered it has a limited time; later only its death ends the trying.
     async fn dial(&self, answered: bool) -> Result<UnixStream, Gone> {
-        let mut frozen = self.frozen.clone();
         let mut left = ANSWER;
         loop {
-            // Only an error if the link is gone, and this future with it.
-            let _ = frozen.wait_for(|frozen| !frozen).await;
+            self.frozen.until_thawed().await;
             match self.run.dial_agent().await {
                 Ok(stream) => return Ok(stream),
                 Err(e) if !answered && left.is_zero() => {

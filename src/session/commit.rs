@@ -4,6 +4,8 @@
 //! What follows from it (orders, answers, what listeners may see) waits until the store has acknowledged it and
 //! everything before it.
 
+use std::sync::Arc;
+
 use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::error;
@@ -104,7 +106,7 @@ impl Session {
     ///
     /// `worth_it`: something goes to disk anyway. What followed from a report must go with its mark: the agent, once told that
     /// it is taken, does not say it again to a server that knows nothing of it.
-    fn refresh_record(&mut self, worth_it: bool) -> Option<Record> {
+    fn refresh_record(&mut self, worth_it: bool) -> Option<Arc<Record>> {
         let changed = self.record_changed || self.core.state() != self.record.state;
         // What the agent has taken alone is worth no disk write: it goes with the next event.
         if !(changed || worth_it && self.core != self.written_core) {
@@ -112,11 +114,12 @@ impl Session {
         }
         self.record_changed = false;
         self.written_core = self.core.clone();
+        let record = Arc::make_mut(&mut self.record);
         // The core is plain data with string keys, so this cannot fail.
-        self.record.core = serde_json::value::to_raw_value(&self.core).expect("the core is JSON").into();
-        self.record.state = self.core.state();
-        self.record.reason = self.core.reason();
-        self.record.updated_at = crate::clock::now();
+        record.core = serde_json::value::to_raw_value(&self.core).expect("the core is JSON").into();
+        record.state = self.core.state();
+        record.reason = self.core.reason();
+        record.updated_at = crate::clock::now();
         Some(self.record.clone())
     }
 

@@ -1,6 +1,9 @@
 //! One handler for each message: it forwards.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use actix::prelude::*;
 use greenroom_protocol::{Action, Seen, client::Wish, observation::Usage};
@@ -55,7 +58,7 @@ impl Session {
     fn change_model(&self, model: String) -> Result<Input, Refusal> {
         let model = said("model", model)?;
         (self.parts.may_use)(&model).map_err(|e| Refusal::BadArgs(e.to_string()))?;
-        Ok(Input::SetModel((self.parts.settings)(&Record { model, ..self.record.clone() })))
+        Ok(Input::SetModel((self.parts.settings)(&Record { model, ..Record::clone(&self.record) })))
     }
 
     /// What a wish is to the rules; `Err` for what is no matter of the session.
@@ -101,14 +104,14 @@ impl Session {
             None => Input::SetModel((self.parts.settings)(&self.record)),
         };
         if let Some(title) = title {
-            self.record.title = title;
+            Arc::make_mut(&mut self.record).title = title;
             self.record_changed = true;
         }
         Ok(input)
     }
 
     fn used(&mut self, metered: Metered, ctx: &mut Context<Session>) {
-        let totals = &mut self.record.usage;
+        let totals = &mut Arc::make_mut(&mut self.record).usage;
         totals.input_tokens += metered.input_tokens + metered.cache_read_tokens + metered.cache_write_tokens;
         totals.output_tokens += metered.output_tokens;
         totals.cost_usd = totals.cost_usd.zip(metered.cost_usd).map(|(sum, cost)| sum + cost);
@@ -231,8 +234,9 @@ impl Handler<Amend> for Session {
             Ok(decision) => decision,
             Err(refusal) => return Box::pin(async { Err(refusal) }),
         };
-        self.record.title = title.unwrap_or_else(|| self.record.title.clone());
-        self.record.archived = archived.unwrap_or(self.record.archived);
+        let record = Arc::make_mut(&mut self.record);
+        record.title = title.unwrap_or_else(|| record.title.clone());
+        record.archived = archived.unwrap_or(record.archived);
         self.record_changed = true;
         let answer = self.answer(decision, None, ctx);
         let view = self.view();

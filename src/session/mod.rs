@@ -71,8 +71,8 @@ pub struct Session {
     entry: Entry,
     /// Guards every append: another owner makes it stale.
     epoch: Epoch,
-    /// As decided; the journal has it once all that is pending is on disk.
-    record: Record,
+    /// As decided; the journal has it, this very one, once all that is pending is on disk.
+    record: Arc<Record>,
     core: Core,
     /// The core as the record has it, so that it is written only where it changed.
     written_core: Core,
@@ -144,7 +144,7 @@ impl Session {
             born: Instant::now(),
             active: Instant::now(),
             ending: Ending::Panicked,
-            record,
+            record: Arc::new(record),
         };
         Ok(Session::create(|ctx| {
             ctx.set_mailbox_capacity(256);
@@ -220,7 +220,7 @@ impl Session {
         let record = self.record_after(&input);
         let decision = self.core.decide(input, Moment { tail: self.tail, now_ms, open: &open })?;
         if let Some(record) = record {
-            self.record = record;
+            self.record = Arc::new(record);
             self.record_changed = true;
         }
         Ok(decision)
@@ -229,10 +229,10 @@ impl Session {
     /// The record as it is once the rules have taken `input`, where that changes more of it than its core.
     fn record_after(&self, input: &Input) -> Option<Record> {
         match input {
-            Input::SetModel(settings) => Some(Record { model: settings.model.clone(), ..self.record.clone() }),
+            Input::SetModel(settings) => Some(Record { model: settings.model.clone(), ..Record::clone(&self.record) }),
             Input::Start { task: text } | Input::Message { content: text, .. } if self.record.title.is_empty() => {
                 let title = text.trim().lines().next().unwrap_or_default().chars().take(TITLE).collect();
-                Some(Record { title, ..self.record.clone() })
+                Some(Record { title, ..Record::clone(&self.record) })
             }
             _ => None,
         }
@@ -263,7 +263,7 @@ impl Session {
     }
 
     fn view(&self) -> View {
-        let snapshot = Snapshot { record: self.record.clone(), revision: 0, tail: self.tail, mark: None };
+        let snapshot = Snapshot { record: Record::clone(&self.record), revision: 0, tail: self.tail, mark: None };
         View::new(&snapshot, self.shared.listeners())
     }
 

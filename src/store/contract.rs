@@ -144,7 +144,7 @@ pub(super) async fn mark_and_record_come_with_the_events(store: Arc<impl Store>)
     let (session, epoch) = claimed(&*store, "before").await;
     let mark = Mark { boot: "b1".into(), n: 7 };
     let named = Record { id: session, ..record("after") };
-    let whole = Batch { mark: Some(mark.clone()), record: Some(named.clone()), ..events(session, 0, 1) };
+    let whole = Batch { mark: Some(mark.clone()), record: Some(Arc::new(named.clone())), ..events(session, 0, 1) };
     store.append(session, epoch, 0, whole).await.unwrap();
     let bare = Batch { mark: Some(Mark { n: 8, ..mark.clone() }), ..Batch::default() };
     assert_eq!(store.append(session, epoch, 1, bare).await.unwrap(), 1);
@@ -153,7 +153,7 @@ pub(super) async fn mark_and_record_come_with_the_events(store: Arc<impl Store>)
 
     let found = store.get(session).await.unwrap().unwrap();
     assert_eq!((found.record, found.mark, found.tail), (named, Some(Mark { n: 8, ..mark }), 1));
-    let stranger = Batch { record: Some(record("another's")), ..Batch::default() };
+    let stranger = Batch { record: Some(Arc::new(record("another's"))), ..Batch::default() };
     assert!(matches!(store.append(session, epoch, 1, stranger).await, Err(AppendError::Refused(_))));
 }
 

@@ -31,8 +31,8 @@ impl Entry {
         }
     }
 
-    fn with_record(self, record: Record) -> Entry {
-        Entry { record: Arc::new(record), revision: self.revision + 1, ..self }
+    fn with_record(self, record: Arc<Record>) -> Entry {
+        Entry { record, revision: self.revision + 1, ..self }
     }
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Change {
         /// How many events follow `at`.
         events: u64,
         mark: Option<Mark>,
-        record: Option<Record>,
+        record: Option<Arc<Record>>,
     },
     Forget,
 }
@@ -79,7 +79,7 @@ pub(super) fn decide(entry: Option<&Entry>, change: Change) -> Result<Option<Ent
         (_, Change::Forget) => Ok(None),
         (None, Change::Put { .. } | Change::Claim | Change::Append { .. }) => Err(Rejection::NoSession),
         (Some(entry), Change::Put { record, revision }) if entry.revision == revision => {
-            Ok(Some(entry.clone().with_record(record)))
+            Ok(Some(entry.clone().with_record(Arc::new(record))))
         }
         (Some(entry), Change::Put { .. }) => Err(Rejection::Changed { found: entry.revision }),
         (Some(entry), Change::Claim) => Ok(Some(Entry { epoch: entry.epoch + 1, ..entry.clone() })),

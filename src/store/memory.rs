@@ -69,7 +69,7 @@ impl MemoryStore {
     }
 
     fn append_now(&self, session: SessionId, epoch: Epoch, at: Seq, batch: Batch) -> Result<Seq, AppendError> {
-        if let Some(failure) = misfiled(session, batch.record.as_ref()) {
+        if let Some(failure) = misfiled(session, batch.record.as_deref()) {
             return Err(failure.for_append(session));
         }
         let Batch { events, mark, record } = batch;

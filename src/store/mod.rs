@@ -89,7 +89,8 @@ pub struct Batch {
     /// The agent's reports up to this one are in the journal once this batch is.
     pub mark: Option<Mark>,
     /// The session's record from now on; `None` leaves it as it is. Its revision does not matter here: the epoch guards it.
-    pub record: Option<Record>,
+    /// Shared with the one who writes it, who keeps one as long as its session lives.
+    pub record: Option<Arc<Record>>,
 }
 
 /// How far the journal has taken over what an agent reported.

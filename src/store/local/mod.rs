@@ -213,7 +213,7 @@ impl Store for LocalStore {
         batch: Batch,
     ) -> BoxFuture<'static, Result<Seq, AppendError>> {
         let Batch { events, mark, record } = batch;
-        if let Some(failure) = misfiled(session, record.as_ref()) {
+        if let Some(failure) = misfiled(session, record.as_deref()) {
             return Box::pin(futures::future::ready(Err(failure.for_append(session))));
         }
         let change = Change::Append { epoch, at, events: events.len() as u64, mark, record };
@@ -345,7 +345,7 @@ fn move_whenever_told(shared: &Shared, wishes: &mpsc::Receiver<()>) {
 fn encode(change: &Change, events: &[NewEvent]) -> Vec<u8> {
     match change {
         Change::Create(record) | Change::Put { record, .. } => frame::encode_payload(None, Some(record), &[]),
-        Change::Append { mark, record, .. } => frame::encode_payload(mark.as_ref(), record.as_ref(), events),
+        Change::Append { mark, record, .. } => frame::encode_payload(mark.as_ref(), record.as_deref(), events),
         Change::Claim | Change::Forget => frame::encode_payload(None, None, &[]),
     }
 }
