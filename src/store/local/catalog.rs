@@ -3,7 +3,7 @@
 //! One tree. `s<session>` is the session itself; `p<session><seq>` are up to 128 places from that event on; `checkpoint`
 //! says up to where in the log the tree is complete, with a digest of all sessions. It goes with every batch of sessions, so
 //! it holds for them or is not there, and only the last one moves it on. Whoever is killed before that leaves sessions that
-//! are ahead of it: what of the log they know already is applied to them once more, and that changes nothing.
+//! are ahead of it: what of the log they know already is applied to them once more, and of that only their revisions grow.
 //!
 //! sled's flush does not reach the disk, so a power cut may take away what it had, or leave it so that opening it panics.
 //! Nothing here is believed for that reason: the digest is checked at the start, each place when it is used (the frame
@@ -32,8 +32,8 @@ const CACHE: u64 = 8 << 20;
 const WORTH_SLIMMING: Bloat = Bloat { bytes: 64 << 20, times: 8 };
 /// How many blocks of places one call of sled takes.
 const BATCH: usize = 512;
-/// How many sessions one call of sled takes. It keeps what the others replaced until the whole batch is in, and for a
-/// thousand sessions at once that is four times what they are.
+/// How many sessions one call of sled takes. It keeps what they replace until all of them are in, and where that is a thousand
+/// it comes to several times what they are.
 const SESSIONS: usize = 16;
 
 #[derive(Debug, thiserror::Error)]
