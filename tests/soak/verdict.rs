@@ -5,7 +5,7 @@ use std::{collections::HashMap, fs, time::Duration};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::world::{World, hash};
+use super::world::{Told, World, hash};
 use crate::harness::{host, server::Server, socket::Socket};
 
 /// How long a session may take to come to rest once nobody disturbs it any more.
@@ -87,6 +87,7 @@ async fn history(world: &World, server: &Server, session: &str) {
             Some(_) => {}
         }
     }
+    told(world, session, &events);
     let wishes = wishes(world, session, &events);
     acts(world, server, session, &events).await;
     contents(world, server, session, &events).await;
@@ -97,6 +98,30 @@ async fn history(world: &World, server: &Server, session: &str) {
         broken("a message was given to the agent twice".to_owned());
     }
     world.found(events.len() as u64, chats.len() as u64, wishes);
+}
+
+/// What chats were told is what the events say.
+fn told(world: &World, session: &str, events: &[Value]) {
+    let told: Vec<_> = world.ledger().told.iter().filter(|told| told.session == session).cloned().collect();
+    for Told { seq, frame, .. } in told {
+        let Some(event) = events.get(seq as usize - 1) else {
+            world.broken(format!("{session}: a chat was told of event {seq}, which is lost"));
+            continue;
+        };
+        let said = frame["content"].as_str().unwrap_or_default();
+        let content = event["content"].as_str().unwrap_or_default();
+        let is_so = match frame["type"].as_str().unwrap_or_default() {
+            "text_delta" => event["observation"] == "message" && content.ends_with(said),
+            "thinking" => event["observation"] == "think" && content.ends_with(said),
+            "tool_use_start" => event["action"] == frame["tool_name"] && event["args"] == frame["tool_input"],
+            "tool_result" => said == content || event["extras"]["detail"] == said,
+            "cost_update" => event["observation"] == "usage",
+            _ => event["observation"].is_string(),
+        };
+        if !is_so {
+            world.broken(format!("{session}: of event {seq} a chat was told {frame}, and it is {event}"));
+        }
+    }
 }
 
 /// Each wish is where the server said that it is, and nowhere else.

@@ -1,13 +1,17 @@
 //! Somebody who watches one session for ever, over connections that break, and now and then does not read for a while.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::{
     wire::{Heard, Wire},
-    world::World,
+    world::{Told, World},
 };
 
 /// How long after the end a watcher waits for the last events.
@@ -28,6 +32,10 @@ pub(super) async fn watch(world: Arc<World>, session: String, mut dice: fastrand
         if dice.u8(0..8) == 0 {
             // Somebody new: everything once more, from the start.
             watcher.cursor = 0;
+        }
+        if dice.u8(0..6) == 0 {
+            watcher.chat(&mut dice).await;
+            continue;
         }
         watcher.growing.clear();
         let wire = match dice.u8(0..4) {
@@ -58,6 +66,40 @@ impl Watcher {
             }
         }
         self.world.fault("a client's connection was cut");
+    }
+
+    /// For a while as a client that wants no more than a chat.
+    async fn chat(&self, dice: &mut fastrand::Rng) {
+        let Some(mut wire) = Wire::chat(&self.world, &self.session).await else {
+            return sleep(Duration::from_millis(dice.u64(5..100))).await;
+        };
+        let leaves = Instant::now() + Duration::from_millis(dice.u64(20..5_000));
+        let (mut newest, mut tools) = (0, HashSet::new());
+        while Instant::now() < leaves {
+            let frame = match wire.hear(QUIET).await {
+                Heard::Frame(frame) => frame,
+                Heard::Nothing if self.world.is_over() => return,
+                Heard::Nothing => continue,
+                Heard::Cut => return,
+            };
+            let tool = frame["tool_use_id"].to_string();
+            let is_right = match frame["type"].as_str() {
+                Some("tool_use_start") => tools.insert(tool),
+                Some("tool_result") => tools.remove(&tool),
+                Some("text_delta" | "thinking" | "cost_update" | "done" | "error") => true,
+                _ => false,
+            };
+            if !is_right {
+                self.broken(format!("a chat was told what does not belong there: {frame}"));
+            }
+            let Some(seq) = frame["seq"].as_u64() else { continue };
+            if seq < newest {
+                self.broken(format!("a chat was told of event {seq} after {newest}: {frame}"));
+            }
+            newest = seq;
+            self.world.told(Told { session: self.session.clone(), seq, frame });
+        }
+        self.world.fault("a chat's connection was cut");
     }
 
     fn check(&mut self, frame: &Value) {

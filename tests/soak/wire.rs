@@ -33,9 +33,17 @@ pub(super) enum Heard {
 impl Wire {
     /// `None` where nobody answers.
     pub(super) async fn attach(world: &World, session: &str, after: impl std::fmt::Display) -> Option<Wire> {
+        Wire::open(world, &format!("/ws?session={session}&after={after}")).await
+    }
+
+    /// The same session in the few words of a chat, from now on.
+    pub(super) async fn chat(world: &World, session: &str) -> Option<Wire> {
+        Wire::open(world, &format!("/ws/sessions/{session}/chat")).await
+    }
+
+    async fn open(world: &World, path: &str) -> Option<Wire> {
         let authority = &world.rest.authority;
-        let mut request =
-            format!("ws://{authority}/ws?session={session}&after={after}").into_client_request().expect("an address");
+        let mut request = format!("ws://{authority}{path}").into_client_request().expect("an address");
         let bearer = HeaderValue::from_str(&format!("Bearer {}", world.rest.token)).expect("a token is text");
         request.headers_mut().insert("authorization", bearer);
         let opened = async {

@@ -24,6 +24,7 @@ pub(super) struct Ledger {
     /// Session and seq → a hash of the event, as whoever saw it first saw it.
     pub(super) seen: HashMap<(String, u64), u64>,
     pub(super) wishes: Vec<Wished>,
+    pub(super) told: Vec<Told>,
     report: Report,
 }
 
@@ -36,6 +37,14 @@ pub(super) struct Wished {
     pub(super) text: String,
     /// Where the server said that it is; `None` where no answer came in time, so that it may have happened or not.
     pub(super) seq: Option<u64>,
+}
+
+/// What a chat was told of an event.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    pub(super) session: String,
+    pub(super) seq: u64,
+    pub(super) frame: Value,
 }
 
 impl World {
@@ -82,6 +91,13 @@ impl World {
         if first != hash {
             self.broken(format!("{session}: event {seq} is another one now: {event}"));
         }
+    }
+
+    /// A chat was told this; the journal says in the end whether it is so.
+    pub(super) fn told(&self, told: Told) {
+        let mut ledger = self.ledger();
+        ledger.report.checked += 1;
+        ledger.told.push(told);
     }
 
     pub(super) fn wished(&self, wish: Wished) {
