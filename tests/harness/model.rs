@@ -89,6 +89,18 @@ struct State {
     cut: AtomicUsize,
 }
 
+/// How many calls are kept. A soak makes tens of thousands, each with all that its session has said.
+const KEPT: usize = 64;
+
+impl State {
+    fn called(&self, call: Call) {
+        let mut calls = self.calls.lock().expect("nobody panics while holding this");
+        let too_many = (calls.len() + 1).saturating_sub(KEPT);
+        calls.drain(..too_many);
+        calls.push(call);
+    }
+}
+
 impl Model {
     /// Plays `tests/scenarios/<name>.json`.
     pub(crate) fn play(name: &str) -> Model {
@@ -122,7 +134,7 @@ impl Model {
         format!("http://{}", self.address)
     }
 
-    /// Everything that was asked so far.
+    /// What was asked so far, the newest last.
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.state.calls.lock().expect("no test panics while it holds this").clone()
     }
@@ -168,7 +180,7 @@ async fn answer(request: Request<hyper::body::Incoming>, state: Arc<State>) -> R
     };
     let said = sse::news(&body);
     let rule = state.rules.iter().find(|rule| rule.when.as_deref().is_none_or(|part| said.contains(part))).cloned();
-    state.calls.lock().expect("nobody panics while holding this").push(Call { path, key, body });
+    state.called(Call { path, key, body });
     let Some(rule) = rule else { return Ok(plain(400, "the script has no rule for this")) };
     match rule.status {
         Some(status) => {
