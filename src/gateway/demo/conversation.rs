@@ -9,6 +9,8 @@ const PLAN: &str = "plan";
 
 /// How the agent begins to tell what a person did beside it. What the person says then follows behind an empty line.
 const ASIDE: &str = "[The user did this in the sandbox: ";
+/// How the agent tells that a person stopped it. What the person says then follows as well.
+const INTERRUPTED: &str = "[The user interrupted you here.]";
 /// How the agent tells, below what a person says, which files came with it.
 const ATTACHED: &str = "\n\n[Attached files, in the workspace: ";
 
@@ -83,6 +85,7 @@ impl Conversation {
 
     fn user(&mut self, text: &str) {
         let text = text.rsplit_once(ATTACHED).map_or(text, |(said, _)| said);
+        let text = text.strip_prefix(INTERRUPTED).map_or(text, str::trim_start);
         let said = if text.starts_with(ASIDE) { text.rsplit_once("\n\n").map_or(text, |(_, said)| said) } else { text };
         if !said.trim().is_empty() {
             self.task = said.trim().to_owned();
@@ -166,6 +169,10 @@ mod tests {
         let aside = "[The user did this in the sandbox: Running command: ls]\na\n\nb\n[Exit code 0.]\n\nslow: 3";
         let after_an_act = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": aside}]}));
         assert_eq!(after_an_act.task, "slow: 3", "what a person did beside it is not what they say");
+
+        let stopped = "[The user interrupted you here.]\n\nrun: id";
+        let after_a_stop = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": stopped}]}));
+        assert_eq!(after_a_stop.task, "run: id", "that a person stopped it is not what they say");
 
         let with_files = "run: cat uploads/a.txt\n\n[Attached files, in the workspace: `uploads/a.txt`]";
         let with_files = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": with_files}]}));
