@@ -5,8 +5,6 @@
 //! which it has on disk before anybody sees them.
 
 use std::{
-    fs,
-    net::Ipv4Addr,
     path::Path,
     sync::{
         Arc, LazyLock,
@@ -18,15 +16,9 @@ use std::{
 use futures::{SinkExt, StreamExt, future::join_all};
 use greenroom_protocol::{Delta, DeltaKind, Observation, Seen, link::Report};
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream, UnixListener},
-    sync::{Semaphore, watch},
-    task::JoinHandle,
-    time::sleep,
-};
+use tokio::{net::TcpStream, sync::Semaphore, task::JoinHandle, time::sleep};
 use tokio_tungstenite::{
-    WebSocketStream, accept_async_with_config, client_async_with_config,
+    WebSocketStream, client_async_with_config,
     tungstenite::{Message, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
 };
 
@@ -41,7 +33,9 @@ use crate::{
     },
 };
 
+mod beside;
 mod proxy;
+use beside::{Beside, Way};
 use proxy::{DESCRIPTORS, Proxy, raise_descriptors};
 
 const CONNECTIONS: [usize; 3] = [1, 100, 1_000];
@@ -371,137 +365,4 @@ async fn open(rest: &Rest, path: &str) -> Client {
 
 fn small() -> WebSocketConfig {
     WebSocketConfig::default().read_buffer_size(4096).write_buffer_size(0)
-}
-
-/// The same agent without a server: behind the proxy on a Unix socket, as Greenroom dials it, and on a port for those who come
-/// directly.
-struct Beside {
-    port: u16,
-    proxy: u16,
-    signal: Arc<Signal>,
-    listening: [JoinHandle<()>; 2],
-}
-
-/// What all connections of the agent obey.
-#[derive(Default)]
-struct Signal {
-    /// Which way speaks, and at what pace. Changes by a lock, and is looked at without one.
-    now: watch::Sender<Option<(Way, Pace)>>,
-    /// Counts the changes.
-    changes: AtomicUsize,
-    stop: AtomicBool,
-    waiting: tokio::sync::Notify,
-}
-
-impl Signal {
-    fn say(&self, now: Option<(Way, Pace)>) {
-        self.now.send_replace(now);
-        self.changes.fetch_add(1, Relaxed);
-        self.waiting.notify_waiters();
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Direct,
-    Proxied,
-}
-
-impl Beside {
-    async fn start(home: &Path, proxy: u16) -> Beside {
-        let signal = Arc::new(Signal::default());
-        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-        let port = tcp.local_addr().expect("an address").port();
-        let path = home.join("agent.sock");
-        let _left_by_the_last = fs::remove_file(&path);
-        let unix = UnixListener::bind(&path).expect("a socket");
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
-        let (one, other) = (signal.clone(), signal.clone());
-        let direct = tokio::spawn(async move {
-            while let Ok((stream, _)) = tcp.accept().await {
-                stream.set_nodelay(true).expect("it is a socket");
-                tokio::spawn(serve(stream, Way::Direct, one.clone()));
-            }
-        });
-        let proxied = tokio::spawn(async move {
-            while let Ok((stream, _)) = unix.accept().await {
-                tokio::spawn(serve(stream, Way::Proxied, other.clone()));
-            }
-        });
-        Beside { port, proxy, signal, listening: [direct, proxied] }
-    }
-
-    async fn directly(&self) -> Client {
-        dial(self.port).await
-    }
-
-    async fn through_the_proxy(&self) -> Client {
-        dial(self.proxy).await
-    }
-
-    async fn paced(&self, run: &mut Run, way: Way) -> Figures {
-        latencies(self.speak(run, PACED, way, Pace::Every { late: Duration::ZERO }).await)
-    }
-
-    async fn at_full_speed(&self, run: &mut Run, pace: Pace) -> f64 {
-        rate(&self.speak(run, FLOODED, Way::Proxied, pace).await)
-    }
-
-    async fn speak(&self, run: &mut Run, time: Duration, way: Way, pace: Pace) -> Vec<Heard> {
-        self.signal.say(Some((way, pace)));
-        let heard = run.read(time).await;
-        self.signal.say(None);
-        sleep(WARM_UP).await;
-        heard
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        self.signal.stop.store(true, Relaxed);
-        self.signal.waiting.notify_waiters();
-        self.listening.iter().for_each(JoinHandle::abort);
-    }
-}
-
-/// One connection of the agent: the frames that a client of Greenroom would see.
-async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: Arc<Signal>) {
-    let Ok(mut socket) = accept_async_with_config(stream, Some(small())).await else { return };
-    let (speaker, late) = (Speaker::new(), EVERY.mul_f64(fastrand::f64()));
-    let (mut offset, mut known, mut now) = (0, usize::MAX, None);
-    loop {
-        if signal.stop.load(Relaxed) {
-            return;
-        }
-        let changes = signal.changes.load(Relaxed);
-        if changes != known {
-            (known, now) = (changes, *signal.now.borrow());
-            // Those of the last pace.
-            ARRIVED[speaker.0].forget_permits(usize::MAX >> 4);
-        }
-        let Some((_, pace)) = now.filter(|(speaks, _)| *speaks == way) else {
-            offset = 0;
-            signal.waiting.notified().await;
-            sleep(late).await;
-            continue;
-        };
-        let content = speaker.words();
-        let frame = if let Pace::Flood = pace {
-            json!({ "seq": offset, "at": "2026-01-01T00:00:00.000Z", "source": "agent", "observation": "think", "extras": {},
-                "content": content })
-        } else {
-            json!({ "delta": "text", "item": "item", "offset": offset, "content": content })
-        };
-        offset += content.len();
-        if socket.send(Message::text(frame.to_string())).await.is_err() {
-            return;
-        }
-        speaker.rest(pace).await;
-    }
-}
-
-async fn dial(port: u16) -> Client {
-    let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("somebody listens");
-    let address = format!("ws://127.0.0.1:{port}/");
-    client_async_with_config(address, tcp, Some(small())).await.expect("it speaks WebSocket").0
 }

@@ -107,7 +107,7 @@ pub(crate) async fn it_sees_nothing_of_the_host(bench: &Bench) {
     std::fs::write(host.path().join("secret"), "canary").expect("a secret of the host");
     let path = host.path().display();
     let commands = format!(
-        "cat {path}/secret; cat /proc/1/root{path}/secret; cat /root/.profile /etc/shadow; \
+        "cat {path}/secret; cat /proc/1/root{path}/secret; cat /etc/shadow; \
          for each in /run/docker.sock /var/run/docker.sock /run/containerd /run/dbus /dev/sda /dev/vda /dev/kmsg /dev/mem; do \
          [ -e $each ] && echo \"there is $each\"; done; \
          ls /proc | grep -c '^[0-9]' | sed 's/^/processes /'; pwd | sed 's/^/in /'"
