@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use self::fallen::Fallen;
-pub use self::messages::{Close, Create, Created, Find, Near, NewSession, Open, Purge, Tidy};
+pub use self::messages::{Close, Create, Created, Find, NewSession, Open, Purge, Tidy};
 use crate::{
     census::{Census, Entry, Kind},
     clock,
@@ -31,6 +31,7 @@ use crate::{
         messages::{End, Fell, Look, Relay, Retire, Stop},
     },
     store::{Memory, Record, SessionId, Snapshot, Store, StoreError, Totals},
+    threads::Threads,
 };
 
 /// What the Directory works with.
@@ -44,8 +45,7 @@ pub struct Parts {
     pub runs: std::path::PathBuf,
     pub workspaces: std::path::PathBuf,
     pub homes: std::path::PathBuf,
-    /// Sessions that nobody in particular listens to are spread over these threads.
-    pub threads: Vec<ArbiterHandle>,
+    pub threads: Threads,
     /// What sessions are made of, once the Directory has an address for them to report to.
     pub sessions: Box<dyn FnOnce(Recipient<Fell>) -> session::Parts + Send>,
 }
@@ -60,8 +60,7 @@ pub struct Directory {
     /// Sessions that are being made; their sandboxes do not wait yet.
     being_made: usize,
     places: [std::path::PathBuf; 3],
-    threads: Vec<ArbiterHandle>,
-    next_thread: usize,
+    threads: Threads,
     sessions: Arc<session::Parts>,
     slots: HashMap<SessionId, Slot>,
     /// Which session a client's key made.
@@ -96,7 +95,6 @@ impl Directory {
                 being_made: 0,
                 places: [runs, workspaces, homes],
                 threads,
-                next_thread: 0,
                 sessions: Arc::new(sessions(ctx.address().recipient())),
                 slots: HashMap::new(),
                 keys: HashMap::new(),
@@ -119,7 +117,7 @@ impl Directory {
                         directory.keys.insert(key.clone(), record.id);
                     }
                     if !matches!(record.state, State::Stopped | State::Failed | State::Ended) {
-                        drop(directory.open(record.id, None, ctx));
+                        drop(directory.open(record.id, ctx));
                     }
                 }
                 directory.say_how_it_is();
@@ -129,7 +127,7 @@ impl Directory {
     }
 
     /// The session's address, now or when its actor is there.
-    fn open(&mut self, id: SessionId, near: Near, ctx: &mut Context<Directory>) -> BoxFuture<'static, Opened> {
+    fn open(&mut self, id: SessionId, ctx: &mut Context<Directory>) -> BoxFuture<'static, Opened> {
         let (asker, opened) = oneshot::channel();
         match self.slots.get_mut(&id) {
             Some(Slot::Live(session)) if session.connected() => {
@@ -140,29 +138,24 @@ impl Directory {
             Some(Slot::Live(_)) | None if self.closing => drop(asker),
             Some(Slot::Live(_)) | None => {
                 self.slots.insert(id, Slot::Opening(vec![asker]));
-                self.start_session(id, near, ctx);
+                self.start_session(id, ctx);
             }
         }
         Box::pin(async move { opened.await.unwrap_or_else(|_| Err(shutting_down())) })
     }
 
-    fn start_session(&mut self, id: SessionId, near: Near, ctx: &mut Context<Directory>) {
-        let thread = near.unwrap_or_else(|| self.next_thread());
+    fn start_session(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
+        let (threads, home) = (self.threads.clone(), self.threads.home(id));
         let (store, parts) = (self.store.clone(), self.sessions.clone());
         let after = self.fallen.get(&id).map(|fallen| fallen.how);
         let started = async move {
             let (epoch, snapshot) = store.claim(id).await.map_err(|e| refusal(&e))?;
             let (tell, started) = oneshot::channel();
             let start = move || drop(tell.send(Session::start_from(parts, epoch, snapshot, after)));
-            thread.spawn_fn(start);
+            threads.run(home, start);
             started.await.unwrap_or_else(|_| Err(shutting_down()))
         };
         ctx.spawn(started.into_actor(self).map(move |opened, directory, ctx| directory.opened(id, opened, ctx)));
-    }
-
-    fn next_thread(&mut self) -> ArbiterHandle {
-        self.next_thread += 1;
-        self.threads[self.next_thread % self.threads.len()].clone()
     }
 
     fn opened(&mut self, id: SessionId, opened: Opened, ctx: &mut Context<Directory>) {
@@ -244,9 +237,9 @@ impl Actor for Directory {
 impl Handler<Open> for Directory {
     type Result = ResponseFuture<Opened>;
 
-    fn handle(&mut self, Open { id, near }: Open, ctx: &mut Context<Directory>) -> Self::Result {
+    fn handle(&mut self, Open { id }: Open, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
-        self.open(id, near, ctx)
+        self.open(id, ctx)
     }
 }
 
@@ -268,7 +261,7 @@ impl Handler<Create> for Directory {
     fn handle(&mut self, Create { new, key, near }: Create, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
         if let Some(id) = key.as_ref().and_then(|key| self.keys.get(key)).copied() {
-            let opened = self.open(id, near, ctx);
+            let opened = self.open(id, ctx);
             return Box::pin(async move { created(opened.await?, None, false).await }.into_actor(self));
         }
         if self.closing {
@@ -277,7 +270,7 @@ impl Handler<Create> for Directory {
         if self.starts.are_too_many(self.being_made + 1) {
             return Box::pin(fut::ready(Err(Refusal::Overloaded(self.starts.most_waiting()))));
         }
-        let id = SessionId::generate();
+        let id = self.threads.new_session(near);
         let record = match self.record(id, &new, key.clone()) {
             Ok(record) => record,
             Err(refusal) => return Box::pin(fut::ready(Err(refusal))),
@@ -296,7 +289,7 @@ impl Handler<Create> for Directory {
                 if let Some(Slot::Opening(waiting)) = directory.slots.get_mut(&id) {
                     waiting.push(asker);
                 }
-                directory.start_session(id, near, ctx);
+                directory.start_session(id, ctx);
                 async move { created(opened.await.unwrap_or_else(|_| Err(shutting_down()))?, new.task, true).await }
                     .into_actor(directory)
                     .map(|created, directory: &mut Directory, _| {
@@ -332,7 +325,7 @@ impl Handler<Purge> for Directory {
 
     fn handle(&mut self, Purge { id }: Purge, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
-        let opened = self.open(id, None, ctx);
+        let opened = self.open(id, ctx);
         let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
         let places = self.places.clone();
         let purged = async move {
@@ -417,7 +410,7 @@ impl Slot {
 #[async_trait]
 impl Sessions for Addr<Directory> {
     async fn open(&self, id: SessionId) -> Result<Addr<Session>, Refusal> {
-        self.send(Open { id, near: Arbiter::try_current() }).await.unwrap_or_else(|_| Err(shutting_down()))
+        self.send(Open { id }).await.unwrap_or_else(|_| Err(shutting_down()))
     }
 
     async fn create(&self, wish: &Wish, key: Option<String>) -> Result<(SessionId, Addr<Session>), Refusal> {
@@ -428,10 +421,8 @@ impl Sessions for Addr<Directory> {
             // The task itself follows as a wish of its own.
             _ => NewSession::default(),
         };
-        let created = self
-            .send(Create { new, key, near: Arbiter::try_current() })
-            .await
-            .unwrap_or_else(|_| Err(shutting_down()))?;
+        let created =
+            self.send(Create { new, key, near: Threads::here() }).await.unwrap_or_else(|_| Err(shutting_down()))?;
         Ok((created.view.id, created.session))
     }
 }

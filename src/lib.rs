@@ -11,6 +11,7 @@
 //! | [`sandbox`] | walls around an agent: Docker, or a jail of this host's own |
 //! | [`gateway`] | the way to the models, and the only holder of keys |
 //! | [`session`] | **the Session actor**: pure rules decide, the journal is written, then it is told |
+//! | [`threads`] | on which thread a session lives, and all that belongs to it |
 //! | [`frontend`] | the FrontendSocket actor: one attached client, a cursor over the journal |
 //! | [`link`] | the AgentLink actor: one sandbox, one agent, one WebSocket |
 //! | [`directory`] | the Directory actor: session id → address |
@@ -39,6 +40,7 @@ pub mod session;
 pub mod store;
 pub mod sweeper;
 pub mod telemetry;
+pub mod threads;
 pub mod transfer;
 pub mod web;
 mod wiring;

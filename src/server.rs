@@ -2,7 +2,7 @@
 
 use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
-use actix::{Addr, Arbiter};
+use actix::Addr;
 use greenroom_protocol::link::Settings;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,7 @@ use crate::{
         memory::MemoryStore,
     },
     sweeper::{self, Sweeper},
+    threads::Threads,
     web, wiring,
 };
 
@@ -110,6 +111,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     });
     let (settings, models) = (settings(config.clone(), gateway.clone()), gateway.clone());
     let (store_of_sessions, census_of_sessions) = (store.clone(), census.clone());
+    let threads = Threads::start();
     let directory = Directory::start(directory::Parts {
         store: store.clone(),
         census: census.clone(),
@@ -119,7 +121,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         runs: data.runs(),
         workspaces: data.workspaces(),
         homes: data.homes(),
-        threads: threads(),
+        threads: threads.clone(),
         sessions: Box::new(move |fell| session::Parts {
             store: store_of_sessions,
             census: census_of_sessions,
@@ -163,7 +165,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         config,
         node,
     };
-    let server = web::serve(parts, auth, listener)?;
+    let server = web::serve(parts, auth, threads, listener)?;
     Ok(Running { link, server, directory, sandbox, closing, stop_sandboxes, _data: data })
 }
 
@@ -221,12 +223,6 @@ async fn stop_all(sandbox: &dyn Sandbox) {
 fn listen(config: &Config) -> Result<TcpListener, StartError> {
     let address = config.server.bind;
     TcpListener::bind(address).map_err(|source| StartError::Listen { address: address.to_string(), source })
-}
-
-/// The threads that sessions are spread over: one for each core.
-fn threads() -> Vec<actix::ArbiterHandle> {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    (0..cores).map(|_| Arbiter::new().handle()).collect()
 }
 
 /// What an agent works with, from its session's record.

@@ -13,7 +13,7 @@ use std::{
 const LAYERS: [&[&str]; 12] = [
     &["config", "telemetry", "census", "clock", "data", "allocator"],
     &["store", "sandbox", "gateway"],
-    &["session"],
+    &["session", "threads"],
     &["frontend", "link"],
     &["directory"],
     &["sweeper"],

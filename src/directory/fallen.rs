@@ -31,7 +31,7 @@ impl Directory {
         ctx.run_later(fallen.wait, move |directory, ctx| {
             if let Some(fallen) = directory.fallen.get_mut(&id) {
                 fallen.is_due = false;
-                drop(directory.open(id, None, ctx));
+                drop(directory.open(id, ctx));
             }
         });
         fallen.wait = (fallen.wait * 2).min(COME_BACK_MAX);

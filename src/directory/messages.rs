@@ -5,11 +5,8 @@ use actix::prelude::*;
 use crate::{
     session::{Refusal, Session, View},
     store::SessionId,
+    threads::Place,
 };
-
-/// The thread of whoever will listen to the session, where that is known. An actor that has to be started starts there, so
-/// that what the agent says wakes no second thread on its way to the client.
-pub type Near = Option<ArbiterHandle>;
 
 /// What a new session is to be. Every field has a default.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, utoipa::ToSchema)]
@@ -37,7 +34,8 @@ pub struct NewSession {
 pub struct Create {
     pub new: NewSession,
     pub key: Option<String>,
-    pub near: Near,
+    /// The thread of whoever will listen to it, where that is known.
+    pub near: Option<Place>,
 }
 
 /// A session that was asked for.
@@ -54,7 +52,6 @@ pub struct Created {
 #[rtype(result = "Result<Addr<Session>, Refusal>")]
 pub struct Open {
     pub id: SessionId,
-    pub near: Near,
 }
 
 /// The address of a session whose actor is live, and nothing otherwise.

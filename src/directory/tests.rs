@@ -11,12 +11,11 @@ use std::{
     time::Duration,
 };
 
-use actix::Arbiter;
 use greenroom_protocol::{
     Body, Event, Observation, Seen,
     link::{Api, Hello, LINK_VERSION, Outcome, Report, Settings},
 };
-use tokio::sync::watch;
+use tokio::sync::{oneshot::error::RecvError, watch};
 
 use self::faulty::Faulty;
 use super::*;
@@ -99,12 +98,13 @@ struct House {
     orders: Arc<Mutex<Vec<String>>>,
     /// Where sessions made their links.
     links: Arc<Mutex<Vec<ThreadId>>>,
+    threads: Threads,
 }
 
 fn house(store: Arc<Faulty>) -> House {
     let orders: Arc<Mutex<Vec<String>>> = Arc::default();
     let links: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
-    let made = links.clone();
+    let (made, threads) = (links.clone(), Threads::start());
     let gateway = Gateway::new(GatewayOptions::default()).expect("a gateway without keys");
     let census = Census::default();
     let (kept, register, ear) = (store.clone(), census.clone(), Ear(orders.clone()));
@@ -118,7 +118,7 @@ fn house(store: Arc<Faulty>) -> House {
         runs: nowhere(),
         workspaces: nowhere(),
         homes: nowhere(),
-        threads: vec![Arbiter::new().handle()],
+        threads: threads.clone(),
         sessions: Box::new(move |fell| session::Parts {
             store: kept,
             census: register,
@@ -146,7 +146,7 @@ fn house(store: Arc<Faulty>) -> House {
             fell,
         }),
     });
-    House { directory, store, orders, links }
+    House { directory, store, orders, links, threads }
 }
 
 impl House {
@@ -156,7 +156,7 @@ impl House {
     }
 
     async fn open(&self, id: SessionId) -> Opened {
-        self.directory.send(Open { id, near: None }).await.expect("the Directory lives")
+        self.directory.send(Open { id }).await.expect("the Directory lives")
     }
 
     async fn events(&self, id: SessionId) -> Vec<Event> {
@@ -279,34 +279,35 @@ async fn one_session_has_one_actor() {
     assert_eq!(house.open(unknown).await.expect_err("nobody made it").code(), "not_found");
 }
 
+/// Done when it is on disk; an error where it was not taken.
+async fn report(session: &Addr<Session>, boot: &str, n: u64, reports: Vec<Report>) -> Result<(), RecvError> {
+    let (durable, on_disk) = oneshot::channel();
+    session.send(Reported { boot: boot.into(), n, reports, durable }).await.expect("it lives");
+    on_disk.await
+}
+
 #[actix::test]
 async fn a_report_is_taken_once_and_in_its_order() {
     let house = house(Arc::default());
     let made = house.create(None).await;
     made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
     made.session.send(say("go", None)).await.expect("it lives").expect("it is taken");
-    let said = |n| {
+    let said = || {
         let seen = Seen::Message { partial: false };
         let body = Observation { seen, content: "x".repeat(100_000) }.into();
-        Reported { boot: "b".into(), n, reports: vec![Report::Event { item: Some("i".into()), body }] }
+        vec![Report::Event { item: Some("i".into()), body }]
     };
     for n in [1, 1] {
-        made.session.send(said(n)).await.expect("it lives").await.expect("it is on disk");
+        report(&made.session, "b", n, said()).await.expect("it is on disk");
     }
-    assert!(made.session.send(said(3)).await.expect("it lives").await.is_err(), "out of its order");
-    let other = Reported { boot: "other".into(), ..said(2) };
-    assert!(made.session.send(other).await.expect("it lives").await.is_err(), "of another start");
+    assert!(report(&made.session, "b", 3, said()).await.is_err(), "out of its order");
+    assert!(report(&made.session, "other", 2, said()).await.is_err(), "of another start");
     let events = house.events(made.view.id).await;
     let said: Vec<_> =
         events.iter().filter(|event| event.body.name() == "message" && event.item.as_deref() == Some("i")).collect();
     assert_eq!(said.len(), 1);
     let report = Report::TurnEnded { turn: house.ordered("turn").await, outcome: Outcome::Done };
-    made.session
-        .send(Reported { boot: "b".into(), n: 2, reports: vec![report] })
-        .await
-        .expect("it lives")
-        .await
-        .expect("on disk");
+    self::report(&made.session, "b", 2, vec![report]).await.expect("it is on disk");
     let refusal = made.session.send(Interrupt::default()).await.expect("it lives").expect_err("nothing runs");
     assert_eq!(refusal.code(), "nothing_to_interrupt");
 }
@@ -320,12 +321,12 @@ async fn reports_that_come_together_are_each_taken_once() {
         let body = Observation { seen: Seen::Message { partial: false }, content: content.to_string() }.into();
         Report::Event { item: None, body }
     };
-    let together = |n, count| Reported { boot: "b".into(), n, reports: (n..n + count).map(said).collect() };
+    let together = |n, count| report(&made.session, "b", n, (n..n + count).map(said).collect());
     // Those that overlap: the connection was cut before the agent knew.
     for (n, count) in [(1, 3), (1, 3), (2, 4), (5, 1), (6, 2)] {
-        made.session.send(together(n, count)).await.expect("it lives").await.expect("they are on disk");
+        together(n, count).await.expect("they are on disk");
     }
-    assert!(made.session.send(together(9, 2)).await.expect("it lives").await.is_err(), "one is missing");
+    assert!(together(9, 2).await.is_err(), "one is missing");
     let events = house.events(made.view.id).await;
     let said = events.iter().filter_map(|event| match &event.body {
         Body::Observation(Observation { seen: Seen::Message { .. }, content }) => Some(content.clone()),
@@ -379,12 +380,11 @@ async fn what_is_acknowledged_is_known_to_the_next_server() {
     made.session.send(run).await.expect("it lives").expect("it is taken");
     let act_ended = Report::ActEnded { act: first.ordered("act").await, outcome: Outcome::Done };
     let turn_ended = Report::TurnEnded { turn: first.ordered("turn").await, outcome: Outcome::Done };
-    let reported = |n, report| Reported { boot: "b".into(), n, reports: vec![report] };
-    made.session.send(reported(1, act_ended)).await.expect("it lives").await.expect("it is on disk");
+    report(&made.session, "b", 1, vec![act_ended]).await.expect("it is on disk");
     let second = house(first.store.clone());
     let again = second.open(made.view.id).await.expect("it is brought back");
     again.send(greet("b")).await.expect("it lives").expect("it is welcomed");
-    again.send(reported(2, turn_ended)).await.expect("it lives").await.expect("it is on disk");
+    report(&again, "b", 2, vec![turn_ended]).await.expect("it is on disk");
     assert_eq!(again.send(Look).await.expect("it lives").state, State::Idle, "the command ended before");
 }
 
@@ -418,14 +418,16 @@ async fn a_server_that_goes_stops_what_it_is_asked_to_and_brings_nothing_back() 
 }
 
 #[actix::test]
-async fn a_session_starts_near_whoever_listens() {
+async fn a_session_lives_where_whoever_asked_for_it_listens() {
     let house = house(Arc::default());
-    let arbiter = Arbiter::new();
-    let (tell, told) = std::sync::mpsc::channel();
-    arbiter.spawn_fn(move || tell.send(thread::current().id()).expect("somebody waits"));
-    let near = tokio::task::spawn_blocking(move || told.recv()).await.expect("no panic").expect("the thread runs");
-    let create = Create { new: NewSession::default(), key: None, near: Some(arbiter.handle()) };
-    let made = house.directory.send(create).await.expect("it lives").expect("it is made");
-    assert!(made.session.connected());
-    assert_eq!(*house.links.lock().expect("nobody panics here"), [near]);
+    for near in house.threads.places() {
+        let (tell, told) = oneshot::channel();
+        house.threads.run(near, move || tell.send(thread::current().id()).expect("somebody waits"));
+        let thread = told.await.expect("the thread runs");
+        let create = Create { new: NewSession::default(), key: None, near: Some(near) };
+        let made = house.directory.send(create).await.expect("it lives").expect("it is made");
+        assert!(made.session.connected());
+        assert_eq!(house.threads.home(made.view.id), near, "whoever comes later finds it there");
+        assert_eq!(house.links.lock().expect("nobody panics here").pop(), Some(thread));
+    }
 }

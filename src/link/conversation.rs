@@ -1,17 +1,25 @@
 //! One connection with an agent, from its `hello` to its end. The rules of it are in `greenroom_protocol::link`.
 //!
 //! The agent is held back through its socket: a report is read only when the session has taken the one before, and no more
-//! than [`WINDOW`] of them are on their way to disk.
+//! than [`WINDOW`] of them are on their way to disk. What still grows decides nothing and is kept nowhere, so it goes past the
+//! session, straight to where its listeners look.
 
-use std::sync::Arc;
+use std::{
+    future::{poll_fn, ready},
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
 use actix::WeakAddr;
-use futures::{FutureExt, SinkExt, StreamExt, stream::FuturesOrdered};
+use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture, stream::FuturesOrdered};
 use greenroom_protocol::{
     Event, LINK_FRAME_LIMIT,
     link::{FromAgent, Numbered, Report, ToAgent},
 };
-use tokio::{net::UnixStream, sync::mpsc};
+use tokio::{
+    net::UnixStream,
+    sync::{mpsc, oneshot},
+};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{Error, Message, protocol::WebSocketConfig},
@@ -19,8 +27,8 @@ use tokio_tungstenite::{
 
 use crate::{
     session::{
-        Session, goes_with_others,
-        messages::{Greeted, Grew, Reported, Took},
+        Session, Shared, goes_with_others,
+        messages::{Greeted, Reported, Took},
     },
     store::{Limit, Seq, SessionId, Store},
 };
@@ -88,7 +96,7 @@ struct Conversation<'a> {
     store: &'a Arc<dyn Store>,
     boot: String,
     /// Read already, and next: a frame, or how it ended behind what has not been told yet.
-    ahead: Option<Result<Option<FromAgent>, Broken>>,
+    ahead: Option<Box<Result<Option<FromAgent>, Broken>>>,
     /// How much was read, bytes.
     read: usize,
 }
@@ -99,14 +107,18 @@ impl Conversation<'_> {
         commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
         answered: &mut bool,
     ) -> Result<Broken, Broken> {
-        Box::pin(self.greet(commands)).await?;
+        let live = Box::pin(self.greet(commands)).await?;
         *answered = true;
         let mut on_their_way = FuturesOrdered::new();
         loop {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(command) => self.send(&ToAgent::Command(*command)).await?,
+                    Some(command) => {
+                        // Not kept while it is sent.
+                        let command = written(&ToAgent::Command(*command));
+                        self.socket.send(command).await?;
+                    }
                     None => return Ok(Broken::SessionLeft),
                 },
                 durable = on_their_way.next(), if !on_their_way.is_empty() => {
@@ -116,19 +128,20 @@ impl Conversation<'_> {
                         newest = Some(next);
                     }
                     match newest {
-                        Some(Ok(n)) => self.send(&ToAgent::Ack { n }).await?,
+                        Some(Ok(n)) => self.socket.send(written(&ToAgent::Ack { n })).await?,
                         Some(Err(Unwritten)) | None => return Ok(Broken::SessionLeft),
                     }
                 },
-                frame = self.frame(), if on_their_way.len() < WINDOW => match frame? {
+                frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.len() < WINDOW => match frame? {
                     None => {}
-                    Some(FromAgent::Delta(delta)) => self.tell(Grew(delta)).await?,
+                    Some(FromAgent::Delta(delta)) => live.grow(delta),
                     Some(FromAgent::Taken { command }) => self.tell(Took { command }).await?,
                     Some(FromAgent::Report { n, report }) => {
                         let reports = self.gather(n, report);
                         let last = n.saturating_add(reports.len() as u64 - 1);
-                        let durable = self.tell(Reported { boot: self.boot.clone(), n, reports }).await?;
-                        on_their_way.push_back(async move { durable.await.map(|()| last).map_err(|_| Unwritten) });
+                        let (durable, on_disk) = oneshot::channel();
+                        self.tell(Reported { boot: self.boot.clone(), n, reports, durable }).await?;
+                        on_their_way.push_back(async move { on_disk.await.map(|()| last).map_err(|_| Unwritten) });
                     }
                     Some(FromAgent::Hello(_)) => return Ok(Broken::Nonsense("a second `hello`".to_owned())),
                 },
@@ -137,14 +150,12 @@ impl Conversation<'_> {
     }
 
     /// The next frame; `None` for one that means nothing here.
-    async fn frame(&mut self) -> Result<Option<FromAgent>, Broken> {
-        match self.ahead.take() {
-            Some(frame) => frame,
-            None => {
-                let frame = self.socket.next().await;
-                self.read(frame)
-            }
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<FromAgent>, Broken>> {
+        if let Some(frame) = self.ahead.take() {
+            return Poll::Ready(*frame);
         }
+        let frame = ready!(self.socket.poll_next_unpin(cx));
+        Poll::Ready(self.read(frame))
     }
 
     /// A report, and those right behind it that can go into the journal with it, as far as they are here: an agent that says
@@ -162,7 +173,7 @@ impl Conversation<'_> {
                 }
                 Ok(None) => {}
                 other => {
-                    self.ahead = Some(other);
+                    self.ahead = Some(Box::new(other));
                     break;
                 }
             }
@@ -170,7 +181,7 @@ impl Conversation<'_> {
         reports
     }
 
-    async fn greet(&mut self, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Result<(), Broken> {
+    async fn greet(&mut self, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Result<Arc<Shared>, Broken> {
         let hello = loop {
             let frame = self.socket.next().await;
             match self.read(frame)? {
@@ -185,8 +196,11 @@ impl Conversation<'_> {
         let greeting = self.tell(Greeted { hello }).await?;
         let greeting = greeting.map_err(|refusal| Broken::Nonsense(refusal.to_string()))?;
         let restore = greeting.welcome.restore;
-        self.send(&ToAgent::Welcome(greeting.welcome)).await?;
-        if restore { self.send_history(greeting.history_to).await } else { Ok(()) }
+        self.socket.send(written(&ToAgent::Welcome(greeting.welcome))).await?;
+        if restore {
+            self.send_history(greeting.history_to).await?;
+        }
+        Ok(greeting.live)
     }
 
     async fn send_history(&mut self, to: Seq) -> Result<(), Broken> {
@@ -199,7 +213,7 @@ impl Conversation<'_> {
             let complete = last >= to || page.is_empty();
             let wanted = page.iter().filter(|(seq, _)| *seq <= to);
             let events: Vec<Event> = wanted.filter_map(|(_, event)| serde_json::from_slice(&event.json).ok()).collect();
-            self.send(&ToAgent::History { events, complete }).await?;
+            self.socket.send(written(&ToAgent::History { events, complete })).await?;
             if complete {
                 return Ok(());
             }
@@ -223,21 +237,23 @@ impl Conversation<'_> {
         }
     }
 
-    async fn send(&mut self, frame: &ToAgent) -> Result<(), Broken> {
-        // Every type of the link has string keys and no fallible `Serialize`, so this cannot fail.
-        let text = serde_json::to_string(frame).expect("a frame is JSON");
-        Ok(self.socket.send(Message::text(text)).await?)
-    }
-
-    async fn tell<M>(&self, message: M) -> Result<M::Result, Broken>
+    /// Boxed, as it is over soon.
+    fn tell<M>(&self, message: M) -> LocalBoxFuture<'static, Result<M::Result, Broken>>
     where
         M: actix::Message + Send + 'static,
         M::Result: Send,
         Session: actix::Handler<M>,
     {
-        let session = self.session.upgrade().ok_or(Broken::SessionLeft)?;
-        session.send(message).await.map_err(|_| Broken::SessionLeft)
+        match self.session.upgrade() {
+            Some(session) => session.send(message).map_err(|_| Broken::SessionLeft).boxed_local(),
+            None => ready(Err(Broken::SessionLeft)).boxed_local(),
+        }
     }
+}
+
+fn written(frame: &ToAgent) -> Message {
+    // Every type of the link has string keys and no fallible `Serialize`, so this cannot fail.
+    Message::text(serde_json::to_string(frame).expect("a frame is JSON"))
 }
 
 /// The journal did not take a report: it is not acknowledged, and the session is stopping.

@@ -8,6 +8,7 @@ mod raise;
 mod starts;
 
 use std::{
+    panic::resume_unwind,
     path::PathBuf,
     sync::{
         Arc,
@@ -76,9 +77,8 @@ pub struct AgentLink {
     image: Option<String>,
     /// The model's way out of the sandbox. There while the sandbox is wanted.
     endpoint: Option<Endpoint>,
-    /// Stays with the sandbox from its start to its end. (Not an actix `SpawnHandle`: a future that is cancelled by one may
-    /// be polled once more, and would then take the loss of its channel for the loss of its session.)
-    attendance: Option<AbortHandle>,
+    /// Stays with the sandbox from its start to its end.
+    attendance: Option<Attending>,
     /// Commands for the conversation of the day, boxed because a channel has room for dozens from its start. Not bounded by
     /// itself: the session sends only what it keeps in its own bounded list until the agent has it.
     commands: Option<mpsc::UnboundedSender<Box<Numbered>>>,
@@ -134,7 +134,7 @@ impl AgentLink {
         }
         let (commands, from_session) = mpsc::unbounded_channel();
         self.commands = Some(commands);
-        let attendance = raise::Attendance {
+        let attendance = Box::new(raise::Attendance {
             id: self.id,
             session: self.session.clone(),
             parts: self.parts.clone(),
@@ -143,12 +143,18 @@ impl AgentLink {
             frozen: self.frozen.clone(),
             entry: self.entry.clone(),
             starting: self.starting.clone(),
-        };
-        let (gone, attendance) = abortable(attendance.attend(from_session));
-        self.attendance = Some(attendance);
+        });
+        // A task of its own: for each frame of the agent it alone is run, and not the actor with all that it waits for.
+        let attendance = actix::spawn(attendance.attend(from_session));
+        let task = attendance.abort_handle();
+        let (gone, result) = abortable(attendance);
+        self.attendance = Some(Attending { task, result });
         ctx.spawn(gone.into_actor(self).map(|gone, link, ctx| {
-            if let Ok(gone) = gone {
-                link.gone(gone, ctx);
+            match gone {
+                Ok(Ok(gone)) => link.gone(gone, ctx),
+                Ok(Err(e)) if e.is_panic() => resume_unwind(e.into_panic()),
+                // It was ended.
+                Ok(Err(_)) | Err(_) => {}
             }
         }));
     }
@@ -275,9 +281,6 @@ impl Handler<Kill> for AgentLink {
 
     fn handle(&mut self, Kill { then }: Kill, ctx: &mut Context<Self>) {
         self.entry.handled();
-        if let Some(attendance) = self.attendance.take() {
-            attendance.abort();
-        }
         self.leave();
         let (sandbox, id, runs) = (self.parts.sandbox.clone(), self.id, self.parts.places.runs.clone());
         let starting = self.starting.clone();
@@ -296,6 +299,20 @@ impl Handler<Kill> for AgentLink {
         if then == Then::Restart {
             ctx.notify(Raise { image: self.image.clone(), paused: false });
         }
+    }
+}
+
+/// An attendance, which ends when this is dropped.
+struct Attending {
+    task: tokio::task::AbortHandle,
+    /// What it may have come to by then is heard no more.
+    result: AbortHandle,
+}
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.result.abort();
     }
 }
 

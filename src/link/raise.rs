@@ -72,8 +72,8 @@ enum Came {
 
 impl Attendance {
     /// Starts the sandbox, dials its agent, speaks with it over as many connections as it takes, and returns when there is
-    /// nobody left to speak with.
-    pub(super) async fn attend(self, mut commands: mpsc::UnboundedReceiver<Box<Numbered>>) -> Gone {
+    /// nobody left to speak with. (Boxed: a future keeps what it is given twice, and there is one for each session that lives.)
+    pub(super) async fn attend(self: Box<Self>, mut commands: mpsc::UnboundedReceiver<Box<Numbered>>) -> Gone {
         let mut wait = BACKOFF;
         for attempt in 1.. {
             match self.once(&mut commands).await {

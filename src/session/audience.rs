@@ -21,7 +21,7 @@ const KEEP: usize = 256 * 1024;
 /// How many items are remembered that were ended. Only pieces that are on their way from the agent at that moment matter.
 const SEALED: usize = 32;
 
-/// What listeners and the session share.
+/// What the session, its link and its listeners share.
 #[derive(Default)]
 pub struct Shared {
     live: Mutex<Live>,
@@ -32,6 +32,8 @@ pub struct Shared {
 pub struct Live {
     /// Everything up to here is on disk.
     pub tail: Seq,
+    /// Everything up to here is decided, and on its way there.
+    decided: Seq,
     /// The session's actor is gone; whoever still wants the session asks the Directory again.
     pub closed: bool,
     items: BTreeMap<Key, Growing>,
@@ -79,9 +81,11 @@ impl Shared {
         self.live().listeners.len()
     }
 
-    /// It is decided that these end. What listeners read of them from now on would not be in the event that ends them.
-    pub(super) fn seal(&self, ended: &[Ended]) {
+    /// Events up to `tail` are decided, and that these end with them. What listeners would read of them from now on would not
+    /// be in the event that ends them.
+    pub(super) fn decide(&self, tail: Seq, ended: &[Ended]) {
         let mut live = self.live();
+        live.decided = tail;
         live.sealed.extend(ended.iter().cloned());
         let forgotten = live.sealed.len().saturating_sub(SEALED);
         live.sealed.drain(..forgotten);
@@ -91,21 +95,23 @@ impl Shared {
     pub(super) fn publish(&self, tail: Seq, ended: &[Ended]) {
         let mut live = self.live();
         live.tail = tail;
+        live.decided = live.decided.max(tail);
         for ended in ended {
             live.items.retain(|(item, kind), _| !ended.ends(item, *kind));
         }
         live.tell();
     }
 
-    /// An item grew, when `after` was the newest event. A delta that overlaps what is known adds only what is new; one that
-    /// leaves a gap begins anew.
-    pub(super) fn grow(&self, after: Seq, delta: Delta) {
+    /// An item grew. A delta that overlaps what is known adds only what is new; one that leaves a gap begins anew.
+    ///
+    /// Whoever calls this has had an answer to all that was reported before: a delta may not overtake the event before it.
+    pub fn grow(&self, delta: Delta) {
         let mut live = self.live();
         if live.is_sealed(&delta.item, delta.kind) {
             return;
         }
         live.next += 1;
-        let id = live.next;
+        let (id, after) = (live.next, live.decided);
         let growing = live.items.entry((delta.item, delta.kind)).or_insert_with(|| Growing {
             id,
             after,

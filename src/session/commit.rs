@@ -14,7 +14,7 @@ use super::{
     Session,
     audience::Ended,
     decision::{Decision, Draft, Ladder, Order},
-    messages::{Accepted, Answer, Ending, orders},
+    messages::{Accepted, Answer, Durable, Ending, orders},
     render,
     turn::Refusal,
 };
@@ -38,7 +38,7 @@ pub(super) struct Pending {
 /// Somebody who waits for a decision to be on disk.
 pub(super) enum Reply {
     Wish(oneshot::Sender<Answer>, Accepted),
-    Report(oneshot::Sender<()>),
+    Report(Durable),
 }
 
 impl Session {
@@ -60,7 +60,7 @@ impl Session {
             events.push(event);
             ended.extend(ends);
         }
-        self.shared.seal(&ended);
+        self.shared.decide(self.tail, &ended);
         if let Some(mark) = &mark {
             self.mark = Some(mark.clone());
         }
@@ -109,11 +109,11 @@ impl Session {
     fn refresh_record(&mut self, worth_it: bool) -> Option<Arc<Record>> {
         let changed = self.record_changed || self.core.state() != self.record.state;
         // What the agent has taken alone is worth no disk write: it goes with the next event.
-        if !(changed || worth_it && self.core != self.written_core) {
+        if !(changed || worth_it && self.core_changed) {
             return None;
         }
         self.record_changed = false;
-        self.written_core = self.core.clone();
+        self.core_changed = false;
         let record = Arc::make_mut(&mut self.record);
         // The core is plain data with string keys, so this cannot fail.
         record.core = serde_json::value::to_raw_value(&self.core).expect("the core is JSON").into();

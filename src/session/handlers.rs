@@ -38,6 +38,7 @@ impl Session {
         let seq = (!decision.drafts.is_empty()).then_some(first);
         if let Some(key) = key {
             self.core.remember(key, seq);
+            self.core_changed = true;
         }
         self.answer(decision, seq, ctx)
     }
@@ -280,15 +281,6 @@ impl Handler<Took> for Session {
 
     fn handle(&mut self, Took { command }: Took, ctx: &mut Context<Session>) {
         self.take(Input::Took { command }, ctx);
-    }
-}
-
-impl Handler<Grew> for Session {
-    type Result = ();
-
-    fn handle(&mut self, Grew(delta): Grew, _: &mut Context<Session>) {
-        self.entry.handled();
-        self.shared.grow(self.tail, delta);
     }
 }
 

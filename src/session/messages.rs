@@ -1,14 +1,13 @@
 //! All that a session hears and says, as typed messages.
 //!
 //! Clients send [`Relay`], [`Interrupt`], [`Pause`], [`Resume`], [`Stop`], [`End`] and [`Amend`]; listeners
-//! [`Attach`], and leave by dropping what they got for it; the link sends [`Greeted`], [`Reported`], [`Grew`] and what befell the sandbox. The session tells
-//! listeners that something is [`Published`], and gives its link the orders of [`orders`].
+//! [`Attach`], and leave by dropping what they got for it; the link sends [`Greeted`], [`Reported`] and what befell the
+//! sandbox. The session tells listeners that something is [`Published`], and gives its link the orders of [`orders`].
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
 use greenroom_protocol::{
-    Delta,
     client::Wish,
     link::{Hello, Report, Welcome},
     observation::{Phase, State},
@@ -16,7 +15,11 @@ use greenroom_protocol::{
 use tokio::sync::oneshot;
 use tokio_util::sync::DropGuard;
 
-use super::{audience::Listening, turn::Refusal, view::View};
+use super::{
+    audience::{Listening, Shared},
+    turn::Refusal,
+    view::View,
+};
 use crate::{
     gateway::Notice,
     sandbox::Exit,
@@ -135,27 +138,29 @@ pub struct Greeted {
 }
 
 /// How the link goes on after `hello`.
-#[derive(Debug)]
 pub struct Greeting {
     pub welcome: Welcome,
+    /// Where it puts what grows.
+    pub live: Arc<Shared>,
     /// Up to here the journal is sent as history, where `welcome.restore` says so.
     pub history_to: Seq,
 }
 
 /// Durable reports of the agent: one, or several of which [`goes_with_others`](super::goes_with_others) holds. The answer
-/// comes at once, when they have their places; what is inside the answer resolves when they are on disk, and only then are
-/// they acknowledged to the agent.
+/// comes when they have their places. One of which that does not hold may take a while to get its place: nothing else is
+/// reported before its answer.
 #[derive(Debug, Message)]
-#[rtype(result = "Durable")]
+#[rtype(result = "()")]
 pub struct Reported {
     pub boot: String,
     /// The number of the first; the others follow it.
     pub n: u64,
     pub reports: Vec<Report>,
+    pub durable: Durable,
 }
 
-/// Resolves when what it belongs to is on disk; is dropped when it will not be.
-pub type Durable = oneshot::Receiver<()>;
+/// Told when what it belongs to is on disk, and only then is that acknowledged to the agent; dropped when it will not be.
+pub type Durable = oneshot::Sender<()>;
 
 /// The agent knows this command and will carry it out.
 #[derive(Debug, Message)]
@@ -163,11 +168,6 @@ pub type Durable = oneshot::Receiver<()>;
 pub struct Took {
     pub command: String,
 }
-
-/// An item grew.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Grew(pub Delta);
 
 /// The sandbox is on its way.
 #[derive(Debug, Message)]

@@ -25,13 +25,12 @@ use tracing::{error, warn};
 
 pub use self::{
     allowance::Allowance,
-    audience::{Listening, Look, Seen},
+    audience::{Listening, Look, Seen, Shared},
     reports::goes_with_others,
     turn::Refusal,
     view::View,
 };
 use self::{
-    audience::Shared,
     commit::Pending,
     decision::{Decision, Draft, Ladder, Moment},
     messages::{Ending, Fell, LinkPort, orders},
@@ -74,8 +73,8 @@ pub struct Session {
     /// As decided; the journal has it, this very one, once all that is pending is on disk.
     record: Arc<Record>,
     core: Core,
-    /// The core as the record has it, so that it is written only where it changed.
-    written_core: Core,
+    /// The core may not be as the record has it.
+    core_changed: bool,
     /// Something else of the record changed since it was written.
     record_changed: bool,
     /// The newest event that is decided.
@@ -128,7 +127,7 @@ impl Session {
             parts,
             entry,
             epoch,
-            written_core: core.clone(),
+            core_changed: false,
             record_changed: false,
             core,
             tail,
@@ -218,6 +217,7 @@ impl Session {
         let open = self.shared.open();
         let now_ms = self.born.elapsed().as_millis() as u64;
         let record = self.record_after(&input);
+        self.core_changed = true;
         let decision = self.core.decide(input, Moment { tail: self.tail, now_ms, open: &open })?;
         if let Some(record) = record {
             self.record = Arc::new(record);

@@ -9,7 +9,6 @@ use greenroom_protocol::{
     observation::Truncated,
 };
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::{
@@ -41,15 +40,16 @@ impl Handler<Greeted> for Session {
         self.take(Input::Greeted { boot: hello.boot }, ctx);
         let settings = (self.parts.settings)(&self.record);
         let welcome = Welcome { session: self.id.to_string(), acked, restore, settings };
-        Ok(Greeting { welcome, history_to })
+        Ok(Greeting { welcome, live: self.shared.clone(), history_to })
     }
 }
 
 impl Handler<Reported> for Session {
-    type Result = ResponseActFuture<Session, Durable>;
+    type Result = ActorResponse<Session, ()>;
 
-    fn handle(&mut self, Reported { boot, n, mut reports }: Reported, ctx: &mut Context<Session>) -> Self::Result {
+    fn handle(&mut self, reported: Reported, ctx: &mut Context<Session>) -> Self::Result {
         self.entry.handled();
+        let Reported { boot, n, mut reports, durable } = reported;
         let known = self.mark.as_ref().filter(|mark| mark.boot == boot).map(|mark| mark.n);
         let last = n.saturating_add(reports.len() as u64 - 1);
         match known {
@@ -58,47 +58,47 @@ impl Handler<Reported> for Session {
                 reports.drain(..(newest + 1 - n) as usize);
                 let mark = Mark { boot, n: last };
                 match <[Report; 1]>::try_from(reports) {
-                    Ok([report]) => self.take_in(mark, report),
-                    Err(reports) => Box::pin(actix::fut::ready(self.take_events(mark, reports, ctx))),
+                    Ok([report]) => return self.take_in(mark, report, durable, ctx),
+                    Err(reports) => self.take_events(mark, reports, durable, ctx),
                 }
             }
             // All of it came before: it is acknowledged with whatever is on its way to disk.
             Some(newest) if last <= newest => {
-                let (agent, durable) = oneshot::channel();
                 let nothing = Decision::after(self.tail);
-                self.commit(nothing, None, vec![Reply::Report(agent)], ctx);
-                Box::pin(actix::fut::ready(durable))
+                self.commit(nothing, None, vec![Reply::Report(durable)], ctx);
             }
-            Some(_) | None => {
-                warn!(session = %self.id, n, "a report came out of its order and was not taken");
-                Box::pin(actix::fut::ready(oneshot::channel().1))
-            }
+            Some(_) | None => warn!(session = %self.id, n, "a report came out of its order and was not taken"),
         }
+        ActorResponse::reply(())
     }
 }
 
 impl Session {
     /// Takes in what is written down and no more, as one.
-    fn take_events(&mut self, mark: Mark, reports: Vec<Report>, ctx: &mut Context<Session>) -> Durable {
+    fn take_events(&mut self, mark: Mark, reports: Vec<Report>, durable: Durable, ctx: &mut Context<Session>) {
         self.active = Instant::now();
-        let (agent, durable) = oneshot::channel();
         let mut decision = Decision::after(self.tail);
         for report in reports {
             if let Report::Event { item, body } = report {
                 decision.record(Source::Agent, None, item, body);
             }
         }
-        self.commit(decision, Some(mark), vec![Reply::Report(agent)], ctx);
-        durable
+        self.commit(decision, Some(mark), vec![Reply::Report(durable)], ctx);
     }
 
     /// Takes a report in, after its large content, if it has one, is safe on disk. The link sends no other meanwhile.
-    fn take_in(&mut self, mark: Mark, mut report: Report) -> ResponseActFuture<Session, Durable> {
+    fn take_in(
+        &mut self,
+        mark: Mark,
+        mut report: Report,
+        durable: Durable,
+        ctx: &mut Context<Session>,
+    ) -> ActorResponse<Session, ()> {
         let told_in_pieces = pieces_of(&mark.boot, &report);
         let content = take_large_content(&mut report);
         if told_in_pieces.is_none() && content.is_none() && !matches!(report, Report::Piece { .. }) {
-            let take = |(), session: &mut Session, ctx: &mut Context<Session>| session.report(mark, report, ctx);
-            return Box::pin(actix::fut::ready(()).into_actor(self).map(take));
+            self.report(mark, report, durable, ctx);
+            return ActorResponse::reply(());
         }
         let (store, id) = (self.parts.store.clone(), self.id);
         let keep = async move {
@@ -126,19 +126,15 @@ impl Session {
             }
             Ok((mark, report))
         };
-        Box::pin(keep.into_actor(self).map(move |kept: Result<_, StoreError>, session, ctx| match kept {
-            Ok((mark, report)) => session.report(mark, report, ctx),
-            Err(e) => {
-                session.give_up(&AppendError::Refused(Arc::new(io::Error::other(e))), ctx);
-                oneshot::channel().1
-            }
+        ActorResponse::r#async(keep.into_actor(self).map(move |kept: Result<_, StoreError>, session, ctx| match kept {
+            Ok((mark, report)) => session.report(mark, report, durable, ctx),
+            Err(e) => session.give_up(&AppendError::Refused(Arc::new(io::Error::other(e))), ctx),
         }))
     }
 
-    fn report(&mut self, mark: Mark, report: Report, ctx: &mut Context<Session>) -> Durable {
+    fn report(&mut self, mark: Mark, report: Report, durable: Durable, ctx: &mut Context<Session>) {
         self.active = Instant::now();
-        let (agent, durable) = oneshot::channel();
-        let reply = vec![Reply::Report(agent)];
+        let reply = vec![Reply::Report(durable)];
         let input = match report {
             Report::Event { item, body } => {
                 let asked = asks(&body).map(|request| Input::Asked { request });
@@ -147,13 +143,9 @@ impl Session {
                 if let Some(Ok(asked)) = asked.map(|asked| self.decide(asked)) {
                     decision.drafts.extend(asked.drafts);
                 }
-                self.commit(decision, Some(mark), reply, ctx);
-                return durable;
+                return self.commit(decision, Some(mark), reply, ctx);
             }
-            Report::Piece { .. } => {
-                self.commit(Decision::after(self.tail), Some(mark), reply, ctx);
-                return durable;
-            }
+            Report::Piece { .. } => return self.commit(Decision::after(self.tail), Some(mark), reply, ctx),
             Report::TurnEnded { turn, outcome } => Input::TurnEnded { turn, outcome: self.explained(outcome) },
             Report::ActEnded { act, outcome } => Input::ActEnded { act, outcome },
             Report::Steered { command } => Input::Steered { command },
@@ -163,7 +155,6 @@ impl Session {
             Ok(decision) => self.commit(decision, Some(mark), reply, ctx),
             Err(refusal) => warn!(session = %self.id, "a report was refused: {refusal}"),
         }
-        durable
     }
 
     /// Puts what the provider said into the agent's account of a failed turn: the agent saw only a status.

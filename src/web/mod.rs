@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`judge`] | whether a request may pass; pure. [`gate`] asks it for every one, and dresses every answer |
 //! | [`sessions`] · [`journal`] · [`admin`] · [`health`] | REST |
-//! | [`upgrade`] | what becomes of a connection that leaves HTTP |
+//! | [`handover`] [`upgrade`] | to which thread a connection goes that leaves HTTP, and what becomes of it there |
 //! | [`openapi`] | what REST there is |
 //! | [`assets`] | everything else: the UI |
 //! | [`error`] | every failure, in one form |
@@ -30,6 +30,7 @@ use crate::{
     sandbox::{Sandbox, Workspaces},
     store::Store,
     sweeper::Sweeper,
+    threads::Threads,
 };
 
 mod admin;
@@ -37,6 +38,7 @@ mod assets;
 mod error;
 mod files;
 mod gate;
+mod handover;
 mod health;
 mod journal;
 mod judge;
@@ -48,6 +50,7 @@ mod stream;
 mod tests;
 mod upgrade;
 
+use handover::Handover;
 pub use judge::Auth;
 
 /// The name of the agent that every server has.
@@ -70,8 +73,8 @@ pub struct Parts {
     pub node: String,
 }
 
-/// Serves until it is stopped. Signals are the caller's.
-pub fn serve(parts: Parts, auth: Auth, listener: TcpListener) -> std::io::Result<Server> {
+/// Serves until it is stopped; WebSockets on `threads`. Signals are the caller's.
+pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) -> std::io::Result<Server> {
     let config = parts.config.clone();
     let (parts, auth) = (Data::new(parts), Data::new(auth));
     let app = move || {
@@ -81,6 +84,7 @@ pub fn serve(parts: Parts, auth: Auth, listener: TcpListener) -> std::io::Result
         // Nothing here makes an address from what the application is configured with.
         map_config(app.configure(move |app| routes(app, parts, auth)), |_| AppConfig::default())
     };
+    let handover = Handover::to(threads, app.clone());
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let workers = if config.server.workers == 0 { cores } else { config.server.workers };
     let server = Server::build()
@@ -102,7 +106,7 @@ pub fn serve(parts: Parts, auth: Auth, listener: TcpListener) -> std::io::Result
             .keep_alive(config.server.keep_alive.0)
             // Frames are small and come by themselves: none of them may wait for the acknowledgement of the one before.
             .tcp_nodelay(true)
-            .upgrade(upgrade::upgrades(app()))
+            .upgrade(upgrade::upgrades(app(), handover.clone()))
             .finish(app())
             .tcp()
     };

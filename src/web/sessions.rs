@@ -188,7 +188,7 @@ pub(super) async fn stop(parts: Data<Parts>, id: Named, key: Key) -> Answer {
 
 impl Parts {
     pub(super) async fn session(&self, id: SessionId) -> Result<Addr<Session>, Failure> {
-        Ok(self.directory.send(directory::Open { id, near: None }).await??)
+        Ok(self.directory.send(directory::Open { id }).await??)
     }
 
     /// A session as the journal has it. Its actor is not woken for that.

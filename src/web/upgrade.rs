@@ -38,8 +38,11 @@ use futures::{SinkExt, Stream, task::AtomicWaker};
 use tokio::{
     io::AsyncWriteExt,
     net::TcpStream,
+    sync::oneshot,
     time::{Instant, Sleep, sleep, timeout},
 };
+
+use super::handover::{Handover, can_move};
 
 /// How much may wait for a client that does not take it, in bytes, before its actor has to wait.
 const UNSENT: usize = 16 << 10;
@@ -60,11 +63,13 @@ thread_local! {
 }
 
 /// A request for another protocol, with the connection that it came over.
-type Asked = (Request, Framed<TcpStream, Codec>);
+pub(super) type Asked = (Request, Framed<TcpStream, Codec>);
 
-/// Answers requests for another protocol as `app` says, and stays with those connections to their end.
+/// Answers requests for another protocol as `app` says, and stays with those connections to their end: on their own threads
+/// where that can be.
 pub(super) fn upgrades<A, B>(
     app: A,
+    handover: Handover,
 ) -> impl ServiceFactory<Asked, Config = (), Response = (), Error = Error, InitError = ()>
 where
     A: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>,
@@ -72,28 +77,56 @@ where
     B: MessageBody + 'static,
 {
     fn_factory(move || {
-        let app = app.new_service(());
+        let (app, handover) = (app.new_service(()), handover.clone());
         async move {
             let app = Rc::new(app.await?);
-            Ok(fn_service(move |asked| serve(app.clone(), asked)))
+            Ok(fn_service(move |(request, framed): Asked| {
+                // What is asked is not kept for the connection's life.
+                let over = if can_move(&request) {
+                    Over::Elsewhere(handover.hand_over(&request, framed))
+                } else {
+                    Over::Here(Box::pin(serve(app.clone(), (request, framed))))
+                };
+                over.wait()
+            }))
         }
     })
 }
 
-async fn serve<S, B>(app: Rc<S>, asked: Asked) -> Result<(), Error>
+/// The end of a connection.
+enum Over<F> {
+    /// On another thread. This one waits for it, because it is here that connections are counted.
+    Elsewhere(oneshot::Receiver<()>),
+    Here(Pin<Box<F>>),
+}
+
+impl<F: Future<Output = ()>> Over<F> {
+    async fn wait(self) -> Result<(), Error> {
+        match self {
+            // Where that thread has ended the server is ending too, and the connection with it.
+            Over::Elsewhere(over) => drop(over.await),
+            Over::Here(over) => over.await,
+        }
+        Ok(())
+    }
+}
+
+/// Answers a request, and stays with its connection to its end.
+pub(super) fn serve<S, B>(app: Rc<S>, asked: Asked) -> impl Future<Output = ()>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
     B: MessageBody + 'static,
 {
-    // Boxed: what only the answer needs is not kept for the connection's life.
-    let answered = Box::pin(answer(&*app, asked)).await;
-    // A connection that breaks concerns its client alone, which sees it.
-    if let Ok(Some(mut upgraded)) = answered
-        && poll_fn(|cx| upgraded.poll(cx)).await.is_ok()
-    {
-        hang_up(upgraded.stream).await;
+    // Boxed: what only the answer needs is not kept for the connection's life. So is what it takes to hang up.
+    let answered = Box::pin(async move { answer(&*app, asked).await });
+    async move {
+        // A connection that breaks concerns its client alone, which sees it.
+        if let Ok(Some(mut upgraded)) = answered.await
+            && poll_fn(|cx| upgraded.poll(cx)).await.is_ok()
+        {
+            Box::pin(hang_up(upgraded.stream)).await;
+        }
     }
-    Ok(())
 }
 
 /// `None` where the connection ended with the answer.

@@ -24,11 +24,11 @@ fn pieces(look: Look) -> Vec<(u64, String)> {
 fn a_late_listener_gets_the_item_so_far_and_then_only_what_is_new() {
     let (shared, listening) = shared();
     let mut seen = Seen::new();
-    shared.grow(0, delta(0, "Hel"));
-    shared.grow(0, delta(3, "lo"));
+    shared.grow(delta(0, "Hel"));
+    shared.grow(delta(3, "lo"));
     assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "Hello".into())]);
     assert_eq!(pieces(listening.look(0, &mut seen, 99)), []);
-    shared.grow(0, delta(0, "Hello there"));
+    shared.grow(delta(0, "Hello there"));
     assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(5, " there".into())]);
 }
 
@@ -36,7 +36,7 @@ fn a_late_listener_gets_the_item_so_far_and_then_only_what_is_new() {
 fn no_delta_before_the_journal_and_none_after_the_end() {
     let (shared, listening) = shared();
     let mut seen = Seen::new();
-    shared.grow(0, delta(0, "x"));
+    shared.grow(delta(0, "x"));
     shared.publish(1, &[]);
     assert!(matches!(listening.look(0, &mut seen, 99), Look::Behind { tail: 1 }));
     assert_eq!(pieces(listening.look(1, &mut seen, 99)), [(0, "x".into())]);
@@ -49,16 +49,16 @@ fn no_delta_before_the_journal_and_none_after_the_end() {
 fn what_is_decided_to_end_grows_no_more() {
     let (shared, listening) = shared();
     let mut seen = Seen::new();
-    shared.grow(0, delta(0, "said"));
-    shared.seal(&[Ended::Whole("i".into())]);
-    shared.grow(0, delta(4, " and more"));
+    shared.grow(delta(0, "said"));
+    shared.decide(1, &[Ended::Whole("i".into())]);
+    shared.grow(delta(4, " and more"));
     assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "said".into())]);
     assert!(shared.open().is_empty(), "it is not ended twice");
     shared.publish(1, &[Ended::Whole("i".into())]);
-    shared.grow(1, delta(4, " and more"));
+    shared.grow(delta(4, " and more"));
     assert_eq!(pieces(listening.look(1, &mut seen, 99)), []);
     for n in 0..2 * SEALED {
-        shared.seal(&[Ended::Whole(n.to_string())]);
+        shared.decide(1, &[Ended::Whole(n.to_string())]);
     }
     assert_eq!(shared.live().sealed.len(), SEALED);
 }
@@ -67,12 +67,12 @@ fn what_is_decided_to_end_grows_no_more() {
 fn a_long_item_is_taken_in_pieces_and_kept_bounded() {
     let (shared, listening) = shared();
     let mut seen = Seen::new();
-    shared.grow(0, delta(0, "äöü"));
+    shared.grow(delta(0, "äöü"));
     assert_eq!(pieces(listening.look(0, &mut seen, 5)), [(0, "äö".into())]);
     assert_eq!(pieces(listening.look(0, &mut seen, 5)), [(4, "ü".into())]);
     let mut offset = 6;
     for _ in 0..40 {
-        shared.grow(0, delta(offset, &"y".repeat(KEEP / 8)));
+        shared.grow(delta(offset, &"y".repeat(KEEP / 8)));
         offset += (KEEP / 8) as u64;
     }
     assert!(shared.open()[0].text.len() <= 2 * KEEP);
@@ -88,9 +88,10 @@ fn an_output_that_begins_before_its_action_is_on_disk_waits_for_it() {
     let mut seen = Seen::new();
     let input = Delta { kind: DeltaKind::ToolInput, ..delta(0, "{}") };
     let output = Delta { kind: DeltaKind::Output, ..delta(0, "out") };
-    shared.grow(0, input);
+    shared.grow(input);
     assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "{}".into())]);
-    shared.grow(1, output);
+    shared.decide(1, &[Ended::Input("i".into())]);
+    shared.grow(output);
     assert_eq!(pieces(listening.look(0, &mut seen, 99)), []);
     shared.publish(1, &[Ended::Input("i".into())]);
     assert_eq!(pieces(listening.look(1, &mut seen, 99)), [(0, "out".into())]);
@@ -215,20 +216,22 @@ proptest! {
                     let offset = text.len() as u64;
                     let piece: String = "abcdefgh".chars().cycle().skip(text.len() % 8).take(by).collect();
                     text.push_str(&piece);
-                    shared.grow(truth.tail, Delta { kind: DeltaKind::Text, item: name, offset, content: piece });
+                    shared.grow(Delta { kind: DeltaKind::Text, item: name, offset, content: piece });
                 }
                 Step::Decide { item } => {
                     let name = truth.name(item);
                     // The event holds what was said up to here; what comes later under the name came too late.
                     let text = truth.text.get(&name).cloned().unwrap_or_default();
                     truth.ended.insert(name.clone(), text);
-                    shared.seal(&[Ended::Whole(name.clone())]);
-                    let late = Delta { kind: DeltaKind::Text, item: name.clone(), offset: 0, content: "late".into() };
-                    shared.grow(truth.tail, late);
-                    truth.decide(Some(name));
+                    truth.decide(Some(name.clone()));
+                    shared.decide(truth.tail, &[Ended::Whole(name.clone())]);
+                    shared.grow(Delta { kind: DeltaKind::Text, item: name, offset: 0, content: "late".into() });
                     truth.generation[item] += 1;
                 }
-                Step::Other => truth.decide(None),
+                Step::Other => {
+                    truth.decide(None);
+                    shared.decide(truth.tail, &[]);
+                }
                 Step::Publish => {
                     if let Some((seq, ends)) = truth.decided.pop_front() {
                         truth.on_disk = seq;

@@ -167,7 +167,7 @@ pub(super) async fn stage()
         runs: dir.path().join("run"),
         workspaces: dir.path().join("workspaces"),
         homes: dir.path().join("homes"),
-        threads: vec![Arbiter::current()],
+        threads: Threads::start(),
         sessions: Box::new(move |fell| session::Parts {
             store: of_sessions,
             census: count,

@@ -1,0 +1,132 @@
+//! A request that leaves HTTP goes to the thread where its session lives, with its connection, and is answered there: see
+//! [`crate::threads`].
+
+use std::{net, rc::Rc};
+
+use actix_codec::{Framed, FramedParts};
+use actix_http::{Request, RequestHead, ServiceConfig, h1::Codec};
+use actix_web::{
+    Error,
+    body::MessageBody,
+    dev::{ServiceFactory, ServiceResponse},
+    http::{Method, Version},
+    rt,
+};
+use bytes::BytesMut;
+use tokio::{
+    net::TcpStream,
+    sync::{mpsc, oneshot},
+};
+use tracing::error;
+
+use super::upgrade::serve;
+use crate::{
+    store::SessionId,
+    threads::{Seat, Threads},
+};
+
+/// The way to those threads.
+#[derive(Clone)]
+pub(super) struct Handover {
+    threads: Threads,
+    /// One for each thread.
+    doors: Vec<mpsc::UnboundedSender<Moving>>,
+}
+
+/// A request on its way, with its connection.
+struct Moving {
+    head: RequestHead,
+    stream: net::TcpStream,
+    /// What the client said right behind its request.
+    read: BytesMut,
+    /// Dropped when it is over.
+    over: oneshot::Sender<()>,
+    seat: Seat,
+}
+
+impl Handover {
+    /// Has requests answered by `app` on each thread.
+    pub(super) fn to<F, A, B>(threads: Threads, app: F) -> Handover
+    where
+        F: Fn() -> A + Clone + Send + 'static,
+        A: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()> + 'static,
+        A::Service: 'static,
+        B: MessageBody + 'static,
+    {
+        let open = |place| {
+            let (door, arriving) = mpsc::unbounded_channel();
+            let app = app.clone();
+            threads.run(place, move || drop(rt::spawn(welcome(app(), arriving))));
+            door
+        };
+        let doors = threads.places().map(open).collect();
+        Handover { threads, doors }
+    }
+
+    /// What is returned resolves when the connection is over.
+    pub(super) fn hand_over(&self, request: &Request, framed: Framed<TcpStream, Codec>) -> oneshot::Receiver<()> {
+        let head = request.head().clone();
+        let seat = self.threads.seat(session(&head));
+        let FramedParts { io, read_buf: read, .. } = framed.into_parts();
+        let (over, is_over) = oneshot::channel();
+        if let Ok(stream) = io.into_std() {
+            let door = &self.doors[seat.place.index()];
+            let _ended = door.send(Moving { head, stream, read, over, seat });
+        }
+        is_over
+    }
+}
+
+/// Whether the other thread can answer it without knowing more of the connection than the request.
+pub(super) fn can_move(request: &Request) -> bool {
+    request.method() == Method::GET && request.version() == Version::HTTP_11
+}
+
+/// The session that the address names.
+fn session(head: &RequestHead) -> Option<SessionId> {
+    let of_chat = head.uri.path().strip_prefix("/ws/sessions/").and_then(|rest| rest.split('/').next());
+    let of_query = || head.uri.query()?.split('&').find_map(|pair| pair.strip_prefix("session="));
+    of_chat.or_else(of_query)?.parse().ok()
+}
+
+/// Takes in what arrives on this thread.
+async fn welcome<A, B>(app: A, mut arriving: mpsc::UnboundedReceiver<Moving>)
+where
+    A: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>,
+    A::Service: 'static,
+    B: MessageBody + 'static,
+{
+    let Ok(app) = app.new_service(()).await else { return error!("the application does not start on this thread") };
+    let (app, config) = (Rc::new(app), ServiceConfig::default());
+    while let Some(Moving { head, stream, read, over, seat }) = arriving.recv().await {
+        let Ok(stream) = TcpStream::from_std(stream) else { continue };
+        let framed = Framed::from_parts(FramedParts::with_read_buf(stream, Codec::new(config.clone()), read));
+        let mut request = Request::new();
+        *request.head_mut() = head;
+        let serving = serve(app.clone(), (request, framed));
+        rt::spawn(async move {
+            let _until_then = (over, seat);
+            serving.await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_says_whose_thread_it_is() {
+        let id = SessionId::generate();
+        let named = |uri: &str| {
+            let mut head = RequestHead::default();
+            head.uri = uri.parse().expect("an address");
+            session(&head)
+        };
+        assert_eq!(named(&format!("/ws?after=3&session={id}")), Some(id));
+        assert_eq!(named(&format!("/ws/sessions/{id}/chat?token=x")), Some(id));
+        assert_eq!(named("/ws"), None);
+        assert_eq!(named("/ws?session="), None);
+        assert_eq!(named("/ws?session=nonsense"), None, "it is answered as such, on any thread");
+    }
+}
