@@ -39,6 +39,8 @@ struct Moving {
     stream: net::TcpStream,
     /// What the client said right behind its request.
     read: BytesMut,
+    /// What it was not sent yet of the answers before.
+    unsent: BytesMut,
     /// Dropped when it is over.
     over: oneshot::Sender<()>,
     seat: Seat,
@@ -67,11 +69,11 @@ impl Handover {
     pub(super) fn hand_over(&self, request: &Request, framed: Framed<TcpStream, Codec>) -> oneshot::Receiver<()> {
         let head = request.head().clone();
         let seat = self.threads.seat(session(&head));
-        let FramedParts { io, read_buf: read, .. } = framed.into_parts();
+        let FramedParts { io, read_buf: read, write_buf: unsent, .. } = framed.into_parts();
         let (over, is_over) = oneshot::channel();
         if let Ok(stream) = io.into_std() {
             let door = &self.doors[seat.place.index()];
-            let _ended = door.send(Moving { head, stream, read, over, seat });
+            let _ended = door.send(Moving { head, stream, read, unsent, over, seat });
         }
         is_over
     }
@@ -98,9 +100,11 @@ where
 {
     let Ok(app) = app.new_service(()).await else { return error!("the application does not start on this thread") };
     let (app, config) = (Rc::new(app), ServiceConfig::default());
-    while let Some(Moving { head, stream, read, over, seat }) = arriving.recv().await {
+    while let Some(Moving { head, stream, read, unsent, over, seat }) = arriving.recv().await {
         let Ok(stream) = TcpStream::from_std(stream) else { continue };
-        let framed = Framed::from_parts(FramedParts::with_read_buf(stream, Codec::new(config.clone()), read));
+        let mut parts = FramedParts::with_read_buf(stream, Codec::new(config.clone()), read);
+        parts.write_buf = unsent;
+        let framed = Framed::from_parts(parts);
         let mut request = Request::new();
         *request.head_mut() = head;
         let serving = serve(app.clone(), (request, framed));

@@ -1,6 +1,7 @@
 // The whole page: the sidebar, and beside it what the address names.
 
 import { useEffect } from "preact/hooks";
+import { painted } from "../painted";
 import { route } from "../route";
 import { overlay } from "../state/keys";
 import { watchSessions } from "../state/list";
@@ -24,18 +25,20 @@ const Shortcuts = lazy(() => import("../later").then((loaded) => loaded.Shortcut
 /** When what is shown first has come for certain. */
 const SOON_MS = 1000;
 
-// What the address asks for is on its way before the rest is drawn.
 const begun = route.peek();
-if (begun.page === "session") expectNewest(begun.id);
 
-/** Done when the code is there that the address asks for: what is drawn at once does not jump. */
+/** Done when that is there which the address asks for: what is drawn at once does not jump. */
 export const ready: Promise<unknown> =
-  begun.page === "session" ? SessionPage.load() : begun.page === "home" ? Home.load() : Promise.resolve();
+  begun.page === "session"
+    ? Promise.all([SessionPage.load(), expectNewest(begun.id)])
+    : begun.page === "home"
+      ? Home.load()
+      : Promise.resolve();
 
 export function App() {
   useEffect(() => watchSessions(() => notifying.peek()), []);
   useEffect(() => {
-    void import("../outside");
+    void painted.then(() => import("../outside"));
     // Whoever is here looks at a session soon; and what is here already need not be asked of a server that has become another
     // version meanwhile, and has not these files.
     const timer = setTimeout(() => void SessionPage.load().then(() => import("../later")), SOON_MS);

@@ -2,6 +2,7 @@
 
 import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { painted } from "../painted";
 import type { LiveSession } from "../state/live";
 import type { Row } from "../state/rows";
 import { Icon } from "./Icon";
@@ -54,8 +55,14 @@ export function Chat({ live }: { live: LiveSession }) {
   const hasMore = from.current > 0 && mounted < WINDOW;
   useEffect(() => {
     if (!hasMore) return;
-    const timer = setTimeout(() => setMounted(mounted + STEP), STEP_MS);
-    return () => clearTimeout(timer);
+    let timer: number | null = 0;
+    void painted.then(() => {
+      if (timer === 0) timer = window.setTimeout(() => setMounted(mounted + STEP), STEP_MS);
+    });
+    return () => {
+      clearTimeout(timer ?? 0);
+      timer = null;
+    };
   }, [hasMore, mounted]);
 
   // Whatever takes room from the conversation, its end stays in sight.

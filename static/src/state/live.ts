@@ -3,6 +3,7 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { newId } from "../id";
+import { painted } from "../painted";
 import type { Decision, Event, Mode } from "../wire/event";
 import type { ServerFrame, Wish } from "../wire/frame";
 import { getSession, RequestError, signedOut } from "../wire/rest";
@@ -115,7 +116,8 @@ export class LiveSession {
 
   /** The newest events first, so that they are on the screen at once; then what lies before them. */
   private async openWithNewest(): Promise<void> {
-    const events = await takeNewest(this.id);
+    const newest = takeNewest(this.id);
+    const events = Array.isArray(newest) ? newest : await newest;
     const after = (events[0]?.seq ?? 1) - 1;
     if (after > 0) {
       this.since = [];
@@ -125,6 +127,7 @@ export class LiveSession {
   }
 
   private async fillIn(until: number): Promise<void> {
+    await painted;
     const { inOrder, readPast } = await import("../later");
     let past = empty;
     const events: Event[] = [];

@@ -6,17 +6,23 @@ import { newestEvents } from "./rest";
 /** How many: somewhat more than a screen holds. */
 const TAIL = 60;
 
-let expected: { id: string; events: Promise<Event[]> } | null = null;
+/** The page is drawn without them when they take longer, in milliseconds. */
+const PATIENCE_MS = 100;
 
-/** Asks for them before the code is there that shows them. */
-export function expectNewest(id: string): void {
-  expected = { id, events: newestEvents(id, TAIL) };
+let expected: { id: string; events: Promise<Event[]>; come: Event[] | null } | null = null;
+
+/** Asks for them before the code is there that shows them. Done when they are here, or will not be soon. */
+export async function expectNewest(id: string): Promise<void> {
+  const asked = { id, events: newestEvents(id, TAIL), come: null as Event[] | null };
+  expected = asked;
   // Whoever takes it hears of it.
-  expected.events.catch(() => {});
+  const come = asked.events.then((events) => void (asked.come = events)).catch(() => {});
+  await Promise.race([come, new Promise((resolve) => setTimeout(resolve, PATIENCE_MS))]);
 }
 
-export function takeNewest(id: string): Promise<Event[]> {
-  const early = expected?.id === id ? expected.events : newestEvents(id, TAIL);
+/** At once, where they were expected and have come: then the page is drawn with them in one go. */
+export function takeNewest(id: string): Event[] | Promise<Event[]> {
+  const early = expected?.id === id ? (expected.come ?? expected.events) : newestEvents(id, TAIL);
   expected = null;
   return early;
 }
