@@ -55,13 +55,13 @@ export function Chat({ live }: { live: LiveSession }) {
   const hasMore = from.current > 0 && mounted < WINDOW;
   useEffect(() => {
     if (!hasMore) return;
-    let timer: number | null = 0;
-    void painted.then(() => {
-      if (timer === 0) timer = window.setTimeout(() => setMounted(mounted + STEP), STEP_MS);
-    });
+    let over = false;
+    const more = () => {
+      if (!over) setMounted(mounted + STEP);
+    };
+    void painted.then(() => setTimeout(more, STEP_MS));
     return () => {
-      clearTimeout(timer ?? 0);
-      timer = null;
+      over = true;
     };
   }, [hasMore, mounted]);
 
