@@ -5,13 +5,14 @@
 //! session, straight to where its listeners look.
 
 use std::{
+    collections::VecDeque,
     future::{poll_fn, ready},
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use actix::WeakAddr;
-use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture, stream::FuturesOrdered};
+use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture};
 use greenroom_protocol::{
     Event, LINK_FRAME_LIMIT,
     link::{FromAgent, Numbered, Report, ToAgent},
@@ -109,7 +110,7 @@ impl Conversation<'_> {
     ) -> Result<Broken, Broken> {
         let live = Box::pin(self.greet(commands)).await?;
         *answered = true;
-        let mut on_their_way = FuturesOrdered::new();
+        let mut on_their_way = OnTheirWay::default();
         loop {
             tokio::select! {
                 biased;
@@ -121,18 +122,11 @@ impl Conversation<'_> {
                     }
                     None => return Ok(Broken::SessionLeft),
                 },
-                durable = on_their_way.next(), if !on_their_way.is_empty() => {
-                    let mut newest = durable;
-                    // What else is on disk by now is acknowledged with the same frame.
-                    while let Some(Some(next)) = on_their_way.next().now_or_never() {
-                        newest = Some(next);
-                    }
-                    match newest {
-                        Some(Ok(n)) => self.socket.send(written(&ToAgent::Ack { n })).await?,
-                        Some(Err(Unwritten)) | None => return Ok(Broken::SessionLeft),
-                    }
+                durable = poll_fn(|cx| on_their_way.poll_durable(cx)) => match durable {
+                    Ok(n) => self.socket.send(written(&ToAgent::Ack { n })).await?,
+                    Err(Unwritten) => return Ok(Broken::SessionLeft),
                 },
-                frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.len() < WINDOW => match frame? {
+                frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.0.len() < WINDOW => match frame? {
                     None => {}
                     Some(FromAgent::Delta(delta)) => live.grow(delta),
                     Some(FromAgent::Taken { command }) => self.tell(Took { command }).await?,
@@ -141,7 +135,7 @@ impl Conversation<'_> {
                         let last = n.saturating_add(reports.len() as u64 - 1);
                         let (durable, on_disk) = oneshot::channel();
                         self.tell(Reported { boot: self.boot.clone(), n, reports, durable }).await?;
-                        on_their_way.push_back(async move { on_disk.await.map(|()| last).map_err(|_| Unwritten) });
+                        on_their_way.0.push_back((last, on_disk));
                     }
                     Some(FromAgent::Hello(_)) => return Ok(Broken::Nonsense("a second `hello`".to_owned())),
                 },
@@ -256,5 +250,63 @@ fn written(frame: &ToAgent) -> Message {
     Message::text(serde_json::to_string(frame).expect("a frame is JSON"))
 }
 
+/// Reports that the session has taken and the disk has not yet, oldest first: the last number of each message, and its ticket.
+#[derive(Default)]
+struct OnTheirWay(VecDeque<(u64, oneshot::Receiver<()>)>);
+
+impl OnTheirWay {
+    /// Up to where all is on disk, once the oldest is: one acknowledgement for what has gathered. For ever pending while there
+    /// is none.
+    fn poll_durable(&mut self, cx: &mut Context<'_>) -> Poll<Result<u64, Unwritten>> {
+        let mut durable = None;
+        while let Some((last, on_disk)) = self.0.front_mut() {
+            match on_disk.poll_unpin(cx) {
+                Poll::Ready(Ok(())) => durable = Some(*last),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Unwritten)),
+                Poll::Pending => break,
+            }
+            self.0.pop_front();
+        }
+        durable.map_or(Poll::Pending, |n| Poll::Ready(Ok(n)))
+    }
+}
+
 /// The journal did not take a report: it is not acknowledged, and the session is stopping.
+#[derive(Debug, PartialEq)]
 struct Unwritten;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(on_their_way: &mut OnTheirWay) -> Poll<Result<u64, Unwritten>> {
+        on_their_way.poll_durable(&mut Context::from_waker(futures::task::noop_waker_ref()))
+    }
+
+    #[test]
+    fn what_is_on_disk_is_acknowledged_together_and_in_order() {
+        let mut on_their_way = OnTheirWay::default();
+        assert_eq!(poll(&mut on_their_way), Poll::Pending);
+        let mut tickets: Vec<_> = [3, 4, 9, 10]
+            .map(|last| {
+                let (durable, on_disk) = oneshot::channel();
+                on_their_way.0.push_back((last, on_disk));
+                Some(durable)
+            })
+            .into();
+        let mut settle = |n: usize| tickets[n].take().map(|durable| durable.send(()));
+
+        settle(1);
+        assert_eq!(poll(&mut on_their_way), Poll::Pending, "the one before it is not on disk");
+        settle(0);
+        assert_eq!(poll(&mut on_their_way), Poll::Ready(Ok(4)));
+        settle(3);
+        assert_eq!(poll(&mut on_their_way), Poll::Pending);
+        tickets[2] = None;
+        assert_eq!(
+            poll(&mut on_their_way),
+            Poll::Ready(Err(Unwritten)),
+            "nothing behind a refused one is acknowledged"
+        );
+    }
+}
