@@ -164,6 +164,9 @@ fn build_agent(root: &Path, out: &Path) -> Result<PathBuf, String> {
         .arg(&target_dir)
         // It is part of the server's own memory, and travels into every sandbox.
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        // It waits for a model and for commands: what the server's profile would gain it is not worth the minutes.
+        .env("CARGO_PROFILE_RELEASE_LTO", "thin")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .current_dir(root);
     let status = cargo.status().map_err(|e| format!("cargo cannot be started to build the agent: {e}"))?;
