@@ -9,8 +9,8 @@ import { gzipSync } from "node:zlib";
 /** The most JavaScript that a first visit may load, in bytes of gzip. */
 const FIRST_LOAD_LIMIT = 60 * 1024;
 
-/** The pages that people open first; what each loads at once is its first load. */
-const FIRST_PAGES = { "the first page": "src/components/Home.tsx", "a session": "src/components/SessionPage.tsx" };
+/** Where the first load leaves what the parts share that come on demand. */
+const SHARED = "globalThis.greenroom";
 
 /** The tab's icon: plain, while the agent works, and while somebody is waited for. */
 const ICONS = ["favicon.svg", "favicon-working.svg", "favicon-waiting.svg"];
@@ -38,7 +38,7 @@ async function buildApp() {
     entryPoints: { app: "src/main.tsx", style: "src/styles/index.css" },
     outdir: "dist/assets",
     entryNames: "[name]-[hash]",
-    chunkNames: "[name]-[hash]",
+    chunkNames: "part-[name]-[hash]",
     splitting: true,
     minify: true,
     // Beside the code, in files that the server hands out as well: people must be able to read them, not load them.
@@ -48,50 +48,62 @@ async function buildApp() {
 
   const outputs = Object.entries(metafile.outputs);
   const fileOf = (source) => outputs.find(([, output]) => output.entryPoint === source)[0];
-  const script = fileOf("src/main.tsx");
+  const script = await joinFirstLoad(metafile, fileOf("src/main.tsx"));
   const style = fileOf("src/styles/index.css");
 
   const shell = (await readFile("index.html", "utf8"))
     .replace("{{script}}", `/assets/${basename(script)}`)
     .replace("{{style}}", `/assets/${basename(style)}`);
-  // A session's address has a shell of its own, which names what the conversation needs.
-  const pages = { "index.html": [script, fileOf("src/components/Home.tsx")], "session.html": [script, fileOf("src/components/SessionPage.tsx")] };
-  for (const [name, entries] of Object.entries(pages)) {
-    await writeFile(`dist/${name}`, shell.replace("{{preload}}", preloads(closure(metafile, entries), script)));
-  }
+  await writeFile("dist/index.html", shell);
   for (const icon of ICONS) await copyFile(icon, `dist/${icon}`);
-  await reportSizes(metafile, script, style, fileOf);
+  await reportSizes(script, style);
 }
 
-/** What the script imports is on its way before it says so. */
-function preloads(files, script) {
-  return [...files].filter((file) => file !== script).map((file) => `<link rel="modulepreload" href="/assets/${basename(file)}" />`).join("\n    ");
+/**
+ * Joins what every visit loads into one plain script, and returns its file. Chromium keeps the compiled code of a plain script
+ * from one visit to the next, and never uses what it keeps of modules. What comes on demand stays a module, and still imports
+ * by name what it shares with that script: each such file becomes a few words that take it from there.
+ */
+async function joinFirstLoad(metafile, entry) {
+  const importsOf = (file, kind) => metafile.outputs[file].imports.filter((one) => one.kind === kind).map(({ path }) => path);
+  const files = new Set([entry]);
+  for (const file of files) for (const path of importsOf(file, "import-statement")) files.add(path);
+  const onDemand = [...files].flatMap((file) => importsOf(file, "dynamic-import"));
+  const parts = [...files].filter((file) => file !== entry).map((file) => basename(file));
+
+  const taken = parts.map((part, n) => `import * as part${n} from "./${part}";`);
+  const left = parts.map((part, n) => `"${part}": part${n}`);
+  const { metafile: joined } = await build({
+    ...shared,
+    stdin: {
+      contents: `${taken.join("")} import "./${basename(entry)}"; ${SHARED} = { ${left.join(", ")} };`,
+      resolveDir: dirname(entry),
+    },
+    format: "iife",
+    external: onDemand.map((file) => `./${basename(file)}`),
+    outdir: dirname(entry),
+    entryNames: "app-[hash]",
+    minify: true,
+    // Of a licence nothing is left here but where to read it.
+    legalComments: "inline",
+    metafile: true,
+  });
+  await rm(entry);
+  for (const file of [...files].filter((file) => file !== entry)) {
+    const names = metafile.outputs[file].exports.join(",");
+    await writeFile(file, `export const {${names}}=${SHARED}["${basename(file)}"];`);
+  }
+  return Object.keys(joined.outputs)[0];
 }
 
-async function reportSizes(metafile, script, style, fileOf) {
-  const gzipped = async (files) => {
-    const sizes = await Promise.all([...files].map(async (file) => gzipSync(await readFile(file)).length));
-    return sizes.reduce((sum, size) => sum + size, 0);
-  };
+async function reportSizes(script, style) {
+  const gzipped = async (file) => gzipSync(await readFile(file)).length;
   const kib = (bytes) => `${(bytes / 1024).toFixed(1)} KiB`;
-  const scripts = Object.keys(metafile.outputs).filter((file) => file.endsWith(".js"));
-  console.log(`${kib(await gzipped(scripts))} of JavaScript in all, ${kib(await gzipped([style]))} of CSS (gzip)`);
-  for (const [page, source] of Object.entries(FIRST_PAGES)) {
-    const load = await gzipped(closure(metafile, [script, fileOf(source)]));
-    console.log(`first load of ${page}: ${kib(load)} of JavaScript`);
-    if (load <= FIRST_LOAD_LIMIT) continue;
-    console.error(`that is more than ${kib(FIRST_LOAD_LIMIT)}: import the largest part lazily (\`await import(…)\`)`);
-    process.exitCode = 1;
-  }
-}
-
-/** These files and all that they cannot do without. */
-function closure(metafile, files) {
-  const found = new Set(files);
-  for (const file of found) {
-    for (const { path, kind } of metafile.outputs[file].imports) if (kind === "import-statement") found.add(path);
-  }
-  return found;
+  const load = await gzipped(script);
+  console.log(`first load: ${kib(load)} of JavaScript, ${kib(await gzipped(style))} of CSS (gzip)`);
+  if (load <= FIRST_LOAD_LIMIT) return;
+  console.error(`that is more JavaScript than ${kib(FIRST_LOAD_LIMIT)}: import the largest part lazily (\`await import(…)\`)`);
+  process.exitCode = 1;
 }
 
 async function buildTests() {

@@ -5,12 +5,16 @@ use std::{collections::HashMap, io::Write, sync::LazyLock};
 use actix_web::{
     HttpRequest, HttpResponse,
     body::BoxBody,
-    http::header::{self, ETag, EntityTag},
+    http::header::{self, ETag, EntityTag, HeaderValue},
 };
 use bytes::Bytes;
 use rust_embed::{EmbeddedFile, RustEmbed};
 
 use super::error::{Answer, Failure};
+use crate::store::SessionId;
+
+/// How many of a session's newest events its page asks for first: `TAIL` in `static/src/wire/newest.ts`.
+const NEWEST: usize = 60;
 
 #[derive(RustEmbed)]
 #[folder = "$GREENROOM_UI_DIR"]
@@ -37,20 +41,25 @@ pub(super) fn is_page(path: &str) -> bool {
 
 /// The addresses that the application shows in the browser.
 fn is_screen(path: &str) -> bool {
-    is_session(path) || matches!(path, "/" | "/sessions" | "/admin" | "/api/docs")
+    session_in(path).is_some() || matches!(path, "/" | "/sessions" | "/admin" | "/api/docs")
 }
 
-fn is_session(path: &str) -> bool {
-    path.strip_prefix("/sessions/").is_some_and(|id| !id.is_empty() && !id.contains('/'))
+/// What stands where the address of a session has its id.
+fn session_in(path: &str) -> Option<&str> {
+    path.strip_prefix("/sessions/").filter(|id| !id.is_empty() && !id.contains('/'))
 }
 
-/// One shell for all screens; that of a session names beforehand what a conversation needs.
+/// One shell for all screens.
 fn file_of(path: &str) -> &str {
-    match path {
-        path if is_session(path) => "session.html",
-        path if is_screen(path) => "index.html",
-        path => path.strip_prefix('/').unwrap_or(path),
-    }
+    if is_screen(path) { "index.html" } else { path.strip_prefix('/').unwrap_or(path) }
+}
+
+/// On a session's page: the browser asks for its newest events while the script is on its way that will ask for them.
+fn preload(path: &str) -> Option<HeaderValue> {
+    let id = session_in(path).filter(|id| id.parse::<SessionId>().is_ok())?;
+    // Word for word what the script fetches, or it would be fetched twice.
+    let link = format!("</api/sessions/{id}/events?last={NEWEST}>; rel=preload; as=fetch; crossorigin");
+    HeaderValue::try_from(link).ok()
 }
 
 /// Answers every address that no other route takes.
@@ -62,7 +71,11 @@ pub(super) async fn serve(req: HttpRequest) -> Answer {
     if !read {
         return Ok(HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "GET, HEAD")).finish());
     }
-    Ok(asset.answer(&req, name))
+    let mut response = asset.answer(&req, name);
+    if let Some(link) = preload(path) {
+        response.headers_mut().insert(header::LINK, link);
+    }
+    Ok(response)
 }
 
 impl Asset {

@@ -265,11 +265,9 @@ async fn every_screen_is_the_shell_and_a_known_one_is_not_sent_again() {
     let stage = stage().await;
     let shell = stage.send(anybody("GET", "/")).await;
     assert_eq!((shell.status.as_u16(), shell.header("content-type")), (200, "text/html; charset=utf-8"));
-    // A session's names more of the assets beforehand.
-    let plain = |text: &str| text.lines().filter(|line| !line.contains("modulepreload")).collect::<String>();
     for uri in ["/sessions", "/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE", "/admin", "/api/docs"] {
         let screen = stage.send(anybody("GET", uri)).await;
-        assert_eq!(plain(&screen.text), plain(&shell.text), "{uri}");
+        assert_eq!(screen.text, shell.text, "{uri}");
         let named = screen.text.split('"').filter(|part| part.starts_with("/assets/"));
         for asset in named {
             assert_eq!(stage.send(anybody("GET", asset)).await.status, 200, "{asset}");
@@ -279,6 +277,23 @@ async fn every_screen_is_the_shell_and_a_known_one_is_not_sent_again() {
     let again = stage.send(again).await;
     assert_eq!((again.status.as_u16(), again.text.as_str()), (304, ""));
     assert_eq!(stage.send(anybody("GET", "/assets/none.js")).await.error().0, 404);
+}
+
+#[actix_web::test]
+async fn the_page_of_a_session_names_its_newest_events_beforehand() {
+    let stage = stage().await;
+    let id = id_of(&stage.ask("POST", "/api/sessions", Some("{}")).await);
+    let page = stage.send(anybody("GET", &format!("/sessions/{id}"))).await;
+    let link = format!("</api/sessions/{id}/events?last=60>; rel=preload; as=fetch; crossorigin");
+    assert_eq!(page.header("link"), link);
+    let known = anybody("GET", &format!("/sessions/{id}")).insert_header(("if-none-match", page.header("etag")));
+    let known = stage.send(known).await;
+    assert_eq!((known.status.as_u16(), known.header("link")), (304, link.as_str()));
+    let events = stage.ask("GET", &format!("/api/sessions/{id}/events?last=60"), None).await;
+    assert_eq!(events.status, 200, "{}", events.text);
+    for uri in ["/", "/sessions", "/sessions/nobody", "/sessions/%3E,%20%3Chttp:%2F%2Fevil.test%3E"] {
+        assert_eq!(stage.send(anybody("GET", uri)).await.header("link"), "", "{uri}");
+    }
 }
 
 /// The document is made from the handlers; this says that each of them is reached at the address it names.

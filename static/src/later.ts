@@ -1,9 +1,8 @@
 // What is not there at first sight, in one file that comes on demand: many small ones would weigh more.
 
-// Always there before this is, and imported so that the bundler makes one file of each, in place of one for every set of
-// entries that share something.
+// Always there before this is, and imported so that the bundler makes one file of it, in place of one for every set of entries
+// that share something.
 import "./components/App";
-import "./components/SessionPage";
 export { About } from "./components/About";
 export { Admin } from "./components/Admin";
 export { ApiDocs } from "./components/ApiDocs";

@@ -6,5 +6,4 @@ import { App, ready } from "./components/App";
 import "./theme";
 
 const root = document.getElementById("app");
-// Where that code does not come, the page is drawn all the same, and tries again.
-if (root) void ready.catch(() => {}).then(() => render(<App />, root));
+if (root) void ready.then(() => render(<App />, root));

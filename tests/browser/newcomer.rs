@@ -77,6 +77,7 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     page.client.refresh().await.expect("the page loads again");
     page.says("119 120").await;
     page.state("Ready").await;
+    asked_for_early(&page).await;
     let first = page.js(said, &[]).await;
     page.client.refresh().await.expect("the page loads again");
     page.says("119 120").await;
@@ -86,6 +87,15 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     housekeeping(&page).await;
     page.is_quiet().await;
     browser.close().await;
+}
+
+/// The browser asks for the newest events by itself, as the page's headers say, and the page's script does not ask again.
+async fn asked_for_early(page: &Page<'_>) {
+    let asked = "return performance.getEntriesByType('resource').filter(({ name }) => name.includes('/events?last='))
+        .map(({ initiatorType }) => initiatorType)";
+    let asked = page.js(asked, &[]).await;
+    let asked = asked.as_array().expect("a list");
+    assert!(asked.len() == 1 && asked[0] != "fetch", "{asked:?}");
 }
 
 /// Rename, archive, search, export, end, delete.

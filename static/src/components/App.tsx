@@ -8,13 +8,13 @@ import { watchSessions } from "../state/list";
 import { notifying } from "../state/notifying";
 import { expectNewest } from "../wire/newest";
 import { signedOut } from "../wire/rest";
+import { Home } from "./Home";
 import { lazy, pageSkeleton } from "./lazy";
 import { Page } from "./Page";
+import { SessionPage } from "./SessionPage";
 import { Sidebar } from "./Sidebar";
 import { sidebarOpen } from "./SidebarButton";
 
-const Home = lazy(() => import("./Home").then((loaded) => loaded.Home));
-const SessionPage = lazy(() => import("./SessionPage").then((loaded) => loaded.SessionPage));
 const Admin = lazy(() => import("../later").then((loaded) => loaded.Admin), pageSkeleton);
 const ApiDocs = lazy(() => import("../later").then((loaded) => loaded.ApiDocs), pageSkeleton);
 const Recording = lazy(() => import("../later").then((loaded) => loaded.Recording), pageSkeleton);
@@ -22,26 +22,20 @@ const Palette = lazy(() => import("../later").then((loaded) => loaded.Palette));
 const SignedOut = lazy(() => import("../later").then((loaded) => loaded.SignedOut));
 const Shortcuts = lazy(() => import("../later").then((loaded) => loaded.Shortcuts));
 
-/** When what is shown first has come for certain. */
+/** When what is shown first is on the screen for certain. */
 const SOON_MS = 1000;
 
 const begun = route.peek();
 
-/** Done when that is there which the address asks for: what is drawn at once does not jump. */
-export const ready: Promise<unknown> =
-  begun.page === "session"
-    ? Promise.all([SessionPage.load(), expectNewest(begun.id)])
-    : begun.page === "home"
-      ? Home.load()
-      : Promise.resolve();
+/** Done when that is there which the address asks for, or will not be soon: what is drawn at once does not jump. */
+export const ready: Promise<void> = begun.page === "session" ? expectNewest(begun.id) : Promise.resolve();
 
 export function App() {
   useEffect(() => watchSessions(() => notifying.peek()), []);
   useEffect(() => {
     void painted.then(() => import("../outside"));
-    // Whoever is here looks at a session soon; and what is here already need not be asked of a server that has become another
-    // version meanwhile, and has not these files.
-    const timer = setTimeout(() => void SessionPage.load().then(() => import("../later")), SOON_MS);
+    // What is here already need not be asked of a server that has become another version meanwhile, and has not these files.
+    const timer = setTimeout(() => void import("../later"), SOON_MS);
     return () => clearTimeout(timer);
   }, []);
   const shown = route.value;

@@ -1,7 +1,5 @@
 // Where a session begins: one field for the task.
 
-// Always there: see `later.ts`.
-import "./App";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { navigate } from "../route";
 import { sessions } from "../state/list";

@@ -1,7 +1,5 @@
 // One session: its header, its conversation beside its workspace, and below that what it does now and the field to speak to it.
 
-// Always there: see `later.ts`.
-import "./App";
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { isWorking } from "../state/activity";
 import { current, show } from "../state/current";

@@ -3,7 +3,7 @@
 import type { Event } from "./event";
 import { newestEvents } from "./rest";
 
-/** How many: somewhat more than a screen holds. */
+/** How many: somewhat more than a screen holds. The server names the same number to the browser: `NEWEST` in `assets.rs`. */
 const TAIL = 60;
 
 /** The page is drawn without them when they take longer, in milliseconds. */
@@ -11,7 +11,7 @@ const PATIENCE_MS = 100;
 
 let expected: { id: string; events: Promise<Event[]>; come: Event[] | null } | null = null;
 
-/** Asks for them before the code is there that shows them. Done when they are here, or will not be soon. */
+/** Asks for them, as the browser may have done already: the page's own headers name them. Done when they are here, or will not be soon. */
 export async function expectNewest(id: string): Promise<void> {
   const asked = { id, events: newestEvents(id, TAIL), come: null as Event[] | null };
   expected = asked;
