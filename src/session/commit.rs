@@ -15,7 +15,7 @@ use super::{
     audience::Ended,
     decision::{Decision, Draft, Ladder, Order},
     messages::{Accepted, Answer, Durable, Ending, orders},
-    render,
+    render::Rendered,
     turn::Refusal,
 };
 use crate::{
@@ -52,14 +52,13 @@ impl Session {
     ) {
         let Decision { drafts, orders, ladder, .. } = decision;
         let mut ended = Vec::new();
-        let mut events = Vec::with_capacity(drafts.len());
+        let mut rendered = Rendered::new();
         let at = self.tail;
         for draft in drafts {
             self.tail += 1;
-            let (event, ends) = render::event(draft, self.tail, &mut self.causes);
-            events.push(event);
-            ended.extend(ends);
+            ended.extend(rendered.add(draft, self.tail, &mut self.causes));
         }
+        let events = rendered.finish();
         self.shared.decide(self.tail, &ended);
         if let Some(mark) = &mark {
             self.mark = Some(mark.clone());

@@ -1,6 +1,6 @@
 //! From a decision's drafts to the events that clients see: numbers, times, causes.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use bytes::Bytes;
 use greenroom_protocol::{Body, Event, Observation, Seen};
@@ -14,38 +14,75 @@ use crate::{
 /// The largest event, in bytes. One that is larger says so instead of what it said.
 const EVENT_LIMIT: usize = 2 * 1024 * 1024;
 
-/// Makes the event of `draft`, and says what it ends.
-pub(super) fn event(draft: Draft, seq: Seq, causes: &mut HashMap<String, Seq>) -> (NewEvent, Option<Ended>) {
-    let Draft { source, cause, item, mut body } = draft;
-    let at = clock::now();
-    if let Body::Observation(Observation { seen: Seen::AgentStateChanged { since, .. }, .. }) = &mut body {
-        since.clone_from(&at);
+/// The events of one decision. Their texts stand in one buffer: an agent that says much at once costs no allocations for each.
+pub(super) struct Rendered {
+    /// When all of it was decided.
+    at: String,
+    text: Vec<u8>,
+    /// What each is called, and how many bytes of `text` it is.
+    events: Vec<(Cow<'static, str>, usize)>,
+}
+
+impl Rendered {
+    pub(super) fn new() -> Rendered {
+        Rendered { at: clock::now(), text: Vec::new(), events: Vec::new() }
     }
-    let cause = cause.or_else(|| item.as_ref().and_then(|item| causes.get(item).copied()));
-    follow(causes, seq, item.as_deref(), &body);
-    let message = match &body {
-        Body::Action(action) => action.line(),
-        Body::Observation(observation) => observation.line(),
-        Body::Opaque(_) => String::new(),
-    };
-    let mut event = Event { seq, at, source, cause, item, body, message };
-    let mut json = to_json(&event);
-    if json.len() > EVENT_LIMIT {
-        let detail = format!(
-            "an event `{}` of {} bytes was left out: the limit is {EVENT_LIMIT}",
-            event.body.name(),
-            json.len()
-        );
-        event.message.clone_from(&detail);
-        event.body =
-            Observation { seen: Seen::Error { code: "too_large".to_owned(), detail }, content: String::new() }.into();
-        json = to_json(&event);
+
+    /// Makes the event of `draft`, and says what it ends.
+    pub(super) fn add(&mut self, draft: Draft, seq: Seq, causes: &mut HashMap<String, Seq>) -> Option<Ended> {
+        let Draft { source, cause, item, mut body } = draft;
+        let at = self.at.clone();
+        if let Body::Observation(Observation { seen: Seen::AgentStateChanged { since, .. }, .. }) = &mut body {
+            since.clone_from(&at);
+        }
+        let cause = cause.or_else(|| item.as_ref().and_then(|item| causes.get(item).copied()));
+        follow(causes, seq, item.as_deref(), &body);
+        let message = match &body {
+            Body::Action(action) => action.line(),
+            Body::Observation(observation) => observation.line(),
+            Body::Opaque(_) => String::new(),
+        };
+        let mut event = Event { seq, at, source, cause, item, body, message };
+        let begin = self.text.len();
+        let len = self.write(&event);
+        let len = if len <= EVENT_LIMIT {
+            len
+        } else {
+            let name = event.body.name();
+            let detail = format!("an event `{name}` of {len} bytes was left out: the limit is {EVENT_LIMIT}");
+            event.message.clone_from(&detail);
+            event.body =
+                Observation { seen: Seen::Error { code: "too_large".to_owned(), detail }, content: String::new() }
+                    .into();
+            self.text.truncate(begin);
+            self.write(&event)
+        };
+        let kind = match &event.body {
+            Body::Action(action) => action.name().into(),
+            Body::Observation(observation) => observation.name().into(),
+            Body::Opaque(_) => event.body.name().to_owned().into(),
+        };
+        self.events.push((kind, len));
+        let item = event.item?;
+        Some(match event.body {
+            Body::Action(_) => Ended::Input(item),
+            Body::Observation(_) | Body::Opaque(_) => Ended::Whole(item),
+        })
     }
-    let ended = event.item.as_ref().map(|item| match &event.body {
-        Body::Action(_) => Ended::Input(item.clone()),
-        Body::Observation(_) | Body::Opaque(_) => Ended::Whole(item.clone()),
-    });
-    (NewEvent { kind: event.body.name().to_owned(), json }, ended)
+
+    /// Returns how many bytes it is.
+    fn write(&mut self, event: &Event) -> usize {
+        let begin = self.text.len();
+        // Every type of the vocabulary has string keys and no fallible `Serialize`, so this cannot fail.
+        serde_json::to_writer(&mut self.text, event).expect("an event is JSON");
+        self.text.len() - begin
+    }
+
+    pub(super) fn finish(self) -> Vec<NewEvent> {
+        // Exactly as large as it is: it is kept in memory for those who follow.
+        let mut text = Bytes::from(self.text.into_boxed_slice());
+        self.events.into_iter().map(|(kind, len)| NewEvent { kind, json: text.split_to(len) }).collect()
+    }
 }
 
 /// Keeps track of the actions whose result is still to come.
@@ -61,13 +98,6 @@ pub(super) fn follow(causes: &mut HashMap<String, Seq>, seq: Seq, item: Option<&
     }
 }
 
-fn to_json(event: &Event) -> Bytes {
-    // Every type of the vocabulary has string keys and no fallible `Serialize`, so this cannot fail.
-    let json = serde_json::to_vec(event).expect("an event is JSON");
-    // Exactly as large as it is: it is kept in memory for those who follow.
-    json.into_boxed_slice().into()
-}
-
 #[cfg(test)]
 mod tests {
     use greenroom_protocol::{Action, Source};
@@ -78,22 +108,29 @@ mod tests {
     fn a_result_names_the_action_with_its_item() {
         let mut causes = HashMap::new();
         let draft = |body: Body| Draft { source: Source::Agent, cause: None, item: Some("i".into()), body };
-        let (_, ended) = event(draft(Action::Run { command: "ls".into() }.into()), 7, &mut causes);
+        let mut rendered = Rendered::new();
+        let ended = rendered.add(draft(Action::Run { command: "ls".into() }.into()), 7, &mut causes);
         assert_eq!(ended, Some(Ended::Input("i".into())));
         let seen = Seen::Write { path: "a".into(), bytes: 1 };
-        let (result, ended) = event(draft(Observation { seen, content: String::new() }.into()), 8, &mut causes);
+        let ended = rendered.add(draft(Observation { seen, content: String::new() }.into()), 8, &mut causes);
         assert_eq!(ended, Some(Ended::Whole("i".into())));
-        let event: Event = serde_json::from_slice(&result.json).expect("an event");
-        assert_eq!((event.seq, event.cause), (8, Some(7)));
+        let events = rendered.finish();
+        let read = |n: usize| serde_json::from_slice::<Event>(&events[n].json).expect("an event");
+        assert_eq!((read(0).seq, read(0).cause), (7, None));
+        assert_eq!((read(1).seq, read(1).cause), (8, Some(7)));
         assert!(causes.is_empty());
     }
 
     #[test]
     fn an_event_that_is_too_large_says_so() {
         let body = Action::Write { path: "a".into(), content: "x".repeat(EVENT_LIMIT) }.into();
-        let draft = Draft { source: Source::Agent, cause: None, item: None, body };
-        let (left, _) = event(draft, 1, &mut HashMap::new());
+        let draft = |body: Body| Draft { source: Source::Agent, cause: None, item: None, body };
+        let mut rendered = Rendered::new();
+        rendered.add(draft(body), 1, &mut HashMap::new());
+        rendered.add(draft(Action::Run { command: "ls".into() }.into()), 2, &mut HashMap::new());
+        let [left, next] = &rendered.finish()[..] else { panic!("two events") };
         assert!(left.json.len() < 1024);
-        assert_eq!(left.kind, "error");
+        assert_eq!((&*left.kind, &*next.kind), ("error", "run"));
+        assert_eq!(serde_json::from_slice::<Event>(&next.json).expect("an event").seq, 2);
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn record(title: &str) -> Record {
 /// An event whose text says which one it is, so that a reader can tell a wrong one.
 pub(super) fn event(session: SessionId, seq: Seq) -> NewEvent {
     let json = format!(r#"{{"seq":{seq},"of":"{session}","text":"{}"}}"#, "x".repeat((seq % 7) as usize * 40));
-    NewEvent { kind: format!("kind{}", seq % 3), json: Bytes::from(json) }
+    NewEvent { kind: format!("kind{}", seq % 3).into(), json: Bytes::from(json) }
 }
 
 pub(super) fn events(session: SessionId, after: Seq, count: u64) -> Batch {

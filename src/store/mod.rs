@@ -15,7 +15,7 @@ mod listing;
 pub mod local;
 pub mod memory;
 
-use std::{fmt, io, str::FromStr, sync::Arc};
+use std::{borrow::Cow, fmt, io, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -73,7 +73,7 @@ pub type Epoch = u64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEvent {
     /// What `GET …/events?kind=` filters by: the name of the action or observation.
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// The event as clients see it: one JSON object that holds its own `seq`. The store does not look inside.
     pub json: Bytes,
 }

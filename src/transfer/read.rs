@@ -99,7 +99,7 @@ impl<R: BufRead> Lines<R> {
         let read = self.read(&text)?;
         match read {
             Read { kind: Some(kind), event: Some(event), .. } => {
-                let event = NewEvent { kind, json: Bytes::copy_from_slice(event.get().as_bytes()) };
+                let event = NewEvent { kind: kind.into(), json: Bytes::copy_from_slice(event.get().as_bytes()) };
                 self.content = None;
                 self.events += 1;
                 self.digest.event(&event);

@@ -133,7 +133,7 @@ async fn read(store: &dyn Store, id: SessionId, after: Seq, limit: Limit) -> Res
                 "seq": seq, "at": clock::now(), "source": "server", "observation": "error",
                 "extras": {"code": "damaged", "detail": detail}, "content": "", "message": detail,
             });
-            Ok(vec![(seq, NewEvent { kind: "error".to_owned(), json: Bytes::from(event.to_string()) })])
+            Ok(vec![(seq, NewEvent { kind: "error".into(), json: Bytes::from(event.to_string()) })])
         }
         other => other,
     }

@@ -73,6 +73,7 @@ impl Compactor {
     /// Blocks for as long as it takes.
     pub(super) fn run(&self) -> Result<Compacted, StoreError> {
         let mut kept = self.kept();
+        self.shared.change().recent.rest();
         self.shared.move_down()?;
         if self.is_worth_closing() {
             self.close_segment()?;

@@ -168,7 +168,7 @@ impl<'a> Payload<'a> {
     /// The next event, or `None` where there is no further one. `keep` makes bytes that outlive this payload.
     pub(super) fn next_event(&mut self, keep: impl Fn(&[u8]) -> Bytes) -> Option<NewEvent> {
         let kind = String::from_utf8(self.events.text()?.to_vec()).ok()?;
-        Some(NewEvent { kind, json: keep(self.events.text()?) })
+        Some(NewEvent { kind: kind.into(), json: keep(self.events.text()?) })
     }
 }
 

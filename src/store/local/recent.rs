@@ -6,8 +6,11 @@ use super::super::{Limit, NewEvent, Seq, SessionId, StoredEvent};
 
 /// Bounds of what is kept: of one session, and in all. Beyond, the oldest events go, and then the sessions that have been
 /// quiet the longest; both are read from the log again.
-const OF_ONE: usize = 256 << 10;
-const IN_ALL: usize = 16 << 20;
+///
+/// One commit can hold thousands of events of one session, and a little of each of a thousand. Both must be here still when
+/// those who follow come for them, or a flood is read back from the log, which takes far longer than all else that it costs.
+const OF_ONE: usize = 1 << 20;
+const IN_ALL: usize = 64 << 20;
 /// What an event costs beside its text.
 const OVERHEAD: usize = 96;
 
@@ -16,7 +19,10 @@ pub(super) struct Recent {
     tails: HashMap<SessionId, Tail>,
     /// Sessions by the time of their last append.
     order: BTreeMap<u64, SessionId>,
+    /// Counts appends.
     clock: u64,
+    /// What it was when quiet sessions were let go last.
+    rested: u64,
     bytes: usize,
 }
 
@@ -53,11 +59,22 @@ impl Recent {
             tail.bytes -= cost(&oldest);
         }
         self.bytes += tail.bytes;
-        while self.bytes > IN_ALL
-            && let Some((_, quiet)) = self.order.pop_first()
-        {
-            self.bytes -= self.tails.remove(&quiet).map_or(0, |tail| tail.bytes);
+        while self.bytes > IN_ALL && self.forget_quietest() {}
+    }
+
+    /// Lets go of all sessions that nothing was appended to since this was called last: who followed them has read it.
+    pub(super) fn rest(&mut self) {
+        while self.order.first_key_value().is_some_and(|(touched, _)| *touched <= self.rested) {
+            self.forget_quietest();
         }
+        self.rested = self.clock;
+    }
+
+    /// Whether there was any.
+    fn forget_quietest(&mut self) -> bool {
+        let Some((_, quiet)) = self.order.pop_first() else { return false };
+        self.bytes -= self.tails.remove(&quiet).map_or(0, |tail| tail.bytes);
+        true
     }
 
     pub(super) fn forget(&mut self, session: SessionId) {
@@ -116,7 +133,7 @@ mod tests {
     use super::*;
 
     fn event(len: usize) -> NewEvent {
-        NewEvent { kind: String::new(), json: vec![b'x'; len].into() }
+        NewEvent { kind: "".into(), json: vec![b'x'; len].into() }
     }
 
     const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
@@ -126,7 +143,7 @@ mod tests {
         let session = SessionId::from_bytes([1; 16]);
         let mut recent = Recent::default();
         for at in 0..100 {
-            recent.push(session, at, vec![event(10_000)]);
+            recent.push(session, at, vec![event(OF_ONE / 20)]);
         }
         assert!(recent.bytes <= OF_ONE);
         assert_eq!(recent.read(session, 0, ALL), None);
@@ -148,5 +165,21 @@ mod tests {
         assert_eq!(recent.order.len(), recent.tails.len());
         assert_eq!(recent.read(session(1), 0, ALL), None);
         assert!(recent.read(session(99), 0, ALL).is_some() && recent.read(session(0), 100, ALL).is_some());
+    }
+
+    #[test]
+    fn what_was_quiet_from_one_rest_to_the_next_is_let_go() {
+        let [quiet, busy] = [1, 2].map(|n| SessionId::from_bytes([n; 16]));
+        let mut recent = Recent::default();
+        recent.push(quiet, 0, vec![event(10)]);
+        recent.push(busy, 0, vec![event(10)]);
+        recent.rest();
+        assert!(recent.read(quiet, 0, ALL).is_some());
+        recent.push(busy, 1, vec![event(10)]);
+        recent.rest();
+        assert_eq!(recent.read(quiet, 0, ALL), None);
+        assert_eq!(recent.read(busy, 0, ALL).unwrap().len(), 2);
+        recent.rest();
+        assert_eq!((recent.bytes, recent.tails.len(), recent.order.len()), (0, 0, 0));
     }
 }
