@@ -73,7 +73,9 @@ impl Compactor {
     /// Blocks for as long as it takes.
     pub(super) fn run(&self) -> Result<Compacted, StoreError> {
         let mut kept = self.kept();
-        self.shared.change().recent.rest();
+        // Freed when nobody waits for the state any more.
+        let quiet = self.shared.change().recent.rest();
+        drop(quiet);
         self.shared.move_down()?;
         if self.is_worth_closing() {
             self.close_segment()?;

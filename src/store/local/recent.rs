@@ -26,8 +26,9 @@ pub(super) struct Recent {
     bytes: usize,
 }
 
+/// The newest events of one session.
 #[derive(Debug, Default)]
-struct Tail {
+pub(super) struct Tail {
     first: Seq,
     events: VecDeque<NewEvent>,
     bytes: usize,
@@ -59,22 +60,26 @@ impl Recent {
             tail.bytes -= cost(&oldest);
         }
         self.bytes += tail.bytes;
-        while self.bytes > IN_ALL && self.forget_quietest() {}
+        while self.bytes > IN_ALL && self.take_quietest().is_some() {}
     }
 
-    /// Lets go of all sessions that nothing was appended to since this was called last: who followed them has read it.
-    pub(super) fn rest(&mut self) {
+    /// Takes out all sessions that nothing was appended to since this was called last: who followed them has read it. To free
+    /// them takes a while, which is the caller's to spend where nobody waits.
+    #[must_use]
+    pub(super) fn rest(&mut self) -> Vec<Tail> {
+        let mut quiet = Vec::new();
         while self.order.first_key_value().is_some_and(|(touched, _)| *touched <= self.rested) {
-            self.forget_quietest();
+            quiet.extend(self.take_quietest());
         }
         self.rested = self.clock;
+        quiet
     }
 
-    /// Whether there was any.
-    fn forget_quietest(&mut self) -> bool {
-        let Some((_, quiet)) = self.order.pop_first() else { return false };
-        self.bytes -= self.tails.remove(&quiet).map_or(0, |tail| tail.bytes);
-        true
+    fn take_quietest(&mut self) -> Option<Tail> {
+        let (_, quiet) = self.order.pop_first()?;
+        let tail = self.tails.remove(&quiet)?;
+        self.bytes -= tail.bytes;
+        Some(tail)
     }
 
     pub(super) fn forget(&mut self, session: SessionId) {
@@ -173,13 +178,12 @@ mod tests {
         let mut recent = Recent::default();
         recent.push(quiet, 0, vec![event(10)]);
         recent.push(busy, 0, vec![event(10)]);
-        recent.rest();
-        assert!(recent.read(quiet, 0, ALL).is_some());
+        assert!(recent.rest().is_empty());
         recent.push(busy, 1, vec![event(10)]);
-        recent.rest();
+        assert_eq!(recent.rest().len(), 1);
         assert_eq!(recent.read(quiet, 0, ALL), None);
         assert_eq!(recent.read(busy, 0, ALL).unwrap().len(), 2);
-        recent.rest();
+        assert_eq!(recent.rest().len(), 1);
         assert_eq!((recent.bytes, recent.tails.len(), recent.order.len()), (0, 0, 0));
     }
 }
