@@ -44,8 +44,12 @@ impl Disk {
     /// Takes all the room that there is.
     pub(crate) fn fill(&self) {
         let mut ballast = File::create(self.ballast()).expect("there is room for a name");
-        for block in [&[0; 64 << 10][..], &[0]] {
-            while ballast.write_all(block).and_then(|()| ballast.sync_data()).is_ok() {}
+        // No block of ext4 is smaller than the last. Twice, because what is reserved for data on their way to the disk is more
+        // than they take there.
+        for size in [64 << 10, 64 << 10, 1 << 10, 1 << 10] {
+            let block = vec![0; size];
+            while ballast.write_all(&block).is_ok() {}
+            ballast.sync_data().expect("what found room finds its place");
         }
     }
 
