@@ -24,6 +24,7 @@ const shared = {
   target: "es2022",
   jsx: "automatic",
   jsxImportSource: "preact",
+  loader: { ".svg": "text" },
   charset: "utf8",
   logLevel: "warning",
 };
@@ -66,13 +67,13 @@ async function buildApp() {
  */
 async function joinFirstLoad(metafile, entry) {
   const importsOf = (file, kind) => metafile.outputs[file].imports.filter((one) => one.kind === kind).map(({ path }) => path);
-  const files = new Set([entry]);
-  for (const file of files) for (const path of importsOf(file, "import-statement")) files.add(path);
-  const onDemand = [...files].flatMap((file) => importsOf(file, "dynamic-import"));
-  const parts = [...files].filter((file) => file !== entry).map((file) => basename(file));
+  const found = new Set([entry]);
+  for (const file of found) for (const path of importsOf(file, "import-statement")) found.add(path);
+  const onDemand = [...found].flatMap((file) => importsOf(file, "dynamic-import"));
+  const parts = [...found].slice(1);
 
-  const taken = parts.map((part, n) => `import * as part${n} from "./${part}";`);
-  const left = parts.map((part, n) => `"${part}": part${n}`);
+  const taken = parts.map((part, n) => `import * as part${n} from "./${basename(part)}";`);
+  const left = parts.map((part, n) => `"${basename(part)}": part${n}`);
   const { metafile: joined } = await build({
     ...shared,
     stdin: {
@@ -89,9 +90,9 @@ async function joinFirstLoad(metafile, entry) {
     metafile: true,
   });
   await rm(entry);
-  for (const file of [...files].filter((file) => file !== entry)) {
-    const names = metafile.outputs[file].exports.join(",");
-    await writeFile(file, `export const {${names}}=${SHARED}["${basename(file)}"];`);
+  for (const part of parts) {
+    const names = metafile.outputs[part].exports.join(",");
+    await writeFile(part, `export const {${names}}=${SHARED}["${basename(part)}"];`);
   }
   return Object.keys(joined.outputs)[0];
 }

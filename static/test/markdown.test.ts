@@ -1,8 +1,10 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Marked } from "marked";
 import { advance, expectGrowth, noBlocks } from "../src/markdown/blocks";
 import { render, sanitize } from "../src/markdown/render";
+import { shortcuts } from "../src/markdown/shortcuts";
 
 const LINK = 'target="_blank" rel="noopener noreferrer nofollow"';
 
@@ -29,6 +31,17 @@ test("HTML is shown, not obeyed", () => {
   check("![pic](https://example.org/p.png)", `<p><a href="https://example.org/p.png" ${LINK}>pic</a></p>`);
 });
 
+test("with its shortcuts the parser finds the same", () => {
+  const pieces = ["a", "b c", "\n", "\n\n", " ", "    ", "\t", "\r", "> ", "| a | b |", "|-|:-:|", "===", "---", "- ", "1. ", "# ", "<b>", "<div>", "```", "[a]: /x"];
+  const [plain, quick] = [new Marked({ gfm: true }), new Marked({ gfm: true }, shortcuts)];
+  let seed = 1;
+  const random = (below: number) => (seed = (seed * 48_271) % 2_147_483_647) % below;
+  for (let n = 0; n < 20_000; n += 1) {
+    const text = Array.from({ length: 1 + random(12) }, () => pieces[random(pieces.length)]).join("");
+    assert.deepEqual(quick.lexer(text), plain.lexer(text), JSON.stringify(text));
+  }
+});
+
 test("what got past the parser is taken away", () => {
   const clean = (html: string, expected: string) => assert.equal(sanitize(html), expected);
   clean("<script>alert(1)</script>", "");
@@ -44,7 +57,7 @@ test("what got past the parser is taken away", () => {
 });
 
 test("text that grows looks in the end as if it had come at once", () => {
-  const text = "# Title\n\nOne *two*\nthree.\n\n- a\n\n- b\n  - c\n\n```js\nlet x = 1;\n\nlet y;\n```\n\nEnd.\r\n\r\nReally.\n";
+  const text = "# Title\n\nOne *two*\nthree, as [there][1].\n\n[1]: https://example.org\n\n- a\n\n- b\n  - c\n\n```js\nlet x = 1;\n\nlet y;\n```\n\nEnd.\r\n\r\nReally.\n";
   let blocks = noBlocks;
   for (let end = 1; end <= text.length; end += 1) blocks = advance(blocks, text.slice(0, end), true);
   blocks = advance(blocks, text, false);

@@ -74,19 +74,24 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
 
     // The tab closes and opens: nothing is missing.
     let said = "return document.querySelector('[role=log]').innerText";
-    page.client.refresh().await.expect("the page loads again");
-    page.says("119 120").await;
-    page.state("Ready").await;
+    reload(&page).await;
     asked_for_early(&page).await;
     let first = page.js(said, &[]).await;
-    page.client.refresh().await.expect("the page loads again");
-    page.says("119 120").await;
-    page.state("Ready").await;
+    reload(&page).await;
     assert_eq!(page.js(said, &[]).await, first, "the same screen each time");
 
     housekeeping(&page).await;
     page.is_quiet().await;
     browser.close().await;
+}
+
+/// Loads the page again, and waits until it is there from the first word to the last, with what is put to its code.
+async fn reload(page: &Page<'_>) {
+    page.client.refresh().await.expect("the page loads again");
+    page.says("write a bash script that prints hello").await;
+    page.says("119 120").await;
+    page.state("Ready").await;
+    page.is_dressed().await;
 }
 
 /// The browser asks for the newest events by itself, as the page's headers say, and the page's script does not ask again.

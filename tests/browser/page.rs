@@ -71,6 +71,12 @@ impl<'a> Page<'a> {
         self.until(text, &format!("{log}?.includes({})", json!(text))).await;
     }
 
+    /// Waits until all code in the conversation has what is put to it when there is a picture already.
+    pub(crate) async fn is_dressed(&self) {
+        let dressed = "[...document.querySelectorAll('.markdown pre')].every((code) => code.querySelector('.copy'))";
+        self.until("every piece of code can be copied", dressed).await;
+    }
+
     /// Waits until anything on the page says so.
     pub(crate) async fn shows(&self, text: &str) {
         self.until(text, &format!("document.body.innerText.includes({})", json!(text))).await;

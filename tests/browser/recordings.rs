@@ -1,6 +1,6 @@
 //! A recorded session is the same screen as it was, without any agent.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{chromium::Browser, page::Page};
 use crate::harness::{
@@ -8,7 +8,10 @@ use crate::harness::{
     server::{Options, Server},
 };
 
-const ROWS: &str = "return [...document.querySelectorAll('[role=log] .row')].map((row) => row.innerText)";
+async fn rows(page: &Page<'_>) -> Value {
+    page.is_dressed().await;
+    page.js("return [...document.querySelectorAll('[role=log] .row')].map((row) => row.innerText)", &[]).await
+}
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
@@ -21,12 +24,12 @@ async fn a_recording_shows_what_was_there() {
     page.visit(&format!("/sessions/{session}")).await;
     page.says("(Played by the demo model.)").await;
     page.state("Ready").await;
-    let live = page.js(ROWS, &[]).await;
+    let live = rows(&page).await;
 
     // From this server, by its address.
     page.visit(&format!("/sessions?replay=/api/sessions/{session}/export")).await;
     page.says("(Played by the demo model.)").await;
-    assert_eq!(page.js(ROWS, &[]).await, live);
+    assert_eq!(rows(&page).await, live);
     page.until("nothing to write in", "!document.querySelector('textarea')").await;
 
     // To the beginning, forwards in steps, and to the end.
@@ -39,7 +42,7 @@ async fn a_recording_shows_what_was_there() {
     page.click("Play").await;
     page.says("(Played by the demo model.)").await;
     page.until("its end", "document.querySelector('.player [aria-label=Play]')").await;
-    assert_eq!(page.js(ROWS, &[]).await, live, "the same screen, come to step by step");
+    assert_eq!(rows(&page).await, live, "the same screen, come to step by step");
 
     // From a file of the person's own.
     let file = tempfile::NamedTempFile::with_suffix(".jsonl").expect("a file");
@@ -49,7 +52,7 @@ async fn a_recording_shows_what_was_there() {
     let chooser = page.css("input[type=file]").await;
     chooser.send_keys(&file.path().to_string_lossy()).await.expect("a file is chosen");
     page.says("(Played by the demo model.)").await;
-    assert_eq!(page.js(ROWS, &[]).await, live);
+    assert_eq!(rows(&page).await, live);
 
     // What is none says why, and one of another server is not fetched.
     std::fs::write(file.path(), "{\"seq\": 1}\nhello").expect("it is written");

@@ -74,7 +74,7 @@ impl Compactor {
     pub(super) fn run(&self) -> Result<Compacted, StoreError> {
         let mut kept = self.kept();
         // Freed when nobody waits for the state any more.
-        let quiet = self.shared.change().recent.rest();
+        let quiet = self.shared.change().recent.take_quiet();
         drop(quiet);
         self.shared.move_down()?;
         if self.is_worth_closing() {

@@ -8,7 +8,7 @@ use super::super::{Limit, NewEvent, Seq, SessionId, StoredEvent};
 /// quiet the longest; both are read from the log again.
 ///
 /// One commit can hold thousands of events of one session, and a little of each of a thousand. Both must be here still when
-/// those who follow come for them, or a flood is read back from the log, which takes far longer than all else that it costs.
+/// those who follow come for them, or a flood is read back from the log.
 const OF_ONE: usize = 1 << 20;
 const IN_ALL: usize = 64 << 20;
 /// What an event costs beside its text.
@@ -21,8 +21,8 @@ pub(super) struct Recent {
     order: BTreeMap<u64, SessionId>,
     /// Counts appends.
     clock: u64,
-    /// What it was when quiet sessions were let go last.
-    rested: u64,
+    /// What it was when quiet sessions were taken out last.
+    quiet_since: u64,
     bytes: usize,
 }
 
@@ -66,12 +66,12 @@ impl Recent {
     /// Takes out all sessions that nothing was appended to since this was called last: who followed them has read it. To free
     /// them takes a while, which is the caller's to spend where nobody waits.
     #[must_use]
-    pub(super) fn rest(&mut self) -> Vec<Tail> {
+    pub(super) fn take_quiet(&mut self) -> Vec<Tail> {
         let mut quiet = Vec::new();
-        while self.order.first_key_value().is_some_and(|(touched, _)| *touched <= self.rested) {
+        while self.order.first_key_value().is_some_and(|(touched, _)| *touched <= self.quiet_since) {
             quiet.extend(self.take_quietest());
         }
-        self.rested = self.clock;
+        self.quiet_since = self.clock;
         quiet
     }
 
@@ -173,17 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_quiet_from_one_rest_to_the_next_is_let_go() {
+    fn what_was_quiet_from_one_time_to_the_next_is_let_go() {
         let [quiet, busy] = [1, 2].map(|n| SessionId::from_bytes([n; 16]));
         let mut recent = Recent::default();
         recent.push(quiet, 0, vec![event(10)]);
         recent.push(busy, 0, vec![event(10)]);
-        assert!(recent.rest().is_empty());
+        assert!(recent.take_quiet().is_empty());
         recent.push(busy, 1, vec![event(10)]);
-        assert_eq!(recent.rest().len(), 1);
+        assert_eq!(recent.take_quiet().len(), 1);
         assert_eq!(recent.read(quiet, 0, ALL), None);
         assert_eq!(recent.read(busy, 0, ALL).unwrap().len(), 2);
-        assert_eq!(recent.rest().len(), 1);
+        assert_eq!(recent.take_quiet().len(), 1);
         assert_eq!((recent.bytes, recent.tails.len(), recent.order.len()), (0, 0, 0));
     }
 }

@@ -1,7 +1,6 @@
 // The whole page: the sidebar, and beside it what the address names.
 
 import { useEffect } from "preact/hooks";
-import { painted } from "../painted";
 import { route } from "../route";
 import { overlay } from "../state/keys";
 import { watchSessions } from "../state/list";
@@ -33,7 +32,7 @@ export const ready: Promise<void> = begun.page === "session" ? expectNewest(begu
 export function App() {
   useEffect(() => watchSessions(() => notifying.peek()), []);
   useEffect(() => {
-    void painted.then(() => import("../outside"));
+    void import("../outside");
     // What is here already need not be asked of a server that has become another version meanwhile, and has not these files.
     const timer = setTimeout(() => void import("../later"), SOON_MS);
     return () => clearTimeout(timer);

@@ -2,7 +2,6 @@
 
 import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { painted } from "../painted";
 import type { LiveSession } from "../state/live";
 import type { Row } from "../state/rows";
 import { Icon } from "./Icon";
@@ -55,14 +54,8 @@ export function Chat({ live }: { live: LiveSession }) {
   const hasMore = from.current > 0 && mounted < WINDOW;
   useEffect(() => {
     if (!hasMore) return;
-    let over = false;
-    const more = () => {
-      if (!over) setMounted(mounted + STEP);
-    };
-    void painted.then(() => setTimeout(more, STEP_MS));
-    return () => {
-      over = true;
-    };
+    const timer = setTimeout(() => setMounted(mounted + STEP), STEP_MS);
+    return () => clearTimeout(timer);
   }, [hasMore, mounted]);
 
   // Whatever takes room from the conversation, its end stays in sight.

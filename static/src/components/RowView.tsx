@@ -28,7 +28,7 @@ function User({ row }: { row: UserRow }) {
   if (row.phase === "queued" || row.phase === "withdrawn") return null;
   return (
     <div class="row user" aria-label="You">
-      <div class="bubble" title={new Date(row.at).toLocaleString()}>
+      <div class="bubble" onMouseEnter={(event) => (event.currentTarget.title = new Date(row.at).toLocaleString())}>
         {row.text}
       </div>
       {row.attachments.length > 0 && <span class="under">with {row.attachments.join(", ")}</span>}

@@ -1,6 +1,7 @@
 // The list of sessions, and the way to everything else.
 
 import { useEffect, useRef } from "preact/hooks";
+import mark from "../../favicon.svg";
 import { listError, MOST, refreshSessions, search, sessions, showArchived, showMore, total } from "../state/list";
 import { MOD, overlay } from "../state/keys";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
@@ -17,7 +18,7 @@ export function Sidebar() {
     <aside class="sidebar" aria-label="Sessions">
       <div class="sidebar-top">
         <a class="brand" href="/sessions">
-          <img src="/favicon.svg" alt="" width="24" height="24" />
+          <span class="mark" aria-hidden="true" dangerouslySetInnerHTML={{ __html: mark }} />
           Greenroom
         </a>
         <a class="button" href="/sessions" title="New session">

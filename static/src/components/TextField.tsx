@@ -1,6 +1,6 @@
 // The field that messages and tasks are written in: grows with its text, Enter sends, Shift+Enter breaks the line.
 
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { AttachButton } from "./AttachButton";
 import { Icon } from "./Icon";
 
@@ -25,15 +25,17 @@ interface Props {
 export function TextField({ label, placeholder, value, rows, focus, onChange, onSend, onFiles, sendLabel, sendDisabled }: Props) {
   const field = useRef<HTMLTextAreaElement>(null);
 
-  useEffect(() => {
+  // With the field's first picture: what is typed then must not get lost.
+  useLayoutEffect(() => {
     if (focus) field.current?.focus();
   }, [focus]);
 
   useLayoutEffect(() => {
     const element = field.current;
     if (!element) return;
-    element.style.height = "auto";
-    element.style.height = `${element.scrollHeight}px`;
+    // Measuring lays the whole page out: an empty field is as high as its rows anyway.
+    element.style.height = "";
+    if (value !== "") element.style.height = `${element.scrollHeight}px`;
   }, [value]);
 
   const keyDown = (event: KeyboardEvent) => {

@@ -2,7 +2,6 @@
 
 import type { ComponentType, FunctionComponent, VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { painted } from "../painted";
 
 /** A component whose code is on its way once it is shown and the page is drawn, or once `load` is called. */
 export type LazyComponent<P> = FunctionComponent<P> & { load: () => Promise<unknown> };
@@ -23,7 +22,7 @@ export function lazy<P extends object>(fetch: () => Promise<ComponentType<P>>, m
   const Lazy: LazyComponent<P> = (props) => {
     const [Shown, setShown] = useState<ComponentType<P> | null>(() => loaded);
     useEffect(() => {
-      if (!Shown) void painted.then(load).then((component) => setShown(() => component));
+      if (!Shown) void load().then((component) => setShown(() => component));
     }, []);
     return Shown ? <Shown {...props} /> : meanwhile;
   };

@@ -1,7 +1,8 @@
 // Markdown that grows: finished blocks are rendered once and frozen, only the tail is parsed again.
 
+import type { Token } from "marked";
 import { withoutEscapes } from "../escapes";
-import { blocksOf, render } from "./render";
+import { blocksOf, render, renderBlock } from "./render";
 
 /** Closes what is half open, so that a `**` on its way is no star. Loaded once there is text that grows. */
 let closed: (text: string) => string = (text) => text;
@@ -29,18 +30,23 @@ export interface Blocks {
 
 export const noBlocks: Blocks = { text: "", frozenTo: 0, parts: [], tail: "" };
 
+/** A line that says where a link leads which stands elsewhere. */
+const DEFINITION = /^ {0,3}\[[^\]]+\]:/m;
+
 /** The blocks of `text`, which usually continues what `before` was made of. `open` while more is to come. */
 export function advance(before: Blocks, source: string, open: boolean): Blocks {
   const text = withoutEscapes(source.replace(/\r\n?/g, "\n"));
-  const start = text.startsWith(before.text) ? before : noBlocks;
-  const raw = blocksOf(text.slice(start.frozenTo));
-  const keep = open ? lastBlock(raw) : raw.length;
-  const finished = raw.slice(0, keep);
-  const frozen = finished.filter((block) => block.trim() !== "").map(render);
-  const rest = raw.slice(keep).join("");
+  // A definition may be of a link in a block that is frozen: in the end they are read together.
+  const goesOn = text.startsWith(before.text) && (open || !DEFINITION.test(text));
+  const start = goesOn ? before : noBlocks;
+  const blocks = blocksOf(text.slice(start.frozenTo));
+  const keep = open ? lastBlock(blocks) : blocks.length;
+  const finished = blocks.slice(0, keep);
+  const frozen = finished.filter(({ type }) => type !== "space").map(renderBlock);
+  const rest = blocks.slice(keep).map(({ raw }) => raw).join("");
   return {
     text,
-    frozenTo: start.frozenTo + finished.reduce((length, block) => length + block.length, 0),
+    frozenTo: start.frozenTo + finished.reduce((length, { raw }) => length + raw.length, 0),
     parts: frozen.reduce(append, start.parts),
     tail: rest.trim() === "" ? "" : render(open ? closed(rest) : rest),
   };
@@ -52,6 +58,6 @@ function append(parts: Blocks["parts"], block: string): Blocks["parts"] {
 }
 
 /** Where the block that may still grow begins: blank lines behind it do not end it (a list goes on after them). */
-function lastBlock(raw: readonly string[]): number {
-  return Math.max(0, raw.findLastIndex((block) => block.trim() !== ""));
+function lastBlock(blocks: readonly Token[]): number {
+  return Math.max(0, blocks.findLastIndex(({ type }) => type !== "space"));
 }

@@ -1,9 +1,10 @@
 // Markdown to HTML that is safe to show. Whatever an agent or a model wrote is untrusted.
 
 import DOMPurify from "dompurify";
-import { Marked } from "marked";
+import { Marked, type Token } from "marked";
+import { shortcuts } from "./shortcuts";
 
-const marked = new Marked({ gfm: true, breaks: false });
+const marked = new Marked({ gfm: true, breaks: false }, shortcuts);
 
 /** What may stand in a message. No images, forms, styles or ids: nothing that loads, submits, covers or collides. */
 const ALLOWED = {
@@ -56,9 +57,13 @@ export function sanitize(html: string): string {
   return DOMPurify.sanitize(html, ALLOWED);
 }
 
-/** The raw texts of the blocks that a markdown text is made of. */
-export function blocksOf(markdown: string): string[] {
-  return marked.lexer(markdown).map((token) => token.raw);
+/** The blocks that a markdown text is made of. */
+export function blocksOf(markdown: string): Token[] {
+  return marked.lexer(markdown);
+}
+
+export function renderBlock(block: Token): string {
+  return sanitize(marked.parser([block]));
 }
 
 function escape(text: string): string {

@@ -124,6 +124,8 @@ export class LiveSession {
       void this.fillIn(after);
     }
     this.receive(events);
+    // What is live comes when they are on the screen.
+    if (this.held.peek().rows.length > 0) await painted;
   }
 
   private async fillIn(until: number): Promise<void> {

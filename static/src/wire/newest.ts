@@ -11,7 +11,10 @@ const PATIENCE_MS = 100;
 
 let expected: { id: string; events: Promise<Event[]>; come: Event[] | null } | null = null;
 
-/** Asks for them, as the browser may have done already: the page's own headers name them. Done when they are here, or will not be soon. */
+/**
+ * Asks for them, as the browser may have done already: the page's own headers name them. Done when they are here, or will not be
+ * soon.
+ */
 export async function expectNewest(id: string): Promise<void> {
   const asked = { id, events: newestEvents(id, TAIL), come: null as Event[] | null };
   expected = asked;
