@@ -2,22 +2,27 @@
 
 use std::{collections::HashMap, fs, time::Duration};
 
+use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::world::{Told, World, hash};
-use crate::harness::{host, server::Server, socket::Socket};
+use crate::harness::{host, rest::Rest, server::Server, socket::Socket};
 
-/// How long a session may take to come to rest once nobody disturbs it any more.
-const REST: Duration = Duration::from_secs(180);
+/// How long the sessions may take, all at once, to come to rest when nobody disturbs them any more.
+const REST: Duration = Duration::from_secs(600);
 /// How long what was removed may still be seen.
 const GONE: Duration = Duration::from_secs(20);
 /// Descriptors that come and go with connections.
 const LOOSE_DESCRIPTORS: usize = 40;
 
 pub(super) async fn judge(world: &World, server: &Server, sessions: &[String]) {
-    for session in sessions {
-        match come_to_rest(server, session).await {
+    // With a client of its own: the connections that it keeps go with it, and are not taken for some that are left behind.
+    let asking = Rest::from_line(&format!("listening on {}", server.rest.link()));
+    let rested = join_all(sessions.iter().map(|session| come_to_rest(&asking, session))).await;
+    drop(asking);
+    for (session, rested) in sessions.iter().zip(rested) {
+        match rested {
             Ok(()) => history(world, server, session).await,
             Err(how) => world.broken(format!("{session} does not come to rest: {how}")),
         }
@@ -42,16 +47,16 @@ async fn keep(server: &Server, sessions: &[String]) {
 }
 
 /// Wakes it with a message, waits until it has said its last word, and looks at what the sandbox holds.
-async fn come_to_rest(server: &Server, session: &str) -> Result<(), String> {
+async fn come_to_rest(rest: &Rest, session: &str) -> Result<(), String> {
     let began = Instant::now();
     loop {
-        let found = server.rest.session(session).await;
+        let found = rest.session(session).await;
         let state = found["state"].as_str().unwrap_or_default().to_owned();
         match state.as_str() {
-            "idle" if !has_a_queue(server, session).await => return Ok(()),
+            "idle" if !has_a_queue(rest, session).await => return Ok(()),
             // Held after an interrupt, frozen, stopped: a person goes on with it.
             "idle" | "paused" | "stopped" | "failed" => {
-                drop(server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await);
+                drop(rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await);
             }
             _ => {}
         }
@@ -62,8 +67,8 @@ async fn come_to_rest(server: &Server, session: &str) -> Result<(), String> {
     }
 }
 
-async fn has_a_queue(server: &Server, session: &str) -> bool {
-    let events = server.rest.events(session).await;
+async fn has_a_queue(rest: &Rest, session: &str) -> bool {
+    let events = rest.events(session).await;
     let last = events.iter().rev().find(|event| event["observation"] == "queue");
     last.is_some_and(|queue| queue["extras"]["items"].as_array().is_some_and(|items| !items.is_empty()))
 }
@@ -215,7 +220,7 @@ async fn nothing_is_left(world: &World, server: &Server, sessions: &[String]) {
         }
         sleep(Duration::from_millis(100)).await;
     }
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", server.pid())).map_or(0, Iterator::count);
+    let descriptors = host::descriptors(server.pid());
     let fresh = 30 + 6 * std::thread::available_parallelism().map_or(1, |n| n.get());
     if descriptors > fresh + LOOSE_DESCRIPTORS {
         world.broken(format!("the server holds {descriptors} descriptors though nothing is left"));
