@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use greenroom_protocol::link::Command;
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 use tokio::time::sleep;
 
 use crate::{
@@ -49,6 +50,21 @@ const WATCH: &str = r#"
         observer.disconnect();
         draw();
     }).observe(document, { childList: true, subtree: true, characterData: true });
+"#;
+
+/// The screen as it was first drawn, with as many rows as the page mounts at first, but without any script: the text of an HTML file.
+const STILL: &str = r#"
+    const done = arguments[0];
+    const inner = document.documentElement.cloneNode(true);
+    const rows = [...inner.querySelectorAll('[role=log] .row')];
+    for (const row of rows.slice(0, -Math.ceil(innerHeight / 56))) row.remove();
+    for (const needless of inner.querySelectorAll('script, link')) needless.remove();
+    fetch(document.querySelector('link[rel=stylesheet]').href).then((answer) => answer.text()).then((css) => {
+        const style = document.createElement('style');
+        style.textContent = css;
+        inner.querySelector('head').append(style);
+        done('<!doctype html>' + inner.outerHTML);
+    });
 "#;
 
 /// Counts the frames of so many milliseconds: how many were due at 60 a second, and how many of them did not come.
@@ -105,14 +121,19 @@ async fn loads(server: &Server, browser: &Browser, rows: &mut Vec<Vec<String>>) 
     browser.client.goto(&server.rest.link()).await.expect("the page loads");
     until(browser, "document.querySelector('textarea')").await;
     let kib = |bytes: &Value| format!("{:.1} KiB", bytes.as_f64().unwrap_or_default() / 1024.0);
-    let bytes = "performance.getEntriesByType('resource').filter(({ name }) => name.endsWith('.js')).reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0)";
+    let bytes = |which: &str| {
+        format!(
+            "performance.getEntriesByType('resource').filter(({{ name }}) => {which}).reduce((sum, {{ encodedBodySize }}) => sum + encodedBodySize, 0)"
+        )
+    };
     let session = server.rest.create(json!({ "title": "Empty" })).await;
     server.rest.until_state(&session, "idle").await;
     browser.client.goto(&address(server, &session)).await.expect("the page loads");
     until(browser, "document.querySelector('.workspace .tab')").await;
-    let first = bytes.replace("name.endsWith('.js')", "name.includes('/assets/app-')");
+    let first = bytes("name.includes('/assets/app-')");
+    let all = bytes("name.endsWith('.js')");
     rows.push(vec!["JavaScript that is loaded first, gzip".into(), kib(&eval(browser, &first).await), "60 KiB".into()]);
-    rows.push(vec!["with what comes later (workspace, menus)".into(), kib(&eval(browser, bytes).await), String::new()]);
+    rows.push(vec!["with what comes later (workspace, menus)".into(), kib(&eval(browser, &all).await), String::new()]);
     session
 }
 
@@ -154,13 +175,16 @@ async fn work(agent: &mut Puppet) {
     agent.until_acknowledged().await;
 }
 
-/// In a new tab, and from the list; beside a session without events, which is what the page itself takes.
+/// In a new tab, and from the list; beside the same screen without any script, and a session without events.
 async fn opens(server: &Server, browser: &Browser, session: &str, empty: &str, rows: &mut Vec<Vec<String>>) {
-    let [mut address, mut list, mut floor] = [Figures::default(), Figures::default(), Figures::default()];
-    let mut bare = Figures::default();
+    let still = still(browser, &self::address(server, session)).await;
+    let still_address = format!("file://{}", still.path().display());
+    let [mut address, mut list, mut blank] = [Figures::default(), Figures::default(), Figures::default()];
+    let [mut bare, mut floor] = [Figures::default(), Figures::default()];
     for _ in 0..OPENINGS {
+        floor.add(open_new(browser, &still_address).await);
         bare.add(open_new(browser, &format!("{}/healthz", origin(server))).await);
-        floor.add(open_new(browser, &self::address(server, empty)).await);
+        blank.add(open_new(browser, &self::address(server, empty)).await);
         address.add(open_new(browser, &self::address(server, session)).await);
         browser.client.goto(&format!("{}/sessions", origin(server))).await.expect("the page loads");
         until(browser, "document.querySelectorAll('.session-item').length > 1").await;
@@ -173,10 +197,19 @@ async fn opens(server: &Server, browser: &Browser, session: &str, empty: &str, r
     let ms = |figures: &Figures| format!("{:.0} ms (worst {:.0})", figures.p(50), figures.p(100));
     let what = format!("a session of {EVENTS} events, from the list: to its newest rows painted");
     rows.push(vec![what, ms(&list), "150 ms".into()]);
-    let times = format!("{}, {:.1} × an empty session", ms(&address), address.p(50) / floor.p(50));
+    let times = format!("{}, {:.1} × the next line", ms(&address), address.p(50) / floor.p(50));
     rows.push(vec!["in a new tab, with the page itself".into(), times, "150 ms".into()]);
-    rows.push(vec!["an empty session in a new tab".into(), ms(&floor), String::new()]);
+    rows.push(vec!["the same screen in a file, without any script (the floor)".into(), ms(&floor), String::new()]);
+    rows.push(vec!["an empty session in a new tab".into(), ms(&blank), String::new()]);
     rows.push(vec!["four words of plain text in a new tab (the browser's own share)".into(), ms(&bare), String::new()]);
+}
+
+async fn still(browser: &Browser, address: &str) -> NamedTempFile {
+    open_new(browser, address).await;
+    let html = browser.client.execute_async(STILL, Vec::new()).await.expect("the page can be copied");
+    let file = tempfile::Builder::new().suffix(".html").tempfile().expect("a file");
+    std::fs::write(file.path(), html.as_str().expect("a text")).expect("there is room");
+    file
 }
 
 /// From a page of another origin, as a new tab is: in a process of its own.
