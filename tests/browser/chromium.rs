@@ -1,6 +1,6 @@
 //! Chromium, driven through chromedriver, and the commands of the DevTools that WebDriver has no word for.
 
-use std::process::Stdio;
+use std::{fs, path::PathBuf, process::Stdio};
 
 use fantoccini::{Client, ClientBuilder, wd::WebDriverCompatibleCommand};
 use hyper::Method;
@@ -66,14 +66,17 @@ impl Browser {
 
     /// What the page gave to keep, once it is all there: a file with this extension, which is taken away.
     pub(crate) async fn downloaded(&self, extension: &str) -> String {
+        // Chromium takes the name first, with an empty file, and puts the whole in its place.
         let kept = || {
-            let entries = std::fs::read_dir(downloads(&self.profile)).into_iter().flatten().flatten();
-            entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|is| is == extension))
+            let entries = fs::read_dir(downloads(&self.profile)).into_iter().flatten().flatten();
+            let of_its_kind = |path: &PathBuf| path.extension().is_some_and(|is| is == extension);
+            entries.map(|entry| entry.path()).filter(of_its_kind).find_map(|path| {
+                fs::read_to_string(&path).ok().filter(|text| !text.is_empty()).map(|text| (path, text))
+            })
         };
         harness::eventually(&format!("a download `.{extension}`"), || async { kept().is_some() }).await;
-        let file = kept().expect("it was there");
-        let text = std::fs::read_to_string(&file).expect("it is text");
-        std::fs::remove_file(file).expect("it is ours");
+        let (file, text) = kept().expect("it was there");
+        fs::remove_file(file).expect("it is ours");
         text
     }
 
@@ -90,7 +93,7 @@ impl Drop for Browser {
     }
 }
 
-fn downloads(profile: &tempfile::TempDir) -> std::path::PathBuf {
+fn downloads(profile: &tempfile::TempDir) -> PathBuf {
     profile.path().join("downloads")
 }
 
