@@ -57,7 +57,8 @@ const STILL: &str = r#"
     const done = arguments[0];
     const inner = document.documentElement.cloneNode(true);
     const rows = [...inner.querySelectorAll('[role=log] .row')];
-    for (const row of rows.slice(0, -Math.ceil(innerHeight / 56))) row.remove();
+    for (const row of rows.slice(0, -Math.ceil(innerHeight / 100))) row.remove();
+    inner.querySelector('.workspace')?.replaceChildren();
     for (const needless of inner.querySelectorAll('script, link')) needless.remove();
     fetch(document.querySelector('link[rel=stylesheet]').href).then((answer) => answer.text()).then((css) => {
         const style = document.createElement('style');

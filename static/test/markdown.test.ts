@@ -32,7 +32,7 @@ test("HTML is shown, not obeyed", () => {
 });
 
 test("with its shortcuts the parser finds the same", () => {
-  const pieces = ["a", "b c", "\n", "\n\n", " ", "    ", "\t", "\r", "> ", "| a | b |", "|-|:-:|", "===", "---", "- ", "1. ", "# ", "<b>", "<div>", "```", "[a]: /x"];
+  const pieces = ["a", "b c", "\n", "\n\n", " ", "    ", "\t", "\r", "> ", "| a | b |", "|-|:-:|", "===", "---", "- ", "1. ", "# ", "<b>", "<div>", "```", "`c` d", "**e** f", "_", "é", "[a]: /x"];
   const [plain, quick] = [new Marked({ gfm: true }), new Marked({ gfm: true }, shortcuts)];
   let seed = 1;
   const random = (below: number) => (seed = (seed * 48_271) % 2_147_483_647) % below;
@@ -72,8 +72,9 @@ test("finished blocks are not rendered again", () => {
   const after = advance(before, "One.\n\nTwo and", true);
   assert.equal(after.parts, before.parts, "the same array, so nothing is drawn again");
   assert.equal(after.tail, "<p>Two and</p>\n");
-  const many = advance(before, "One.\n\n".repeat(40), true);
-  const more = advance(many, "One.\n\n".repeat(42), true);
+  let many = before;
+  for (let n = 2; n <= 40; n += 1) many = advance(many, "One.\n\n".repeat(n), true);
+  const more = advance(advance(many, "One.\n\n".repeat(41), true), "One.\n\n".repeat(42), true);
   assert.equal(more.parts.flat().length, 41);
   assert.equal(more.parts[0], many.parts[0], "a part that is full stays as it is");
 });

@@ -7,8 +7,8 @@ import type { Row } from "../state/rows";
 import { Icon } from "./Icon";
 import { RowView } from "./RowView";
 
-/** At first as many rows are mounted as a window of this height holds, in pixels a row. */
-const ROW_HEIGHT = 56;
+/** As high as most rows are, in pixels: at first as many are mounted as a window holds of those, and more while there is room. */
+const ROW_HEIGHT = 100;
 /** So many more come at once, whenever the reader nears the top, and until there are `WINDOW`. */
 const STEP = 24;
 /** How many rows are mounted while nobody looks further back. */
@@ -30,7 +30,7 @@ export function Chat({ live }: { live: LiveSession }) {
   const keepFromEnd = useRef<number | null>(null);
   const placed = useRef(0);
   const size = useRef("");
-  const [mounted, setMounted] = useState(() => Math.ceil(innerHeight / ROW_HEIGHT));
+  const [mounted, setMounted] = useState(windowful);
   const [away, setAway] = useState(false);
   const [seen, setSeen] = useState(0);
 
@@ -42,16 +42,17 @@ export function Chat({ live }: { live: LiveSession }) {
   }
   first.current = rows[from.current]?.key;
 
+  const hasMore = from.current > 0 && mounted < WINDOW;
   useLayoutEffect(() => {
     const element = scroller.current;
     if (!element) return;
+    if (hasMore && element.scrollHeight <= element.clientHeight) setMounted(mounted + windowful());
     if (keepFromEnd.current !== null) element.scrollTop = element.scrollHeight - keepFromEnd.current;
     else if (following.current && !movedAway(element, placed.current)) element.scrollTop = element.scrollHeight;
     keepFromEnd.current = null;
     placed.current = element.scrollTop;
   });
 
-  const hasMore = from.current > 0 && mounted < WINDOW;
   useEffect(() => {
     if (!hasMore) return;
     const timer = setTimeout(() => setMounted(mounted + STEP), STEP_MS);
@@ -138,6 +139,10 @@ export function Chat({ live }: { live: LiveSession }) {
       )}
     </div>
   );
+}
+
+function windowful(): number {
+  return Math.ceil(innerHeight / ROW_HEIGHT);
 }
 
 function isAtEnd(element: HTMLElement): boolean {

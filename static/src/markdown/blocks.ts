@@ -2,7 +2,7 @@
 
 import type { Token } from "marked";
 import { withoutEscapes } from "../escapes";
-import { blocksOf, render, renderBlock } from "./render";
+import { blocksOf, render, renderBlocks } from "./render";
 
 /** Closes what is half open, so that a `**` on its way is no star. Loaded once there is text that grows. */
 let closed: (text: string) => string = (text) => text;
@@ -14,7 +14,7 @@ export function expectGrowth(): Promise<void> {
   return coming;
 }
 
-/** How many blocks make a part. A browser looks at each of an element's children when one of them changes. */
+/** How many make a part at most. A browser looks at each of an element's children when one of them changes. */
 const PART = 32;
 
 export interface Blocks {
@@ -22,7 +22,10 @@ export interface Blocks {
   text: string;
   /** How much of `text` the frozen blocks hold. */
   frozenTo: number;
-  /** Their HTML, in parts of so many; a part that is full is never replaced, and so is not drawn or laid out again. */
+  /**
+   * Their HTML, of those together that were finished together. A part that is full is never replaced, and so is not drawn or
+   * laid out again.
+   */
   parts: readonly (readonly string[])[];
   /** The HTML of what may still change. */
   tail: string;
@@ -42,7 +45,7 @@ export function advance(before: Blocks, source: string, open: boolean): Blocks {
   const blocks = blocksOf(text.slice(start.frozenTo));
   const keep = open ? lastBlock(blocks) : blocks.length;
   const finished = blocks.slice(0, keep);
-  const frozen = finished.filter(({ type }) => type !== "space").map(renderBlock);
+  const frozen = inGroups(finished).map(renderBlocks).filter(Boolean);
   const rest = blocks.slice(keep).map(({ raw }) => raw).join("");
   return {
     text,
@@ -50,6 +53,12 @@ export function advance(before: Blocks, source: string, open: boolean): Blocks {
     parts: frozen.reduce(append, start.parts),
     tail: rest.trim() === "" ? "" : render(open ? closed(rest) : rest),
   };
+}
+
+/** What is rendered together is made safe at once, which takes a document of its own. */
+function inGroups(blocks: Token[]): Token[][] {
+  const groups = Math.ceil(blocks.length / PART);
+  return Array.from({ length: groups }, (_, n) => blocks.slice(n * PART, (n + 1) * PART));
 }
 
 function append(parts: Blocks["parts"], block: string): Blocks["parts"] {

@@ -62,8 +62,8 @@ export function blocksOf(markdown: string): Token[] {
   return marked.lexer(markdown);
 }
 
-export function renderBlock(block: Token): string {
-  return sanitize(marked.parser([block]));
+export function renderBlocks(blocks: Token[]): string {
+  return sanitize(marked.parser(blocks));
 }
 
 function escape(text: string): string {
