@@ -6,6 +6,12 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figures(Vec<f64>);
 
+impl FromIterator<f64> for Figures {
+    fn from_iter<T: IntoIterator<Item = f64>>(figures: T) -> Figures {
+        Figures(figures.into_iter().collect())
+    }
+}
+
 impl Figures {
     pub(crate) fn add(&mut self, figure: f64) {
         self.0.push(figure);
