@@ -183,8 +183,8 @@ impl Run {
     }
 
     /// Lets every client read for a while; each returns what it measured.
-    async fn read(&mut self, time: Duration) -> Vec<Heard> {
-        let end = Instant::now() + time;
+    async fn read(&mut self) -> Vec<Heard> {
+        let end = Instant::now() + SPEAKING;
         let reading = self.clients.drain(..).map(|client| tokio::spawn(read(client, end)));
         let mut heard = Vec::new();
         for (client, what) in join_all(reading).await.into_iter().map(|read| read.expect("it reads")) {
@@ -205,7 +205,7 @@ impl Run {
                 tokio::spawn(speak(puppet, kind, pace, stop.clone()))
             })
             .collect();
-        let heard = self.read(SPEAKING).await;
+        let heard = self.read().await;
         stop.store(true, Relaxed);
         puppets.extend(join_all(speaking).await.into_iter().map(|puppet| puppet.expect("it speaks")));
         latencies(heard)
@@ -215,7 +215,7 @@ impl Run {
         let stop = Arc::new(AtomicBool::new(false));
         let speaking: Vec<JoinHandle<Puppet>> =
             puppets.drain(..).map(|puppet| tokio::spawn(speak(puppet, kind, pace, stop.clone()))).collect();
-        let heard = self.read(SPEAKING).await;
+        let heard = self.read().await;
         stop.store(true, Relaxed);
         match pace {
             // Nobody reads any more, so they may never look.

@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_tungstenite::{accept_async_with_config, client_async_with_config, tungstenite::Message};
 
-use super::{ARRIVED, Client, EVERY, Heard, Pace, Run, SPEAKING, Speaker, WARM_UP, latencies, rate, small};
+use super::{ARRIVED, Client, EVERY, Heard, Pace, Run, Speaker, WARM_UP, latencies, rate, small};
 use crate::figures::Figures;
 
 /// The same agent without a server: behind the proxy on a Unix socket, as Greenroom dials it, and on a port for those who come
@@ -92,16 +92,16 @@ impl Beside {
     }
 
     pub(super) async fn paced(&self, run: &mut Run, way: Way) -> Figures {
-        latencies(self.speak(run, SPEAKING, way, Pace::Every { late: Duration::ZERO }).await)
+        latencies(self.speak(run, way, Pace::Every { late: Duration::ZERO }).await)
     }
 
     pub(super) async fn at_full_speed(&self, run: &mut Run, pace: Pace) -> f64 {
-        rate(&self.speak(run, SPEAKING, Way::Proxied, pace).await)
+        rate(&self.speak(run, Way::Proxied, pace).await)
     }
 
-    async fn speak(&self, run: &mut Run, time: Duration, way: Way, pace: Pace) -> Vec<Heard> {
+    async fn speak(&self, run: &mut Run, way: Way, pace: Pace) -> Vec<Heard> {
         self.signal.say(Some((way, pace)));
-        let heard = run.read(time).await;
+        let heard = run.read().await;
         self.signal.say(None);
         sleep(WARM_UP).await;
         heard

@@ -22,11 +22,11 @@ export function SessionHeader({ live }: { live: LiveSession }) {
   const state = live.state.value;
   // REST knows of a new title first; the socket tells the session as it was when it connected.
   const session = sessionOf(live.id) ?? state.session;
-  const mayHaveTitle = !session && (state.connection.phase === "connecting" || state.connection.phase === "replaying");
+  const titleIsComing = !session && (state.connection.phase === "connecting" || state.connection.phase === "replaying");
   return (
     <header class="session-header">
       <SidebarButton />
-      <h1 title={session?.title}>{session?.title || (mayHaveTitle ? "" : "Session")}</h1>
+      <h1 title={session?.title}>{session?.title || (titleIsComing ? "" : "Session")}</h1>
       <Model live={live} />
       <Context state={state} />
       <Budget state={state} />
