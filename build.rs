@@ -1,9 +1,10 @@
-//! Builds the two things that travel inside the server's binary: the web UI and the static agent.
+//! Builds what travels inside the server's binary: the web UI, the agent, and the keeper of its sandbox.
 //!
 //! | variable for `env!` | what it names |
 //! |---|---|
 //! | `GREENROOM_UI_DIR` | a directory with the built web UI (`index.html`, `assets/`) |
 //! | `GREENROOM_AGENT_BIN` | the agent's binary, linked statically, so that it runs in any image |
+//! | `GREENROOM_KEEPER_BIN` | the keeper's binary, linked statically, so that it is small |
 
 use std::{
     env, fs, io,
@@ -28,9 +29,10 @@ fn build() -> Result<(), String> {
     let root = PathBuf::from(cargo_env("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(cargo_env("OUT_DIR")?);
     let ui = build_ui(&root.join("static"), &out)?;
-    let agent = build_agent(&root, &out)?;
+    let programs = build_programs(&root, &out)?;
     println!("cargo::rustc-env=GREENROOM_UI_DIR={}", ui.display());
-    println!("cargo::rustc-env=GREENROOM_AGENT_BIN={}", agent.display());
+    println!("cargo::rustc-env=GREENROOM_AGENT_BIN={}", programs.join("greenroom-agent").display());
+    println!("cargo::rustc-env=GREENROOM_KEEPER_BIN={}", programs.join("sandbox-keeper").display());
     Ok(())
 }
 
@@ -119,10 +121,10 @@ fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-// The agent.
+// The agent and the keeper.
 
 /// What the nested cargo must not inherit: the outer build's flags and wrappers (clippy's among them), and what cargo tells
-/// this script about *its* package. With them the agent would be built anew for each profile and each tool.
+/// this script about *its* package. With them these would be built anew for each profile and each tool.
 const OUTER_BUILD: [&str; 15] = [
     "CARGO_ENCODED_RUSTFLAGS",
     "CARGO_BUILD_RUSTFLAGS",
@@ -142,11 +144,15 @@ const OUTER_BUILD: [&str; 15] = [
 ];
 const OUTER_BUILD_PREFIXES: [&str; 5] = ["CARGO_CFG_", "CARGO_FEATURE_", "CARGO_MANIFEST_", "CARGO_PKG_", "DEP_"];
 
-fn build_agent(root: &Path, out: &Path) -> Result<PathBuf, String> {
-    for input in
-        ["Cargo.toml", "Cargo.lock", "agent/Cargo.toml", "agent/src", "agent/protocol/Cargo.toml", "agent/protocol/src"]
-    {
+/// Returns the directory in which both are.
+fn build_programs(root: &Path, out: &Path) -> Result<PathBuf, String> {
+    for input in ["Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
+    }
+    for package in ["agent", "agent/keeper", "agent/protocol"] {
+        for input in ["Cargo.toml", "src"] {
+            println!("cargo::rerun-if-changed={}", root.join(package).join(input).display());
+        }
     }
     let triple = cargo_env("TARGET")?;
     let target_dir = workspace_target(root, out).join("agent");
@@ -158,22 +164,27 @@ fn build_agent(root: &Path, out: &Path) -> Result<PathBuf, String> {
         }
     }
     cargo
-        .args(["build", "--release", "--package", "greenroom-agent", "--target", &triple])
+        .args(["build", "--release", "--package", "greenroom-agent", "--package", "greenroom-keeper"])
+        .args(["--target", &triple])
         // A target directory of its own: this one's lock is held by the outer build.
         .arg("--target-dir")
         .arg(&target_dir)
-        // It is part of the server's own memory, and travels into every sandbox.
+        // They are part of the server's own memory, and the agent travels into every sandbox.
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        // It waits for a model and for commands: what the server's profile would gain it is not worth the minutes.
+        // They wait, for a model, for commands, for an end: what the server's profile would gain it is not worth the minutes.
         .env("CARGO_PROFILE_RELEASE_LTO", "thin")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .current_dir(root);
-    let status = cargo.status().map_err(|e| format!("cargo cannot be started to build the agent: {e}"))?;
+    let status =
+        cargo.status().map_err(|e| format!("cargo cannot be started to build the agent and the keeper: {e}"))?;
     if !status.success() {
-        return Err(format!("the agent was not built ({status}); cargo's output is below{}", missing_libc()));
+        return Err(format!(
+            "the agent and the keeper were not built ({status}); cargo's output is below{}",
+            missing_libc()
+        ));
     }
-    Ok(target_dir.join(&triple).join("release/greenroom-agent"))
+    Ok(target_dir.join(&triple).join("release"))
 }
 
 /// The workspace's target directory, which all profiles share: the nearest directory above `out` that cargo marked as one.

@@ -87,13 +87,8 @@ async fn docker(config: &Config) -> (Finding, Finding) {
 async fn process(config: &Config) -> Finding {
     let tried = async {
         let state = std::env::temp_dir().join(format!("greenroom-doctor-{}", std::process::id()));
-        let keeper = std::env::current_exe().map_err(|e| e.to_string())?;
-        let options = ProcessOptions {
-            node: "doctor".to_owned(),
-            state: state.clone(),
-            keeper,
-            unconfined: config.sandbox.unconfined,
-        };
+        let options =
+            ProcessOptions { node: "doctor".to_owned(), state: state.clone(), unconfined: config.sandbox.unconfined };
         let process = Process::new(options).map_err(|e| e.to_string())?;
         let checked = process.check().await.map(|()| process.isolation()).map_err(|e| e.to_string());
         // A leftover in the temporary directory harms nobody.

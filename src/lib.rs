@@ -8,6 +8,7 @@
 //! | `greenroom_protocol` | the vocabulary of agent, journal and browser (a crate of its own) |
 //! | [`config`] [`data`] [`telemetry`] [`census`] [`clock`] | settings, the data directory, logs, the register of live actors, the time |
 //! | [`store`] | the journal: an append-only log, and what is looked up in it |
+//! | `greenroom_keeper` | the small program that builds a jail of this host's own and keeps it over the server's death (a crate of its own) |
 //! | [`sandbox`] | walls around an agent: Docker, or a jail of this host's own |
 //! | [`gateway`] | the way to the models, and the only holder of keys |
 //! | [`session`] | **the Session actor**: pure rules decide, the journal is written, then it is told |

@@ -7,19 +7,13 @@ use greenroom::{
     cli::{Cli, Command},
     config::Config,
     data::DataDir,
-    doctor,
-    sandbox::process::{KEEPER_COMMAND, keeper_main},
-    server, telemetry, transfer,
+    doctor, server, telemetry, transfer,
 };
 
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 fn main() -> ExitCode {
-    // Asked before anything else is set up: the keeper of a sandbox stays small.
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == KEEPER_COMMAND) {
-        return keeper_main();
-    }
     allocator::give_large_buffers_back();
     take_all_descriptors();
     let Cli { options, command } = Cli::parse();

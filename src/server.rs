@@ -273,7 +273,6 @@ async fn process(config: &Config, data: &DataDir, node: &str) -> Result<Process,
     let process = Process::new(ProcessOptions {
         node: node.to_owned(),
         state: data.sandboxes(),
-        keeper: std::env::current_exe()?,
         unconfined: config.sandbox.unconfined,
     })?;
     process.check().await?;

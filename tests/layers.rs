@@ -31,7 +31,7 @@ const EXCEPTIONS: [(&str, &str); 2] = [("sandbox", "store::SessionId"), ("gatewa
 /// A crate and the only place that may name it.
 const FENCES: [(&str, &str); 5] = [
     ("bollard", "sandbox/docker"),
-    ("hakoniwa", "sandbox/process"),
+    ("greenroom_keeper", "sandbox/process"),
     ("sled", "store/local"),
     ("actix_web_actors", "frontend"),
     ("mimalloc", "allocator"),

@@ -2,12 +2,7 @@
 
 use std::{env, path::PathBuf};
 
-/// The agent listens here; the only part of the run directory that it can write.
-const AGENT_SOCKET: &str = "/greenroom/run/agent/agent.sock";
-/// The model gateway listens here, on the server's side.
-const GATEWAY_SOCKET: &str = "/greenroom/run/gateway/gateway.sock";
-/// Where the agent works unless its settings name another directory.
-const WORKSPACE: &str = "/workspace";
+use greenroom_protocol::inside;
 
 /// The paths of one agent.
 #[derive(Debug, Clone)]
@@ -22,9 +17,9 @@ impl Places {
     pub fn from_env() -> Places {
         let place = |variable, default: &str| env::var_os(variable).map_or_else(|| default.into(), PathBuf::from);
         Places {
-            agent_socket: place("GREENROOM_AGENT_SOCKET", AGENT_SOCKET),
-            gateway_socket: place("GREENROOM_GATEWAY_SOCKET", GATEWAY_SOCKET),
-            workspace: place("GREENROOM_WORKSPACE", WORKSPACE),
+            agent_socket: place("GREENROOM_AGENT_SOCKET", inside::AGENT_SOCKET),
+            gateway_socket: place("GREENROOM_GATEWAY_SOCKET", inside::GATEWAY_SOCKET),
+            workspace: place("GREENROOM_WORKSPACE", inside::WORKSPACE),
         }
     }
 }

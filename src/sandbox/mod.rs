@@ -12,6 +12,7 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
+pub use greenroom_protocol::inside;
 use greenroom_protocol::observation::Phase;
 
 use crate::store::SessionId;
@@ -27,20 +28,6 @@ mod workspace;
 pub use docker::{Docker, DockerOptions};
 pub use rundir::RunDir;
 pub use workspace::{Existing, Finished, InnerPath, NotInside, Workspaces, own_dir};
-
-/// Where things are inside every sandbox, whatever the driver.
-pub mod inside {
-    /// The agent's binary, read-only.
-    pub const AGENT: &str = "/greenroom/bin/greenroom-agent";
-    /// The agent listens here. The only part of the run directory that the sandbox can write.
-    pub const AGENT_SOCKET: &str = "/greenroom/run/agent/agent.sock";
-    /// The model gateway listens here, on the server's side.
-    pub const GATEWAY_SOCKET: &str = "/greenroom/run/gateway/gateway.sock";
-    /// Where the agent works, and where its commands start.
-    pub const WORKSPACE: &str = "/workspace";
-    /// The agent's home, kept beside the workspace over stop and start.
-    pub const HOME: &str = "/home/agent";
-}
 
 /// All that a driver is told about one sandbox. Nothing in it comes from a client but `image`, so no request can name a
 /// mount, a privilege or a host network.

@@ -11,6 +11,7 @@
 //! | [`delta`] | a piece of an item that is still growing; never numbered, never replayed | agent → server → client |
 //! | [`client`] | what a client may send, and what it is told about its own connection | client ↔ server |
 //! | [`link`] | the exactly-once conversation between server and agent | server ↔ agent |
+//! | [`inside`] | where in a sandbox they find each other | a driver, agent |
 //!
 //! Two rules hold for all of it: a field that a reader does not know is ignored, and a frame that it does not know is
 //! answered with an error, never with silence.
@@ -19,6 +20,7 @@ pub mod action;
 pub mod client;
 pub mod delta;
 pub mod event;
+pub mod inside;
 pub mod link;
 pub mod observation;
 mod text;

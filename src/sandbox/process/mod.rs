@@ -1,27 +1,36 @@
 //! The driver that needs no engine: each sandbox is a jail of Linux namespaces, kept by a process of its own that outlives
-//! the server. Only [`jail`] knows the crate that builds the walls.
+//! the server ([`greenroom_keeper`]). The server itself builds no wall.
 //!
 //! ```text
-//! server ──order──▶ keeper          its own binary, `sandbox-keeper SESSION`, in a session of its own; writes the log
-//!                     └ builder     waits for the jail, outside its pid namespace
-//!                         └ init    first process inside: no rights left, reaps orphans
-//!                             └ greenroom-agent
+//! server ──order──▶ keeper          `sandbox-keeper SESSION`, in a session of its own; writes the log
+//!                     └ init        first process inside: no rights left, reaps orphans
+//!                         └ greenroom-agent
 //! ```
 //!
 //! Each falls with the one above it, and none with the server. What a server has to know of a sandbox that another one
 //! started is in its state directory ([`place`]).
 
 use std::{
+    fs::Permissions,
     hash::{DefaultHasher, Hash, Hasher},
     io,
-    os::fd::{AsFd, OwnedFd},
-    path::PathBuf,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::PermissionsExt,
+    },
+    path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
+use greenroom_keeper::{
+    cgroup::{Cgroup, Cgroups},
+    order::{Answer, Order},
+    place::Running,
+    processes,
+};
 use greenroom_protocol::observation::Phase;
 use rustix::process::Signal;
 use tokio::{
@@ -33,27 +42,18 @@ use tokio::{
 use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats};
 use crate::store::SessionId;
 
-mod cgroup;
-mod init;
-mod jail;
-mod keeper;
-mod log;
 mod order;
 mod place;
-mod processes;
-mod seccomp;
-mod stage;
 #[cfg(test)]
 mod tests;
 mod trial;
 
-use cgroup::{Cgroup, Cgroups};
-pub use keeper::keeper_main;
-use order::{Answer, Order};
-use place::{Place, Running};
+use place::Place;
 
-/// The hidden subcommand that `main` hands to [`keeper_main`], before it starts any thread.
-pub const KEEPER_COMMAND: &str = "sandbox-keeper";
+/// Linked statically, so a sandbox maps one small file and no library.
+static KEEPER: &[u8] = include_bytes!(env!("GREENROOM_KEEPER_BIN"));
+/// Its name, in the state directory and in the lists of processes.
+const KEEPER_NAME: &str = "sandbox-keeper";
 
 /// How long a keeper may take to build a jail; it takes milliseconds.
 const START: Duration = Duration::from_secs(10);
@@ -70,8 +70,6 @@ pub struct ProcessOptions {
     pub node: String,
     /// A directory of this node's own, in which each sandbox gets one.
     pub state: PathBuf,
-    /// What is started as the keeper: this program itself ([`std::env::current_exe`]), but for tests.
-    pub keeper: PathBuf,
     /// Whether to go on where the kernel cannot build every wall: root then does without a user namespace. Nobody does
     /// without the others, because the agent's directories are only where it expects them behind a mount namespace.
     pub unconfined: bool,
@@ -87,10 +85,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// Makes the state directory; starts nothing.
+    /// Makes the state directory, and puts the keeper there; starts nothing.
     pub fn new(options: ProcessOptions) -> Result<Process, SandboxError> {
         std::fs::create_dir_all(&options.state).map_err(failed("make its state directory"))?;
         trial::clear(&options.state);
+        install_keeper(&options.state).map_err(failed("install its keeper"))?;
         let cgroups = Cgroups::find(&options.node);
         Ok(Process { options, cgroups, turns: std::array::from_fn(|_| Mutex::new(())), tried: OnceCell::new() })
     }
@@ -107,8 +106,8 @@ impl Process {
     }
 
     async fn launch(&self, spec: &Spec) -> Result<(), SandboxError> {
-        let cgroup = self.cgroups.as_ref().map(|cgroups| cgroups.of(spec.session));
-        let order = Order::of(spec, &self.place(spec.session), cgroup)?;
+        let cgroup = self.cgroups.as_ref().map(|cgroups| cgroups.of(&spec.session.to_string()));
+        let order = order::of(spec, &self.place(spec.session), cgroup)?;
         match self.carry_out(order.clone(), spec).await {
             Err(SandboxError::Unconfinable { .. })
                 if self.options.unconfined && rustix::process::geteuid().is_root() =>
@@ -120,10 +119,10 @@ impl Process {
     }
 
     async fn carry_out(&self, order: Order, spec: &Spec) -> Result<(), SandboxError> {
-        let (place, limits) = (self.place(spec.session), spec.limits);
+        let place = self.place(spec.session);
         let order = blocking("make its state directory", move || {
             place.make(order.uid, order.gid)?;
-            order.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.make(&limits, KERNEL))?;
+            order.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.make(&order.limits, KERNEL))?;
             Ok(order)
         });
         match timeout(START, self.commission(&order.await?)).await {
@@ -138,9 +137,19 @@ impl Process {
 
     /// Starts a keeper. It leaves at once the process that is started here, so there is nothing to wait for afterwards.
     async fn commission(&self, order: &Order) -> io::Result<Answer> {
-        let mut command = tokio::process::Command::new(&self.options.keeper);
-        command.args([KEEPER_COMMAND, &order.session]).env_clear().current_dir("/").kill_on_drop(true);
-        let mut keeper = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let program = self.options.state.join(KEEPER_NAME);
+        let mut command = tokio::process::Command::new(&program);
+        command.arg0(KEEPER_NAME).arg(&order.session).env_clear().current_dir("/").kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut keeper = loop {
+            match command.spawn() {
+                // A child of another thread may still hold the file as it was written, until it becomes another program.
+                Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => {
+                    tokio::time::sleep(Duration::from_millis(1)).await
+                }
+                spawned => break spawned?,
+            }
+        };
         if let Some(mut stdin) = keeper.stdin.take() {
             stdin.write_all(&serde_json::to_vec(order)?).await?;
         }
@@ -149,7 +158,7 @@ impl Process {
             stdout.read_to_end(&mut answer).await?;
         }
         let status = keeper.wait().await?;
-        let silent = || io::Error::other(format!("`{}` did not answer ({status})", self.options.keeper.display()));
+        let silent = || io::Error::other(format!("`{}` did not answer ({status})", program.display()));
         serde_json::from_slice(&answer).map_err(|_| silent())
     }
 
@@ -193,7 +202,7 @@ impl Process {
             }
         }
         let left = place.last_run().and_then(|running| running.cgroup);
-        let left = left.or_else(|| self.cgroups.as_ref().map(|cgroups| cgroups.of(session)));
+        let left = left.or_else(|| self.cgroups.as_ref().map(|cgroups| cgroups.of(&session.to_string())));
         blocking("give back its control group", move || left.map_or(Ok(()), |cgroup| cgroup.remove(KERNEL))).await
     }
 }
@@ -292,11 +301,25 @@ impl Sandbox for Process {
 
     async fn stats(&self, session: SessionId) -> Result<Stats, SandboxError> {
         self.of_running(session, "count", |_, running| {
-            let counted = running.cgroup.as_ref().and_then(Cgroup::stats);
-            Ok(counted.unwrap_or_else(|| processes::stats(running.init)))
+            let counted = running.cgroup.as_ref().and_then(Cgroup::usage);
+            let processes::Usage { memory_bytes, cpu_us, processes } =
+                counted.unwrap_or_else(|| processes::usage(running.init));
+            Ok(Stats { memory_bytes, cpu_us, processes })
         })
         .await
     }
+}
+
+/// Keepers that run have a file of their own, also when another version's takes its name.
+fn install_keeper(state: &Path) -> io::Result<()> {
+    let path = state.join(KEEPER_NAME);
+    if std::fs::read(&path).is_ok_and(|installed| installed == KEEPER) {
+        return Ok(());
+    }
+    let unfinished = state.join(format!("{KEEPER_NAME}.{}.new", std::process::id()));
+    std::fs::write(&unfinished, KEEPER)?;
+    std::fs::set_permissions(&unfinished, Permissions::from_mode(0o755))?;
+    std::fs::rename(unfinished, path)
 }
 
 fn presence(place: &Place) -> Presence {

@@ -1,13 +1,4 @@
-//! The state directory of one sandbox: who keeps it, how it ended, what it wrote. All that a server needs to find again
-//! what a dead server has started.
-//!
-//! | file | written by | says |
-//! |---|---|---|
-//! | `lock` | keeper | held while the keeper lives, so there is never a second one |
-//! | `running.json` | keeper | which processes these are |
-//! | `exit.json` | keeper | how it ended |
-//! | `log`, `log.1` | keeper | stdout and stderr |
-//! | `frozen.json` | server | what to leave stopped on thaw; only where there is no cgroup |
+//! The state directory of one sandbox, as a server reads it; the files are described in [`greenroom_keeper::place`].
 
 use std::{
     fs,
@@ -16,36 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use greenroom_keeper::{
+    place::{EXIT, Ended, FROZEN, LOG, OLDER_LOG, RUNNING, Running, boot_id, last_chars, write_json},
+    processes::Identity,
+};
+use serde::de::DeserializeOwned;
 
-use super::{cgroup::Cgroup, processes::Identity};
 use crate::{sandbox::Exit, store::SessionId};
-
-pub(super) const LOCK: &str = "lock";
-pub(super) const RUNNING: &str = "running.json";
-pub(super) const EXIT: &str = "exit.json";
-pub(super) const FROZEN: &str = "frozen.json";
-pub(super) const LOG: &str = "log";
-pub(super) const OLDER_LOG: &str = "log.1";
-
-/// Who runs, written once the agent does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Running {
-    /// Process ids mean nothing after a reboot.
-    pub(super) boot: String,
-    pub(super) keeper: Identity,
-    /// The first process of the sandbox: with it, all of them end.
-    pub(super) init: Identity,
-    pub(super) cgroup: Option<Cgroup>,
-}
-
-/// How it ended, as the keeper saw it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ended {
-    pub(super) code: Option<i64>,
-    pub(super) out_of_memory: bool,
-    pub(super) stderr_tail: String,
-}
 
 impl From<Ended> for Exit {
     fn from(ended: Ended) -> Exit {
@@ -134,26 +102,6 @@ impl Place {
     }
 }
 
-/// Writes a file whole or not at all.
-pub(super) fn write_json<T: Serialize>(dir: &Path, name: &str, value: &T) -> io::Result<()> {
-    let unfinished = dir.join(format!("{name}.new"));
-    fs::write(&unfinished, serde_json::to_vec(value)?)?;
-    fs::rename(unfinished, dir.join(name))
-}
-
-pub(super) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
-}
-
-/// The end of `text`, at most `bytes` long, cut between characters.
-pub(super) fn last_chars(text: &str, bytes: usize) -> &str {
-    let mut from = text.len().saturating_sub(bytes);
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
-    &text[from..]
-}
-
 fn tail(path: &Path, bytes: usize) -> io::Result<Vec<u8>> {
     let mut file = match fs::File::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -169,15 +117,6 @@ fn tail(path: &Path, bytes: usize) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tail_is_cut_between_characters() {
-        for (text, bytes, expected) in
-            [("abc", 2, "bc"), ("abc", 9, "abc"), ("aéb", 2, "b"), ("aéb", 3, "éb"), ("é", 0, "")]
-        {
-            assert_eq!(last_chars(text, bytes), expected, "{text} {bytes}");
-        }
-    }
 
     #[test]
     fn a_reused_process_id_and_another_boot_are_not_alive() {

@@ -1,5 +1,4 @@
-//! The driver on the contract's bench, and what only a process driver has to show. A keeper here is this test program,
-//! which a small script starts for the one test that is none.
+//! The driver on the contract's bench, and what only a process driver has to show.
 
 use std::{
     cell::RefCell,
@@ -21,46 +20,23 @@ use tempfile::TempDir;
 use super::*;
 use crate::sandbox::{Access, Limits, Network, RunDir, Volume, contract::Bench};
 
-/// The stream that the script keeps for the keeper's answer, away from what the test harness prints.
-const ANSWER: i32 = 7;
-const AS_KEEPER: &str = "GREENROOM_TEST_KEEPER";
 const AS_SERVER: &str = "GREENROOM_TEST_SERVER";
 
-/// Not a test but what a keeper does, in a process of its own.
-#[test]
-fn keeper() {
-    if std::env::var_os(AS_KEEPER).is_some() {
-        // SAFETY: the script made the descriptor for this, and nothing else here uses stdout any more.
-        unsafe { libc::dup2(ANSWER, libc::STDOUT_FILENO) };
-        let code = keeper_main();
-        std::process::exit(if code == std::process::ExitCode::SUCCESS { 0 } else { 1 });
-    }
-}
-
-/// A directory for a driver and for what a server would bring, and the script.
+/// A directory for a driver and for what a server would bring.
 struct Site<D = TempDir> {
     dir: D,
 }
 
 impl Site {
     fn new() -> Site {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let program = std::env::current_exe().expect("this program has a path");
-        let script = format!(
-            "#!/bin/sh\nexport {AS_KEEPER}=1\nexec {} --exact sandbox::process::tests::keeper --test-threads=1 \
-             {ANSWER}>&1 >/dev/null\n",
-            program.display()
-        );
-        write_program(&dir.path().join("keeper"), &script);
-        Site { dir }
+        Site { dir: tempfile::tempdir().expect("a temporary directory") }
     }
 }
 
 impl<D: AsRef<Path>> Site<D> {
     fn driver(&self) -> Process {
-        let dir = self.dir.as_ref();
-        let (state, keeper) = (dir.join("state"), dir.join("keeper"));
-        Process::new(ProcessOptions { node: "test".into(), state, keeper, unconfined: false }).expect("it opens")
+        let state = self.dir.as_ref().join("state");
+        Process::new(ProcessOptions { node: "test".into(), state, unconfined: false }).expect("it opens")
     }
 
     /// A session whose agent is the `sh` script.
@@ -182,7 +158,7 @@ async fn no_way_out(user_namespace: bool) {
     let site = Site::new();
     let spec = site.spec(&format!("{{ {script}\n}} >/workspace/seen 2>&1"));
     let driver = site.driver();
-    let order = Order::of(&spec, &driver.place(spec.session), None).expect("it is a sound order");
+    let order = order::of(&spec, &driver.place(spec.session), None).expect("it is a sound order");
     driver.carry_out(Order { user_namespace, ..order }, &spec).await.expect("it starts");
     driver.wait(spec.session).await.expect("its end is told");
     driver.remove(spec.session).await.expect("nothing is left");
@@ -257,6 +233,27 @@ async fn an_agent_that_is_killed_for_memory_is_told_so() {
     // Without control groups a process is refused the memory, and ends itself.
     assert_eq!((exit.out_of_memory, exit.code == Some(137)), (limited, limited), "{exit:?}");
     assert_ne!(exit.code, Some(0));
+    driver.remove(spec.session).await.expect("nothing is left");
+}
+
+/// What a sandbox costs beside its agent, a machine with a thousand of them pays a thousand times.
+#[tokio::test]
+async fn it_is_kept_by_two_small_processes() {
+    let site = Site::new();
+    let (driver, spec) = (site.driver(), site.spec("exec sleep 600"));
+    driver.start(&spec, &|_, _| ()).await.expect("it starts");
+    let of = |pid: &str, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let command = format!("{KEEPER_NAME}\0{}\0", spec.session);
+    let all = fs::read_dir("/proc").expect("it is mounted").flatten().map(|entry| entry.file_name());
+    let keepers: Vec<String> =
+        all.filter_map(|pid| pid.into_string().ok()).filter(|pid| of(pid, "cmdline") == command).collect();
+    assert_eq!(keepers.len(), 2, "the keeper, and the first process inside");
+    for pid in keepers {
+        let status = of(&pid, "status");
+        let mapped_kib = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
+        let mapped_kib: u64 = mapped_kib.and_then(|size| size.parse().ok()).expect("it says its size");
+        assert!(mapped_kib < 8 << 10, "{status}");
+    }
     driver.remove(spec.session).await.expect("nothing is left");
 }
 

@@ -2,7 +2,9 @@
 
 use std::{fs, path::Path};
 
-use super::{Cgroups, Process, jail};
+use greenroom_keeper::{cgroup::Cgroups, landlock_is_there};
+
+use super::Process;
 use crate::{
     sandbox::{Limits, Network, RunDir, Sandbox, SandboxError, Spec},
     store::SessionId,
@@ -90,7 +92,7 @@ pub(super) fn isolation(cgroups: Option<&Cgroups>, unconfined: bool) -> String {
          system call filter: it sees the programs in /usr, its workspace and its home, no other file, process or socket \
          of this host, and no network.",
     );
-    if !jail::landlock_is_there() {
+    if !landlock_is_there() {
         text.push_str(" This kernel has no Landlock, so files have one wall less.");
     }
     text.push_str(match cgroups {

@@ -17,17 +17,15 @@ use std::{
     path::Path,
 };
 
+use greenroom_keeper::{landlock_is_there, order::Order};
+use greenroom_protocol::inside;
 use hakoniwa::{
     Child, Container, MountOptions, Namespace, Rlimit, Stdio,
     landlock::{CompatMode, FsAccess, Resource, Ruleset},
 };
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-use super::{
-    init::{self, Plan},
-    order::Order,
-};
-use crate::sandbox::inside;
+use crate::init::{self, Plan};
 
 /// Programs and their libraries: links into `/usr` on most hosts, directories of their own on others.
 const PROGRAMS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
@@ -64,28 +62,33 @@ const DEVICES: &[&str] =
 const OPEN_FILES: u64 = 65_536;
 
 /// A sandbox that is being made: its first process is behind the walls, or says on `line` why not.
-pub(super) struct Jailed {
-    pub(super) line: UnixStream,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
+pub struct Jailed {
+    pub line: UnixStream,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
     child: Child,
 }
 
 impl Jailed {
-    /// The process that waits for the sandbox's first process, from outside its pid namespace.
-    pub(super) fn builder(&self) -> i32 {
+    /// The process that has built the walls, and waits for the sandbox's first process from outside its pid namespace.
+    pub fn builder(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// Waits for the end. The text says why there was no beginning, where there was none.
-    pub(super) fn wait(&mut self) -> io::Result<(i32, String)> {
-        let status = self.child.wait().map_err(io::Error::other)?;
-        Ok((status.code, status.reason))
+    /// Waits for the builder, and says why there was no beginning.
+    pub fn why_not(&mut self) -> String {
+        self.child.wait().map_or_else(|e| e.to_string(), |status| status.reason)
+    }
+
+    /// Ends the builder, who has no more to do. The first process becomes the keeper's own child, who must be a subreaper.
+    pub fn dismiss_builder(&mut self) -> io::Result<()> {
+        self.child.kill().map_err(io::Error::other)?;
+        self.child.wait().map(drop).map_err(io::Error::other)
     }
 }
 
 /// Builds the walls and starts [`init`] behind them, as the calling user.
-pub(super) fn enter(order: &Order, plan: Plan) -> io::Result<Jailed> {
+pub fn enter(order: &Order, plan: Plan) -> io::Result<Jailed> {
     let (line, inner_line) = UnixStream::pair()?;
     let container = container(order)?;
     // SAFETY: the closure runs in a fork of this process, which has one thread, so no lock is left held by another.
@@ -197,7 +200,7 @@ fn text(path: &Path) -> io::Result<&str> {
 /// Files in memory count as memory where a control group counts it, and are limited here where none does.
 fn memory_file_systems(container: &mut Container, order: &Order) {
     let options = MountOptions::NOSUID | MountOptions::NODEV;
-    let size = |part: u64| Some(format!("mode=1777,size={},nr_inodes=262144", order.memory_bytes / part));
+    let size = |part: u64| Some(format!("mode=1777,size={},nr_inodes=262144", order.limits.memory_bytes / part));
     container.procfsmount("/proc").devfsmount("/dev");
     container.mount("tmpfs", "/tmp", "tmpfs", options, size(2));
     container.mount("tmpfs", "/dev/shm", "tmpfs", options, size(4));
@@ -213,11 +216,11 @@ fn limits(container: &mut Container, order: &Order) {
     if order.user_namespace && !counted.is_some_and(|cgroup| cgroup.limits_pids()) {
         // Counted for each user namespace since Linux 5.14, which is to say for each sandbox; elsewhere for the user, whom
         // all sandboxes share.
-        container.setrlimit(Rlimit::Nproc, order.pids, order.pids);
+        container.setrlimit(Rlimit::Nproc, order.limits.pids, order.limits.pids);
     }
     if !counted.is_some_and(|cgroup| cgroup.limits_memory()) {
         // What a process may write to, not what it reserves: node and browsers reserve far more than a machine has.
-        container.setrlimit(Rlimit::Data, order.memory_bytes, order.memory_bytes);
+        container.setrlimit(Rlimit::Data, order.limits.memory_bytes, order.limits.memory_bytes);
     }
 }
 
@@ -241,14 +244,4 @@ fn landlock(order: &Order) -> Ruleset {
         ruleset.allow_path(&volume.inside.to_string_lossy(), read | FsAccess::X | writable);
     }
     ruleset
-}
-
-/// Whether this kernel has Landlock, and has it switched on.
-pub(super) fn landlock_is_there() -> bool {
-    const ASK_FOR_THE_VERSION: libc::c_ulong = 1;
-    // SAFETY: with this flag the call reads no attributes and makes no ruleset; it returns a number.
-    let version = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, ASK_FOR_THE_VERSION)
-    };
-    version > 0
 }

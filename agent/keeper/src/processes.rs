@@ -13,34 +13,32 @@ use std::{
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::Stats;
-
 /// A process that cannot be mistaken for a later one of the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Identity {
-    pub(super) pid: i32,
+pub struct Identity {
+    pub pid: i32,
     /// Clock ticks after boot: field 22 of `/proc/PID/stat`.
-    pub(super) started: u64,
+    pub started: u64,
 }
 
 impl Identity {
-    pub(super) fn of(pid: i32) -> Option<Identity> {
+    pub fn of(pid: i32) -> Option<Identity> {
         Stat::read(pid).map(|stat| stat.identity)
     }
 
     /// A handle on the process, if it is still the same and has not ended.
-    pub(super) fn open(&self) -> Option<OwnedFd> {
+    pub fn open(&self) -> Option<OwnedFd> {
         let handle = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
         // Asked after the handle is there: whoever has the id now is whom the handle means.
         self.is_alive().then_some(handle)
     }
 
-    pub(super) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         Stat::read(self.pid).is_some_and(|stat| stat.identity == *self && !stat.is_dead())
     }
 
     /// Sends a signal. One that is gone is no error.
-    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let Some(handle) = self.open() else { return Ok(()) };
         match pidfd_send_signal(handle, signal) {
             Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -135,14 +133,14 @@ fn children(parent: i32) -> Vec<i32> {
 }
 
 /// The only child of a process, as the jail's first process is of its builder.
-pub(super) fn only_child(parent: i32) -> Option<Identity> {
+pub fn only_child(parent: i32) -> Option<Identity> {
     let listed = children(parent).first().copied().and_then(Identity::of);
     listed.or_else(|| every_process().find(|stat| stat.parent == parent).map(|stat| stat.identity))
 }
 
 /// Stops the whole family, also one that forks meanwhile: who is stopped forks no more, so each round leaves fewer.
 /// Returns who stood still before.
-pub(super) fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Identity>> {
+pub fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Identity>> {
     let began = Instant::now();
     let mut now = family(first);
     let before = now.iter().filter(|stat| stat.stands_still()).map(|stat| stat.identity).collect();
@@ -171,7 +169,7 @@ pub(super) fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Id
 }
 
 /// Lets the family go on, but for those who stood still before.
-pub(super) fn continue_all(first: Identity, but: &[Identity]) -> io::Result<()> {
+pub fn continue_all(first: Identity, but: &[Identity]) -> io::Result<()> {
     let but: HashSet<&Identity> = but.iter().collect();
     // The youngest first: a parent that wakes must not find its child stopped.
     for stat in family(first).into_iter().rev().filter(|stat| !but.contains(&stat.identity)) {
@@ -180,10 +178,19 @@ pub(super) fn continue_all(first: Identity, but: &[Identity]) -> io::Result<()> 
     Ok(())
 }
 
+/// What a sandbox takes right now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub memory_bytes: u64,
+    /// CPU time so far, microseconds.
+    pub cpu_us: u64,
+    pub processes: u64,
+}
+
 /// What the family takes: the sum of what each shows, so memory that they share is counted more than once.
-pub(super) fn stats(first: Identity) -> Stats {
+pub fn usage(first: Identity) -> Usage {
     let (page, tick) = (rustix::param::page_size() as u64, rustix::param::clock_ticks_per_second());
-    family(first).iter().filter(|stat| !stat.is_dead()).fold(Stats::default(), |sum, stat| Stats {
+    family(first).iter().filter(|stat| !stat.is_dead()).fold(Usage::default(), |sum, stat| Usage {
         memory_bytes: sum.memory_bytes + stat.resident_pages * page,
         cpu_us: sum.cpu_us + stat.cpu_ticks * 1_000_000 / tick,
         processes: sum.processes + 1,

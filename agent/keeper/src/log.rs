@@ -8,9 +8,8 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
+use greenroom_keeper::place::{LOG, OLDER_LOG, last_chars};
 use rustix::event::{PollFd, PollFlags, poll};
-
-use super::place::{LOG, OLDER_LOG, last_chars};
 
 /// When the newer file is this long, it becomes the older one.
 const TURN_BYTES: u64 = 512 << 10;
@@ -19,7 +18,7 @@ const TAIL_BYTES: usize = 4096;
 
 /// Copies until both streams have ended, that is until no process of the sandbox is left that could write. Returns the
 /// last words on stderr.
-pub(super) fn copy(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<String> {
+pub fn copy(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<String> {
     let mut log = Log::open()?;
     let mut tail = VecDeque::with_capacity(TAIL_BYTES);
     let mut open = vec![(File::from(stdout), false), (File::from(stderr), true)];

@@ -16,20 +16,22 @@ use std::{
     ptr,
 };
 
+use greenroom_protocol::inside;
 use rustix::{
-    process::{DumpableBehavior, Gid, Pid, Signal, Uid, WaitOptions, set_dumpable_behavior},
+    process::{
+        DumpableBehavior, Gid, Pid, Signal, Uid, WaitOptions, set_dumpable_behavior, set_parent_process_death_signal,
+    },
     thread::{CapabilitySet, CapabilitySets, UnshareFlags},
 };
 
-use super::seccomp::Filters;
-use crate::sandbox::inside;
+use crate::seccomp::Filters;
 
 /// What the jail's first process says to its keeper, a byte each; then a text, where there is one.
-pub(super) const BEHIND_THE_WALLS: u8 = b'w';
-pub(super) const AGENT_RUNS: u8 = b'r';
-pub(super) const FAILED: u8 = b'f';
+pub const BEHIND_THE_WALLS: u8 = b'w';
+pub const AGENT_RUNS: u8 = b'r';
+pub const FAILED: u8 = b'f';
 /// What the keeper says, once it has put the process into its control group.
-pub(super) const GO_ON: u8 = b'g';
+pub const GO_ON: u8 = b'g';
 
 /// How the sandbox ends when its first process could not do its part; as `docker run` ends then.
 const COULD_NOT: i32 = 125;
@@ -37,23 +39,25 @@ const COULD_NOT: i32 = 125;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What it needs to know, all of it prepared before the walls closed.
-pub(super) struct Plan {
-    pub(super) session: String,
-    pub(super) filters: Filters,
+pub struct Plan {
+    pub session: String,
+    pub filters: Filters,
     /// Whom to become, where root has built the walls.
-    pub(super) user: Option<(u32, u32)>,
+    pub user: Option<(u32, u32)>,
 }
 
 /// The life of the first process. Returns the code to exit with, and with that exit the kernel ends all others.
-pub(super) fn main(plan: &Plan) -> i32 {
+pub fn main(plan: &Plan) -> i32 {
     let mut keeper = keeper();
     match prepare(&mut keeper, plan) {
-        Ok(agent) => {
-            // A keeper that is gone takes this process with it, so there is nobody to tell.
-            let _ = keeper.write_all(&[AGENT_RUNS]);
-            drop(keeper);
-            outlive(agent)
-        }
+        Ok(agent) => match keeper.write_all(&[AGENT_RUNS]) {
+            Ok(()) => {
+                drop(keeper);
+                outlive(agent)
+            }
+            // It was gone before this process could ask to be taken along.
+            Err(_) => COULD_NOT,
+        },
         Err(why) => {
             let _ = keeper.write_all(&[FAILED]).and_then(|()| keeper.write_all(why.to_string().as_bytes()));
             COULD_NOT
@@ -70,6 +74,8 @@ fn keeper() -> UnixStream {
 fn prepare(keeper: &mut UnixStream, plan: &Plan) -> io::Result<Pid> {
     let _ = rustix::thread::set_name(c"sandbox-init");
     bring_up_loopback().map_err(|e| named("bring up the loopback interface", e))?;
+    // The builder is about to go. A keeper that goes now closes the line.
+    set_parent_process_death_signal(None)?;
     keeper.write_all(&[BEHIND_THE_WALLS])?;
     let mut word = [0];
     keeper.read_exact(&mut word)?;
@@ -79,6 +85,8 @@ fn prepare(keeper: &mut UnixStream, plan: &Plan) -> io::Result<Pid> {
         become_user(uid, gid).map_err(|e| named("become the sandbox's user", e.into()))?;
     }
     give_up_rights().map_err(|e| named("give up its capabilities", e.into()))?;
+    // Not before: the kernel forgets this wish with every change of the user.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     hold_signals()?;
     plan.filters.apply().map_err(|e| io::Error::other(format!("put itself under the system call filter: {e}")))?;
     start_agent(plan)

@@ -14,10 +14,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    sandbox::{Limits, Stats},
-    store::SessionId,
-};
+use crate::{order::Limits, processes::Usage};
 
 const MOUNTED: &str = "/sys/fs/cgroup";
 const CPU_PERIOD_US: f64 = 100_000.0;
@@ -30,7 +27,7 @@ enum Version {
 
 /// The control groups of one sandbox: a directory for each controller, in version 2 always the same one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Cgroup {
+pub struct Cgroup {
     version: Version,
     freezer: PathBuf,
     memory: Option<PathBuf>,
@@ -42,17 +39,17 @@ pub(super) struct Cgroup {
 
 /// Where this node may make control groups.
 #[derive(Debug, Clone)]
-pub(super) struct Cgroups {
+pub struct Cgroups {
     of_node: Cgroup,
 }
 
 impl Cgroups {
     /// Looks for them by making one. `None` where there are none, or none for this user.
-    pub(super) fn find(node: &str) -> Option<Cgroups> {
+    pub fn find(node: &str) -> Option<Cgroups> {
         Cgroups::find_below(Path::new(MOUNTED), node)
     }
 
-    pub(super) fn find_below(mounted: &Path, node: &str) -> Option<Cgroups> {
+    pub fn find_below(mounted: &Path, node: &str) -> Option<Cgroups> {
         let name = format!("greenroom-{node}");
         let of_node = match mounted.join("cgroup.controllers").exists() {
             true => version_2(mounted, &name)?,
@@ -61,15 +58,15 @@ impl Cgroups {
         Some(Cgroups { of_node })
     }
 
-    pub(super) fn of(&self, session: SessionId) -> Cgroup {
-        self.of_node.map(|dir| dir.join(session.to_string()))
+    pub fn of(&self, session: &str) -> Cgroup {
+        self.of_node.map(|dir| dir.join(session))
     }
 
-    pub(super) fn limits_memory(&self) -> bool {
+    pub fn limits_memory(&self) -> bool {
         self.of_node.memory.is_some()
     }
 
-    pub(super) fn limits_cpu(&self) -> bool {
+    pub fn limits_cpu(&self) -> bool {
         self.of_node.cpu.is_some()
     }
 }
@@ -148,16 +145,16 @@ impl Cgroup {
         dirs
     }
 
-    pub(super) fn limits_memory(&self) -> bool {
+    pub fn limits_memory(&self) -> bool {
         self.memory.is_some()
     }
 
-    pub(super) fn limits_pids(&self) -> bool {
+    pub fn limits_pids(&self) -> bool {
         self.pids.is_some()
     }
 
     /// Makes it, with its limits and no past: one that an earlier run left goes first.
-    pub(super) fn make(&self, limits: &Limits, patience: Duration) -> io::Result<()> {
+    pub fn make(&self, limits: &Limits, patience: Duration) -> io::Result<()> {
         self.remove(patience)?;
         for dir in self.dirs() {
             fs::create_dir_all(dir)?;
@@ -183,12 +180,12 @@ impl Cgroup {
     }
 
     /// The files that take a process id, and with it that process and all that it will start.
-    pub(super) fn doors(&self) -> Vec<PathBuf> {
+    pub fn doors(&self) -> Vec<PathBuf> {
         self.dirs().into_iter().map(|dir| dir.join("cgroup.procs")).collect()
     }
 
     /// Returns when every process stands still.
-    pub(super) fn freeze(&self, patience: Duration) -> io::Result<()> {
+    pub fn freeze(&self, patience: Duration) -> io::Result<()> {
         let began = Instant::now();
         loop {
             match self.version {
@@ -206,14 +203,14 @@ impl Cgroup {
         }
     }
 
-    pub(super) fn thaw(&self) -> io::Result<()> {
+    pub fn thaw(&self) -> io::Result<()> {
         match self.version {
             Version::V1 => fs::write(self.freezer.join("freezer.state"), "THAWED"),
             Version::V2 => fs::write(self.freezer.join("cgroup.freeze"), "0"),
         }
     }
 
-    pub(super) fn is_frozen(&self) -> bool {
+    pub fn is_frozen(&self) -> bool {
         match self.version {
             Version::V1 => {
                 fs::read_to_string(self.freezer.join("freezer.state")).is_ok_and(|state| state.trim() == "FROZEN")
@@ -223,7 +220,7 @@ impl Cgroup {
     }
 
     /// What it takes now. `None` where it is not counted by control groups in full.
-    pub(super) fn stats(&self) -> Option<Stats> {
+    pub fn usage(&self) -> Option<Usage> {
         let (memory, cpuacct, pids) = (self.memory.as_ref()?, self.cpuacct.as_ref()?, self.pids.as_ref()?);
         let (used, idle_cache, cpu_us) = match self.version {
             Version::V1 => (
@@ -239,11 +236,11 @@ impl Cgroup {
         };
         // What the kernel would give back at once is not the sandbox's need.
         let memory_bytes = used.saturating_sub(idle_cache.unwrap_or_default());
-        Some(Stats { memory_bytes, cpu_us, processes: number(&pids.join("pids.current"))? })
+        Some(Usage { memory_bytes, cpu_us, processes: number(&pids.join("pids.current"))? })
     }
 
     /// How many of its processes the kernel has killed for want of memory.
-    pub(super) fn out_of_memory_kills(&self) -> u64 {
+    pub fn out_of_memory_kills(&self) -> u64 {
         let Some(memory) = &self.memory else { return 0 };
         let counted = match self.version {
             Version::V1 => field(&memory.join("memory.oom_control"), "oom_kill"),
@@ -266,7 +263,7 @@ impl Cgroup {
     }
 
     /// Removes it with whatever is still in it, for which the kernel takes a moment. One that is not there is no error.
-    pub(super) fn remove(&self, patience: Duration) -> io::Result<()> {
+    pub fn remove(&self, patience: Duration) -> io::Result<()> {
         let began = Instant::now();
         for dir in self.dirs() {
             loop {

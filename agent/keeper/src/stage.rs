@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use greenroom_keeper::order::Order;
 use rustix::{
     fs::{Mode, OFlags},
     mount::{MountFlags, MountPropagationFlags, mount, mount_bind_recursive, mount_change},
@@ -18,15 +19,13 @@ use rustix::{
     thread::{CapabilitySet, CapabilitySets, UnshareFlags},
 };
 
-use super::order::Order;
-
 /// Every host has it. It is covered in the keeper's own view of the file system only.
 const STAGE: &str = "/tmp";
 
 /// Mounts every source of the order again on a stage of the keeper's own, and makes the order point there.
 ///
 /// The data directory is closed to everybody (mode 0700), the sandbox's user too, and stays so.
-pub(super) fn set(order: &mut Order) -> io::Result<()> {
+pub fn set(order: &mut Order) -> io::Result<()> {
     // SAFETY: the keeper has one thread, and holds no descriptor that a view of its own could surprise.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
     // What the host unmounts later is to vanish here too, and nothing from here may appear on the host.
@@ -64,7 +63,7 @@ fn bring(source: &OwnedFd, target: &Path) -> io::Result<PathBuf> {
 
 /// Root becomes the sandbox's user, for good. One capability is kept until the walls stand: a distribution that forbids
 /// ordinary users to make user namespaces allows it with this one. The namespace itself takes it away from the sandbox.
-pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     rustix::thread::set_thread_groups(&[])?;
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
@@ -76,7 +75,7 @@ pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
-pub(super) fn give_up_the_last_right() -> io::Result<()> {
+pub fn give_up_the_last_right() -> io::Result<()> {
     keep_only(CapabilitySet::empty())
 }
 

@@ -92,13 +92,13 @@ const KEYSTROKES: &[u64] = &[0x5412, 0x541c];
 
 /// The compiled filters.
 #[derive(Clone)]
-pub(super) struct Filters {
+pub struct Filters {
     refused: BpfProgram,
     unknown: BpfProgram,
 }
 
 impl Filters {
-    pub(super) fn compile() -> seccompiler::Result<Filters> {
+    pub fn compile() -> seccompiler::Result<Filters> {
         let arch: TargetArch = std::env::consts::ARCH.try_into()?;
         let refuse = SeccompAction::Errno(libc::EPERM as u32);
         let filter = SeccompFilter::new(rules()?, SeccompAction::Allow, refuse, arch)?;
@@ -106,7 +106,7 @@ impl Filters {
     }
 
     /// Puts this thread, and all that it starts, under the filters for good. Sets `no_new_privs`.
-    pub(super) fn apply(&self) -> seccompiler::Result<()> {
+    pub fn apply(&self) -> seccompiler::Result<()> {
         apply_filter(&self.unknown)?;
         apply_filter(&self.refused)
     }

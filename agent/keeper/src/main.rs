@@ -1,8 +1,7 @@
 //! The process that outlives the server: builds one jail, writes down what the agent says, and how it ended.
 //!
-//! It is the server's own binary, started anew as `greenroom sandbox-keeper SESSION`, with an empty environment and no
-//! descriptor of the server's, in a session of its own. When it dies, the kernel ends its sandbox; when the server dies,
-//! it does not notice.
+//! A server starts it as `sandbox-keeper SESSION`, with an empty environment and no descriptor of the server's; it goes on in
+//! a session of its own. When it dies, the kernel ends its sandbox; when the server dies, it does not notice.
 
 use std::{
     fs::File,
@@ -12,30 +11,37 @@ use std::{
     process::ExitCode,
 };
 
-use rustix::fs::{FlockOperation, flock};
-
-use super::{
+use greenroom_keeper::{
     cgroup::Cgroup,
-    init::{self, Plan},
-    jail::{self, Jailed},
-    log,
     order::{Answer, Order},
     place::{self, Ended, Running},
     processes::{Identity, only_child},
-    seccomp::Filters,
-    stage,
 };
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::retry_on_intr,
+    process::{Pid, WaitOptions, getpid, waitpid},
+};
+
+mod init;
+mod jail;
+mod log;
+mod seccomp;
+mod stage;
+
+use init::Plan;
+use jail::Jailed;
+use seccomp::Filters;
 
 /// The place is the keeper's working directory, as which user ever it goes on.
 const HERE: &str = ".";
 
-/// The hidden subcommand. Reads its order from stdin and answers on stdout, so it must be called before anything else of
-/// the program has started a thread or written there.
-pub fn keeper_main() -> ExitCode {
+/// Reads its order from stdin and answers on stdout.
+fn main() -> ExitCode {
     let order = match receive() {
         Ok(order) => order,
         Err(e) => {
-            eprintln!("greenroom starts this command itself, for each sandbox: {e}");
+            eprintln!("greenroom starts this program itself, for each sandbox: {e}");
             return ExitCode::FAILURE;
         }
     };
@@ -108,6 +114,7 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> Answer {
 /// A sandbox that runs, and its place.
 struct Kept {
     jailed: Jailed,
+    init: Identity,
     cgroup: Option<Cgroup>,
     /// Never read: it is the lock's life that counts.
     _lock: File,
@@ -130,6 +137,7 @@ fn start(mut order: Order) -> Result<Kept, Answer> {
     let filters = Filters::compile().map_err(|e| Answer::Failed(format!("compile the system call filter: {e}")))?;
     let user = (!order.user_namespace).then_some((order.uid, order.gid));
     let plan = Plan { session: order.session.clone(), filters, user };
+    rustix::process::set_child_subreaper(Some(getpid())).map_err(|e| failed("become a subreaper")(e.into()))?;
     let mut jailed = jail::enter(&order, plan).map_err(failed("build the jail"))?;
     let init = admit(&mut jailed, doors)?;
     if order.user_namespace {
@@ -139,7 +147,7 @@ fn start(mut order: Order) -> Result<Kept, Answer> {
         Identity::of(std::process::id() as i32).ok_or_else(|| Answer::Failed("find itself in /proc".into()))?;
     let running = Running { boot: place::boot_id(), keeper, init, cgroup: order.cgroup.clone() };
     place::write_json(Path::new(HERE), place::RUNNING, &running).map_err(failed("write down who runs"))?;
-    Ok(Kept { jailed, cgroup: order.cgroup, _lock: lock })
+    Ok(Kept { jailed, init, cgroup: order.cgroup, _lock: lock })
 }
 
 /// Root without the right to mount, as in most containers.
@@ -185,9 +193,13 @@ fn admit(jailed: &mut Jailed, doors: Vec<File>) -> Result<Identity, Answer> {
     match hear(jailed) {
         Some((init::BEHIND_THE_WALLS, _)) => {}
         Some((_, why)) => return Err(Answer::Unconfinable(why)),
-        None => return Err(Answer::Unconfinable(last_words(jailed))),
+        None => {
+            let why = jailed.why_not();
+            return Err(Answer::Unconfinable(written(jailed).unwrap_or(why)));
+        }
     }
     let first = only_child(jailed.builder()).ok_or_else(|| Answer::Failed("its first process is gone".into()))?;
+    jailed.dismiss_builder().map_err(failed("dismiss the builder of the jail"))?;
     for mut door in doors {
         door.write_all(first.pid.to_string().as_bytes()).map_err(failed("enter its control group"))?;
     }
@@ -195,7 +207,7 @@ fn admit(jailed: &mut Jailed, doors: Vec<File>) -> Result<Identity, Answer> {
     match hear(jailed) {
         Some((init::AGENT_RUNS, _)) => Ok(first),
         Some((_, why)) => Err(Answer::Failed(why)),
-        None => Err(Answer::Failed(last_words(jailed))),
+        None => Err(Answer::Failed(written(jailed).unwrap_or_else(|| "its first process has ended".into()))),
     }
 }
 
@@ -210,25 +222,29 @@ fn hear(jailed: &mut Jailed) -> Option<(u8, String)> {
     Some((word[0], why))
 }
 
-/// What the builder of the jail says about its failure.
-fn last_words(jailed: &mut Jailed) -> String {
-    let reason = jailed.wait().map_or_else(|e| e.to_string(), |(_, reason)| reason);
+/// What those who have ended wrote to stderr.
+fn written(jailed: &Jailed) -> Option<String> {
     let mut written = String::new();
-    let _ = jailed.stderr.try_clone().map(|stderr| File::from(stderr).read_to_string(&mut written));
-    match written.trim() {
-        "" => reason,
-        written => written.to_owned(),
-    }
+    File::from(jailed.stderr.try_clone().ok()?).read_to_string(&mut written).ok()?;
+    let written = written.trim();
+    (!written.is_empty()).then(|| written.to_owned())
 }
 
 impl Kept {
     fn stay(&mut self) -> io::Result<()> {
         let (stdout, stderr) = (self.jailed.stdout.try_clone()?, self.jailed.stderr.try_clone()?);
         let stderr_tail = log::copy(stdout, stderr)?;
-        let (code, _) = self.jailed.wait()?;
+        let code = exit_code(self.init)?;
         let killed_for_memory = self.cgroup.as_ref().is_some_and(|cgroup| cgroup.out_of_memory_kills() > 0);
         let out_of_memory = killed_for_memory && code == 128 + libc::SIGKILL;
         let ended = Ended { code: Some(code.into()), out_of_memory, stderr_tail };
         place::write_json(Path::new(HERE), place::EXIT, &ended)
     }
+}
+
+/// Waits for the first process's end, which is the sandbox's.
+fn exit_code(init: Identity) -> io::Result<i32> {
+    let status = retry_on_intr(|| waitpid(Pid::from_raw(init.pid), WaitOptions::empty()))?;
+    let status = status.and_then(|(_, status)| status.exit_status().or(status.terminating_signal().map(|it| 128 + it)));
+    status.ok_or_else(|| io::Error::other("the kernel does not say how the sandbox ended"))
 }
