@@ -1,7 +1,7 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { newsOf } from "../src/state/notify";
+import { newsOf, stateBefore } from "../src/state/notify";
 import { parseRoute } from "../src/route";
 
 test("what is worth a notification", () => {
@@ -12,6 +12,15 @@ test("what is worth a notification", () => {
   assert.equal(newsOf("running", "paused"), null);
   assert.equal(newsOf(undefined, "awaiting_confirmation"), null, "the page has only just opened");
   assert.equal(newsOf("idle", "idle"), null);
+});
+
+test("a session that was started since is told of, one that was only not seen before is not", () => {
+  const known = new Map([["01B", "running" as const]]);
+  assert.equal(stateBefore("01B", known, "01B"), "running");
+  assert.equal(stateBefore("01C", known, "01B"), "starting");
+  assert.equal(stateBefore("01A", known, "01B"), undefined, "further down the list");
+  assert.equal(stateBefore("01C", known, undefined), undefined, "there was no list yet");
+  assert.equal(newsOf(stateBefore("01C", known, "01B"), "awaiting_confirmation"), "waits");
 });
 
 test("addresses", () => {

@@ -184,7 +184,12 @@ test("a question is asked until it is answered, here or elsewhere", () => {
   });
   script.state("awaiting_confirmation");
   assert.equal(script.play().question?.action, "rm -r build");
-  assert.equal(script.see("confirmed", "", { request: "q", decision: "deny" }).play().question, null);
+  script.act("user", "confirm", { request: "q", decision: "deny", reason: "not yet" });
+  const answered = script.see("confirmed", "", { request: "q", decision: "deny" }).play();
+  assert.equal(answered.question, null);
+  const row = answered.rows.at(-1);
+  assert.ok(row?.kind === "notice");
+  assert.deepEqual([row.text, row.detail], ["You denied it: not yet", "rm -r build"]);
 });
 
 test("a sandbox that dies is told with its last words", () => {

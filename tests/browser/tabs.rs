@@ -63,7 +63,8 @@ async fn two_tabs_agree_about_queue_state_and_confirmations() {
     assert_eq!(reason.as_deref(), Some("not yet"));
     to(second).await;
     page.shows_no_more("May it do this?").await;
-    page.says("You denied it").await;
+    page.says("You denied it: not yet").await;
+    page.says("rm -r build").await;
     agent.report(Report::TurnEnded { turn, outcome: Outcome::Done }).await.expect("the server listens");
     page.state("Ready").await;
     to(first).await;

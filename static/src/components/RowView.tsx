@@ -1,7 +1,8 @@
 // One row of the conversation, by its kind.
 
-import type { NoticeRow, PlanRow, Row, TextRow, UserRow } from "../state/rows";
 import { useState } from "preact/hooks";
+import { inSight } from "../escapes";
+import type { NoticeRow, PlanRow, Row, TextRow, UserRow } from "../state/rows";
 import { Icon } from "./Icon";
 import { Markdown } from "./Markdown";
 import { ToolCall } from "./ToolCall";
@@ -90,7 +91,7 @@ function Notice({ row }: { row: NoticeRow }) {
     <div class={`row notice ${row.tone}`}>
       <span>{row.text}</span>
       {row.detail && row.tone === "good" && <Markdown text={row.detail} open={false} />}
-      {row.detail && row.tone !== "good" && <pre class="detail">{row.detail}</pre>}
+      {row.detail && row.tone !== "good" && <pre class="detail">{inSight(row.detail)}</pre>}
     </div>
   );
 }

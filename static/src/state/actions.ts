@@ -33,8 +33,11 @@ const APPLY: { [K in keyof Actions]: Apply<K> } = {
     notice(draft, event, "good", "Task done", event.args.message || undefined);
     speak(draft, event.seq, event.args.message ? `Task done. ${event.args.message}` : "Task done");
   },
-  // The answer counts when the server says so: `confirmed`.
-  confirm() {},
+  // The answer counts when the server says so (`confirmed`), which does not say why it was given.
+  confirm(draft, event) {
+    const { request, reason } = event.args;
+    if (draft.question?.request === request) draft.question = { ...draft.question, reason };
+  },
   set_model(draft, event) {
     draft.model = event.args.model;
     notice(draft, event, "quiet", `Model: ${event.args.model}`);

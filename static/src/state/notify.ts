@@ -36,10 +36,19 @@ const seen = computed((): Seen[] => {
 });
 
 const known = new Map<string, AgentState>();
+/** The newest session of the first list, once there was one; ids are in the order of time. */
+let newestAtFirst: string | undefined;
+
+/** The state in which a session was before: one that came up since the first list began as all do. */
+export function stateBefore(id: string, states: ReadonlyMap<string, AgentState>, newest: string | undefined): AgentState | undefined {
+  return states.get(id) ?? (newest !== undefined && id > newest ? "starting" : undefined);
+}
 
 effect(() => {
+  const listed = sessions.value;
+  if (listed) newestAtFirst ??= listed.reduce((newest, { id }) => (id > newest ? id : newest), "");
   for (const { id, title, state } of seen.value) {
-    const news = newsOf(known.get(id), state);
+    const news = newsOf(stateBefore(id, known, newestAtFirst), state);
     known.set(id, state);
     if (news && notifying.peek() && isElsewhere(id)) tell(id, title, news);
   }

@@ -39,8 +39,10 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
     speak(draft, event.seq, `The agent asks: may it do this? ${action}`);
   },
   confirmed(draft, event) {
-    if (draft.question?.request === event.extras.request) draft.question = null;
-    notice(draft, event, "quiet", event.extras.decision === "deny" ? "You denied it" : "You allowed it");
+    const { request, decision } = event.extras;
+    const question = draft.question?.request === request ? draft.question : null;
+    if (question) draft.question = null;
+    notice(draft, event, "quiet", decided(decision, question?.reason), question?.action);
   },
   usage(draft, event) {
     draft.usage = event.extras;
@@ -129,6 +131,11 @@ function wasSaid(draft: Draft, reason: string | undefined): boolean {
 function lostText(sandbox: { exitCode?: number; outOfMemory: boolean }): string {
   if (sandbox.outOfMemory) return "The sandbox ran out of memory and was ended";
   return sandbox.exitCode === undefined ? "The sandbox was lost" : `The sandbox died with exit code ${sandbox.exitCode}`;
+}
+
+function decided(decision: Observations["confirmed"]["decision"], reason: string | undefined): string {
+  if (decision === "deny") return reason ? `You denied it: ${reason}` : "You denied it";
+  return decision === "allow_always" ? "You allowed it, always" : "You allowed it";
 }
 
 function notice(draft: Draft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, detail?: string): void {

@@ -84,6 +84,8 @@ export interface Question {
   action: string;
   risk: string;
   why: string;
+  /** Why the person denied it, from their answer on. */
+  reason?: string | undefined;
   options: Decision[];
 }
 
