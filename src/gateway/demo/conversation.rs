@@ -85,8 +85,7 @@ impl Conversation {
 
     fn user(&mut self, text: &str) {
         let text = text.rsplit_once(ATTACHED).map_or(text, |(said, _)| said);
-        // What was said before the stop, and never answered, stands above it in one message.
-        let text = text.rsplit_once(INTERRUPTED).map_or(text, |(_, said)| said.trim_start());
+        let text = text.strip_prefix(INTERRUPTED).map_or(text, str::trim_start);
         let said = if text.starts_with(ASIDE) { text.rsplit_once("\n\n").map_or(text, |(_, said)| said) } else { text };
         if !said.trim().is_empty() {
             self.task = said.trim().to_owned();
@@ -171,11 +170,9 @@ mod tests {
         let after_an_act = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": aside}]}));
         assert_eq!(after_an_act.task, "slow: 3", "what a person did beside it is not what they say");
 
-        for unanswered in ["", "a steer\n\n"] {
-            let stopped = format!("{unanswered}[The user interrupted you here.]\n\nrun: id");
-            let after_a_stop = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": stopped}]}));
-            assert_eq!(after_a_stop.task, "run: id", "that a person stopped it is not what they say");
-        }
+        let stopped = "[The user interrupted you here.]\n\nrun: id";
+        let after_a_stop = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": stopped}]}));
+        assert_eq!(after_a_stop.task, "run: id", "that a person stopped it is not what they say");
 
         let with_files = "run: cat uploads/a.txt\n\n[Attached files, in the workspace: `uploads/a.txt`]";
         let with_files = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": with_files}]}));

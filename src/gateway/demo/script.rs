@@ -41,11 +41,11 @@ static SCENES: LazyLock<Scenes> =
 
 /// The next step, and its pace where it has one of its own, in tokens a second.
 pub(super) fn next(conversation: &Conversation) -> (Step, Option<u32>) {
-    if let Some(count) = conversation.task.strip_prefix("slow:").and_then(|count| count.trim().parse().ok()) {
+    if let Some(count) = asked(&conversation.task, "slow:").and_then(|count| count.trim().parse().ok()) {
         return (slow(count), Some(SLOW_TOKENS_PER_SECOND));
     }
     let offers = |tool: &str| conversation.tools.iter().any(|offered| offered == tool);
-    let command = conversation.task.strip_prefix("run:").map(str::trim);
+    let command = asked(&conversation.task, "run:").map(str::trim);
     let scene = match command {
         _ if !offers("run") || !offers("write") => &SCENES.no_tools,
         Some(_) => &SCENES.run,
@@ -60,6 +60,12 @@ pub(super) fn next(conversation: &Conversation) -> (Step, Option<u32>) {
         step.tool.clear();
     }
     (step, None)
+}
+
+/// What follows the word that asks for it; also below a message that was stopped before it was answered, because an agent
+/// sends both as one.
+fn asked<'a>(task: &'a str, word: &str) -> Option<&'a str> {
+    task.strip_prefix(word).or_else(|| task.rsplit_once("\n\n")?.1.strip_prefix(word))
 }
 
 fn slow(count: usize) -> Step {
@@ -206,6 +212,7 @@ mod tests {
         check("print \"don't\"", 1, &[("plan", "", ""), ("write", "content", "#!/bin/sh\necho 'don'\\''t'\n")]);
         check("run: sleep 9 | cat {file}", 1, &[("run", "command", "sleep 9 | cat {file}"), ("finish", "", "")]);
         check("run: id", 2, &[("run", "command", "id"), ("finish", "", "")]);
+        check("be brief\n\nrun: id", 2, &[("run", "command", "id"), ("finish", "", "")]);
         check("and now?", 2, &[("run", "command", "ls -l"), ("finish", "", ""), ("", "", "")]);
         check("slow: 3", 1, &[("", "", "")]);
     }
