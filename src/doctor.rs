@@ -25,11 +25,12 @@ enum Finding {
 
 /// Looks at everything that a server needs, and says on stdout how it is. `Err` where it could not serve.
 pub async fn examine(config: Config) -> Result<(), String> {
+    let data = data(&config);
     let (docker, image) = docker(&config).await;
     let process = process(&config).await;
     let no_wall = !matches!(docker, Finding::Fine(_)) && !matches!(process, Finding::Fine(_));
     let report = [
-        ("data directory", data(&config)),
+        ("data directory", data),
         ("Docker engine", docker),
         ("default image", image),
         ("process sandbox", process),
@@ -86,12 +87,15 @@ async fn docker(config: &Config) -> (Finding, Finding) {
 
 async fn process(config: &Config) -> Finding {
     let tried = async {
-        let state = std::env::temp_dir().join(format!("greenroom-doctor-{}", std::process::id()));
+        // Where a server's sandboxes are too: from some places no program can be run (`noexec`).
+        let data = &config.data.dir;
+        let state = if data.is_dir() { data.clone() } else { std::env::temp_dir() };
+        let state = state.join(format!("doctor-{}", std::process::id()));
         let options =
             ProcessOptions { node: "doctor".to_owned(), state: state.clone(), unconfined: config.sandbox.unconfined };
         let process = Process::new(options).map_err(|e| e.to_string())?;
         let checked = process.check().await.map(|()| process.isolation()).map_err(|e| e.to_string());
-        // A leftover in the temporary directory harms nobody.
+        // A leftover harms nobody.
         let _ = std::fs::remove_dir_all(state);
         checked
     };

@@ -1,7 +1,7 @@
 //! The process that outlives the server: builds one jail, writes down what the agent says, and how it ended.
 //!
-//! A server starts it as `sandbox-keeper SESSION`, with an empty environment and no descriptor of the server's; it goes on in
-//! a session of its own. When it dies, the kernel ends its sandbox; when the server dies, it does not notice.
+//! A server starts it as `sandbox-keeper SESSION`, with an empty environment and no descriptor of the server's; it goes on
+//! in a session of its own. When it dies, the kernel ends its sandbox; when the server dies, it does not notice.
 
 use std::{
     fs::File,

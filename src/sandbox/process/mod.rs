@@ -147,6 +147,7 @@ impl Process {
                 Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => {
                     tokio::time::sleep(Duration::from_millis(1)).await
                 }
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(no_program_runs_at(&program, e)),
                 spawned => break spawned?,
             }
         };
@@ -320,6 +321,12 @@ fn install_keeper(state: &Path) -> io::Result<()> {
     std::fs::write(&unfinished, KEEPER)?;
     std::fs::set_permissions(&unfinished, Permissions::from_mode(0o755))?;
     std::fs::rename(unfinished, path)
+}
+
+fn no_program_runs_at(path: &Path, e: io::Error) -> io::Error {
+    let detail =
+        format!("`{}`: {e}; no program can be run where it is mounted `noexec`: take another --data", path.display());
+    io::Error::new(e.kind(), detail)
 }
 
 fn presence(place: &Place) -> Presence {
