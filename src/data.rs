@@ -112,6 +112,11 @@ impl DataDir {
         self.path.join("sandboxes")
     }
 
+    /// What is run from here: the agents, and the keeper of the process driver.
+    pub fn programs(&self) -> PathBuf {
+        self.path.join("bin")
+    }
+
     /// The bearer token: `given` if it is set, else the one in the directory, made on first start.
     pub fn token(&self, given: &Secret) -> Result<Token, DataError> {
         if let Some(text) = given.expose() {
@@ -138,7 +143,7 @@ impl DataDir {
     pub fn install_agent(&self, bytes: &[u8]) -> Result<PathBuf, DataError> {
         let digest = Sha256::digest(bytes);
         let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let path = self.path.join("bin").join(format!("greenroom-agent-{hash}"));
+        let path = self.programs().join(format!("greenroom-agent-{hash}"));
         let at = |source: io::Error| DataError::Io { path: path.clone(), source };
         // A name is taken only by a whole file, so a file of that name and length is the one.
         if path.symlink_metadata().is_ok_and(|it| it.is_file() && it.len() == bytes.len() as u64) {

@@ -91,8 +91,12 @@ async fn process(config: &Config) -> Finding {
         let data = &config.data.dir;
         let state = if data.is_dir() { data.clone() } else { std::env::temp_dir() };
         let state = state.join(format!("doctor-{}", std::process::id()));
-        let options =
-            ProcessOptions { node: "doctor".to_owned(), state: state.clone(), unconfined: config.sandbox.unconfined };
+        let options = ProcessOptions {
+            node: "doctor".to_owned(),
+            state: state.clone(),
+            programs: state.clone(),
+            unconfined: config.sandbox.unconfined,
+        };
         let process = Process::new(options).map_err(|e| e.to_string())?;
         let checked = process.check().await.map(|()| process.isolation()).map_err(|e| e.to_string());
         // A leftover harms nobody.

@@ -273,6 +273,7 @@ async fn process(config: &Config, data: &DataDir, node: &str) -> Result<Process,
     let process = Process::new(ProcessOptions {
         node: node.to_owned(),
         state: data.sandboxes(),
+        programs: data.programs(),
         unconfined: config.sandbox.unconfined,
     })?;
     process.check().await?;

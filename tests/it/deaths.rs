@@ -63,9 +63,9 @@ fn kill_agents(server: &Server) {
 
 /// Puts a program of ours in the agent's place, for sandboxes that start from now on.
 fn replace_agent(server: &Server, program: &str) {
-    let bin = server.data().join("bin");
-    let agents: Vec<_> =
-        std::fs::read_dir(&bin).expect("it is installed").flatten().map(|entry| entry.path()).collect();
+    let programs = std::fs::read_dir(server.data().join("bin")).expect("they are installed").flatten();
+    let agents = programs.filter(|entry| entry.file_name().to_string_lossy().starts_with("greenroom-agent-"));
+    let agents: Vec<_> = agents.map(|entry| entry.path()).collect();
     assert_eq!(agents.len(), 1, "{agents:?}");
     std::fs::remove_file(&agents[0]).expect("it is ours");
     std::fs::write(&agents[0], program).expect("there is room");

@@ -52,7 +52,7 @@ use place::Place;
 
 /// Linked statically, so a sandbox maps one small file and no library.
 static KEEPER: &[u8] = include_bytes!(env!("GREENROOM_KEEPER_BIN"));
-/// Its name, in the state directory and in the lists of processes.
+/// Its name, as a file and in the lists of processes.
 const KEEPER_NAME: &str = "sandbox-keeper";
 
 /// How long a keeper may take to build a jail; it takes milliseconds.
@@ -70,6 +70,8 @@ pub struct ProcessOptions {
     pub node: String,
     /// A directory of this node's own, in which each sandbox gets one.
     pub state: PathBuf,
+    /// The directory in which the keeper is put, and from which it is run.
+    pub programs: PathBuf,
     /// Whether to go on where the kernel cannot build every wall: root then does without a user namespace. Nobody does
     /// without the others, because the agent's directories are only where it expects them behind a mount namespace.
     pub unconfined: bool,
@@ -85,11 +87,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// Makes the state directory, and puts the keeper there; starts nothing.
+    /// Makes the state directory, and puts the keeper in its place; starts nothing.
     pub fn new(options: ProcessOptions) -> Result<Process, SandboxError> {
         std::fs::create_dir_all(&options.state).map_err(failed("make its state directory"))?;
         trial::clear(&options.state);
-        install_keeper(&options.state).map_err(failed("install its keeper"))?;
+        install_keeper(&options.programs).map_err(failed("install its keeper"))?;
         let cgroups = Cgroups::find(&options.node);
         Ok(Process { options, cgroups, turns: std::array::from_fn(|_| Mutex::new(())), tried: OnceCell::new() })
     }
@@ -137,7 +139,7 @@ impl Process {
 
     /// Starts a keeper. It leaves at once the process that is started here, so there is nothing to wait for afterwards.
     async fn commission(&self, order: &Order) -> io::Result<Answer> {
-        let program = self.options.state.join(KEEPER_NAME);
+        let program = self.options.programs.join(KEEPER_NAME);
         let mut command = tokio::process::Command::new(&program);
         command.arg0(KEEPER_NAME).arg(&order.session).env_clear().current_dir("/").kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -312,12 +314,12 @@ impl Sandbox for Process {
 }
 
 /// Keepers that run have a file of their own, also when another version's takes its name.
-fn install_keeper(state: &Path) -> io::Result<()> {
-    let path = state.join(KEEPER_NAME);
+fn install_keeper(programs: &Path) -> io::Result<()> {
+    let path = programs.join(KEEPER_NAME);
     if std::fs::read(&path).is_ok_and(|installed| installed == KEEPER) {
         return Ok(());
     }
-    let unfinished = state.join(format!("{KEEPER_NAME}.{}.new", std::process::id()));
+    let unfinished = programs.join(format!("{KEEPER_NAME}.{}.new", std::process::id()));
     std::fs::write(&unfinished, KEEPER)?;
     std::fs::set_permissions(&unfinished, Permissions::from_mode(0o755))?;
     std::fs::rename(unfinished, path)

@@ -35,8 +35,8 @@ impl Site {
 
 impl<D: AsRef<Path>> Site<D> {
     fn driver(&self) -> Process {
-        let state = self.dir.as_ref().join("state");
-        Process::new(ProcessOptions { node: "test".into(), state, unconfined: false }).expect("it opens")
+        let (state, programs) = (self.dir.as_ref().join("state"), self.dir.as_ref().to_owned());
+        Process::new(ProcessOptions { node: "test".into(), state, programs, unconfined: false }).expect("it opens")
     }
 
     /// A session whose agent is the `sh` script.
