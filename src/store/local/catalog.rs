@@ -14,6 +14,8 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,8 @@ use super::{
 use crate::store::{Epoch, Mark, Record, Seq, SessionId, ledger::Entry};
 
 const CHECKPOINT: &[u8] = b"checkpoint";
+/// sled unlocks its file on a thread of its own, some time after its last handle is gone.
+const LETS_GO: Duration = Duration::from_secs(2);
 /// sled keeps what it read; the log's own pages are the cache that matters.
 const CACHE: u64 = 8 << 20;
 /// A catalog is written anew from this size on, if it takes that many times what stands in it: sled's files never shrink.
@@ -99,7 +103,7 @@ impl Catalog {
     /// Opens the catalog in `dir`; where there is none yet, what it knows is that the log begins.
     pub(super) fn open(dir: &Path) -> Result<(Catalog, Known), CatalogError> {
         guarded(|| {
-            let db = sled::Config::new().path(dir).cache_capacity(CACHE).flush_every_ms(None).open()?;
+            let db = open_db(dir)?;
             let (standing, sessions) = load(&db)?;
             let known = Known { sessions, end: standing.end };
             Ok((Catalog { db, standing: Mutex::new(standing) }, known))
@@ -198,7 +202,7 @@ impl Catalog {
             return Ok(self);
         }
         guarded(|| {
-            let slim = sled::Config::new().path(&beside).cache_capacity(CACHE).flush_every_ms(None).open()?;
+            let slim = open_db(&beside)?;
             for item in self.db.iter() {
                 let (key, value) = item?;
                 slim.insert(key, value)?;
@@ -227,6 +231,23 @@ impl Catalog {
             Ok(())
         });
     }
+}
+
+/// The journal's own lock is held by us, so whoever still holds this one is about to let go.
+fn open_db(dir: &Path) -> sled::Result<Db> {
+    let began = Instant::now();
+    let config = sled::Config::new().path(dir).cache_capacity(CACHE).flush_every_ms(None);
+    loop {
+        match config.open() {
+            Err(error) if is_held(&error) && began.elapsed() < LETS_GO => thread::sleep(Duration::from_millis(1)),
+            other => return other,
+        }
+    }
+}
+
+/// sled has no name for this.
+fn is_held(error: &sled::Error) -> bool {
+    matches!(error, sled::Error::Io(why) if why.to_string().starts_with("could not acquire lock"))
 }
 
 fn load(db: &Db) -> Result<(Standing, HashMap<SessionId, Entry>), CatalogError> {
@@ -341,6 +362,20 @@ mod tests {
         let after = slim.db.size_on_disk().expect("a size");
         assert!(after < before / 2, "{after} of {before}");
         assert_eq!(slim.db.get(b"p").expect("it reads"), kept);
+    }
+
+    #[test]
+    fn one_that_is_about_to_be_let_go_of_is_waited_for() {
+        let dir = tempfile::tempdir().expect("a place");
+        let (held, _) = Catalog::open(dir.path()).expect("an empty one");
+        held.db.insert(b"p", b"kept").expect("it takes a value");
+        let letting_go = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            held.close();
+        });
+        let (again, _) = Catalog::open(dir.path()).expect("it is waited for");
+        assert_eq!(again.db.get(b"p").expect("it reads").as_deref(), Some(&b"kept"[..]));
+        letting_go.join().expect("it is closed");
     }
 
     #[test]
