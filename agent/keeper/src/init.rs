@@ -18,13 +18,11 @@ use std::{
 
 use greenroom_protocol::inside;
 use rustix::{
-    process::{
-        DumpableBehavior, Gid, Pid, Signal, Uid, WaitOptions, set_dumpable_behavior, set_parent_process_death_signal,
-    },
-    thread::{CapabilitySet, CapabilitySets, UnshareFlags},
+    process::{DumpableBehavior, Pid, Signal, WaitOptions, set_dumpable_behavior, set_parent_process_death_signal},
+    thread::UnshareFlags,
 };
 
-use crate::seccomp::Filters;
+use crate::{rights, seccomp::Filters};
 
 /// What the jail's first process says to its keeper, a byte each; then a text, where there is one.
 pub const BEHIND_THE_WALLS: u8 = b'w';
@@ -82,9 +80,11 @@ fn prepare(keeper: &mut UnixStream, plan: &Plan) -> io::Result<Pid> {
     hide_the_control_group();
     be_the_first_to_go();
     if let Some((uid, gid)) = plan.user {
-        become_user(uid, gid).map_err(|e| named("become the sandbox's user", e.into()))?;
+        become_the_user(uid, gid).map_err(|e| named("become the sandbox's user", e.into()))?;
     }
-    give_up_rights().map_err(|e| named("give up its capabilities", e.into()))?;
+    rights::give_up_all().map_err(|e| named("give up its capabilities", e.into()))?;
+    // Nothing inside may look into this process: its memory is a copy of the keeper's.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // Not before: the kernel forgets this wish with every change of the user.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     hold_signals()?;
@@ -124,32 +124,10 @@ fn be_the_first_to_go() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
 }
 
-fn become_user(uid: u32, gid: u32) -> rustix::io::Result<()> {
-    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    rustix::thread::set_thread_groups(&[])?;
-    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-    // With the capabilities, of which those that are left are given up next.
-    rustix::thread::set_keep_capabilities(true)?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-    rustix::thread::set_keep_capabilities(false)?;
-    let all = rustix::thread::capabilities(None)?.permitted;
-    let sets = CapabilitySets { effective: all, permitted: all, inheritable: CapabilitySet::empty() };
-    rustix::thread::set_capabilities(None, sets)
-}
-
-fn give_up_rights() -> rustix::io::Result<()> {
-    for right in CapabilitySet::all().iter() {
-        // The newest kernels know more of them than older ones, which say that there is no such thing.
-        match rustix::thread::remove_capability_from_bounding_set(right) {
-            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    let none = CapabilitySet::empty();
-    rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    rustix::thread::set_no_new_privs(true)?;
-    // Nothing inside may look into this process: its memory is a copy of the keeper's.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+/// Its capabilities stay in effect: giving them all up, which is next, takes one of them.
+fn become_the_user(uid: u32, gid: u32) -> rustix::io::Result<()> {
+    rights::become_user(uid, gid)?;
+    rights::keep_only(rustix::thread::capabilities(None)?.permitted)
 }
 
 /// The signals that matter wait until they are asked for. A held signal also is one that the kernel does not drop for the

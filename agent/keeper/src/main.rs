@@ -26,6 +26,7 @@ use rustix::{
 mod init;
 mod jail;
 mod log;
+mod rights;
 mod seccomp;
 mod stage;
 

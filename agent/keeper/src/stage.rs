@@ -15,9 +15,11 @@ use greenroom_keeper::order::Order;
 use rustix::{
     fs::{Mode, OFlags},
     mount::{MountFlags, MountPropagationFlags, mount, mount_bind_recursive, mount_change},
-    process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior},
-    thread::{CapabilitySet, CapabilitySets, UnshareFlags},
+    process::{DumpableBehavior, set_dumpable_behavior},
+    thread::{CapabilitySet, UnshareFlags},
 };
+
+use crate::rights;
 
 /// Every host has it. It is covered in the keeper's own view of the file system only.
 const STAGE: &str = "/tmp";
@@ -64,22 +66,12 @@ fn bring(source: &OwnedFd, target: &Path) -> io::Result<PathBuf> {
 /// Root becomes the sandbox's user, for good. One capability is kept until the walls stand: a distribution that forbids
 /// ordinary users to make user namespaces allows it with this one. The namespace itself takes it away from the sandbox.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    rustix::thread::set_thread_groups(&[])?;
-    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-    rustix::thread::set_keep_capabilities(true)?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-    rustix::thread::set_keep_capabilities(false)?;
-    keep_only(CapabilitySet::SYS_ADMIN)?;
+    rights::become_user(uid, gid)?;
+    rights::keep_only(CapabilitySet::SYS_ADMIN)?;
     // The change of user made `/proc/self` root's, and the map of users is written there.
     Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
 pub fn give_up_the_last_right() -> io::Result<()> {
-    keep_only(CapabilitySet::empty())
-}
-
-fn keep_only(kept: CapabilitySet) -> io::Result<()> {
-    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
-    Ok(rustix::thread::set_capabilities(None, sets)?)
+    Ok(rights::keep_only(CapabilitySet::empty())?)
 }
