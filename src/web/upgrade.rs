@@ -46,6 +46,8 @@ use super::handover::{Handover, can_move};
 
 /// How much may wait for a client that does not take it, in bytes, before its actor has to wait.
 const UNSENT: usize = 16 << 10;
+/// How much may wait for one that does not take it and goes on speaking: more than the largest event, so that it is heard.
+const UNSENT_TO_THE_SLOW: usize = 4 << 20;
 /// How much is read at once, in bytes.
 const READ: usize = 16 << 10;
 /// How many pieces go out with one call.
@@ -264,12 +266,22 @@ impl Upgraded {
     }
 
     fn has_room(&self) -> bool {
-        self.unsent.iter().map(Bytes::len).sum::<usize>() < UNSENT
+        self.unsent() < UNSENT
+    }
+
+    fn unsent(&self) -> usize {
+        self.unsent.iter().map(Bytes::len).sum()
+    }
+
+    /// Whether the client has said something that the actor has not taken. Who is slow to read is heard all the same: it may
+    /// want to stop just that. What is said to such a client has its bound, too.
+    fn is_to_be_heard(&self) -> bool {
+        !matches!(*self.arrived.borrow(), Arrived::Nothing) && self.unsent() < UNSENT_TO_THE_SLOW
     }
 
     /// Lets the actor do what it can, while there is room for what it says. True: it has nothing more to say for now.
     fn run_the_actor(&mut self) -> bool {
-        while !self.is_over && self.has_room() {
+        while !self.is_over && (self.has_room() || self.is_to_be_heard()) {
             self.call.is_made.store(false, Ordering::Relaxed);
             match Pin::new(&mut self.actor).poll_next(&mut Context::from_waker(&self.waker)) {
                 Poll::Ready(Some(Ok(bytes))) => self.unsent.push_back(bytes),
@@ -315,8 +327,9 @@ impl Upgraded {
     /// Reads what the client says, once the actor has dealt with all that came before: where it calls to be polled again it
     /// may not have, and a client that never stops would fill the memory. True: something arrived.
     fn hear(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_called = self.has_room() && self.call.is_made.load(Ordering::Acquire);
         let mut arrived = self.arrived.borrow_mut();
-        if self.is_over || !matches!(*arrived, Arrived::Nothing) || self.call.is_made.load(Ordering::Acquire) {
+        if self.is_over || !matches!(*arrived, Arrived::Nothing) || is_called {
             return false;
         }
         loop {
@@ -404,8 +417,31 @@ mod tests {
         let ended = poll_fn(|cx| upgraded.poll(cx)).await.unwrap_err();
         assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
         assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs() * u64::from(PATIENCES));
-        assert!(upgraded.unsent.iter().map(Bytes::len).sum::<usize>() < UNSENT + 1000, "it was held back");
+        assert!(upgraded.unsent() < UNSENT + 1000, "it was held back");
         assert!(*said.borrow() < 4 << 20, "{} bytes", said.borrow());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_heard_and_costs_no_more_for_it() {
+        let (mut client, stream) = connection().await;
+        let arrived = Rc::new(RefCell::new(Arrived::Nothing));
+        let heard = Rc::new(RefCell::new(Vec::new()));
+        let (mut hearing, hears) = (Arriving(arrived.clone()), heard.clone());
+        let speaks_and_hears = stream::poll_fn(move |cx| {
+            if let Poll::Ready(Some(Ok(bytes))) = Pin::new(&mut hearing).poll_next(cx) {
+                hears.borrow_mut().extend_from_slice(&bytes);
+            }
+            Poll::Ready(Some(Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 1000]))))
+        });
+        let mut upgraded = Upgraded::new(stream, BoxBody::new(BodyStream::new(speaks_and_hears)), arrived);
+        let mut poll_for_a_while = async || timeout(Duration::from_millis(100), poll_fn(|cx| upgraded.poll(cx))).await;
+        poll_for_a_while().await.expect_err("it is full, and goes on");
+        for word in ["stop ", "I ", "said"] {
+            tokio::io::AsyncWriteExt::write_all(&mut client, word.as_bytes()).await.unwrap();
+            poll_for_a_while().await.expect_err("it goes on");
+        }
+        assert_eq!(*heard.borrow(), b"stop I said");
+        assert!(upgraded.unsent() < UNSENT + 10_000, "{}", upgraded.unsent());
     }
 
     #[tokio::test]
