@@ -126,6 +126,8 @@ impl Dialect {
                 output_tokens: usage.total_output_tokens,
             }),
             Seen::Error { detail, .. } if tool.is_some() => frames.extend(result(tool, detail)),
+            // One that ends an item is not the turn's: an act of a person failed, or a tool that was begun before this client came.
+            Seen::Error { .. } if item.is_some() => {}
             Seen::Error { code, detail } if source == Source::Agent || code == "agent_restarted" => {
                 self.end(Told::Error { message: detail }, frames);
             }

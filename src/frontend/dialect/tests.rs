@@ -181,3 +181,12 @@ proptest! {
         prop_assert_eq!(heard, spoken);
     }
 }
+
+#[test]
+fn what_fails_within_a_turn_does_not_end_it() {
+    let error = |code: &str| Seen::Error { code: code.into(), detail: "why".into() };
+    let mut dialect = Dialect::joining(true);
+    assert_eq!(words(dialect.event(seen(Source::Agent, Some("act-1"), error("tool_failed"), ""))), [] as [&str; 0]);
+    assert_eq!(words(dialect.event(said("m", "and on"))), ["text_delta and on"]);
+    assert_eq!(words(dialect.event(seen(Source::Agent, None, error("model_error"), ""))), ["error why"]);
+}

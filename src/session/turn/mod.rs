@@ -258,6 +258,11 @@ impl Core {
         self.life == Life::Paused
     }
 
+    /// Whether anything was ever asked of the agent.
+    pub fn was_spoken_to(&self) -> bool {
+        self.named > 0
+    }
+
     /// What a wish of that name led to, if it was carried out before.
     pub fn remembers(&self, key: &str) -> Option<Option<Seq>> {
         self.remembered.iter().find(|(known, _)| known == key).map(|(_, seq)| *seq)

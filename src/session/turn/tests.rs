@@ -140,7 +140,10 @@ fn a_session_comes_up_and_works() {
     check(&working(), turn_ended(2, Outcome::Done), State::Idle, &["is idle"], &[]);
     check(&working(), turn_ended(9, Outcome::Done), State::Running, &[], &[]);
     let failed = Outcome::Failed { code: "model_error".into(), detail: "why".into() };
-    check(&working(), turn_ended(2, failed), State::Idle, &["error model_error", "is idle"], &[]);
+    check(&working(), turn_ended(2, failed.clone()), State::Idle, &["error model_error", "is idle"], &[]);
+    let act = with(vec![Input::Born, up()], &[Input::Act(Action::Run { command: "ls".into() })]);
+    let act_failed = Input::ActEnded { act: "act-1".into(), outcome: failed };
+    check(&act, act_failed, State::Idle, &["is idle"], &[]);
 }
 
 #[test]

@@ -70,6 +70,10 @@ impl Core {
         if self.turn.take_if(|running| running.id == turn).is_some() {
             self.forget(turn);
             self.confirm = None;
+            if let Outcome::Failed { code, detail } = &outcome {
+                let error = Seen::Error { code: code.clone(), detail: detail.clone() };
+                d.record(Source::Agent, None, None, seen(error));
+            }
             self.ended("the turn", outcome, moment, d);
         }
     }
@@ -77,6 +81,7 @@ impl Core {
     pub(super) fn act_ended(&mut self, act: &str, outcome: Outcome, moment: Moment<'_>, d: &mut Decision) {
         if self.act.take_if(|running| running.id == act).is_some() {
             self.forget(act);
+            // Why one failed, its own observation has said.
             self.ended("the act", outcome, moment, d);
         }
     }
@@ -85,10 +90,7 @@ impl Core {
         let (stopped, cut) = match outcome {
             Outcome::Done => (format!("{name}, which had just ended"), false),
             Outcome::Cancelled { what, partial } => (what, partial),
-            Outcome::Failed { code, detail } => {
-                d.record(Source::Agent, None, None, seen(Seen::Error { code, detail }));
-                (format!("{name}, which had just failed"), false)
-            }
+            Outcome::Failed { .. } => (format!("{name}, which had just failed"), false),
         };
         if let Some(interrupting) = &mut self.interrupting {
             interrupting.what.push(stopped);
