@@ -18,6 +18,10 @@ use crate::store::Seq;
 /// How much of a growing item is kept for those who come late, in bytes. Of a longer one they get the end: what a command
 /// printed last is what a person looks for. The whole comes with the event that ends the item.
 const KEEP: usize = 256 * 1024;
+/// How much grows at once in one session: so many items, and so many bytes of their names and texts. An agent works on a few
+/// at a time; one that begins ever new ones and ends none costs its session the oldest of them, and nobody else anything.
+const MOST_ITEMS: usize = 64;
+const MOST_BYTES: usize = 4 * 1024 * 1024;
 /// How many items are remembered that were ended. Only pieces that are on their way from the agent at that moment matter.
 const SEALED: usize = 32;
 
@@ -119,6 +123,7 @@ impl Shared {
             text: String::new(),
         });
         growing.add(delta.offset, &delta.content);
+        live.forget_the_oldest();
         live.tell();
     }
 
@@ -164,6 +169,21 @@ impl Live {
         self.sealed.iter().any(|ended| ended.ends(item, kind))
     }
 
+    /// Lets go of what began first, while more grows than is kept. If it grows on, it begins anew for those who listen.
+    fn forget_the_oldest(&mut self) {
+        while self.items.len() > MOST_ITEMS || self.items.len() > 1 && self.size() > MOST_BYTES {
+            let Some(oldest) = self.items.iter().min_by_key(|(_, growing)| growing.id).map(|(key, _)| key.clone())
+            else {
+                return;
+            };
+            self.items.remove(&oldest);
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.items.iter().map(|((item, _), growing)| item.len() + growing.text.len()).sum()
+    }
+
     fn oldest_first(&self) -> Vec<(&Key, &Growing)> {
         let mut items: Vec<_> = self.items.iter().collect();
         items.sort_by_key(|(_, growing)| growing.id);
@@ -195,6 +215,8 @@ impl Growing {
         if self.text.len() > 2 * KEEP {
             let cut = self.text.ceil_char_boundary(self.text.len() - KEEP);
             self.text.drain(..cut);
+            // A single piece may have been as large as a frame.
+            self.text.shrink_to(2 * KEEP);
             self.start += cut as u64;
         }
     }

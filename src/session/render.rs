@@ -14,6 +14,10 @@ use crate::{
 /// The largest event, in bytes. One that is larger says so instead of what it said.
 const EVENT_LIMIT: usize = 2 * 1024 * 1024;
 
+/// How many actions are remembered whose result has not come. An agent has a few under way; of one that never ends any, the
+/// results of the oldest name no cause.
+const CAUSES: usize = 1024;
+
 /// The events of one decision. Their texts stand in one buffer: an agent that says much at once costs no allocations for each.
 pub(super) struct Rendered {
     /// When all of it was decided.
@@ -90,6 +94,11 @@ pub(super) fn follow(causes: &mut HashMap<String, Seq>, seq: Seq, item: Option<&
     match (item, body) {
         (Some(item), Body::Action(_)) => {
             causes.insert(item.to_owned(), seq);
+            if causes.len() > CAUSES
+                && let Some(oldest) = causes.iter().min_by_key(|(_, seq)| **seq).map(|(item, _)| item.clone())
+            {
+                causes.remove(&oldest);
+            }
         }
         (Some(item), Body::Observation(_)) => {
             causes.remove(item);

@@ -64,6 +64,28 @@ fn what_is_decided_to_end_grows_no_more() {
 }
 
 #[test]
+fn an_agent_that_begins_ever_new_items_is_kept_bounded() {
+    let (shared, listening) = shared();
+    let grow = |n: usize, content: &str| {
+        shared.grow(Delta { kind: DeltaKind::Text, item: n.to_string(), offset: 0, content: content.into() });
+    };
+    for n in 0..4 * MOST_ITEMS {
+        grow(n, "x");
+    }
+    assert_eq!(shared.open().len(), MOST_ITEMS);
+    for n in 0..100 {
+        grow(n, &"y".repeat(16 * KEEP));
+    }
+    let open = shared.open();
+    assert!(open.iter().map(|open| open.text.len()).sum::<usize>() <= MOST_BYTES);
+    assert!(shared.live().items.values().all(|growing| growing.text.capacity() <= 2 * KEEP), "no more than is needed");
+    assert_eq!(open.last().map(|open| &*open.item), Some("99"), "the newest are kept");
+    grow(0, "again");
+    let again = listening.look(0, &mut Seen::new(), usize::MAX);
+    assert!(matches!(again, Look::Deltas(deltas) if deltas.last().is_some_and(|delta| delta.content == "again")));
+}
+
+#[test]
 fn a_long_item_is_taken_in_pieces_and_kept_bounded() {
     let (shared, listening) = shared();
     let mut seen = Seen::new();
