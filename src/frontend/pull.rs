@@ -89,7 +89,8 @@ impl Pull {
                     Err(_) => actix::clock::sleep(LOOK_AGAIN).await,
                 },
                 Look::Closed => match attach(&self.parts, self.id, &self.bell).await {
-                    Ok(listening) => self.listening = listening,
+                    // Its items are others, whatever they are called.
+                    Ok(listening) => (self.listening, self.seen) = (listening, Seen::new()),
                     Err(gone @ Refusal::NoSession(_)) => return Pulled::Gone(gone),
                     Err(_) => actix::clock::sleep(LOOK_AGAIN).await,
                 },

@@ -31,8 +31,9 @@ pub(super) fn page<'a>(entries: impl Iterator<Item = &'a Entry>, query: &Query) 
     Ok(Listing { items: found.into_iter().map(Entry::snapshot).collect(), next_cursor, total })
 }
 
+/// Whether there is something to look after. Being archived says only where a session is listed.
 pub(super) fn is_live(record: &Record) -> bool {
-    !record.archived && record.state != State::Ended
+    record.state != State::Ended
 }
 
 fn matches(record: &Record, query: &Query, text: Option<&str>) -> bool {

@@ -306,7 +306,7 @@ pub trait Store: Send + Sync + 'static {
 
     async fn list(&self, query: Query) -> Result<Listing, StoreError>;
 
-    /// Every session that is neither ended nor archived, for the start of a server and for the sweeper.
+    /// Every session that has not ended, archived or not, for the start of a server and for the sweeper.
     async fn live(&self) -> Result<Vec<Snapshot>, StoreError>;
 
     /// Removes every trace of a session. Durable when it returns. A session that is not there is no error.
