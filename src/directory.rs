@@ -7,6 +7,10 @@ mod tests;
 
 use std::{
     collections::{HashMap, HashSet},
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -14,6 +18,7 @@ use actix::prelude::*;
 use async_trait::async_trait;
 use futures::future::{BoxFuture, join_all};
 use greenroom_protocol::{client::Wish, observation::State};
+use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -28,7 +33,7 @@ use crate::{
     sandbox::{RunDir, Sandbox},
     session::{
         self, Refusal, Session,
-        messages::{End, Fell, Look, Relay, Retire, Stop},
+        messages::{Begin, End, Fell, Look, Retire, Stop},
     },
     store::{Memory, Record, SessionId, Snapshot, Store, StoreError, Totals},
     threads::Threads,
@@ -42,9 +47,9 @@ pub struct Parts {
     pub sandbox: Arc<dyn Sandbox>,
     pub starts: Arc<Starts>,
     /// Where the sandboxes' run directories, workspaces and homes lie.
-    pub runs: std::path::PathBuf,
-    pub workspaces: std::path::PathBuf,
-    pub homes: std::path::PathBuf,
+    pub runs: PathBuf,
+    pub workspaces: PathBuf,
+    pub homes: PathBuf,
     pub threads: Threads,
     /// What sessions are made of, once the Directory has an address for them to report to.
     pub sessions: Box<dyn FnOnce(Recipient<Fell>) -> session::Parts + Send>,
@@ -59,7 +64,7 @@ pub struct Directory {
     starts: Arc<Starts>,
     /// Sessions that are being made; their sandboxes do not wait yet.
     being_made: usize,
-    places: [std::path::PathBuf; 3],
+    places: [PathBuf; 3],
     threads: Threads,
     sessions: Arc<session::Parts>,
     slots: HashMap<SessionId, Slot>,
@@ -262,7 +267,7 @@ impl Handler<Create> for Directory {
         self.entry.handled();
         if let Some(id) = key.as_ref().and_then(|key| self.keys.get(key)).copied() {
             let opened = self.open(id, ctx);
-            return Box::pin(async move { created(opened.await?, None, false).await }.into_actor(self));
+            return Box::pin(async move { created(opened.await?, new.task, false).await }.into_actor(self));
         }
         if self.closing {
             return Box::pin(fut::ready(Err(shutting_down())));
@@ -314,7 +319,7 @@ impl Handler<Create> for Directory {
 async fn created(session: Addr<Session>, task: Option<String>, fresh: bool) -> Result<Created, Refusal> {
     let gone = |_| Refusal::Unavailable("the session stopped as soon as it was made".to_owned());
     if let Some(task) = task {
-        session.send(Relay { wish: Wish::Start { task }, key: None }).await.map_err(gone)??;
+        session.send(Begin { task }).await.map_err(gone)??;
     }
     let view = session.send(Look).await.map_err(gone)?;
     Ok(Created { session, view, fresh })
@@ -336,34 +341,58 @@ impl Handler<Purge> for Directory {
                 return Err(Refusal::NoSession(id.to_string()));
             }
             sandbox.remove(id).await.map_err(|e| Refusal::Unavailable(e.to_string()))?;
-            clear(id, places).await;
+            // First: of what is forgotten nobody would know that it is to be removed.
+            clear(id, places).await.map_err(|e| {
+                Refusal::Unavailable(format!("its directories cannot be removed: {e}; see to that, and purge it again"))
+            })?;
             store.forget(id).await.map_err(|e| refusal(&e))
         };
         Box::pin(purged.into_actor(self).map(move |purged, directory, _| {
-            directory.slots.remove(&id);
-            directory.keys.retain(|_, made| *made != id);
-            directory.say_how_it_is();
+            if purged.is_ok() {
+                directory.slots.remove(&id);
+                directory.keys.retain(|_, made| *made != id);
+                directory.say_how_it_is();
+            }
             purged
         }))
     }
 }
 
-/// Removes a session's directories. What cannot be removed is left to the sweeper's next round.
-async fn clear(id: SessionId, places: [std::path::PathBuf; 3]) {
+/// Removes a session's directories.
+async fn clear(id: SessionId, places: [PathBuf; 3]) -> io::Result<()> {
     let cleared = tokio::task::spawn_blocking(move || {
         let [runs, workspaces, homes] = places;
         RunDir::of(&runs, id).remove()?;
         for below in [workspaces, homes] {
-            match std::fs::remove_dir_all(below.join(id.to_string())) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-                Ok(()) | Err(_) => {}
-            }
+            remove_tree(&below.join(id.to_string()))?;
         }
         Ok(())
     });
-    if let Ok(Err(e)) = cleared.await {
-        warn!(session = %id, "a purged session's directories cannot be removed: {e}");
+    cleared.await.unwrap_or_else(|e| Err(io::Error::other(e)))
+}
+
+/// Removes a directory with all that is in it, also what an agent made unreadable, as some tools do with what they cache.
+fn remove_tree(tree: &Path) -> io::Result<()> {
+    let removed = match fs::remove_dir_all(tree) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(tree)?;
+            fs::remove_dir_all(tree)
+        }
+        other => other,
+    };
+    removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+}
+
+fn open_up(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        // No link is followed: it is a file of its own here.
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
     }
+    Ok(())
 }
 
 impl Handler<Tidy> for Directory {
@@ -421,6 +450,12 @@ impl Sessions for Addr<Directory> {
             // The task itself follows as a wish of its own.
             _ => NewSession::default(),
         };
+        // Clients that count their frames all have a first one: what it asks for belongs to its name.
+        // A wish is plain data with string keys, so this cannot fail.
+        let asked = serde_json::to_string(wish).expect("a wish is JSON");
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&Sha256::digest(asked)[..16]);
+        let key = key.map(|key| format!("{key} {:032x}", u128::from_be_bytes(digest)));
         let created =
             self.send(Create { new, key, near: Threads::here() }).await.unwrap_or_else(|_| Err(shutting_down()))?;
         Ok((created.view.id, created.session))

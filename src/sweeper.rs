@@ -3,14 +3,15 @@
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 use actix::prelude::*;
+use greenroom_protocol::observation::State;
 use serde::Serialize;
 use tracing::{info, warn};
 
 use crate::{
     census::{Census, Entry, Kind},
-    directory::{Directory, Find, Tidy},
-    sandbox::{RunDir, Sandbox},
-    session::messages::Rest,
+    directory::{Directory, Find, Open, Tidy},
+    sandbox::{Found, Presence, RunDir, Sandbox},
+    session::messages::{Rest, Settle},
     store::{SessionId, Snapshot, Store},
 };
 
@@ -28,6 +29,8 @@ pub struct Swept {
     pub retired: usize,
     /// Sandboxes that no session owned, removed.
     pub sandboxes: usize,
+    /// Sandboxes that ran though their sessions were at rest, stopped.
+    pub stopped: usize,
     /// Run directories, with their sockets, that no session owned, removed.
     pub run_directories: usize,
     /// Bytes of the journal that the disk got back.
@@ -101,10 +104,13 @@ impl Handler<Sweep> for Sweeper {
 }
 
 async fn sweep(parts: Arc<Parts>) -> Swept {
+    let rested = rest(&parts).await;
+    let (sandboxes, stopped) = clear_sandboxes(&parts).await;
     Swept {
-        rested: rest(&parts).await,
+        rested,
         retired: parts.directory.send(Tidy).await.unwrap_or_default(),
-        sandboxes: remove_sandboxes(&parts).await,
+        sandboxes,
+        stopped,
         run_directories: remove_run_directories(&parts).await,
         journal_bytes: compact(&parts).await,
     }
@@ -139,25 +145,39 @@ async fn compact(parts: &Parts) -> u64 {
     }
 }
 
-async fn remove_sandboxes(parts: &Parts) -> usize {
+/// Sandboxes that nobody owns are removed, and those of sessions at rest stopped. Returns how many of each.
+async fn clear_sandboxes(parts: &Parts) -> (usize, usize) {
     let found = match parts.sandbox.list().await {
         Ok(found) => found,
         Err(e) => {
             warn!("the sweep cannot see the sandboxes: {e}");
-            return 0;
+            return (0, 0);
         }
     };
-    let mut removed = 0;
-    for sandbox in found {
-        if owned(parts, sandbox.session).await {
-            continue;
-        }
-        match parts.sandbox.remove(sandbox.session).await {
-            Ok(()) => removed += 1,
-            Err(e) => warn!(session = %sandbox.session, "a sandbox that nobody owns cannot be removed: {e}"),
+    let (mut removed, mut stopped) = (0, 0);
+    for Found { session, presence } in found {
+        match wanted(parts, session).await {
+            Wanted::Up => {}
+            Wanted::AtRest => {
+                if presence != Presence::Exited {
+                    stopped += usize::from(settle(parts, session).await);
+                }
+            }
+            Wanted::Not => match parts.sandbox.remove(session).await {
+                Ok(()) => removed += 1,
+                Err(e) => warn!(%session, "a sandbox that nobody owns cannot be removed: {e}"),
+            },
         }
     }
-    removed
+    (removed, stopped)
+}
+
+/// The session itself stops it, if it still means to be at rest: nobody else knows what it was told since.
+async fn settle(parts: &Parts, id: SessionId) -> bool {
+    match parts.directory.send(Open { id }).await {
+        Ok(Ok(session)) => session.send(Settle).await.unwrap_or(false),
+        Ok(Err(_)) | Err(_) => false,
+    }
 }
 
 async fn remove_run_directories(parts: &Parts) -> usize {
@@ -165,7 +185,7 @@ async fn remove_run_directories(parts: &Parts) -> usize {
     let there = tokio::task::spawn_blocking(move || sessions_in(&runs)).await.unwrap_or_default();
     let mut removed = 0;
     for session in there {
-        if owned(parts, session).await {
+        if wanted(parts, session).await != Wanted::Not {
             continue;
         }
         match RunDir::of(&parts.runs, session).remove() {
@@ -176,15 +196,26 @@ async fn remove_run_directories(parts: &Parts) -> usize {
     removed
 }
 
-/// Whether a session may still want what is found of it. Where that is not known, it may.
-async fn owned(parts: &Parts, session: SessionId) -> bool {
-    use greenroom_protocol::observation::State;
+/// What a session wants of what is found of it.
+#[derive(PartialEq)]
+enum Wanted {
+    Up,
+    AtRest,
+    Not,
+}
+
+/// Where it is not known, all may be wanted.
+async fn wanted(parts: &Parts, session: SessionId) -> Wanted {
     match parts.store.get(session).await {
-        Ok(None) => false,
-        Ok(Some(snapshot)) => snapshot.record.state != State::Ended,
+        Ok(None) => Wanted::Not,
+        Ok(Some(snapshot)) => match snapshot.record.state {
+            State::Ended => Wanted::Not,
+            State::Stopped | State::Failed => Wanted::AtRest,
+            _ => Wanted::Up,
+        },
         Err(e) => {
             warn!(%session, "whether the session is there cannot be told: {e}");
-            true
+            Wanted::Up
         }
     }
 }

@@ -15,14 +15,14 @@ use greenroom_protocol::{
     Body, Event, Observation, Seen,
     link::{Api, Hello, LINK_VERSION, Outcome, Report, Settings},
 };
-use tokio::sync::{oneshot::error::RecvError, watch};
+use tokio::sync::watch;
 
 use self::faulty::Faulty;
 use super::*;
 use crate::{
     gateway::GatewayOptions,
     sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
-    session::messages::{Attach, Ending, Greeted, Interrupt, LinkPort, Published, Reported, orders},
+    session::messages::{Attach, Ending, Greeted, Interrupt, LinkPort, OutOfOrder, Published, Relay, Reported, orders},
     store::{
         AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Part, Query, Seq, StoredEvent,
         memory::MemoryStore,
@@ -270,6 +270,23 @@ async fn a_name_that_a_client_gave_makes_one_thing() {
 }
 
 #[actix::test]
+async fn a_task_is_given_once_however_often_its_session_is_asked_for() {
+    let house = house(Arc::default());
+    let make = |task: Option<&str>| {
+        let new = NewSession { task: task.map(str::to_owned), ..NewSession::default() };
+        house.directory.send(Create { new, key: Some("k".to_owned()), near: None })
+    };
+    // As where the first answer was lost, and the task with it.
+    let made = make(None).await.expect("an answer").expect("it is made");
+    for _ in 0..2 {
+        let again = make(Some("tidy up")).await.expect("an answer").expect("it is there");
+        assert_eq!((again.view.id, again.fresh), (made.view.id, false));
+    }
+    let events = house.events(made.view.id).await;
+    assert_eq!(events.iter().filter(|event| event.body.name() == "start").count(), 1);
+}
+
+#[actix::test]
 async fn one_session_has_one_actor() {
     let house = house(Arc::default());
     let id = house.create(None).await.view.id;
@@ -280,10 +297,10 @@ async fn one_session_has_one_actor() {
 }
 
 /// Done when it is on disk; an error where it was not taken.
-async fn report(session: &Addr<Session>, boot: &str, n: u64, reports: Vec<Report>) -> Result<(), RecvError> {
+async fn report(session: &Addr<Session>, boot: &str, n: u64, reports: Vec<Report>) -> Result<(), OutOfOrder> {
     let (durable, on_disk) = oneshot::channel();
     session.send(Reported { boot: boot.into(), n, reports, durable }).await.expect("it lives");
-    on_disk.await
+    on_disk.await.expect("it is told")
 }
 
 #[actix::test]
@@ -300,8 +317,12 @@ async fn a_report_is_taken_once_and_in_its_order() {
     for n in [1, 1] {
         report(&made.session, "b", n, said()).await.expect("it is on disk");
     }
-    assert!(report(&made.session, "b", 3, said()).await.is_err(), "out of its order");
-    assert!(report(&made.session, "other", 2, said()).await.is_err(), "of another start");
+    assert_eq!(report(&made.session, "b", 3, said()).await, Err(OutOfOrder { n: 3, newest: 1 }));
+    assert_eq!(
+        report(&made.session, "other", 2, said()).await,
+        Err(OutOfOrder { n: 2, newest: 0 }),
+        "of another start"
+    );
     let events = house.events(made.view.id).await;
     let said: Vec<_> =
         events.iter().filter(|event| event.body.name() == "message" && event.item.as_deref() == Some("i")).collect();

@@ -5,6 +5,7 @@
 //! session, straight to where its listeners look.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     future::{poll_fn, ready},
     sync::Arc,
@@ -29,7 +30,7 @@ use tokio_tungstenite::{
 use crate::{
     session::{
         Session, Shared, goes_with_others,
-        messages::{Greeted, Reported, Took},
+        messages::{Greeted, OutOfOrder, Reported, Took},
     },
     store::{Limit, Seq, SessionId, Store},
 };
@@ -39,6 +40,8 @@ const WINDOW: usize = 64;
 /// How much may go with one report: so many frames, or so many bytes.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 64 << 10;
+/// The longest name of an item, bytes. The agent's own have some forty.
+const ITEM_LIMIT: usize = 256;
 /// How much of the journal goes into one `history` frame, bytes.
 const HISTORY_PART: usize = 1 << 20;
 
@@ -70,7 +73,7 @@ pub(super) async fn converse(
     session: &WeakAddr<Session>,
     store: &Arc<dyn Store>,
     commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
-    answered: &mut bool,
+    answered: &Cell<bool>,
 ) -> Broken {
     let config = WebSocketConfig::default()
         .read_buffer_size(4096)
@@ -106,10 +109,10 @@ impl Conversation<'_> {
     async fn hold(
         &mut self,
         commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
-        answered: &mut bool,
+        answered: &Cell<bool>,
     ) -> Result<Broken, Broken> {
         let live = Box::pin(self.greet(commands)).await?;
-        *answered = true;
+        answered.set(true);
         let mut on_their_way = OnTheirWay::default();
         loop {
             tokio::select! {
@@ -124,7 +127,11 @@ impl Conversation<'_> {
                 },
                 durable = poll_fn(|cx| on_their_way.poll_durable(cx)) => match durable {
                     Ok(n) => self.socket.send(written(&ToAgent::Ack { n })).await?,
-                    Err(Unwritten) => return Ok(Broken::SessionLeft),
+                    Err(Unwritten::Refused(OutOfOrder { n, newest })) => {
+                        let why = format!("report {n} came where {} was to come", newest.saturating_add(1));
+                        return Ok(Broken::Nonsense(why));
+                    }
+                    Err(Unwritten::SessionStops) => return Ok(Broken::SessionLeft),
                 },
                 frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.0.len() < WINDOW => match frame? {
                     None => {}
@@ -221,8 +228,15 @@ impl Conversation<'_> {
             None => Err(Broken::Cut("the agent closed it".to_owned())),
             Some(Ok(Message::Text(text))) => {
                 self.read += text.len();
-                let frame = FromAgent::read(&text).map(Some);
-                frame.map_err(|e| Broken::Nonsense(format!("a frame that is none of the protocol: {e}")))
+                let frame = FromAgent::read(&text)
+                    .map_err(|e| Broken::Nonsense(format!("a frame that is none of the protocol: {e}")))?;
+                match item_of(&frame) {
+                    // Names are kept while their items are open.
+                    Some(item) if item.len() > ITEM_LIMIT => {
+                        Err(Broken::Nonsense(format!("an item's name of {} bytes (at most {ITEM_LIMIT})", item.len())))
+                    }
+                    Some(_) | None => Ok(Some(frame)),
+                }
             }
             Some(Ok(Message::Binary(_))) => Err(Broken::Nonsense("a binary frame".to_owned())),
             Some(Ok(Message::Close(_))) => Err(Broken::Cut("the agent closed it".to_owned())),
@@ -245,6 +259,15 @@ impl Conversation<'_> {
     }
 }
 
+fn item_of(frame: &FromAgent) -> Option<&str> {
+    match frame {
+        FromAgent::Delta(delta) => Some(&delta.item),
+        FromAgent::Report { report: Report::Event { item, .. }, .. } => item.as_deref(),
+        FromAgent::Report { report: Report::Piece { item, .. }, .. } => Some(item),
+        FromAgent::Report { .. } | FromAgent::Hello(_) | FromAgent::Taken { .. } => None,
+    }
+}
+
 fn written(frame: &ToAgent) -> Message {
     // Every type of the link has string keys and no fallible `Serialize`, so this cannot fail.
     Message::text(serde_json::to_string(frame).expect("a frame is JSON"))
@@ -252,7 +275,7 @@ fn written(frame: &ToAgent) -> Message {
 
 /// Reports that the session has taken and the disk has not yet, oldest first: the last number of each message, and its ticket.
 #[derive(Default)]
-struct OnTheirWay(VecDeque<(u64, oneshot::Receiver<()>)>);
+struct OnTheirWay(VecDeque<(u64, oneshot::Receiver<Result<(), OutOfOrder>>)>);
 
 impl OnTheirWay {
     /// Up to where all is on disk, once the oldest is: one acknowledgement for what has gathered. For ever pending while there
@@ -261,8 +284,9 @@ impl OnTheirWay {
         let mut durable = None;
         while let Some((last, on_disk)) = self.0.front_mut() {
             match on_disk.poll_unpin(cx) {
-                Poll::Ready(Ok(())) => durable = Some(*last),
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(Unwritten)),
+                Poll::Ready(Ok(Ok(()))) => durable = Some(*last),
+                Poll::Ready(Ok(Err(refused))) => return Poll::Ready(Err(Unwritten::Refused(refused))),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Unwritten::SessionStops)),
                 Poll::Pending => break,
             }
             self.0.pop_front();
@@ -271,9 +295,13 @@ impl OnTheirWay {
     }
 }
 
-/// The journal did not take a report: it is not acknowledged, and the session is stopping.
+/// A report that is not acknowledged.
 #[derive(Debug, PartialEq)]
-struct Unwritten;
+enum Unwritten {
+    Refused(OutOfOrder),
+    /// The journal did not take it.
+    SessionStops,
+}
 
 #[cfg(test)]
 mod tests {
@@ -294,7 +322,7 @@ mod tests {
                 Some(durable)
             })
             .into();
-        let mut settle = |n: usize| tickets[n].take().map(|durable| durable.send(()));
+        let mut settle = |n: usize| tickets[n].take().map(|durable| durable.send(Ok(())));
 
         settle(1);
         assert_eq!(poll(&mut on_their_way), Poll::Pending, "the one before it is not on disk");
@@ -305,7 +333,7 @@ mod tests {
         tickets[2] = None;
         assert_eq!(
             poll(&mut on_their_way),
-            Poll::Ready(Err(Unwritten)),
+            Poll::Ready(Err(Unwritten::SessionStops)),
             "nothing behind a refused one is acknowledged"
         );
     }

@@ -214,9 +214,22 @@ impl Actor for AgentLink {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        // Orders that the session gave last are in the mailbox, which comes first.
+        // Behind the orders that the session gave last: those are carried out yet.
         let gone = self.leash.clone().cancelled_owned();
-        ctx.spawn(gone.into_actor(self).map(|(), _, ctx| ctx.stop()));
+        ctx.spawn(gone.into_actor(self).map(|(), _, ctx| ctx.address().do_send(Leave)));
+    }
+}
+
+/// The session is gone, and nothing more is ordered.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Leave;
+
+impl Handler<Leave> for AgentLink {
+    type Result = ();
+
+    fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
+        ctx.stop();
     }
 }
 
@@ -331,11 +344,15 @@ impl Frozen {
         }
     }
 
+    fn is(&self) -> bool {
+        self.is_frozen.load(Ordering::Acquire)
+    }
+
     async fn until_thawed(&self) {
         loop {
             // Before the look: a thaw between the two is not missed.
             let thawed = self.thawed.notified();
-            if !self.is_frozen.load(Ordering::Acquire) {
+            if !self.is() {
                 return;
             }
             thawed.await;

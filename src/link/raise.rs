@@ -1,8 +1,10 @@
 //! Bringing a sandbox up, and staying with it until it is gone.
 
 use std::{
+    cell::Cell,
     io,
     pin::pin,
+    rc::Rc,
     sync::{Arc, PoisonError},
     time::Duration,
 };
@@ -22,7 +24,7 @@ use super::{
 };
 use crate::{
     census::Entry,
-    sandbox::{Exit, RunDir, SandboxError, Spec, own_dir},
+    sandbox::{Exit, RunDir, Sandbox, SandboxError, Spec, own_dir},
     session::{Session, messages::Phased},
     store::SessionId,
 };
@@ -33,6 +35,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 const TRIES: u32 = 4;
 /// The first wait between two such starts; it grows fourfold.
 const BACKOFF: Duration = Duration::from_millis(200);
+/// How exactly that is counted.
+const ANSWER_STEP: Duration = Duration::from_millis(500);
 /// How often the socket is tried while the agent comes up.
 const DIAL_EVERY: Duration = Duration::from_millis(4);
 /// How often pull progress is shown.
@@ -97,21 +101,21 @@ impl Attendance {
         }
         let sandbox = self.parts.sandbox.clone();
         let mut death = pin!(sandbox.wait(self.id));
-        let mut answered = false;
+        let answered = Rc::new(Cell::new(false));
+        // Not in this future: it is over soon, and there is one of those for each session that lives.
+        let mut silence = actix::spawn(silence(self.frozen.clone(), answered.clone()));
         loop {
             self.entry.state("dialling");
-            let dialled = tokio::select! {
-                exit = &mut death => return self.died(exit, answered),
-                dialled = self.dial(answered) => dialled,
-            };
-            let stream = match dialled {
-                Ok(stream) => stream,
-                Err(gone) => return Came::Never(gone),
+            let stream = tokio::select! {
+                exit = &mut death => return self.died(exit, answered.get()),
+                Ok(true) = &mut silence, if !answered.get() => return Came::Never(self.said_nothing().await),
+                stream = self.dial() => stream,
             };
             self.entry.state("connected");
             let broken = tokio::select! {
-                exit = &mut death => return self.died(exit, answered),
-                broken = converse(self.id, stream, &self.session, &self.parts.store, commands, &mut answered) => broken,
+                exit = &mut death => return self.died(exit, answered.get()),
+                Ok(true) = &mut silence, if !answered.get() => return Came::Never(self.said_nothing().await),
+                broken = converse(self.id, stream, &self.session, &self.parts.store, commands, &answered) => broken,
             };
             match broken {
                 Broken::Cut(why) => debug!(session = %self.id, "the link was cut: {why}"),
@@ -139,6 +143,7 @@ impl Attendance {
         say(&self.session, Phase::Starting, "", Some(self.parts.sandbox.isolation()));
         let under_way = self.starting.clone().lock_owned().await;
         let (sandbox, session) = (self.parts.sandbox.clone(), self.session.clone());
+        let (frozen, id) = (self.frozen.clone(), self.id);
         let started = tokio::spawn(async move {
             let _until_it_is_over = (place, under_way);
             let last = std::sync::Mutex::new(None::<Instant>);
@@ -149,7 +154,9 @@ impl Attendance {
                     say(&session, phase, detail, None);
                 }
             };
-            sandbox.start(&spec, &progress).await
+            sandbox.start(&spec, &progress).await?;
+            as_wanted(&*sandbox, id, &frozen).await;
+            Ok(())
         });
         started.await.unwrap_or_else(|e| Err(SandboxError::Failed { what: "start", detail: e.to_string() }))
     }
@@ -171,28 +178,55 @@ impl Attendance {
         })
     }
 
-    /// A connection to the agent. Before it has ever answered it has a limited time; later only its death ends the trying.
-    async fn dial(&self, answered: bool) -> Result<UnixStream, Gone> {
-        let mut left = ANSWER;
+    /// A connection to the agent, however long it takes.
+    async fn dial(&self) -> UnixStream {
         loop {
             self.frozen.until_thawed().await;
             match self.run.dial_agent().await {
-                Ok(stream) => return Ok(stream),
-                Err(e) if !answered && left.is_zero() => {
-                    let why = format!("the agent did not answer within {} s: {e}", ANSWER.as_secs());
-                    let logs = self.parts.sandbox.logs(self.id, 4096).await.ok();
-                    let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
-                    return Err(Gone::NeverCame { why, stderr_tail: logs });
-                }
+                Ok(stream) => return stream,
                 Err(_) => sleep(DIAL_EVERY).await,
             }
-            left = left.saturating_sub(DIAL_EVERY);
         }
+    }
+
+    async fn said_nothing(&self) -> Gone {
+        let why = format!("the agent did not answer within {} s", ANSWER.as_secs());
+        let logs = self.parts.sandbox.logs(self.id, 4096).await.ok();
+        let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
+        Gone::NeverCame { why, stderr_tail: logs }
     }
 
     fn died(&self, exit: Result<Exit, SandboxError>, answered: bool) -> Came {
         let exit = exit.unwrap_or_else(|e| Exit { code: None, out_of_memory: false, stderr_tail: e.to_string() });
         if answered { Came::Up(exit) } else { Came::Crashed(exit) }
+    }
+}
+
+/// Whether an agent lets its time pass without a word, be it that nobody listens or that it takes the connection and says
+/// nothing. Once it has introduced itself, only its death ends the trying.
+async fn silence(frozen: Arc<Frozen>, answered: Rc<Cell<bool>>) -> bool {
+    let mut left = ANSWER;
+    while !left.is_zero() && !answered.get() {
+        frozen.until_thawed().await;
+        sleep(ANSWER_STEP).await;
+        left = left.saturating_sub(ANSWER_STEP);
+    }
+    !answered.get()
+}
+
+/// Freezes or thaws a sandbox, which may have stood there already: a server that was killed between writing an order down and
+/// giving it left it as it was before. Whoever is ordered to meanwhile has the last word.
+async fn as_wanted(sandbox: &dyn Sandbox, id: SessionId, frozen: &Frozen) {
+    loop {
+        let wanted = frozen.is();
+        let done = if wanted { sandbox.freeze(id).await } else { sandbox.thaw(id).await };
+        if let Err(e) = done {
+            // It may have ended by now, which is noticed elsewhere.
+            debug!(session = %id, "the sandbox is not as it should be: {e}");
+        }
+        if frozen.is() == wanted {
+            return;
+        }
     }
 }
 

@@ -189,7 +189,7 @@ impl Reply {
     fn on_disk(self) {
         match self {
             Reply::Wish(asker, accepted) => drop(asker.send(Ok(accepted))),
-            Reply::Report(agent) => drop(agent.send(())),
+            Reply::Report(agent) => drop(agent.send(Ok(()))),
         }
     }
 

@@ -263,6 +263,30 @@ impl Handler<Look> for Session {
     }
 }
 
+impl Handler<Begin> for Session {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, Begin { task }: Begin, ctx: &mut Context<Session>) -> Self::Result {
+        if self.core.was_spoken_to() {
+            self.answer_again(None, ctx)
+        } else {
+            self.wish(Input::Start { task }, None, ctx)
+        }
+    }
+}
+
+impl Handler<Settle> for Session {
+    type Result = bool;
+
+    fn handle(&mut self, _: Settle, ctx: &mut Context<Session>) -> bool {
+        let at_rest = !self.core.wants_sandbox() && self.pending.is_empty();
+        if at_rest {
+            self.link(ctx).kill.do_send(orders::Kill { then: orders::Then::Rest });
+        }
+        at_rest
+    }
+}
+
 impl Handler<Retire> for Session {
     type Result = bool;
 

@@ -160,7 +160,15 @@ pub struct Reported {
 }
 
 /// Told when what it belongs to is on disk, and only then is that acknowledged to the agent; dropped when it will not be.
-pub type Durable = oneshot::Sender<()>;
+pub type Durable = oneshot::Sender<Result<(), OutOfOrder>>;
+
+/// A report whose number does not follow on those that were taken: an agent that keeps the link's rules sends none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfOrder {
+    pub n: u64,
+    /// The newest that was taken.
+    pub newest: u64,
+}
 
 /// The agent knows this command and will carry it out.
 #[derive(Debug, Message)]
@@ -290,6 +298,20 @@ pub enum Ending {
     /// It panicked.
     Panicked,
 }
+
+/// The task that a session was made for: taken where nobody has said anything to it yet. Whoever makes a session with a name of
+/// their own may have to ask twice, and the first time may have come as far as the session and no further.
+#[derive(Debug, Message)]
+#[rtype(result = "Answer")]
+pub struct Begin {
+    pub task: String,
+}
+
+/// Its sandbox was seen to run: to be stopped again, where the session is at rest. A server that was killed between writing
+/// that down and ordering it left it so.
+#[derive(Debug, Message)]
+#[rtype(result = "bool")]
+pub struct Settle;
 
 /// Let go of a session that is not needed as an actor: refused (`false`) where somebody listens or something runs.
 #[derive(Debug, Message)]

@@ -67,7 +67,9 @@ impl Handler<Reported> for Session {
                 let nothing = Decision::after(self.tail);
                 self.commit(nothing, None, vec![Reply::Report(durable)], ctx);
             }
-            Some(_) | None => warn!(session = %self.id, n, "a report came out of its order and was not taken"),
+            newest => {
+                let _ended_already = durable.send(Err(OutOfOrder { n, newest: newest.unwrap_or(0) }));
+            }
         }
         ActorResponse::reply(())
     }
@@ -127,6 +129,8 @@ impl Session {
             Ok((mark, report))
         };
         ActorResponse::r#async(keep.into_actor(self).map(move |kept: Result<_, StoreError>, session, ctx| match kept {
+            // The agent may have been started again meanwhile, and counts from the beginning.
+            Ok((mark, _)) if session.mark.as_ref().is_none_or(|newest| newest.boot != mark.boot) => {}
             Ok((mark, report)) => session.report(mark, report, durable, ctx),
             Err(e) => session.give_up(&AppendError::Refused(Arc::new(io::Error::other(e))), ctx),
         }))
@@ -153,7 +157,11 @@ impl Session {
         };
         match self.decide(input) {
             Ok(decision) => self.commit(decision, Some(mark), reply, ctx),
-            Err(refusal) => warn!(session = %self.id, "a report was refused: {refusal}"),
+            Err(refusal) => {
+                // It counts as taken: the agent would say it for ever.
+                warn!(session = %self.id, "a report means nothing here: {refusal}");
+                self.commit(Decision::after(self.tail), Some(mark), reply, ctx);
+            }
         }
     }
 

@@ -8,6 +8,8 @@ use std::{
     process::Command,
 };
 
+use super::driver::Driver;
+
 /// A process of this host that lives in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
@@ -136,9 +138,44 @@ pub(crate) fn kill_all(with: &str) {
 
 /// Version 1 of the control groups frees nobody for his end.
 fn thaw(pid: i32) {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    if let Some(group) = groups.lines().find_map(|line| line.split_once(":freezer:/")).map(|(_, group)| group) {
-        let _was_not_frozen = fs::write(format!("/sys/fs/cgroup/freezer/{group}/freezer.state"), "THAWED");
+    if let Some((switch, [awake, _])) = freezer(pid) {
+        let _was_not_frozen = fs::write(switch, awake);
+    }
+}
+
+/// Where the group of a process is frozen and thawed, and with which words, of either version of the control groups.
+fn freezer(pid: i32) -> Option<(PathBuf, [&'static str; 2])> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let group = |mark| groups.lines().find_map(|line| line.split_once(mark)).map(|(_, group)| group);
+    match (group(":freezer:/"), group("0::/")) {
+        (Some(first), _) => {
+            Some((format!("/sys/fs/cgroup/freezer/{first}/freezer.state").into(), ["THAWED", "FROZEN"]))
+        }
+        (None, Some(second)) => Some((format!("/sys/fs/cgroup/{second}/cgroup.freeze").into(), ["0", "1"])),
+        (None, None) => None,
+    }
+}
+
+/// Whether a process stands still with its whole group.
+pub(crate) fn is_frozen(pid: i32) -> bool {
+    freezer(pid)
+        .is_some_and(|(switch, [_, frozen])| fs::read_to_string(switch).is_ok_and(|state| state.trim() == frozen))
+}
+
+/// Freezes or thaws all sandboxes of a server's home behind its back.
+pub(crate) fn set_frozen(home: &Path, driver: Driver, frozen: bool) {
+    match driver {
+        Driver::Docker => {
+            let verb = if frozen { "pause" } else { "unpause" };
+            let done = Command::new("docker").arg(verb).args(containers(home)).output().expect("docker is installed");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        }
+        Driver::Process => {
+            for agent in agents(home) {
+                let (switch, words) = freezer(agent.pid).expect("there are control groups");
+                fs::write(switch, words[usize::from(frozen)]).expect("it is root's");
+            }
+        }
     }
 }
 

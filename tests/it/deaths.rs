@@ -1,12 +1,14 @@
 //! Agents die. Every client is told, with the exit code, and the next message goes on from the journal.
 
+use greenroom_protocol::{Delta, DeltaKind};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{
     driver::{Driver, on_each_driver},
-    host,
+    eventually, host,
     model::Model,
+    puppet::Puppet,
     server::{Options, Server},
     socket::Socket,
 };
@@ -45,7 +47,7 @@ async fn one_death_is_nobody_elses(driver: Driver) {
     let server = Server::start(Options::anthropic(driver, &model)).await;
     let victim = server.rest.start("wait for go").await;
     server.rest.until_state(&victim, "running").await;
-    crate::harness::eventually("the first agent", || async { host::agents(server.home()).len() == 1 }).await;
+    eventually("the first agent", || async { host::agents(server.home()).len() == 1 }).await;
     let doomed = host::agents(server.home());
     let mut socket = Socket::open(&server.rest).await;
     socket.act("start", json!({ "task": "tell a short story" })).await;
@@ -101,6 +103,60 @@ async fn an_agent_that_talks_nonsense_is_told_and_stopped() {
     assert!(why.contains("does not speak the link's protocol"), "{why}");
     let healthy = server.rest.get("/healthz").await;
     assert_eq!(healthy.status, 200);
+}
+
+#[tokio::test]
+async fn an_agent_that_says_nothing_is_told_and_stopped() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let silent = NONSENSE.replace("peer, _ = server.accept()", "held = server.accept(); import time; time.sleep(999)");
+    replace_agent(&server, &silent);
+    let session = server.rest.create(json!({})).await;
+    // Longer than anything else is waited for.
+    tokio::time::sleep(std::time::Duration::from_secs(25)).await;
+    server.rest.until_state(&session, "failed").await;
+    let failed = server.rest.session(&session).await;
+    let why = failed["reason"].as_str().unwrap_or_default();
+    assert!(why.contains("did not answer within 30 s"), "{failed}");
+    eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_leaves_reports_out_is_told_and_a_fresh_one_obeys() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut agent = Puppet::take_over(&server, &session).await;
+    agent.leave_out(6);
+    agent.event(None, json!({ "observation": "message", "content": "the seventh", "extras": {} })).await;
+    server.rest.until_state(&session, "failed").await;
+    let failed = server.rest.session(&session).await;
+    let why = failed["reason"].as_str().unwrap_or_default();
+    assert!(why.contains("report 7 came where 1 was to come"), "{failed}");
+    eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
+
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.act("run", json!({ "command": "echo $((6 * 7))" })).await;
+    assert_eq!(socket.observation("run").await["content"].as_str().expect("output").trim(), "42");
+    socket.act("stop", json!({})).await;
+    eventually("what is ordered to be done", || async { host::processes(server.home()).is_empty() }).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_begins_ever_new_items_costs_its_server_little() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut agent = Puppet::take_over(&server, &session).await;
+    let before = host::resident_kib(server.pid());
+    for n in 0..400 {
+        let content = "x".repeat(1 << 20);
+        let delta = Delta { kind: DeltaKind::Text, item: format!("item-{n}"), offset: 0, content };
+        agent.grow(delta).await.expect("the server listens");
+    }
+    agent.event(None, json!({ "observation": "message", "content": "that was all", "extras": {} })).await;
+    agent.until_acknowledged().await;
+    let grown = host::resident_kib(server.pid()).saturating_sub(before);
+    assert!(grown < 48 << 10, "400 MiB were said; it grew by {grown} KiB");
 }
 
 /// Opens a WebSocket as an agent would, and says something else.

@@ -102,3 +102,17 @@ async fn the_same_id_acts_once() {
     let messages = server.rest.events(&session).await.into_iter().filter(|event| event["action"] == "message").count();
     assert_eq!(messages, 1);
 }
+
+/// Scripts that count their frames all have a first one.
+#[tokio::test]
+async fn the_same_id_for_another_task_is_another_session() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let mut made = Vec::new();
+    for task in ["print hello", "list the files", "print hello"] {
+        let mut socket = Socket::open(&server.rest).await;
+        socket.send(json!({ "action": "start", "args": { "task": task }, "id": "1" })).await;
+        made.push(socket.session().await);
+    }
+    assert_ne!(made[0], made[1], "another task");
+    assert_eq!(made[0], made[2], "the same, sent again");
+}

@@ -14,6 +14,8 @@ use crate::harness::{
 on_each_driver!(
     after_a_kill_all_is_there_and_turns_go_on,
     asked_to_end_it_leaves_the_sandboxes_for_the_next_start,
+    what_was_written_down_and_not_carried_out_is_made_good,
+    what_is_archived_is_looked_after,
     asked_to_take_the_sandboxes_along_it_does,
 );
 
@@ -73,6 +75,67 @@ async fn asked_to_end_it_leaves_the_sandboxes_for_the_next_start(driver: Driver)
     let ran = socket.observation("run").await;
     assert_eq!(ran["content"].as_str().expect("output").trim(), "42");
     assert_eq!(host::agents(server.home()), before, "the same sandbox");
+}
+
+/// A server may die between writing an order down and giving it: the sandbox is as it was before, and the journal says otherwise.
+async fn what_was_written_down_and_not_carried_out_is_made_good(driver: Driver) {
+    let server = Server::start(Options::new(driver)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+
+    let dead = server.kill9().await;
+    host::set_frozen(dead.home(), driver, true);
+    let server = dead.restart().await;
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.act("run", json!({ "command": "echo $((6 * 7))" })).await;
+    let ran = socket.observation("run").await;
+    assert_eq!(ran["content"].as_str().expect("output").trim(), "42", "it was not to stand still");
+    socket.state("idle").await;
+    socket.act("pause", json!({})).await;
+    socket.state("paused").await;
+    let agent = host::agents(server.home())[0].pid;
+    eventually("it to stand still", || async { host::is_frozen(agent) }).await;
+
+    let dead = server.kill9().await;
+    host::set_frozen(dead.home(), driver, false);
+    let server = dead.restart().await;
+    eventually("it to stand still again", || async { host::is_frozen(agent) }).await;
+    assert_eq!(server.rest.session(&session).await["state"], "paused");
+    server.rest.post(&format!("/api/sessions/{session}/stop"), json!({})).await.expect(200);
+    eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
+
+    if driver == Driver::Docker {
+        let dead = server.kill9().await;
+        let started = std::process::Command::new("docker").arg("start").args(host::containers(dead.home())).output();
+        assert!(started.expect("docker is installed").status.success());
+        let server = dead.restart().await;
+        eventually("its processes to be gone again", || async { host::processes(server.home()).is_empty() }).await;
+        assert_eq!(server.rest.session(&session).await["state"], "stopped");
+    }
+}
+
+/// Being archived says where a session is listed, and nothing of what it does.
+async fn what_is_archived_is_looked_after(driver: Driver) {
+    let impatient =
+        Options::new(driver).env("GREENROOM_SWEEPER__PAUSE_AFTER", "1ms").env("GREENROOM_SWEEPER__STOP_AFTER", "1ms");
+    let server = Server::start(impatient).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let path = format!("/api/sessions/{session}");
+    server.rest.patch(&path, json!({ "archived": true })).await.expect(200);
+
+    let server = server.kill9().await.restart().await;
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.act("run", json!({ "command": "echo $((6 * 7))" })).await;
+    socket.observation("run").await;
+    socket.state("idle").await;
+    drop(socket);
+    eventually("it to be put to rest", || async {
+        server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+        server.rest.session(&session).await["state"] == "stopped"
+    })
+    .await;
+    eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
 }
 
 async fn asked_to_take_the_sandboxes_along_it_does(driver: Driver) {
