@@ -63,13 +63,11 @@ impl ChatSocket {
         let (parts, id) = (self.parts.clone(), self.id);
         let attached = async move {
             let pull = Pull::open(parts.clone(), id, Seq::MAX).await?;
-            let session = parts.sessions.open(id).await?;
-            let gone = |_| Refusal::Unavailable("the session is being brought back; try again".to_owned());
-            Ok((pull, session.send(Look).await.map_err(gone)?))
+            Ok((pull, state(&parts, id).await?))
         };
         ctx.wait(attached.into_actor(self).map(|attached: Result<_, Refusal>, socket, ctx| match attached {
-            Ok((pull, view)) => {
-                socket.dialect = Dialect::joining(is_at_work(view.state));
+            Ok((pull, state)) => {
+                socket.dialect = Dialect::joining(is_at_work(state));
                 socket.pull = Some(pull);
                 socket.pull(ctx);
             }
@@ -167,6 +165,19 @@ impl ChatSocket {
         if let Some(entry) = &self.entry {
             entry.queued(self.credit.unconfirmed());
         }
+    }
+}
+
+/// How the session is: by its own word, or as the journal has it where its actor cannot be had.
+async fn state(parts: &Parts, id: SessionId) -> Result<State, Refusal> {
+    let gone = |_| Refusal::Unavailable("the session is being brought back; try again".to_owned());
+    let asked = async { parts.sessions.open(id).await?.send(Look).await.map_err(gone) };
+    match asked.await {
+        Ok(view) => Ok(view.state),
+        Err(refusal) => match parts.store.get(id).await {
+            Ok(Some(snapshot)) => Ok(snapshot.record.state),
+            Ok(None) | Err(_) => Err(refusal),
+        },
     }
 }
 

@@ -30,7 +30,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 pub struct Pull {
     parts: Arc<Parts>,
     id: SessionId,
-    listening: Listening,
+    source: Source,
     /// Ends with the last of its addresses, which this is.
     bell: Addr<Bell>,
     rung: Arc<Notify>,
@@ -39,6 +39,13 @@ pub struct Pull {
     seen: Seen,
     page: VecDeque<StoredEvent>,
     deltas: VecDeque<Delta>,
+}
+
+/// Where a listener's events come from.
+enum Source {
+    Session(Listening),
+    /// The session's actor cannot be had, as where nothing can be written. What is in the journal, up to here, can be read.
+    Journal(Seq),
 }
 
 /// What comes next.
@@ -61,10 +68,16 @@ impl Pull {
         let rung = Arc::new(Notify::new());
         let bell = Bell { rung: rung.clone(), entry: parts.census.register(Kind::EventStream, Some(id.to_string())) };
         let bell = bell.start();
-        let listening = attach(&parts, id, &bell).await?;
-        let cursor = after.min(listening.tail());
+        let source = match attach(&parts, id, &bell).await {
+            Ok(listening) => Source::Session(listening),
+            Err(refusal) => match parts.store.get(id).await {
+                Ok(Some(snapshot)) => Source::Journal(snapshot.tail),
+                Ok(None) | Err(_) => return Err(refusal),
+            },
+        };
+        let cursor = after.min(source.tail());
         let (seen, page, deltas) = (Seen::new(), VecDeque::new(), VecDeque::new());
-        Ok(Pull { parts, id, listening, bell, rung, cursor, seen, page, deltas })
+        Ok(Pull { parts, id, source, bell, rung, cursor, seen, page, deltas })
     }
 
     /// Waits for the next thing. Nothing is lost where the caller stops waiting.
@@ -77,7 +90,12 @@ impl Pull {
             if let Some(delta) = self.deltas.pop_front() {
                 return Pulled::Delta(delta);
             }
-            match self.listening.look(self.cursor, &mut self.seen, PIECE) {
+            let look = match &self.source {
+                Source::Session(listening) => listening.look(self.cursor, &mut self.seen, PIECE),
+                Source::Journal(tail) if *tail > self.cursor => Look::Behind { tail: *tail },
+                Source::Journal(_) => Look::Closed,
+            };
+            match look {
                 Look::Deltas(deltas) if deltas.is_empty() => self.rung.notified().await,
                 Look::Deltas(deltas) => self.deltas.extend(deltas),
                 Look::Behind { tail } => match self.parts.store.read(self.id, self.cursor, PAGE).await {
@@ -90,11 +108,20 @@ impl Pull {
                 },
                 Look::Closed => match attach(&self.parts, self.id, &self.bell).await {
                     // Its items are others, whatever they are called.
-                    Ok(listening) => (self.listening, self.seen) = (listening, Seen::new()),
+                    Ok(listening) => (self.source, self.seen) = (Source::Session(listening), Seen::new()),
                     Err(gone @ Refusal::NoSession(_)) => return Pulled::Gone(gone),
                     Err(_) => actix::clock::sleep(LOOK_AGAIN).await,
                 },
             }
+        }
+    }
+}
+
+impl Source {
+    fn tail(&self) -> Seq {
+        match self {
+            Source::Session(listening) => listening.tail(),
+            Source::Journal(tail) => *tail,
         }
     }
 }

@@ -19,10 +19,10 @@ use crate::harness::{
 };
 
 /// A simple client.
-struct Chat(WebSocketStream<TcpStream>);
+pub(crate) struct Chat(WebSocketStream<TcpStream>);
 
 impl Chat {
-    async fn open(rest: &Rest, session: &str) -> Chat {
+    pub(crate) async fn open(rest: &Rest, session: &str) -> Chat {
         let address = format!("ws://{}/ws/sessions/{session}/chat", rest.authority);
         let mut request = address.into_client_request().expect("an address");
         let bearer = HeaderValue::from_str(&format!("Bearer {}", rest.token)).expect("a token is text");
@@ -32,7 +32,7 @@ impl Chat {
         Chat(stream)
     }
 
-    async fn say(&mut self, frame: Value) {
+    pub(crate) async fn say(&mut self, frame: Value) {
         self.say_text(&frame.to_string()).await;
     }
 
@@ -41,7 +41,7 @@ impl Chat {
     }
 
     /// `Err` with the code where the server closed it.
-    async fn hear(&mut self) -> Result<Value, Option<u16>> {
+    pub(crate) async fn hear(&mut self) -> Result<Value, Option<u16>> {
         loop {
             match within("a frame", self.0.next()).await {
                 Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text).expect("JSON")),

@@ -4,13 +4,17 @@ use std::{pin::pin, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::harness::{
-    disk::Disk,
-    driver::Driver,
-    eventually, host,
-    server::{Home, Options, Server},
-    socket::Socket,
-    within,
+use crate::{
+    chats::Chat,
+    harness::{
+        disk::Disk,
+        driver::Driver,
+        eventually, host,
+        server::{Home, Options, Server},
+        socket::Socket,
+        within,
+    },
+    streams::Events,
 };
 
 /// A server whose data are on a disk of their own, and a session of it; `None` where nobody may mount one.
@@ -41,6 +45,12 @@ async fn reads_go_on(server: &Server, session: &str, before: &[Value]) {
     let mut reader = Socket::attach(&server.rest, session).await;
     reader.status("synced").await;
     begins(&reader.events());
+    let last = before.last().expect("something has happened")["seq"].clone();
+    let mut stream = Events::open(&server.rest, session, "", None).await;
+    begins(&stream.until(|event| event["seq"] == last).await);
+    let mut chat = Chat::open(&server.rest, session).await;
+    chat.say(json!({ "type": "ping" })).await;
+    while chat.hear().await.expect("the chat goes on")["type"] != "pong" {}
 }
 
 #[tokio::test]

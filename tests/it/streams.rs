@@ -15,16 +15,16 @@ use crate::harness::{
 };
 
 /// A stream of server-sent events, read as a browser reads it.
-struct Events {
+pub(crate) struct Events {
     body: futures::stream::BoxStream<'static, reqwest::Result<bytes::Bytes>>,
     text: String,
 }
 
 /// Event name, id, data.
-type Sent = (String, Option<u64>, Value);
+pub(crate) type Sent = (String, Option<u64>, Value);
 
 impl Events {
-    async fn open(rest: &Rest, session: &str, query: &str, last: Option<u64>) -> Events {
+    pub(crate) async fn open(rest: &Rest, session: &str, query: &str, last: Option<u64>) -> Events {
         let path = format!("/api/sessions/{session}/events{query}");
         let mut request = rest.request(Method::GET, &path).header("accept", "text/event-stream");
         if let Some(last) = last {
@@ -62,7 +62,7 @@ impl Events {
     }
 
     /// Durable events up to the one for which `is` holds.
-    async fn until(&mut self, is: impl Fn(&Value) -> bool) -> Vec<Value> {
+    pub(crate) async fn until(&mut self, is: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut events = Vec::new();
         while let Some((_, id, data)) = self.next().await {
             if let Some(id) = id {
