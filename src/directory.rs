@@ -469,8 +469,10 @@ fn shutting_down() -> Refusal {
 fn refusal(error: &StoreError) -> Refusal {
     match error {
         StoreError::NoSession(id) => Refusal::NoSession(id.to_string()),
-        StoreError::Conflict { .. } | StoreError::Damaged { .. } | StoreError::BadCursor(_) | StoreError::Io(_) => {
-            Refusal::Journal(error.to_string())
-        }
+        StoreError::Conflict { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::DamagedContent { .. }
+        | StoreError::BadCursor(_)
+        | StoreError::Io(_) => Refusal::Journal(error.to_string()),
     }
 }

@@ -261,6 +261,9 @@ pub enum StoreError {
     /// One damaged record; what lies around it can be read.
     #[error("event {seq} of session `{session}` is damaged: {detail}")]
     Damaged { session: SessionId, seq: Seq, detail: String },
+    /// A large content of which a part is not what was written.
+    #[error("content `{name}` of session `{session}` is damaged: it is not what was written from byte {at} on")]
+    DamagedContent { session: SessionId, name: String, at: u64 },
     #[error("`{0}` is no cursor that this server gave out")]
     BadCursor(String),
     #[error("the store failed: {0}")]

@@ -106,7 +106,9 @@ impl From<StoreError> for Failure {
             StoreError::NoSession(_) => (StatusCode::NOT_FOUND, "not_found"),
             StoreError::Conflict { .. } => (StatusCode::CONFLICT, "conflict"),
             StoreError::BadCursor(_) => (StatusCode::BAD_REQUEST, "invalid_args"),
-            StoreError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
+            StoreError::Damaged { .. } | StoreError::DamagedContent { .. } => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "damaged")
+            }
             StoreError::Io(_) => (StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable"),
         };
         Failure::new(status, code, error.to_string())

@@ -13,14 +13,14 @@ use crate::harness::{
     socket::Socket,
 };
 
-/// The files below `dir` that have something in them.
+/// The files below `dir`.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).expect("it is read").flatten() {
         let path = entry.path();
         if path.is_dir() {
             found.extend(files(&path));
-        } else if entry.metadata().is_ok_and(|about| about.len() > 16) {
+        } else {
             found.push(path);
         }
     }
@@ -47,6 +47,13 @@ async fn filled() -> (Ended, [String; 2]) {
     (ended, sessions.try_into().expect("two"))
 }
 
+/// Where a large content can be fetched, if this is the file of one.
+fn content_at(file: &Path) -> Option<String> {
+    let mut parts = file.iter().rev().map(|part| part.to_string_lossy());
+    let (name, session, dir) = (parts.next()?, parts.next()?, parts.next()?);
+    (dir == "contents").then(|| format!("/api/sessions/{session}/contents/{name}"))
+}
+
 #[tokio::test]
 async fn flipped_bytes_cost_what_they_hit_and_no_start() {
     let (mut ended, sessions) = filled().await;
@@ -61,7 +68,7 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
         }
     };
     let mut named = 0;
-    for (path, bytes) in &sound {
+    for (path, bytes) in sound.iter().filter(|(_, bytes)| bytes.len() > 16) {
         for percent in [10, 50, 90] {
             restore();
             let mut damaged = bytes.clone();
@@ -79,6 +86,10 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
                 assert_eq!(seqs, (1..=last.max(seqs.len() as u64)).collect::<Vec<_>>(), "{what}");
                 named += events.iter().filter(|event| event["extras"]["code"] == "damaged").count();
             }
+            if let Some(content) = content_at(path) {
+                let why = server.rest.get(&content).await.error(500, "damaged");
+                assert!(why.contains("is damaged"), "{why}");
+            }
             server.rest.get("/readyz").await.expect(200);
             let next = server.rest.create(json!({})).await;
             server.rest.until_state(&next, "idle").await;
@@ -86,4 +97,5 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
         }
     }
     assert!(named > 0, "no event was hit, so this shows little");
+    assert!(sound.iter().any(|(path, _)| content_at(path).is_some()), "no content was hit");
 }

@@ -1,4 +1,4 @@
-//! Large contents: a file each, in a directory per session.
+//! Large contents: a file each, in a directory per session, and beside it the checksums of its blocks.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -8,19 +8,25 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use rustix::{
     fs::{CWD, RenameFlags, renameat_with},
     io::Errno,
 };
 use ulid::Ulid;
 
-use crate::store::{Part, SessionId};
+use crate::store::{Part, SessionId, StoreError};
 
 #[derive(Debug, Clone)]
 pub(super) struct Contents {
     dir: PathBuf,
 }
 
+/// Marks the checksums of a content: CRC-32, little-endian, of each of its blocks. A content that a crash left without them, or
+/// that is older than they are, is served as it is.
+const SUMS: &str = ".sums";
+/// How much of a content has one checksum, bytes.
+const BLOCK: usize = 64 * 1024;
 /// Marks a file that is not whole yet.
 const UNFINISHED: &str = ".part";
 /// Marks a content of which not all pieces have come. That may go on after a restart; after so long it will not.
@@ -36,36 +42,51 @@ impl Contents {
     /// Durable when it returns, also the directory entries that lead there.
     pub(super) fn put(&self, session: SessionId, name: Ulid, content: &[u8]) -> io::Result<()> {
         let dir = self.make(session)?;
-        let name = name.to_string();
-        let unfinished = dir.join(format!("{name}{UNFINISHED}"));
-        let written =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished).and_then(
-                |mut file| {
-                    file.write_all(content)?;
-                    file.sync_all()?;
-                    fs::rename(&unfinished, dir.join(&name))?;
-                    File::open(&dir)?.sync_all()
-                },
-            );
-        if written.is_err() {
-            // The room is wanted; where it fails, the next start sweeps it.
-            let _ = fs::remove_file(&unfinished);
-        }
-        written
+        // Those of a content of that name would not be those of this one.
+        remove(&sums(&dir, name))?;
+        write(&dir.join(name.to_string()), content)?;
+        write(&sums(&dir, name), &sums_of(content)?)?;
+        File::open(&dir)?.sync_all()
     }
 
-    pub(super) fn get(&self, session: SessionId, name: &str, from: u64, len: usize) -> io::Result<Option<Part>> {
+    pub(super) fn get(
+        &self,
+        session: SessionId,
+        name: &str,
+        from: u64,
+        len: usize,
+    ) -> Result<Option<Part>, StoreError> {
         // Names are ULIDs of ours, so no other name can lead out of the directory.
-        let Ok(name) = name.parse::<Ulid>() else { return Ok(None) };
-        let mut file = match File::open(self.of(session).join(name.to_string())) {
+        let Ok(ulid) = name.parse::<Ulid>() else { return Ok(None) };
+        let dir = self.of(session);
+        let mut file = match File::open(dir.join(ulid.to_string())) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
         let total = file.metadata()?.len();
-        file.seek(SeekFrom::Start(from))?;
-        let mut bytes = Vec::with_capacity(total.saturating_sub(from).min(len as u64) as usize);
-        file.take(len as u64).read_to_end(&mut bytes)?;
-        Ok(Some(Part { bytes: bytes.into(), total }))
+        let end = from.saturating_add(len as u64).min(total);
+        // Whole blocks, of which the checksums are.
+        let begin = from.min(end) / BLOCK as u64 * BLOCK as u64;
+        let read = (end.next_multiple_of(BLOCK as u64).min(total) - begin) as usize;
+        let mut bytes = Vec::with_capacity(if end > from { read } else { 0 });
+        if end > from {
+            file.seek(SeekFrom::Start(begin))?;
+            file.take(read as u64).read_to_end(&mut bytes)?;
+        }
+        if let Some(sums) = read_sums(&sums(&dir, ulid))? {
+            if sums.len() as u64 != total.div_ceil(BLOCK as u64) {
+                return Err(StoreError::DamagedContent { session, name: name.to_owned(), at: total });
+            }
+            let first = (begin / BLOCK as u64) as usize;
+            let wrong =
+                bytes.chunks(BLOCK).zip(first..).find(|(block, n)| sums.get(*n) != Some(&crc32fast::hash(block)));
+            if let Some((_, n)) = wrong {
+                let at = (n * BLOCK) as u64;
+                return Err(StoreError::DamagedContent { session, name: name.to_owned(), at });
+            }
+        }
+        let wanted = (from.min(end) - begin) as usize..(end - begin).min(bytes.len() as u64) as usize;
+        Ok(Some(Part { bytes: Bytes::from(bytes).slice(wanted.start.min(wanted.end)..wanted.end), total }))
     }
 
     /// Adds a piece to what will be a content; durable when it returns.
@@ -87,7 +108,10 @@ impl Contents {
             Err(Errno::NOENT) => return Ok(whole.exists()),
             // What events refer to already does not change any more.
             Err(Errno::EXIST) => fs::remove_file(pieces)?,
-            renamed => renamed?,
+            renamed => {
+                renamed?;
+                write(&sums(&dir, name), &sums_of(File::open(&whole)?)?)?;
+            }
         }
         File::open(&dir)?.sync_all()?;
         Ok(true)
@@ -133,6 +157,53 @@ impl Contents {
 
 fn growing(dir: &Path, name: Ulid) -> PathBuf {
     dir.join(format!("{name}{GROWING}"))
+}
+
+fn sums(dir: &Path, name: Ulid) -> PathBuf {
+    dir.join(format!("{name}{SUMS}"))
+}
+
+fn sums_of(mut content: impl Read) -> io::Result<Vec<u8>> {
+    let mut sums = Vec::new();
+    let mut block = Vec::with_capacity(BLOCK);
+    while content.by_ref().take(BLOCK as u64).read_to_end(&mut block)? > 0 {
+        sums.extend(crc32fast::hash(&block).to_le_bytes());
+        block.clear();
+    }
+    Ok(sums)
+}
+
+fn read_sums(path: &Path) -> io::Result<Option<Vec<u32>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes.as_chunks().0.iter().map(|sum| u32::from_le_bytes(*sum)).collect())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a file that is there whole or not at all. Its directory is the caller's to sync.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(UNFINISHED);
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished).and_then(
+        |mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&unfinished, path)
+        },
+    );
+    if written.is_err() {
+        // The room is wanted; where it fails, the next start sweeps it.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn sweep_unfinished(dir: &Path) -> io::Result<()> {

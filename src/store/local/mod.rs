@@ -6,7 +6,7 @@
 //! log/00000001.log        segments, shared by all sessions          segment, frame, scan, log
 //! log/00000001.arc        the same, closed and compressed            archive, compaction
 //! index/                  sled: sessions, places of their events    catalog, places, shared
-//! contents/<session>/     large contents, a file each               contents
+//! contents/<session>/     large contents, a file each, and sums      contents
 //! ```
 //! An append goes `queue` → `committer` → `log`, and then to whoever reads: `recent` in memory, `reader` from the log.
 //! `open` and `replay` are the way back.
@@ -296,7 +296,7 @@ impl Store for LocalStore {
 
     async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
         let (contents, name) = (self.contents.clone(), name.to_owned());
-        blocking(move || Ok(contents.get(session, &name, from, len)?)).await
+        blocking(move || contents.get(session, &name, from, len)).await
     }
 
     async fn compact(&self) -> Result<Compacted, StoreError> {
