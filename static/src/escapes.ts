@@ -2,9 +2,12 @@
 
 /** A sequence that sets colours. */
 const COLOUR = /\x1b\[[\d;:]*m/y;
-/** Any other: strings up to their end (titles, clipboards, links), then control sequences, then short ones, then lone controls. */
+/**
+ * Any other: strings up to their end (titles, clipboards, links), then control sequences, then short ones, then lone controls.
+ * A string ends at the latest where the next sequence begins, so that no character is looked at again and again.
+ */
 const OTHER =
-  /(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)|(?:\x1b\[|\x9b)[0-?]*[ -/]*(?:[@-~]|$)|\x1b[ -/]*(?:[0-~]|$)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/y;
+  /(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|(?=\x1b)|$)|(?:\x1b\[|\x9b)[0-?]*[ -/]*(?:[@-~]|$)|\x1b[ -/]*(?:[0-~]|$)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/y;
 const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/g;
 
 /** The text without any sequence; with `colours`, those that set colours stay. */
@@ -28,7 +31,16 @@ export function withoutEscapes(text: string, colours = false): string {
 
 /** Lines as they stand in the end: a lone carriage return begins its line anew. */
 export function settledLines(text: string): string {
-  return text.replace(/\r+\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "");
+  const lines = text.split("\n");
+  return lines.map((line, n) => settled(line, n === lines.length - 1)).join("\n");
+}
+
+/** Carriage returns at the end are a part of the line break, or of one that has yet to come. */
+function settled(line: string, isLast: boolean): string {
+  let end = line.length;
+  while (line[end - 1] === "\r") end -= 1;
+  const from = line.slice(0, end).lastIndexOf("\r") + 1;
+  return line.slice(from, isLast ? line.length : end);
 }
 
 /** Control characters, and those that turn the direction of the text around them. */

@@ -11,6 +11,9 @@ class ResizeObserver {
   disconnect() {}
 }
 
+// What was begun by the one name is ended by the other.
+Object.assign(window, { setTimeout, clearTimeout, setInterval, clearInterval });
+
 const { document, location, localStorage, history, navigator } = window;
 Object.assign(globalThis, {
   window,

@@ -79,6 +79,12 @@ test("finished blocks are not rendered again", () => {
   assert.equal(more.parts[0], many.parts[0], "a part that is full stays as it is");
 });
 
+test("a flood of beginnings takes no longer than any other text", () => {
+  const count = (markdown: string, tag: RegExp) => advance(noBlocks, markdown, false).parts.flat().join("").match(tag)?.length;
+  assert.equal(count("[\n".repeat(32_768), /<p>/g), 1);
+  assert.equal(count("a\n# b\n".repeat(4_000), /<h1>/g), 4_000);
+});
+
 test("half-written marks do not flicker, and other text starts afresh", async () => {
   await expectGrowth();
   assert.equal(advance(noBlocks, "so **bol", true).tail, "<p>so <strong>bol</strong></p>\n");

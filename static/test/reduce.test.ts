@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { activity } from "../src/state/activity";
+import { activity, isStoppable } from "../src/state/activity";
 import { reduce } from "../src/state/reduce";
 import { empty } from "../src/state/session";
 import { rowsOf, Script } from "./frames";
@@ -165,6 +165,19 @@ test("a wish that is refused says why until it is dropped", () => {
     .push({ error: { code: "conflict", message: "nothing is running" }, id: "w" });
   assert.equal(script.play().sending[0]?.refusal, "nothing is running");
   assert.deepEqual(script.push({ local: "dropped", id: "w" }).play().sending, []);
+});
+
+test("a wish that was not even sent says why, too", () => {
+  const wish = { action: "message" as const, args: { content: "long", mode: "queue" as const } };
+  const sending = new Script().push({ local: "sent", id: "w", wish, refusal: "too long" }).play().sending;
+  assert.deepEqual(sending, [{ id: "w", wish, refusal: "too long" }]);
+});
+
+test("what is paused in the middle can be stopped", () => {
+  const script = new Script().act("agent", "run", { command: "make" }, { item: "r" }).state("paused");
+  assert.equal(isStoppable(script.play()), true);
+  assert.equal(isStoppable(new Script().state("paused").play()), false);
+  assert.equal(isStoppable(new Script().state("running").play()), true);
 });
 
 test("what the server cannot do is said until something happens again", () => {

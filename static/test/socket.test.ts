@@ -47,18 +47,21 @@ class FakeSocket {
   }
 }
 
+/** What the page tells the socket. */
+const told = new Map<string, () => void>();
+const tellable = { addEventListener: (name: string, hear: () => void) => told.set(name, hear), removeEventListener() {} };
+
 mock.timers.enable({ apis: ["setTimeout", "setInterval", "Date"] });
-const quiet = { addEventListener() {}, removeEventListener() {} };
-Object.assign(globalThis, quiet, {
+Object.assign(globalThis, tellable, {
   window: globalThis,
-  document: { ...quiet, hidden: false },
+  document: { ...tellable, hidden: false },
   location: { protocol: "http:", host: "127.0.0.1:3000" },
   WebSocket: FakeSocket,
 });
 
 let cursor = 0;
 let heard: string[] = [];
-let diagnosis: Refusal | null = null;
+let diagnosis: Refusal | Promise<null> | null = null;
 
 beforeEach(() => {
   FakeSocket.all = [];
@@ -155,6 +158,65 @@ test("a ping without an answer means a new connection; an answer keeps it", () =
   assert.equal(heard.at(-1), "lost");
   mock.timers.tick(250);
   assert.notEqual(FakeSocket.newest, first);
+  socket.close();
+});
+
+test("a connection that does not come is given up after ten seconds", () => {
+  const socket = connect();
+  const first = FakeSocket.newest;
+  mock.timers.tick(9999);
+  assert.deepEqual(heard, []);
+  mock.timers.tick(1);
+  assert.deepEqual([heard, first.readyState], [["lost"], 3]);
+  mock.timers.tick(250);
+  assert.equal(FakeSocket.all.length, 2);
+  FakeSocket.newest.open();
+  mock.timers.tick(10_000);
+  assert.deepEqual(heard, ["lost", "opened"], "one that came is kept");
+  socket.close();
+});
+
+test("who hurries does not wait for a connection that hangs", () => {
+  const socket = connect();
+  const first = FakeSocket.newest;
+  mock.timers.tick(1000);
+  told.get("online")?.();
+  assert.equal(FakeSocket.all.length, 1, "it has only just begun");
+  mock.timers.tick(1500);
+  told.get("online")?.();
+  assert.deepEqual([FakeSocket.all.length, first.readyState], [2, 3]);
+  socket.retryNow();
+  assert.equal(FakeSocket.all.length, 3, "a person need not wait at all");
+  FakeSocket.newest.open();
+  socket.retryNow();
+  told.get("online")?.();
+  assert.equal(FakeSocket.all.length, 3);
+  assert.deepEqual(FakeSocket.newest.sent, [{ action: "ping" }]);
+  socket.close();
+});
+
+test("a socket that was given up says nothing any more", () => {
+  const socket = connect();
+  const { onclose } = FakeSocket.newest;
+  socket.retryNow();
+  FakeSocket.newest.open();
+  onclose?.({ code: 4404 });
+  mock.timers.tick(1000);
+  assert.deepEqual([FakeSocket.all.length, heard], [2, ["opened"]]);
+  socket.close();
+});
+
+test("what is found out about a connection does not count when there is another one", async () => {
+  const socket = connect();
+  let find = () => {};
+  diagnosis = new Promise<null>((resolve) => (find = () => resolve(null)));
+  FakeSocket.newest.drop(1006);
+  socket.retryNow();
+  FakeSocket.newest.open();
+  find();
+  await new Promise((resolve) => setImmediate(resolve));
+  mock.timers.tick(1000);
+  assert.deepEqual([FakeSocket.all.length, heard], [2, ["opened"]]);
   socket.close();
 });
 

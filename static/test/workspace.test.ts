@@ -54,6 +54,22 @@ test("of escape sequences nothing is left but colours, and those only where they
   check("tab\tline\nreturn\r", "tab\tline\nreturn\r");
   check("a\x1b[", "a");
   check("a\x1b", "a");
+  check("a\x1b]0;cut short\x1b[31mb", "ab", "a\x1b[31mb");
+});
+
+test("a flood of one character takes no longer than any other", () => {
+  const check = (text: string, plain: string) => assert.ok(plainOutput(text) === plain, JSON.stringify(text.slice(0, 9)));
+  const many = 65_536;
+  check("x".repeat(many), "x".repeat(many));
+  check("\r".repeat(many), "\r".repeat(many));
+  check("x\r".repeat(many), "x\r");
+  check(`${"\x9d".repeat(many)}\x1b`, "");
+  check(`${"\x1b]".repeat(many)}\x1b`, "");
+  check(`${"\n".repeat(40_000)}x`, `${"\n".repeat(40_000)}x`);
+  const shown = (text: string) => coloured(text).map((piece) => piece.text).join("");
+  assert.ok(shown(`${"\n".repeat(39_999)}x`) === `${"\n".repeat(39_999)}x`);
+  assert.ok(shown("x".repeat(many)) === "x".repeat(40_000), "only its end, also where there is no line to begin with");
+  assert.ok(shown(`${"x".repeat(many)}\n${"y".repeat(39_500)}`) === "y".repeat(39_500), "a whole line, where there is one");
 });
 
 test("what hides is brought in sight", () => {
@@ -63,6 +79,7 @@ test("what hides is brought in sight", () => {
 
 test("a line that was written over shows its end", () => {
   assert.equal(plainOutput("10 %\r50 %\rdone\nnext\r\n"), "done\nnext\n");
+  assert.equal(plainOutput("10 %\r50 %\r\r"), "50 %\r\r", "nothing is written over yet");
 });
 
 test("colours become classes, and nothing else does", () => {

@@ -109,8 +109,7 @@ async fn nothing_that_an_agent_says_is_carried_out() {
     page.css(".frame").await.click().await.expect("a frame opens");
     assert_eq!(page.js(VERDICT, &[]).await, json!([]));
     // The same from the journal, and in lists and menus.
-    page.client.refresh().await.expect("the page loads again");
-    page.shows("May it do this?").await;
+    it_can_be_answered(&page).await;
     page.js(unfold, &[]).await;
     page.chord(fantoccini::key::Key::Control, 'k').await;
     page.css("dialog [role=listbox]").await;
@@ -165,6 +164,22 @@ fn strange(all: &str) -> Value {
     let options = ["allow", "deny"];
     let extras = json!({ "request": all, "action": format!("{SEQUENCES}{all}"), "risk": all, "options": options });
     json!({ "observation": "confirm", "content": all, "extras": extras })
+}
+
+/// A question of any length leaves its buttons and the field in the window, after each reload.
+async fn it_can_be_answered(page: &Page<'_>) {
+    for (width, height) in [(1440, 650), (390, 740), (1440, 900)] {
+        page.size(width, height).await;
+        // As at a first visit: on a narrow screen the workspace waits until it is asked for.
+        page.js("localStorage.clear()", &[]).await;
+        page.client.refresh().await.expect("the page loads again");
+        page.shows("May it do this?").await;
+        page.css(".composer").await;
+        let deny = "[...document.querySelectorAll('.confirm button')].some((button) => button.innerText === 'Deny')";
+        page.until("it can be denied", deny).await;
+        let gone = page.out_of_sight(".confirm, .confirm button, .composer").await;
+        assert_eq!(gone, json!([]), "at {width}x{height}");
+    }
 }
 
 /// The second wall: what got into the page would still not run.

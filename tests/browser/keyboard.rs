@@ -1,7 +1,7 @@
 //! The same way without a mouse.
 
 use fantoccini::key::Key;
-
+use greenroom_protocol::link::Command;
 use serde_json::json;
 
 use super::{
@@ -10,6 +10,7 @@ use super::{
 };
 use crate::harness::{
     driver::Driver,
+    puppet::Puppet,
     server::{Options, Server},
 };
 
@@ -135,6 +136,9 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     page.type_text("By hand").await;
     page.key(Key::Enter).await;
     page.until("the new title", "document.querySelector('.session-header h1').textContent === 'By hand'").await;
+    page.until("the question is gone", "!document.querySelector('dialog[open]')").await;
+    let focused = page.focused().await;
+    assert!(focused.starts_with("What to do with"), "not where it was before, but on `{focused}`");
     page.tab_to("Search the sessions").await;
     page.type_text("nothing like it").await;
     page.shows("No session matches").await;
@@ -162,6 +166,47 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     assert_eq!(page.focused().await, "End");
     page.key(Key::Enter).await;
     page.shows("This session has ended and is read-only").await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+/// Whatever was pressed in the dock goes away, and the next word belongs into the field.
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn after_an_answer_one_goes_on_writing() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({ "title": "By keyboard" })).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut agent = Puppet::take_over(&server, &session).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.state("Ready").await;
+    page.message("go").await;
+    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    let writes = "document.activeElement.getAttribute('aria-label') === 'Message'";
+
+    let extras = json!({ "request": "q1", "action": "ls", "risk": "low", "options": ["allow", "deny"] });
+    agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
+    page.shows("May it do this?").await;
+    page.tab_to("Deny").await;
+    page.key(Key::Enter).await;
+    page.shows_no_more("May it do this?").await;
+    page.until("the message field has the focus", writes).await;
+    let Command::Answer { .. } = agent.command().await else { panic!("an answer comes") };
+
+    page.type_text("and then").await;
+    page.key(Key::Enter).await;
+    page.shows("queued").await;
+    page.tab_to("Edit").await;
+    page.key(Key::Enter).await;
+    page.until("it can be changed", "document.activeElement.getAttribute('aria-label') === 'Waiting message'").await;
+    page.key(Key::Escape).await;
+    page.until("the message field has the focus", writes).await;
+    page.tab_to("Remove").await;
+    page.key(Key::Enter).await;
+    page.until("the message field has the focus", writes).await;
+    page.until("the queue is empty", "!document.querySelector('.queue')").await;
     page.is_quiet().await;
     browser.close().await;
 }

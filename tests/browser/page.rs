@@ -133,6 +133,18 @@ impl<'a> Page<'a> {
         self.type_text(&char::from(key).to_string()).await;
     }
 
+    /// Of those of a kind, if any are shown, what lies not wholly in the window, or is scrolled out of the dock.
+    pub(crate) async fn out_of_sight(&self, selector: &str) -> Value {
+        let script = "const sees = (outer, inner) => inner.left >= outer.left - 1 && inner.top >= outer.top - 1
+                && inner.right <= outer.right + 1 && inner.bottom <= outer.bottom + 1;
+            const pane = { left: 0, top: 0, right: innerWidth, bottom: innerHeight };
+            const isGone = (part) => [pane, part.closest('.dock')?.getBoundingClientRect() ?? pane]
+                .some((outer) => !sees(outer, part.getBoundingClientRect()));
+            const shown = [...document.querySelectorAll(arguments[0])].filter((part) => part.checkVisibility());
+            return shown.filter(isGone).map((part) => part.innerText || part.className)";
+        self.js(script, &[json!(selector)]).await
+    }
+
     /// Holds one key, and strikes another.
     pub(crate) async fn chord(&self, held: Key, struck: char) {
         let keys = KeyActions::new("keyboard".to_owned())

@@ -31,6 +31,9 @@ struct Gallery<'a> {
 impl Gallery<'_> {
     /// A picture of the page as it is, and a look at it by axe.
     async fn hang(&mut self, name: &str) {
+        let titled = "document.querySelector('.session-header h1')?.textContent !== ''";
+        let listed = "!document.querySelector('.session-list .skeleton')";
+        self.page.until("its title and the list", &format!("{titled} && {listed}")).await;
         self.page.shot(&format!("{}/{name}", self.look)).await;
         self.page.js(self.axe, &[]).await;
         let found = self.page.client.execute_async(AXE, Vec::new()).await.expect("axe runs");
@@ -45,12 +48,16 @@ impl Gallery<'_> {
     }
 
     async fn fits(&mut self, name: &str) {
-        let wide = "const parts = [...document.querySelectorAll('html, .main, .main > *, .sidebar, .chat, .workspace, dialog')];
+        let wide = "const parts = [...document.querySelectorAll('html, .main, .main > *, .home, .sidebar, .split-pane, .chat, .dock, .workspace, dialog')];
             const wide = parts.filter((part) => part.scrollWidth > part.clientWidth + 1 && part.checkVisibility());
             return wide.map((part) => part.className || part.tagName).join(', ')";
         let wide = self.page.js(wide, &[]).await;
         if wide != json!("") {
             self.wrong.push(format!("{} {name}: scrolls sideways: {wide}", self.look));
+        }
+        let gone = self.page.out_of_sight(".composer .send, .button.stop").await;
+        if gone != json!([]) {
+            self.wrong.push(format!("{} {name}: out of sight: {gone}", self.look));
         }
     }
 }
@@ -59,10 +66,11 @@ impl Gallery<'_> {
 struct Sessions {
     done: String,
     asking: String,
+    busy: String,
     paused: String,
     lost: String,
     ended: String,
-    _agent: Puppet,
+    _agents: [Puppet; 2],
 }
 
 #[tokio::test]
@@ -126,7 +134,24 @@ async fn set_up(server: &Server) -> Sessions {
     rest.post(&format!("/api/sessions/{asking}/messages"), json!({ "content": "Then write a changelog." }))
         .await
         .expect(202);
-    Sessions { done, asking, paused, lost, ended, _agent: agent }
+    let (busy, worker) = at_something_long(server).await;
+    Sessions { done, asking, busy, paused, lost, ended, _agents: [agent, worker] }
+}
+
+/// A session whose command and whose queue are each longer than a line.
+async fn at_something_long(server: &Server) -> (String, Puppet) {
+    let rest = &server.rest;
+    let session = rest.create(json!({ "title": "Count everything" })).await;
+    rest.until_state(&session, "idle").await;
+    let mut agent = Puppet::take_over(server, &session).await;
+    let messages = format!("/api/sessions/{session}/messages");
+    rest.post(&messages, json!({ "content": "Count everything." })).await.expect(202);
+    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    let command = json!({ "command": format!("./count --in={}", "x".repeat(200)) });
+    agent.event(Some("c"), json!({ "action": "run", "args": command })).await;
+    agent.until_acknowledged().await;
+    rest.post(&messages, json!({ "content": "Then count it once more. ".repeat(20) })).await.expect(202);
+    (session, agent)
 }
 
 /// A piece of work with everything in it.
@@ -233,30 +258,32 @@ async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
 
     open(&sessions.asking, "May it do this?").await;
     gallery.hang("13-asking").await;
+    open(&sessions.busy, "queued").await;
+    gallery.hang("14-busy").await;
     open(&sessions.paused, "Paused").await;
-    gallery.hang("14-paused").await;
+    gallery.hang("15-paused").await;
     open(&sessions.lost, "The sandbox").await;
-    gallery.hang("15-lost").await;
+    gallery.hang("16-lost").await;
     open(&sessions.ended, "read-only").await;
     workspace("commands").await;
-    gallery.hang("16-ended").await;
+    gallery.hang("17-ended").await;
 
     page.visit(&format!("/sessions?replay=/api/sessions/{}/export", sessions.done)).await;
     page.css(".player").await;
     page.says("Played by the demo model").await;
-    gallery.hang("17-recording").await;
+    gallery.hang("18-recording").await;
     page.visit("/sessions?replay").await;
     page.shows("Open a recording").await;
-    gallery.hang("18-open-recording").await;
+    gallery.hang("19-open-recording").await;
     page.visit("/admin").await;
     page.until("both tables", "document.querySelectorAll('.admin table').length === 2").await;
-    gallery.hang("19-admin").await;
+    gallery.hang("20-admin").await;
     page.visit("/api/docs").await;
     page.shows("Idempotency-Key").await;
-    gallery.hang("20-docs").await;
+    gallery.hang("21-docs").await;
     page.visit("/sessions/01J00000000000000000000000").await;
     page.shows("There is no such session").await;
-    gallery.hang("21-no-session").await;
+    gallery.hang("22-no-session").await;
     signed_out(gallery).await;
 }
 
@@ -267,7 +294,7 @@ async fn signed_out(gallery: &mut Gallery<'_>) {
     client.delete_all_cookies().await.expect("they are deleted");
     gallery.page.visit("/sessions").await;
     gallery.page.shows("Open the link that greenroom printed").await;
-    gallery.hang("22-signed-out").await;
+    gallery.hang("23-signed-out").await;
     for cookie in cookies {
         client.add_cookie(cookie).await.expect("it is given back");
     }

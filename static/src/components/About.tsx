@@ -2,7 +2,7 @@
 
 import { cost, plural, tokens } from "../format";
 import { isDemo } from "../state/model";
-import type { SessionState } from "../state/session";
+import { spent, type SessionState } from "../state/session";
 
 export function About({ state }: { state: SessionState }) {
   const { session, usage } = state;
@@ -15,7 +15,7 @@ export function About({ state }: { state: SessionState }) {
     ["Context", usage?.context_limit ? `${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens` : null],
     ["Read", usage && `${tokens(usage.total_input_tokens)} tokens`],
     ["Written", usage && `${tokens(usage.total_output_tokens)} tokens`],
-    ["Budget", session?.budget_usd ? cost(session.budget_usd) : null],
+    ["Budget", session?.budget_usd ? `${cost(spent(state))} of ${cost(session.budget_usd)} spent` : null],
     ["Events", plural(state.lastSeq, "event")],
     ["Id", session?.id],
   ];

@@ -72,7 +72,7 @@ function Entry({ operation }: { operation: Operation }) {
       <p class="muted">
         {answers.map(({ status, what }) => (
           <span key={status} class="answer">
-            <strong>{status}</strong> {what}
+            <strong>{status}</strong> {withCode(what)}
           </span>
         ))}
       </p>

@@ -1,5 +1,6 @@
 // Every command that ran, with its output as a terminal shows it; and a line to run one's own.
 
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { now } from "../clock";
 import { duration, elapsed } from "../format";
@@ -16,8 +17,9 @@ const WINDOW = 40;
 const NEAR_END = 40;
 
 export function CommandsTab({ live }: { live: LiveSession }) {
-  const { rows, agentState, connection } = live.state.value;
+  const { rows, agentState, connection, sending } = live.state.value;
   const all = commandsOf(rows);
+  const unsent = sending.filter((sent) => sent.wish.action === "run" && sent.refusal === undefined);
   const [limit, setLimit] = useState(WINDOW);
   const screen = useRef<HTMLDivElement>(null);
   const following = useRef(true);
@@ -34,7 +36,7 @@ export function CommandsTab({ live }: { live: LiveSession }) {
   const readOnly = agentState === "ended" || connection.phase === "recorded";
   return (
     <div class="commands">
-      {all.length === 0 ? (
+      {all.length + unsent.length === 0 ? (
         <Empty icon="terminal" title="No command yet">
           What the agent runs, and what you run, shows here with its output while it is printed.
         </Empty>
@@ -48,6 +50,13 @@ export function CommandsTab({ live }: { live: LiveSession }) {
           {all.slice(-limit).map((row) => (
             <Command key={row.key} row={row} />
           ))}
+          {unsent.map(({ id, wish }) => (
+            <div key={id} class="unsent">
+              <Line user command={wish.action === "run" ? wish.args.command : ""}>
+                <span class="ending">sending…</span>
+              </Line>
+            </div>
+          ))}
         </div>
       )}
       {!readOnly && <Prompt live={live} />}
@@ -59,15 +68,23 @@ function Command({ row }: { row: ToolRow }) {
   const command = typeof row.args.command === "string" ? row.args.command : "";
   return (
     <div class="command">
-      <div class="command-line">
-        <span class="prompt" aria-hidden="true">
-          {row.source === "user" ? "you $" : "$"}
-        </span>
-        <code>{command}</code>
+      <Line user={row.source === "user"} command={command}>
         <Ending row={row} />
-      </div>
+      </Line>
       <AnsiText text={outputOf(row)} />
       <Whole row={row} />
+    </div>
+  );
+}
+
+function Line({ user, command, children }: { user: boolean; command: string; children: ComponentChildren }) {
+  return (
+    <div class="command-line">
+      <span class="prompt" aria-hidden="true">
+        {user ? "you $" : "$"}
+      </span>
+      <code>{command}</code>
+      {children}
     </div>
   );
 }

@@ -1,7 +1,8 @@
 // The field to speak to the agent. Never locked while the session can be spoken to.
 
 import { useState } from "preact/hooks";
-import { isWorking } from "../state/activity";
+import { keep } from "../keep";
+import { isStoppable } from "../state/activity";
 import { MOD } from "../state/keys";
 import type { LiveSession } from "../state/live";
 import { isDemo } from "../state/model";
@@ -34,8 +35,7 @@ export function Composer({ live }: { live: LiveSession }) {
 
   const change = (next: string) => {
     setText(next);
-    if (next) localStorage.setItem(key, next);
-    else localStorage.removeItem(key);
+    keep(key, next);
   };
   const atWork = state !== null && AT_WORK.includes(state);
   const isEmpty = !text.trim() && uploads.paths.length === 0;
@@ -62,7 +62,7 @@ export function Composer({ live }: { live: LiveSession }) {
         sendDisabled={isEmpty || uploads.isBusy}
       />
       <div class="keys">
-        <Keys atWork={atWork} stoppable={isWorking(state)} />
+        <Keys atWork={atWork} stoppable={isStoppable(live.state.value)} />
         {model && isDemo(model) && <span class="demo-note">Demo model: it plays a script, nobody thinks</span>}
       </div>
     </div>

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { inSight } from "../escapes";
+import { focusField } from "../focus";
 import type { LiveSession } from "../state/live";
 import type { Decision } from "../wire/event";
 
@@ -9,22 +10,43 @@ const LABELS: Record<Decision, string> = { allow: "Allow once", allow_always: "A
 
 export function ConfirmDock({ live }: { live: LiveSession }) {
   const [reason, setReason] = useState("");
-  const { question } = live.state.value;
+  const { question, sending } = live.state.value;
   if (!question) return null;
+  const answered = sending.some(
+    ({ wish, refusal }) => wish.action === "confirm" && wish.args.request === question.request && refusal === undefined,
+  );
   const answer = (decision: Decision) => {
     live.answer(question.request, decision, decision === "deny" && reason.trim() ? reason.trim() : undefined);
-    setReason("");
+    focusField();
   };
   return (
     <section class="confirm" role="group" aria-label="The agent asks">
-      <h2>
-        May it do this? <span class={question.risk === "high" ? "badge risky" : "badge"}>{inSight(question.risk)} risk</span>
-      </h2>
-      <pre class="code">{inSight(question.action)}</pre>
-      {question.why && <p class="muted">{inSight(question.why)}</p>}
+      <div class="confirm-head">
+        <h2>May it do this?</h2>
+        <span class={question.risk === "high" ? "badge risky" : "badge"} title={`${inSight(question.risk)} risk`}>
+          {inSight(question.risk)} risk
+        </span>
+        <span class="muted" role="status">
+          {answered && "Your answer is on its way…"}
+        </span>
+      </div>
+      <pre class="code" tabIndex={0}>
+        {inSight(question.action)}
+      </pre>
+      {question.why && (
+        <p class="why muted" tabIndex={0}>
+          {inSight(question.why)}
+        </p>
+      )}
       <div class="confirm-buttons">
         {question.options.map((option) => (
-          <button key={option} type="button" class={option === "allow" ? "button primary" : "button"} onClick={() => answer(option)}>
+          <button
+            key={option}
+            type="button"
+            class={option === "allow" ? "button primary" : "button"}
+            disabled={answered}
+            onClick={() => answer(option)}
+          >
             {LABELS[option] ?? option}
           </button>
         ))}
@@ -32,6 +54,7 @@ export function ConfirmDock({ live }: { live: LiveSession }) {
           class="field"
           aria-label="Why not"
           placeholder="If not, why? (optional)"
+          disabled={answered}
           value={reason}
           onInput={(event) => setReason(event.currentTarget.value)}
         />

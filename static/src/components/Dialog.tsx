@@ -13,13 +13,19 @@ interface Props {
 
 export function Dialog({ title, kind = "question", onClose, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  useEffect(() => {
+    const shown = dialog.current;
+    shown?.showModal();
+    // Before it is taken away: then the browser gives the focus back.
+    return () => shown?.close();
+  }, []);
   return (
     <dialog
       ref={dialog}
       class={`dialog ${kind}`}
       aria-label={title}
-      onClose={onClose}
+      // What closes because it is taken away has been answered.
+      onClose={() => dialog.current && onClose()}
       onClick={(event) => event.target === dialog.current && onClose()}
     >
       <div class="dialog-body">

@@ -1,10 +1,15 @@
-// Files may be dropped anywhere on a session's page.
+// Files may be dropped anywhere on a page that a message or a task is written on.
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { uploadsOf } from "../state/uploads";
 
-export function DropZone({ id, children }: { id: string; children: ComponentChildren }) {
+interface Props {
+  hint: string;
+  onFiles: (files: readonly File[]) => void;
+  children: ComponentChildren;
+}
+
+export function DropZone({ hint, onFiles, children }: Props) {
   const [over, setOver] = useState(false);
   const isFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") === true;
 
@@ -23,11 +28,11 @@ export function DropZone({ id, children }: { id: string; children: ComponentChil
         if (!isFiles(event)) return;
         event.preventDefault();
         setOver(false);
-        uploadsOf(id).add(event.dataTransfer?.files ?? []);
+        onFiles([...(event.dataTransfer?.files ?? [])]);
       }}
     >
       {children}
-      {over && <div class="drop-hint">Drop to attach to your next message</div>}
+      {over && <div class="drop-hint">{hint}</div>}
     </div>
   );
 }

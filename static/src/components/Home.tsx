@@ -1,10 +1,12 @@
 // Where a session begins: one field for the task.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { keep } from "../keep";
 import { navigate } from "../route";
-import { sessions } from "../state/list";
-import { begin, draft, type Attempt } from "../state/begin";
+import { newest } from "../state/list";
+import type { Attempt } from "../state/begin";
 import { loadOptions, options } from "../state/options";
+import { DropZone } from "./DropZone";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
 import { Problem } from "./Problem";
@@ -12,7 +14,11 @@ import { SidebarButton } from "./SidebarButton";
 import type { Chosen } from "./TaskOptions";
 import { TextField } from "./TextField";
 
+const TaskFiles = lazy(() => import("../later").then((loaded) => loaded.TaskFiles));
 const TaskOptions = lazy(() => import("../later").then((loaded) => loaded.TaskOptions));
+
+/** Where the task that is being written is kept over a reload. */
+const DRAFT = "greenroom.draft.new";
 
 const EXAMPLES = [
   "Write a bash script that prints hello, and run it",
@@ -21,7 +27,7 @@ const EXAMPLES = [
 ];
 
 export function Home() {
-  const [task, setTask] = useState(draft.read);
+  const [task, setTask] = useState(() => localStorage.getItem(DRAFT) ?? "");
   const [files, setFiles] = useState<readonly File[]>([]);
   const [chosen, setChosen] = useState<Chosen>({});
   const [unfolded, setUnfolded] = useState(false);
@@ -33,16 +39,19 @@ export function Home() {
 
   const change = (text: string) => {
     setTask(text);
-    draft.keep(text);
+    keep(DRAFT, text);
   };
+
+  const attach = (more: readonly File[]) => setFiles([...files, ...more]);
 
   const start = async () => {
     if (!task.trim() || busy) return;
     setBusy(true);
     setProblem(null);
     try {
+      const { begin } = await import("../later");
       const id = await begin(attempt, { ...chosen, task: task.trim() }, files);
-      draft.keep("");
+      keep(DRAFT, "");
       navigate(`/sessions/${id}`);
     } catch (error) {
       setProblem((error as Error).message);
@@ -51,35 +60,37 @@ export function Home() {
   };
 
   return (
-    <div class="home">
-      <SidebarButton />
-      <div class="home-middle">
-        <h1>What should be done?</h1>
-        <p class="muted">An agent works on it in a sandbox of its own, while you watch, steer, and stop it.</p>
-        <TextField
-          label="Task"
-          placeholder="Describe a task"
-          value={task}
-          focus
-          rows={3}
-          onChange={change}
-          onSend={() => void start()}
-          onFiles={(more) => setFiles([...files, ...more])}
-          sendLabel={busy ? "Starting…" : "Start"}
-          sendDisabled={busy || !task.trim()}
-        />
-        {files.length > 0 && <Files files={files} onChange={setFiles} />}
-        <div class="task-choices">
-          <ModelChoice chosen={chosen} onChange={setChosen} />
-          <button type="button" class="fold" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
-            <Icon name="chevron" /> More options
-          </button>
+    <DropZone hint="Drop to attach to your task" onFiles={attach}>
+      <div class="home">
+        <SidebarButton />
+        <div class="home-middle">
+          <h1>What should be done?</h1>
+          <p class="muted">An agent works on it in a sandbox of its own, while you watch, steer, and stop it.</p>
+          <TextField
+            label="Task"
+            placeholder="Describe a task"
+            value={task}
+            focus
+            rows={3}
+            onChange={change}
+            onSend={() => void start()}
+            onFiles={attach}
+            sendLabel={busy ? "Starting…" : "Start"}
+            sendDisabled={busy || !task.trim()}
+          />
+          {files.length > 0 && <TaskFiles files={files} onChange={setFiles} />}
+          <div class="task-choices">
+            <ModelChoice chosen={chosen} onChange={setChosen} />
+            <button type="button" class="fold" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
+              <Icon name="chevron" /> More options
+            </button>
+          </div>
+          {unfolded && <TaskOptions chosen={chosen} onChange={setChosen} />}
+          {problem && <Problem text={problem} onRetry={() => void start()} />}
+          <Examples onChoose={change} />
         </div>
-        {unfolded && <TaskOptions chosen={chosen} onChange={setChosen} />}
-        {problem && <Problem text={problem} onRetry={() => void start()} />}
-        <Examples onChoose={change} />
       </div>
-    </div>
+    </DropZone>
   );
 }
 
@@ -105,33 +116,11 @@ function ModelChoice({ chosen, onChange }: { chosen: Chosen; onChange: (chosen: 
   );
 }
 
-function Files({ files, onChange }: { files: readonly File[]; onChange: (files: readonly File[]) => void }) {
-  return (
-    <ul class="attachments" aria-label="Attached files">
-      {files.map((file) => (
-        <li key={file.name} class="attachment">
-          <Icon name="file" />
-          <span class="attachment-name">{file.name}</span>
-          <button
-            type="button"
-            class="icon-button"
-            aria-label={`Remove ${file.name}`}
-            title="Remove"
-            onClick={() => onChange(files.filter((other) => other !== file))}
-          >
-            <Icon name="cross" />
-          </button>
-        </li>
-      ))}
-    </ul>
-  );
-}
-
-/** For those who have not begun yet; who has sessions knows what to write. */
+/** For those who have not begun yet; who has sessions knows what to write. Seen or not they keep their place: nothing jumps. */
 function Examples({ onChoose }: { onChoose: (task: string) => void }) {
-  if (sessions.value && sessions.value.length > 3) return null;
+  const isNew = newest.value !== null && newest.value.length <= 3;
   return (
-    <ul class="examples" aria-label="Examples">
+    <ul class={isNew ? "examples" : "examples unseen"} aria-label="Examples">
       {EXAMPLES.map((example) => (
         <li key={example}>
           <button type="button" onClick={() => onChoose(example)}>

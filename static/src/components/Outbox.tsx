@@ -2,6 +2,9 @@
 
 import type { LiveSession } from "../state/live";
 import type { Sent } from "../state/session";
+import { uploadsOf } from "../state/uploads";
+import type { Wish } from "../wire/frame";
+import { tooLong } from "../wire/limit";
 
 export function Outbox({ live }: { live: LiveSession }) {
   const { sending, trouble } = live.state.value;
@@ -14,30 +17,52 @@ export function Outbox({ live }: { live: LiveSession }) {
         </div>
       )}
       {refused.map((sent) => (
-        <div key={sent.id} class="problem" role="alert">
-          <span>
-            {sent.refusal}
-            {sent.wish.action === "message" && (
-              <q class="muted" tabIndex={0}>
-                {sent.wish.args.content}
-              </q>
-            )}
-          </span>
-          {sent.wish.action === "message" && (
-            <button type="button" class="button" onClick={() => again(live, sent)}>
-              Send again
-            </button>
-          )}
-          <button type="button" class="button" onClick={() => live.drop(sent.id)}>
-            Dismiss
-          </button>
-        </div>
+        <Refused key={sent.id} live={live} sent={sent} />
       ))}
     </>
   );
 }
 
-function again(live: LiveSession, sent: Sent): void {
-  live.drop(sent.id);
-  if (sent.wish.action === "message") live.message(sent.wish.args.content, sent.wish.args.mode, sent.wish.args.attachments);
+function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
+  const written = writtenIn(sent.wish);
+  const again = () => {
+    live.drop(sent.id);
+    if (written) live.message(written.content, written.mode, written.attachments);
+  };
+  const attach = () => {
+    live.drop(sent.id);
+    if (written) uploadsOf(live.id).add([new File([written.content], "message.txt", { type: "text/plain" })]);
+  };
+  return (
+    <div class="problem" role="alert">
+      <span>
+        {sent.refusal}
+        {written && (
+          <q class="muted" tabIndex={0}>
+            {written.content}
+          </q>
+        )}
+      </span>
+      {written && tooLong({ ...sent.wish, id: sent.id }) && (
+        <button type="button" class="button" onClick={attach}>
+          Attach as a file
+        </button>
+      )}
+      {written && !tooLong({ ...sent.wish, id: sent.id }) && (
+        <button type="button" class="button" onClick={again}>
+          Send again
+        </button>
+      )}
+      <button type="button" class="button" onClick={() => live.drop(sent.id)}>
+        Dismiss
+      </button>
+    </div>
+  );
+}
+
+/** The message that a wish holds: a change of one that waited can still be sent as a new one. */
+function writtenIn(wish: Wish): Extract<Wish, { action: "message" }>["args"] | null {
+  if (wish.action === "message") return wish.args;
+  if (wish.action === "edit_queue" && wish.args.content !== undefined) return { content: wish.args.content, mode: "queue" };
+  return null;
 }

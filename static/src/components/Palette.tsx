@@ -8,7 +8,7 @@ import { overlay } from "../state/keys";
 import { TABS } from "../state/layout";
 import { sessions } from "../state/list";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
-import { isWorking } from "../state/activity";
+import { isStoppable, isWorking } from "../state/activity";
 import { setTheme, THEMES } from "../theme";
 import { exportAddress } from "../wire/rest";
 import { Dialog } from "./Dialog";
@@ -93,7 +93,8 @@ function aboutThis(): PaletteEntry[] {
   return [
     ...tabs,
     entry("Toggle the workspace", toggleWorkspace, "W"),
-    ...(isWorking(state) ? [entry("Stop what runs", () => live.interrupt(), "Esc"), entry("Pause", () => live.pause())] : []),
+    ...(isStoppable(live.state.peek()) ? [entry("Stop what runs", () => live.interrupt(), "Esc")] : []),
+    ...(isWorking(state) ? [entry("Pause", () => live.pause())] : []),
     ...(state === "paused" || state === "stopped" || queue.length > 0 ? [entry("Resume", () => live.resume())] : []),
     entry("Export as Markdown", () => location.assign(exportAddress(live.id, "md"))),
     entry("Export as JSONL", () => location.assign(exportAddress(live.id, "jsonl"))),

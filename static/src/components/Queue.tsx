@@ -1,6 +1,7 @@
 // The messages that wait for the agent; each can be changed or taken away.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { focusField } from "../focus";
 import type { LiveSession } from "../state/live";
 import type { QueueItem } from "../wire/event";
 import { Icon } from "./Icon";
@@ -20,17 +21,32 @@ export function Queue({ live }: { live: LiveSession }) {
 
 function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
   const [edited, setEdited] = useState<string | null>(null);
+  const change = edited?.trim() ?? "";
+
+  // It may go away while somebody writes: neither what they wrote nor what they still type may get lost.
+  const leave = useRef(() => {});
+  leave.current = () => {
+    if (edited === null) return;
+    focusField();
+    if (change && change !== queued.content) live.missedInQueue(queued.item, change);
+  };
+  useEffect(() => () => leave.current(), []);
+
+  const close = () => {
+    setEdited(null);
+    focusField();
+  };
   if (edited !== null) {
     const keep = () => {
-      if (edited.trim()) live.editQueue(queued.item, edited.trim());
-      setEdited(null);
+      if (change) live.editQueue(queued.item, change);
+      close();
     };
     return (
       <li
         onKeyDown={(event) => {
           if (event.key !== "Escape") return;
           event.preventDefault();
-          setEdited(null);
+          close();
         }}
       >
         <TextField
@@ -42,11 +58,15 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
           onChange={setEdited}
           onSend={keep}
           sendLabel="Keep the change"
-          sendDisabled={!edited.trim()}
+          sendDisabled={!change}
         />
       </li>
     );
   }
+  const remove = () => {
+    live.removeFromQueue(queued.item);
+    focusField();
+  };
   return (
     <li>
       <span class="queue-mark">queued</span>
@@ -54,7 +74,7 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
       <button type="button" class="icon-button" aria-label="Edit" title="Edit" onClick={() => setEdited(queued.content)}>
         <Icon name="pencil" />
       </button>
-      <button type="button" class="icon-button" aria-label="Remove" title="Remove" onClick={() => live.removeFromQueue(queued.item)}>
+      <button type="button" class="icon-button" aria-label="Remove" title="Remove" onClick={remove}>
         <Icon name="cross" />
       </button>
     </li>

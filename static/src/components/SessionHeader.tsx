@@ -5,7 +5,7 @@ import { current, toggleWorkspace } from "../state/current";
 import { sessionOf } from "../state/list";
 import type { LiveSession } from "../state/live";
 import { isDemo } from "../state/model";
-import type { SessionState } from "../state/session";
+import { spent, type SessionState } from "../state/session";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
 import { Popover } from "./Popover";
@@ -34,7 +34,9 @@ export function SessionHeader({ live }: { live: LiveSession }) {
       <Popover label="About this session" icon="info">
         {() => <About state={state} />}
       </Popover>
-      {session && state.connection.phase !== "recorded" && <SessionMenu session={session} />}
+      {state.connection.phase !== "recorded" &&
+        // Its place is kept until it comes: nothing beside it moves.
+        (session ? <SessionMenu session={session} /> : <span class="icon-button unseen" />)}
       <WorkspaceButton />
     </header>
   );
@@ -73,8 +75,8 @@ function Context({ state }: { state: SessionState }) {
 function Budget({ state }: { state: SessionState }) {
   const budget = state.session?.budget_usd;
   if (!budget) return null;
-  const spent = state.usage?.total_cost_usd ?? state.session?.usage?.cost_usd ?? 0;
-  return <Meter name="Budget" share={spent / budget} label={`Budget: ${cost(spent)} of ${cost(budget)} spent`} />;
+  const usd = spent(state);
+  return <Meter name="Budget" share={usd / budget} label={`Budget: ${cost(usd)} of ${cost(budget)} spent`} />;
 }
 
 function Meter({ name, share, label }: { name: string; share: number; label: string }) {

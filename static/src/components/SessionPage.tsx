@@ -1,9 +1,10 @@
 // One session: its header, its conversation beside its workspace, and below that what it does now and the field to speak to it.
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
-import { isWorking } from "../state/activity";
+import { isStoppable } from "../state/activity";
 import { current, show } from "../state/current";
 import { LiveSession } from "../state/live";
+import { uploadsOf } from "../state/uploads";
 import { Chat } from "./Chat";
 import { Composer } from "./Composer";
 import { DropZone } from "./DropZone";
@@ -39,9 +40,10 @@ function Opened({ live }: { live: LiveSession }) {
 
   useEffect(() => {
     const interrupt = (event: KeyboardEvent) => {
-      if (event.key !== "Escape" || event.defaultPrevented || event.isComposing) return;
-      if (document.querySelector("dialog[open]")) return;
-      if (isWorking(live.state.peek().agentState) && !live.stopping.peek()) live.interrupt();
+      if (event.key !== "Escape" || event.repeat || event.defaultPrevented || event.isComposing) return;
+      // In a field of one line it is about that field, as browsers have it.
+      if (document.querySelector("dialog[open]") || (event.target as Element).matches?.("input, select")) return;
+      if (isStoppable(live.state.peek())) live.interrupt();
     };
     addEventListener("keydown", interrupt);
     return () => removeEventListener("keydown", interrupt);
@@ -60,7 +62,7 @@ function Opened({ live }: { live: LiveSession }) {
     );
   }
   return (
-    <DropZone id={live.id}>
+    <DropZone hint="Drop to attach to your next message" onFiles={(files) => uploadsOf(live.id).add(files)}>
       <SessionView
         live={live}
         header={<SessionHeader live={live} />}
@@ -69,7 +71,7 @@ function Opened({ live }: { live: LiveSession }) {
             <Chat live={live} />
             <div class="dock">
               {(trouble || sending.some((sent) => sent.refusal !== undefined)) && <Outbox live={live} />}
-              {question && <ConfirmDock live={live} />}
+              {question && <ConfirmDock key={question.request} live={live} />}
               <StateLine live={live} />
               {queue.length > 0 && <Queue live={live} />}
               <Composer live={live} />

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { now } from "../clock";
 import { elapsed, plural } from "../format";
-import { activity, isWorking } from "../state/activity";
+import { activity, isStoppable, isWorking } from "../state/activity";
 import type { LiveSession } from "../state/live";
 import type { SessionState } from "../state/session";
 import { Icon } from "./Icon";
@@ -18,7 +18,7 @@ export function StateLine({ live }: { live: LiveSession }) {
     <div class="state-line">
       <div class={`state ${shown.tone}`} role="status">
         <span class="state-mark" aria-hidden="true" />
-        <span class="state-text">
+        <span class="state-text" title={stopping ? undefined : [shown.text, shown.code].filter(Boolean).join(" ")}>
           {stopping ? "Stopping…" : shown.text}
           {!stopping && shown.code && <code>{shown.code}</code>}
         </span>
@@ -87,7 +87,7 @@ function Controls({ live, state, stopping }: { live: LiveSession; state: Session
           <Icon name="pause" /> Pause
         </button>
       )}
-      {working && (
+      {isStoppable(state) && (
         <button
           type="button"
           class="button stop"

@@ -33,8 +33,8 @@ export interface Blocks {
 
 export const noBlocks: Blocks = { text: "", frozenTo: 0, parts: [], tail: "" };
 
-/** A line that says where a link leads which stands elsewhere. */
-const DEFINITION = /^ {0,3}\[[^\]]+\]:/m;
+/** A line that says where a link leads which stands elsewhere. No name has a bracket in it, so none is looked for any further. */
+const DEFINITION = /^ {0,3}\[(?:\\.|[^[\]\\])+\]:/m;
 
 /** The blocks of `text`, which usually continues what `before` was made of. `open` while more is to come. */
 export function advance(before: Blocks, source: string, open: boolean): Blocks {

@@ -6,8 +6,8 @@ import type { MarkedExtension, Token, TokenizerThis, Tokens } from "marked";
 /** For the parser to look closer. */
 const CLOSER = false;
 
-/** Lines, and one of `=` or `-` below them: a heading. */
-const UNDERLINED = /^(?:[^\n]+\n)+? {0,3}[=-]+[ \t]*(?:\n|$)/;
+/** Lines, and one of `=` or `-` below them: a heading. Or so many lines that it is not looked for here, in each of them anew. */
+const UNDERLINED = /^(?:[^\n]+\n){1,40}? {0,3}[=-]+[ \t]*(?:\n|$)|^(?:[^\n]+\n){41}/;
 const WITH_A_DELIMITER_ROW = /^[^\n]+\n[ |:-]+(?:\n|$)/;
 const QUOTED = /^ {0,3}>/;
 const HTML = /^ {0,3}</;

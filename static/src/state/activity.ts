@@ -30,9 +30,13 @@ const SANDBOX: Record<Phase, string | null> = {
   failed: "The sandbox could not be started",
 };
 
-/** Whether there is something that an interrupt would stop. */
 export function isWorking(state: AgentState | null): boolean {
   return state === "running" || state === "awaiting_confirmation" || state === "interrupting";
+}
+
+/** Whether there is something that an interrupt would stop: what is frozen in the middle, too. */
+export function isStoppable({ agentState, rows, question }: SessionState): boolean {
+  return isWorking(agentState) || (agentState === "paused" && (question !== null || rows.some(isOpen)));
 }
 
 export function activity(state: SessionState): Activity {

@@ -13,16 +13,30 @@ export interface Piece {
 
 /** Only the end of a long output is coloured and shown: a flood must not slow the page down. */
 const LIMIT = 40_000;
+/** It begins with a whole line, unless its first one is longer than this. */
+const LONGEST_LINE = 1000;
 
 export function coloured(output: string): Piece[] {
-  const tail = output.length > LIMIT ? output.slice(output.indexOf("\n", output.length - LIMIT) + 1) : output;
-  const text = settledLines(withoutEscapes(tail, true)).replace(/\n+$/, "");
+  const text = withoutLastBreaks(settledLines(withoutEscapes(tailOf(output), true)));
   if (text === "") return [];
   return Anser.ansiToJson(text, { json: true, use_classes: true, remove_empty: true }).map((piece) => ({
     text: piece.content,
     look: lookOf(piece),
     colours: coloursOf(piece),
   }));
+}
+
+function tailOf(output: string): string {
+  if (output.length <= LIMIT) return output;
+  const tail = output.slice(-LIMIT);
+  return tail.slice(tail.slice(0, LONGEST_LINE).indexOf("\n") + 1);
+}
+
+/** A loop: the pattern would try each break on its way. */
+function withoutLastBreaks(text: string): string {
+  let end = text.length;
+  while (text[end - 1] === "\n") end -= 1;
+  return text.slice(0, end);
 }
 
 type Coloured = ReturnType<typeof Anser.ansiToJson>[number];

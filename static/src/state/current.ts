@@ -1,6 +1,7 @@
 // The session on the screen, for what works on it from outside its page: shortcuts, the palette, the title.
 
 import { computed, effect, signal, type Signal } from "@preact/signals";
+import { keep } from "../keep";
 import { readLayout, type Layout } from "./layout";
 import { sessionOf } from "./list";
 import type { LiveSession } from "./live";
@@ -24,7 +25,7 @@ export function show(live: LiveSession): () => void {
   const layout = signal(readLayout(localStorage.getItem(key), innerWidth));
   const begun = layout.peek();
   const stop = effect(() => {
-    if (layout.value !== begun) localStorage.setItem(key, JSON.stringify(layout.value));
+    if (layout.value !== begun) keep(key, JSON.stringify(layout.value));
   });
   current.value = { live, layout };
   return () => {

@@ -1,6 +1,7 @@
 // Shortcuts that work everywhere, and what they open.
 
 import { signal } from "@preact/signals";
+import { focusField } from "../focus";
 import { navigate } from "../route";
 import { toggleWorkspace } from "./current";
 
@@ -24,7 +25,7 @@ const SINGLE: Record<string, () => void> = {
   "?": () => (overlay.value = "shortcuts"),
   n: () => navigate("/sessions"),
   w: toggleWorkspace,
-  "/": () => document.querySelector<HTMLElement>("main textarea")?.focus(),
+  "/": focusField,
 };
 
 addEventListener("keydown", (event) => {

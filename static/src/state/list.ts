@@ -8,8 +8,10 @@ const REFRESH_MS = 4000;
 /** How often a hidden page looks, where the person wants to hear of what happens. */
 const HIDDEN_REFRESH_MS = 15_000;
 
-/** `null` until the first answer. */
+/** What the list shows. `null` until the first answer. */
 export const sessions = signal<Session[] | null>(null);
+/** The newest ones, whatever is searched for: for those who tell what happens. `null` until the first answer. */
+export const newest = signal<Session[] | null>(null);
 export const listError = signal<string | null>(null);
 export const search = signal("");
 export const showArchived = signal(false);
@@ -40,11 +42,14 @@ let asked = 0;
 export async function refreshSessions(): Promise<void> {
   const turn = ++asked;
   try {
-    const page = await listSessions(search.peek(), showArchived.peek(), limit);
+    const isPlain = search.peek() === "" && !showArchived.peek();
+    const asking = listSessions(search.peek(), showArchived.peek(), limit);
+    const [page, first] = await Promise.all([asking, isPlain ? asking : listSessions("", false, PAGE)]);
     // A slow answer to an older question must not cover the newer one.
     if (turn !== asked) return;
     sessions.value = page.items;
-    learn(page.items);
+    newest.value = first.items.slice(0, PAGE);
+    learn([...first.items, ...page.items]);
     total.value = page.total;
     listError.value = null;
   } catch (error) {

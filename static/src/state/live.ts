@@ -7,11 +7,15 @@ import { painted } from "../painted";
 import type { Decision, Event, Mode } from "../wire/event";
 import type { ServerFrame, Wish } from "../wire/frame";
 import { getSession, RequestError, signedOut } from "../wire/rest";
+import { tooLong } from "../wire/limit";
 import { FrameLog } from "../wire/log";
 import { takeNewest } from "../wire/newest";
 import { SessionSocket, type Line, type Listener, type Refusal } from "../wire/socket";
 import { reduce, type Input } from "./reduce";
-import { empty, type SessionState } from "./session";
+import { empty, isOnItsWay, type SessionState } from "./session";
+import { forgetUnsent, keepUnsent, unsentOf } from "./unsent";
+
+const TAKEN = "The agent has taken this message as it was. Your change:";
 
 const DOUBLE_CLICK_MS = 1000;
 
@@ -62,9 +66,15 @@ export class LiveSession {
     this.wish({ action: "set_model", args: { model } });
   }
 
-  /** Stops what runs. Asked once more, the server goes to harder means; a double click is no second question. */
+  /**
+   * Stops what runs. Asked once more, the server goes to harder means; a double click is no second question, nor is one while
+   * the first is still here.
+   */
   interrupt(): void {
     if (Date.now() - this.stopAskedAt.peek() < DOUBLE_CLICK_MS) return;
+    const { connection, sending } = this.held.peek();
+    const isAsked = sending.some((sent) => sent.wish.action === "interrupt" && isOnItsWay(sent));
+    if (connection.phase !== "live" && isAsked) return;
     this.stopAskedAt.value = Date.now();
     this.wish({ action: "interrupt" });
   }
@@ -84,6 +94,13 @@ export class LiveSession {
 
   editQueue(item: string, content: string): void {
     this.wish({ action: "edit_queue", args: { item, content } });
+  }
+
+  /** A change that was still being written when its message left the queue: it is shown as a message that was not sent. */
+  missedInQueue(item: string, change: string): void {
+    if (this.held.peek().queue.some((queued) => queued.item === item)) return;
+    const wish: Wish = { action: "message", args: { content: change, mode: "queue" } };
+    this.feed([{ local: "sent", id: newId(), wish, refusal: TAKEN }]);
   }
 
   removeFromQueue(item: string): void {
@@ -116,6 +133,7 @@ export class LiveSession {
 
   /** The newest events first, so that they are on the screen at once; then what lies before them. */
   private async openWithNewest(): Promise<void> {
+    this.feed(unsentOf(this.id).map(({ id, wish, refusal }) => ({ local: "sent", id, wish, refusal })));
     const newest = takeNewest(this.id);
     const events = Array.isArray(newest) ? newest : await newest;
     const after = (events[0]?.seq ?? 1) - 1;
@@ -147,8 +165,9 @@ export class LiveSession {
   /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
   private wish(wish: Wish): void {
     const id = newId();
-    this.feed([{ local: "sent", id, wish }]);
-    this.send({ ...wish, id });
+    const refusal = tooLong({ ...wish, id });
+    this.feed([{ local: "sent", id, wish, refusal }]);
+    if (refusal === undefined) this.send({ ...wish, id });
   }
 
   private send(wish: Wish & { id: string }): void {
@@ -174,11 +193,13 @@ export class LiveSession {
     const before = this.held.peek();
     const after = reduce(before, inputs);
     this.held.value = after;
+    keepUnsent(this.id, before.sending, after.sending);
     if (this.stopAskedAt.peek() && stopIsAnswered(before, after, inputs)) this.stopAskedAt.value = 0;
   }
 
   private refuse(why: Refusal): void {
     if (why === "signed_out") signedOut.value = true;
+    if (why === "no_such_session") forgetUnsent(this.id);
     this.feed([{ local: "refused", why }]);
   }
 

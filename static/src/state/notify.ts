@@ -4,7 +4,7 @@ import { computed, effect } from "@preact/signals";
 import { navigate, route } from "../route";
 import type { AgentState } from "../wire/event";
 import { current, currentTitle } from "./current";
-import { sessions } from "./list";
+import { newest } from "./list";
 import { notifying } from "./notifying";
 
 export type News = "done" | "failed" | "waits";
@@ -29,7 +29,7 @@ interface Seen {
 const seen = computed((): Seen[] => {
   const open = current.value?.live;
   const state = open?.state.value;
-  const listed = (sessions.value ?? []).map(({ id, title, state }) => ({ id, title, state }));
+  const listed = (newest.value ?? []).map(({ id, title, state }) => ({ id, title, state }));
   if (!open || !state?.agentState || state.connection.phase !== "live") return listed.filter(({ id }) => id !== open?.id);
   const mine = { id: open.id, title: currentTitle.value, state: state.agentState };
   return [...listed.filter(({ id }) => id !== open.id), mine];
@@ -45,8 +45,8 @@ export function stateBefore(id: string, states: ReadonlyMap<string, AgentState>,
 }
 
 effect(() => {
-  const listed = sessions.value;
-  if (listed) newestAtFirst ??= listed.reduce((newest, { id }) => (id > newest ? id : newest), "");
+  const listed = newest.value;
+  if (listed) newestAtFirst ??= listed.reduce((latest, { id }) => (id > latest ? id : latest), "");
   for (const { id, title, state } of seen.value) {
     const news = newsOf(stateBefore(id, known, newestAtFirst), state);
     known.set(id, state);

@@ -14,7 +14,8 @@ export type Local =
   | { local: "opened" }
   | { local: "lost"; retryAt: number }
   | { local: "refused"; why: Refusal }
-  | { local: "sent"; id: string; wish: Wish }
+  /** With a `refusal` it was not even sent. */
+  | { local: "sent"; id: string; wish: Wish; refusal?: string | undefined }
   | { local: "dropped"; id: string }
   /** A recording begins anew. */
   | { local: "rewound" };
@@ -97,9 +98,12 @@ function applyLocal(draft: SessionState, input: Local): void {
     case "refused":
       draft.connection = { phase: "refused", why: input.why };
       return;
-    case "sent":
-      draft.sending = [...draft.sending.filter((sent) => sent.id !== input.id), { id: input.id, wish: input.wish }];
+    case "sent": {
+      const { id, wish, refusal } = input;
+      const sent = { id, wish, ...(refusal !== undefined && { refusal }) };
+      draft.sending = [...draft.sending.filter((other) => other.id !== id), sent];
       return;
+    }
     case "dropped":
       draft.sending = draft.sending.filter((sent) => sent.id !== input.id);
       return;

@@ -10,8 +10,13 @@ export interface Sent {
   wish: Wish;
   /** The event that it led to, once the server has said so. */
   seq?: number;
-  /** Why the server did not carry it out. */
+  /** Why the server did not carry it out, or why it was not sent. */
   refusal?: string;
+}
+
+/** Whether nothing has come of it yet. */
+export function isOnItsWay({ seq, refusal }: Sent): boolean {
+  return seq === undefined && refusal === undefined;
 }
 
 export type Connection =
@@ -86,3 +91,8 @@ export const empty: SessionState = {
   plan: null,
   spoken: [],
 };
+
+/** What it has cost so far, as far as prices are known. */
+export function spent({ usage, session }: SessionState): number {
+  return usage?.total_cost_usd ?? session?.usage?.cost_usd ?? 0;
+}

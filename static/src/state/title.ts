@@ -3,10 +3,10 @@
 import { computed, effect } from "@preact/signals";
 import { route } from "../route";
 import { current, currentTitle } from "./current";
-import { sessions } from "./list";
+import { newest } from "./list";
 
 /** How many sessions wait for a person. */
-export const waiting = computed(() => (sessions.value ?? []).filter(({ state }) => state === "awaiting_confirmation").length);
+export const waiting = computed(() => (newest.value ?? []).filter(({ state }) => state === "awaiting_confirmation").length);
 
 export type Mark = "waiting" | "working" | null;
 

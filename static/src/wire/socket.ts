@@ -4,6 +4,10 @@ import type { ServerFrame, Wish } from "./frame";
 
 const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 10_000;
+/** A connection that is not there by then is begun anew. */
+const OPEN_WITHIN_MS = 10_000;
+/** One that has just begun is waited for, also where there is a reason to hurry. */
+const HURRY_AFTER_MS = 2000;
 const PING_EVERY_MS = 20_000;
 /** A ping that is not answered for so long means a dead socket: the network went away without a word. */
 const PONG_WITHIN_MS = 10_000;
@@ -40,7 +44,9 @@ export class SessionSocket implements Line {
   private socket: WebSocket | null = null;
   private buffer: ServerFrame[] = [];
   private attempts = 0;
+  private begunAt = 0;
   private heardAt = 0;
+  private openTimer = 0;
   private retryTimer = 0;
   private flushTimer = 0;
   private pingTimer = 0;
@@ -62,15 +68,13 @@ export class SessionSocket implements Line {
   }
 
   send(wish: Wish & { id?: string }): boolean {
-    if (this.socket?.readyState !== WebSocket.OPEN) return false;
-    this.socket.send(JSON.stringify(wish));
+    if (!this.isOpen) return false;
+    this.socket?.send(JSON.stringify(wish));
     return true;
   }
 
   retryNow(): void {
-    if (this.closed || this.socket) return;
-    clearTimeout(this.retryTimer);
-    this.connect();
+    if (!this.isOpen) this.connect();
   }
 
   close(): void {
@@ -78,14 +82,19 @@ export class SessionSocket implements Line {
     clearTimeout(this.retryTimer);
     clearTimeout(this.flushTimer);
     clearInterval(this.pingTimer);
-    clearTimeout(this.pongTimer);
     removeEventListener("online", this.hurry);
     document.removeEventListener("visibilitychange", this.hurry);
     this.drop();
   }
 
+  private get isOpen(): boolean {
+    return this.socket?.readyState === WebSocket.OPEN;
+  }
+
   private connect(): void {
     if (this.closed) return;
+    clearTimeout(this.retryTimer);
+    this.drop();
     const query = new URLSearchParams({ session: this.session });
     const cursor = this.listener.cursor();
     if (cursor > 0) query.set("after", String(cursor));
@@ -94,19 +103,31 @@ export class SessionSocket implements Line {
     let opened = false;
     this.replaying = true;
     this.socket = socket;
+    this.begunAt = Date.now();
+    this.openTimer = window.setTimeout(() => this.abandon(), OPEN_WITHIN_MS);
     socket.onopen = () => {
       opened = true;
+      clearTimeout(this.openTimer);
       this.listener.opened();
     };
     socket.onmessage = (message) => this.take(String(message.data));
     socket.onclose = (event) => {
+      if (this.socket !== socket) return;
       this.flush();
-      this.socket = null;
+      this.drop();
       if (event.code === 4401) this.refuse("signed_out");
       else if (event.code === 4404) this.refuse("no_such_session");
       else if (opened) this.retry();
-      else void this.listener.diagnose().then((why) => (why ? this.refuse(why) : this.retry()));
+      else void this.diagnose();
     };
+  }
+
+  /** What it finds out counts unless there is another connection by then. */
+  private async diagnose(): Promise<void> {
+    const why = await this.listener.diagnose();
+    if (this.socket) return;
+    if (why) this.refuse(why);
+    else this.retry();
   }
 
   private take(text: string): void {
@@ -132,7 +153,8 @@ export class SessionSocket implements Line {
   };
 
   private retry(): void {
-    if (this.closed) return;
+    if (this.closed || this.socket) return;
+    clearTimeout(this.retryTimer);
     const ceiling = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** this.attempts++);
     const delay = ceiling * (0.5 + Math.random() / 2);
     this.listener.lost(Date.now() + delay);
@@ -146,8 +168,8 @@ export class SessionSocket implements Line {
 
   private hurry = (): void => {
     if (document.hidden) return;
-    if (this.socket) this.beat();
-    else this.retryNow();
+    if (this.isOpen) this.beat();
+    else if (!this.socket || Date.now() - this.begunAt > HURRY_AFTER_MS) this.connect();
   };
 
   private beat = (): void => {
@@ -166,6 +188,8 @@ export class SessionSocket implements Line {
   }
 
   private drop(): void {
+    clearTimeout(this.openTimer);
+    clearTimeout(this.pongTimer);
     const socket = this.socket;
     this.socket = null;
     if (!socket) return;

@@ -1,0 +1,45 @@
+// Messages that the server has not taken yet, kept in this browser: what a person wrote outlives the page.
+
+import { keep } from "../keep";
+import type { Sent } from "./session";
+
+/** One key each: two pages on one session do not write over each other. */
+const keyOf = (session: string, id = ""): string => `greenroom.unsent.${session}.${id}`;
+
+/** Those of a session, in the order in which they were written. */
+export function unsentOf(session: string): Sent[] {
+  return keysOf(session)
+    .flatMap((key) => {
+      try {
+        return [JSON.parse(localStorage.getItem(key) ?? "") as Sent & { at: number }];
+      } catch {
+        return [];
+      }
+    })
+    .sort((a, b) => a.at - b.at)
+    .map(({ at: _, ...sent }) => sent);
+}
+
+/** Keeps what has come to be on its way, or was refused, and forgets what was taken or dropped. */
+export function keepUnsent(session: string, before: readonly Sent[], after: readonly Sent[]): void {
+  const waiting = after.filter(isUnsent);
+  for (const [n, sent] of waiting.entries()) {
+    if (!before.includes(sent)) keep(keyOf(session, sent.id), JSON.stringify({ at: Date.now() + n, ...sent }));
+  }
+  for (const { id } of before.filter(isUnsent)) {
+    if (!waiting.some((sent) => sent.id === id)) keep(keyOf(session, id), "");
+  }
+}
+
+/** There is no session to send them to any more. */
+export function forgetUnsent(session: string): void {
+  for (const key of keysOf(session)) keep(key, "");
+}
+
+function keysOf(session: string): string[] {
+  return Object.keys(localStorage).filter((key) => key.startsWith(keyOf(session)));
+}
+
+function isUnsent({ wish, seq }: Sent): boolean {
+  return wish.action === "message" && seq === undefined;
+}

@@ -1,0 +1,46 @@
+import "./dom";
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { begin, type Attempt } from "../src/state/begin";
+
+/** Answers each upload with what `refuses` says of its address. */
+function uploads(refuses: (address: string) => boolean): string[] {
+  const sent: string[] = [];
+  class FakeRequest {
+    upload = {};
+    status = 0;
+    responseText = "";
+    onload = () => {};
+    private address = "";
+    open(_: string, address: string) {
+      this.address = address;
+    }
+    setRequestHeader() {}
+    send() {
+      sent.push(this.address);
+      this.status = refuses(this.address) ? 413 : 201;
+      setTimeout(this.onload);
+    }
+  }
+  Object.assign(globalThis, { XMLHttpRequest: FakeRequest });
+  return sent;
+}
+
+test("after an upload that failed it goes on where it was", async () => {
+  const asked: { path: string; key: string | null; body: unknown }[] = [];
+  globalThis.fetch = (async (address: string, { method, headers, body }: RequestInit) => {
+    if (method === "POST") asked.push({ path: address, key: new Headers(headers).get("idempotency-key"), body: JSON.parse(String(body)) });
+    return new Response(JSON.stringify({ id: "s1", items: [], total: 0 }));
+  }) as typeof fetch;
+  const files = [new File(["a"], "a.txt"), new File(["b"], "b.txt")];
+  const attempt: { current: Attempt | null } = { current: null };
+  let full = true;
+  const sent = uploads((address) => full && address.endsWith("b.txt"));
+  await assert.rejects(begin(attempt, { task: "look" }, files), /413/);
+  full = false;
+  assert.equal(await begin(attempt, { task: "look" }, files), "s1");
+  assert.deepEqual(sent.map((address) => address.split("/").at(-1)), ["a.txt", "b.txt", "b.txt"]);
+  assert.deepEqual(asked.map(({ path }) => path), ["/api/sessions", "/api/sessions", "/api/sessions/s1/messages"]);
+  assert.equal(asked[0]?.key, asked[1]?.key);
+  assert.deepEqual(asked[2]?.body, { content: "look", attachments: ["uploads/a.txt", "uploads/b.txt"] });
+});

@@ -1,0 +1,196 @@
+// What a person asks for, from the moment they do until the server has taken it.
+
+import "./dom";
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { render, type VNode } from "preact";
+import { CommandsTab } from "../src/components/CommandsTab";
+import { ConfirmDock } from "../src/components/ConfirmDock";
+import { Outbox } from "../src/components/Outbox";
+import { Queue } from "../src/components/Queue";
+import { LiveSession } from "../src/state/live";
+import { uploadsOf } from "../src/state/uploads";
+import type { ServerFrame, Wish } from "../src/wire/frame";
+import type { Listener } from "../src/wire/socket";
+import { Script } from "./frames";
+
+/** A session whose server is the test. */
+class Stage {
+  readonly sent: (Wish & { id?: string })[] = [];
+  isConnected = true;
+  listener!: Listener;
+  readonly live = new LiveSession("s1", (listener) => {
+    this.listener = listener;
+    return { send: (wish) => this.isConnected && this.sent.push(wish) > 0, retryNow() {}, close() {} };
+  });
+
+  say(...frames: object[]): void {
+    this.listener.received(frames as ServerFrame[]);
+  }
+
+  play(script: Script): void {
+    this.say(...script.frames);
+  }
+}
+
+const root = document.body.appendChild(document.createElement("div"));
+const settled = () => new Promise((resolve) => setTimeout(resolve, 50));
+
+async function shown(view: VNode): Promise<string> {
+  render(view, root);
+  await settled();
+  return root.textContent ?? "";
+}
+
+function press(name: string): void {
+  const button = [...root.querySelectorAll("button")].find((one) => (one.ariaLabel ?? one.getAttribute("aria-label") ?? one.textContent) === name);
+  assert.ok(button, `no button is called ${name}: ${root.innerHTML}`);
+  button.click();
+}
+
+const kept = () => Object.keys(localStorage).filter((key) => key.startsWith("greenroom.unsent."));
+
+beforeEach(() => localStorage.clear());
+afterEach(() => render(null, root));
+
+test("a message is kept until the server has taken it", () => {
+  const stage = new Stage();
+  stage.live.message("go on", "queue");
+  const [sent] = stage.sent;
+  assert.deepEqual(kept(), [`greenroom.unsent.s1.${sent?.id}`]);
+  stage.say({ status: "accepted", id: sent?.id, seq: 1 });
+  assert.deepEqual(kept(), []);
+});
+
+test("one that was refused is kept until it is dropped, and other wishes are not", () => {
+  const stage = new Stage();
+  stage.live.message("go on", "queue");
+  stage.live.pause();
+  const id = stage.sent[0]!.id!;
+  stage.say({ error: { code: "busy", message: "no" }, id });
+  assert.equal(kept().length, 1);
+  assert.equal(JSON.parse(localStorage.getItem(kept()[0]!) ?? "").refusal, "no");
+  stage.live.drop(id);
+  assert.deepEqual(kept(), []);
+});
+
+test("where the browser has no room nothing breaks", (context) => {
+  context.mock.method(Object.getPrototypeOf(localStorage) as Storage, "setItem", () => {
+    throw new Error("the quota is exceeded");
+  });
+  const stage = new Stage();
+  stage.live.message("go on", "queue");
+  assert.equal(stage.sent.length, 1);
+  assert.deepEqual(kept(), []);
+});
+
+test("what was not taken is there again when the session opens, under the same id", async () => {
+  const sockets: { sent: string[]; onmessage?: (message: { data: string }) => void }[] = [];
+  class FakeSocket {
+    static readonly OPEN = 1;
+    readyState = 1;
+    sent: string[] = [];
+    constructor() {
+      sockets.push(this);
+    }
+    send(text: string) {
+      this.sent.push(text);
+    }
+    close() {}
+  }
+  Object.assign(globalThis, { WebSocket: FakeSocket, fetch: async () => new Response('{"items":[]}') });
+  const before = new Stage();
+  before.isConnected = false;
+  before.live.message("first", "queue");
+  before.live.message("second", "steer");
+  const after = new LiveSession("s1");
+  assert.deepEqual(after.state.value.sending, before.live.state.value.sending);
+  await settled();
+  const socket = sockets[0]!;
+  socket.onmessage?.({ data: JSON.stringify({ status: "hello", session: null, last_seq: 0, state: "idle" }) });
+  socket.onmessage?.({ data: JSON.stringify({ status: "synced", seq: 0 }) });
+  const sent = socket.sent.map((text) => JSON.parse(text) as Wish & { id: string });
+  assert.deepEqual(sent.map(({ id }) => id), before.live.state.value.sending.map(({ id }) => id));
+  assert.equal(kept().length, 2);
+  after.close();
+  before.listener.refused("no_such_session");
+  assert.deepEqual(kept(), [], "nobody will ever take them");
+});
+
+test("what is too long is not sent, and can be attached in its place", async () => {
+  const stage = new Stage();
+  stage.live.message("é".repeat(600_000), "queue");
+  assert.deepEqual(stage.sent, []);
+  const text = await shown(<Outbox live={stage.live} />);
+  assert.match(text, /This is 1\.1 MiB long, and 1 MiB can be sent at once\. Attach it as a file\./);
+  assert.doesNotMatch(text, /Send again/);
+  press("Attach as a file");
+  await settled();
+  assert.deepEqual(uploadsOf("s1").all.value.map(({ name, size }) => [name, size]), [["message.txt", 1_200_000]]);
+  assert.deepEqual(stage.live.state.value.sending, []);
+});
+
+test("without a connection one interrupt is enough", (context) => {
+  context.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
+  const stage = new Stage();
+  stage.isConnected = false;
+  stage.live.interrupt();
+  context.mock.timers.tick(5000);
+  stage.live.interrupt();
+  assert.equal(stage.live.state.value.sending.length, 1);
+  stage.say({ status: "synced", seq: 0 });
+  stage.live.interrupt();
+  assert.equal(stage.live.state.value.sending.length, 2, "the server goes to harder means");
+});
+
+test("an answer on its way cannot be given twice, unless it is refused", async () => {
+  const stage = new Stage();
+  stage.play(new Script().see("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow", "deny"] }));
+  const disabled = () => [...root.querySelectorAll<HTMLButtonElement>("button, input")].map((one) => one.disabled);
+  await shown(<ConfirmDock live={stage.live} />);
+  assert.deepEqual(disabled(), [false, false, false]);
+  press("Deny");
+  await settled();
+  assert.deepEqual(disabled(), [true, true, true]);
+  assert.equal(root.querySelector("[role=status]")?.textContent, "Your answer is on its way…");
+  stage.say({ error: { code: "busy", message: "no" }, id: stage.sent[0]!.id });
+  await settled();
+  assert.deepEqual(disabled(), [false, false, false]);
+  assert.equal(root.querySelector("[role=status]")?.textContent, "");
+});
+
+test("a command on its way stands below the others", async () => {
+  const stage = new Stage();
+  stage.play(new Script().act("user", "run", { command: "ls" }, { item: "r" }));
+  stage.live.run("make");
+  assert.match(await shown(<CommandsTab live={stage.live} />), /ls.*make\s*sending…/);
+  stage.say({ error: { code: "busy", message: "no" }, id: stage.sent[0]!.id });
+  assert.doesNotMatch(await shown(<CommandsTab live={stage.live} />), /make/);
+});
+
+test("a change to a message that the agent takes meanwhile is not lost", async () => {
+  const stage = new Stage();
+  const script = new Script().see("queue", "", { items: [{ item: "m", content: "as it was" }] });
+  stage.play(script);
+  await shown(<Queue live={stage.live} />);
+  press("Edit");
+  await settled();
+  const field = root.querySelector("textarea")!;
+  field.value = "as it shall be";
+  field.dispatchEvent(new window.Event("input", { bubbles: true }));
+  await settled();
+  stage.play(script.see("queue", "", { items: [] }));
+  await settled();
+  assert.match(await shown(<Outbox live={stage.live} />), /taken this message as it was\. Your change:as it shall be/);
+  press("Send again");
+  assert.deepEqual(stage.sent.map((wish) => wish.action === "message" && wish.args.content), ["as it shall be"]);
+});
+
+test("a change that was refused can be sent as a new message", async () => {
+  const stage = new Stage();
+  stage.live.editQueue("m", "as it shall be");
+  stage.say({ error: { code: "not_found", message: "it is not in the queue" }, id: stage.sent[0]!.id });
+  assert.match(await shown(<Outbox live={stage.live} />), /it is not in the queueas it shall be/);
+  press("Send again");
+  assert.deepEqual(stage.sent.map(({ action }) => action), ["edit_queue", "message"]);
+});
