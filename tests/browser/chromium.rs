@@ -21,22 +21,31 @@ pub(crate) struct Browser {
     profile: tempfile::TempDir,
 }
 
+/// Chromedriver and its port; `None` where it ended before it had one.
+async fn start_driver() -> Option<(Child, String)> {
+    let mut driver = Command::new("chromedriver")
+        .arg("--port=0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("chromedriver is installed (Debian: `apt install chromium-driver`)");
+    let mut lines = BufReader::new(driver.stdout.take()?).lines();
+    while let Some(line) = lines.next_line().await.expect("text") {
+        if let Some((_, port)) = line.split_once("started successfully on port ") {
+            return Some((driver, port.trim_end_matches('.').to_owned()));
+        }
+    }
+    None
+}
+
 impl Browser {
     pub(crate) async fn open() -> Browser {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("chromedriver is installed (Debian: `apt install chromium-driver`)");
-        let stdout = driver.stdout.take().expect("its stdout is a pipe");
-        let mut lines = BufReader::new(stdout).lines();
-        let port = within("chromedriver's port", async {
+        let (driver, port) = within("chromedriver", async {
             loop {
-                let line = lines.next_line().await.expect("text").expect("chromedriver says its port before it ends");
-                if let Some((_, port)) = line.split_once("started successfully on port ") {
-                    return port.trim_end_matches('.').to_owned();
+                // Of the two families of addresses it takes the same port, and ends where that of the other is somebody's.
+                if let Some(started) = start_driver().await {
+                    return started;
                 }
             }
         })
