@@ -111,8 +111,7 @@ impl Conversation<'_> {
         commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
         answered: &Cell<bool>,
     ) -> Result<Broken, Broken> {
-        let live = Box::pin(self.greet(commands)).await?;
-        answered.set(true);
+        let live = Box::pin(self.greet(commands, answered)).await?;
         let mut on_their_way = OnTheirWay::default();
         loop {
             tokio::select! {
@@ -182,7 +181,11 @@ impl Conversation<'_> {
         reports
     }
 
-    async fn greet(&mut self, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Result<Arc<Shared>, Broken> {
+    async fn greet(
+        &mut self,
+        commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
+        answered: &Cell<bool>,
+    ) -> Result<Arc<Shared>, Broken> {
         let hello = loop {
             let frame = self.socket.next().await;
             match self.read(frame)? {
@@ -191,6 +194,7 @@ impl Conversation<'_> {
                 None => {}
             }
         };
+        answered.set(true);
         self.boot.clone_from(&hello.boot);
         // What waits here belongs to an earlier connection; the session gives again what the agent may not have.
         while commands.try_recv().is_ok() {}
