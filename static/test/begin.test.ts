@@ -44,3 +44,26 @@ test("after an upload that failed it goes on where it was", async () => {
   assert.equal(asked[0]?.key, asked[1]?.key);
   assert.deepEqual(asked[2]?.body, { content: "look", attachments: ["uploads/a.txt", "uploads/b.txt"] });
 });
+
+test("a task that is edited after an upload that failed is given to the session that is there", async () => {
+  const asked: { path: string; key: string | null; body: { content?: string } }[] = [];
+  globalThis.fetch = (async (address: string, { method, headers, body }: RequestInit) => {
+    if (method === "POST") asked.push({ path: address, key: new Headers(headers).get("idempotency-key"), body: JSON.parse(String(body)) });
+    if (address.endsWith("/messages") && asked.filter(({ path }) => path === address).length === 1) throw new Error("no answer");
+    return new Response(JSON.stringify({ id: "s1", items: [], total: 0 }));
+  }) as typeof fetch;
+  uploads(() => false);
+  const files = [new File(["a"], "a.txt")];
+  const attempt: { current: Attempt | null } = { current: null };
+  for (const task of ["look", "look again"]) {
+    const begun = begin(attempt, { model: "m", task }, files);
+    await (task === "look" ? assert.rejects(begun, /does not answer/) : begun);
+  }
+  const before = asked.length;
+  await begin(attempt, { model: "m", task: "without" }, []);
+  assert.deepEqual(asked.slice(before).map(({ key }) => key === asked[0]?.key), [true, false]);
+  const [created, first, again, second] = asked;
+  assert.equal(created?.key, again?.key);
+  assert.deepEqual([first?.body.content, second?.body.content], ["look", "look again"]);
+  assert.notEqual(first?.key, second?.key);
+});

@@ -119,14 +119,14 @@ test("what was not taken is there again when the session opens, under the same i
 
 test("what is too long is not sent, and can be attached in its place", async () => {
   const stage = new Stage();
-  stage.live.message("é".repeat(600_000), "queue");
+  stage.live.message("é".repeat(600_000), "queue", ["uploads/plan.md"]);
   assert.deepEqual(stage.sent, []);
   const text = await shown(<Outbox live={stage.live} />);
   assert.match(text, /This is 1\.1 MiB long, and 1 MiB can be sent at once\. Attach it as a file\./);
   assert.doesNotMatch(text, /Send again/);
   press("Attach as a file");
   await settled();
-  assert.deepEqual(uploadsOf("s1").all.value.map(({ name, size }) => [name, size]), [["message.txt", 1_200_000]]);
+  assert.deepEqual(uploadsOf("s1").all.value.map(({ name, size }) => [name, size]), [["plan.md", null], ["message.txt", 1_200_000]]);
   assert.deepEqual(stage.live.state.value.sending, []);
 });
 

@@ -16,7 +16,7 @@ export function Attachments({ uploads }: { uploads: Uploads }) {
           {problem ? (
             <span role="alert">{problem}</span>
           ) : path ? (
-            <span class="muted">{bytes(size)}</span>
+            size !== null && <span class="muted">{bytes(size)}</span>
           ) : (
             <progress value={progress} max={1} aria-label={`Uploading ${name}`} />
           )}

@@ -31,7 +31,9 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
   };
   const attach = () => {
     live.drop(sent.id);
-    if (written) uploadsOf(live.id).add([new File([written.content], "message.txt", { type: "text/plain" })]);
+    if (!written) return;
+    uploadsOf(live.id).take(written.attachments ?? []);
+    uploadsOf(live.id).add([new File([written.content], "message.txt", { type: "text/plain" })]);
   };
   return (
     <div class="problem" role="alert">

@@ -11,28 +11,33 @@ export interface Attempt {
   key: string;
   /** Where the files lie that are there already: they need not be sent again. */
   uploaded: Map<File, string>;
+  /** The message that gives the task, where the session was made for its files before it. */
+  message?: { said: string; key: string };
 }
 
 /** Returns the session's id. */
 export async function begin(last: { current: Attempt | null }, wanted: NewSession & { task: string }, files: readonly File[]): Promise<string> {
-  // Which files come with it may change when one of them cannot be sent: the session is there by then.
-  const wish = JSON.stringify([wanted, files.length > 0]);
+  const { task, ...rest } = wanted;
+  // A session that was made for its files is gone on with, though its task or its files were changed after one could not be sent.
+  const waits = last.current?.wish === JSON.stringify(rest);
+  const wish = JSON.stringify(files.length > 0 || waits ? rest : wanted);
   if (last.current?.wish !== wish) last.current = { wish, key: newId(), uploaded: new Map() };
-  const { key, uploaded } = last.current;
-  if (files.length === 0) {
-    const { id } = await createSession(wanted, key);
+  const attempt = last.current;
+  if (files.length === 0 && !waits) {
+    const { id } = await createSession(wanted, attempt.key);
     void refreshSessions();
     return id;
   }
-  const { task, ...rest } = wanted;
-  const { id } = await createSession({ ...rest, title: task.split("\n", 1)[0]?.slice(0, 80) }, key);
+  const { id } = await createSession({ ...rest, title: task.split("\n", 1)[0]?.slice(0, 80) }, attempt.key);
   const attachments: string[] = [];
   for (const file of files) {
-    const path = uploaded.get(file) ?? (await uploadFile(id, file, () => {}, new AbortController().signal));
-    uploaded.set(file, path);
+    const path = attempt.uploaded.get(file) ?? (await uploadFile(id, file, () => {}, new AbortController().signal));
+    attempt.uploaded.set(file, path);
     attachments.push(path);
   }
-  await sendMessage(id, { content: task, attachments }, `${key}-task`);
+  const said = JSON.stringify([task, attachments]);
+  if (attempt.message?.said !== said) attempt.message = { said, key: newId() };
+  await sendMessage(id, { content: task, attachments }, attempt.message.key);
   void refreshSessions();
   return id;
 }

@@ -6,8 +6,8 @@ import { newId } from "../id";
 export interface Upload {
   id: string;
   name: string;
-  /** In bytes. */
-  size: number;
+  /** In bytes, where that is known. */
+  size: number | null;
   /** From 0 to 1. */
   progress: number;
   /** Where it lies in the workspace, once it is there. */
@@ -33,6 +33,12 @@ export class Uploads {
 
   add(files: Iterable<File>): void {
     for (const file of files) void this.send(file);
+  }
+
+  /** Takes up files that lie in the workspace already. */
+  take(paths: readonly string[]): void {
+    const taken = paths.map((path): Upload => ({ id: newId(), name: path.slice(path.lastIndexOf("/") + 1), size: null, progress: 1, path }));
+    this.all.value = [...this.all.value, ...taken];
   }
 
   remove(id: string): void {
