@@ -44,6 +44,9 @@ pub enum Command {
         /// Write to this file, whole or not at all, in place of stdout
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Leave out what the disk has damaged, and name it on stderr; without this the first damage ends the export
+        #[arg(long)]
+        skip_damaged: bool,
     },
     /// Take in what `export` wrote; nothing of a file that is damaged or tells another story than what is here
     Import { file: PathBuf },

@@ -27,8 +27,8 @@ fn main() -> ExitCode {
     telemetry::init(&config.log);
     let system = actix::System::new();
     let done = match command {
-        Some(Command::Export { session, output }) => {
-            system.block_on(transfer::command::export_to(&config, session, output))
+        Some(Command::Export { session, output, skip_damaged }) => {
+            system.block_on(transfer::command::export_to(&config, session, output, skip_damaged))
         }
         Some(Command::Import { file }) => system.block_on(transfer::command::import_from(&config, &file)),
         Some(Command::Token { renew }) => token(&config, renew).map(|token| println!("{token}")),

@@ -11,6 +11,9 @@
 //!
 //! [`import`] reads a file twice: once to be sure of every line of it, and only then to write. What is there already is
 //! compared, so an import that was cut short is simply repeated. Workspaces are no part of it.
+//!
+//! Of a journal that the disk has changed, [`export`] takes what is sound if it is asked to: an event that says so stands for
+//! one that cannot be read, and a damaged content is left out.
 
 pub mod command;
 mod format;
@@ -32,7 +35,7 @@ use self::{
 };
 use crate::{
     clock,
-    store::{Batch, Limit, NewEvent, Part, Query, Seq, SessionId, Snapshot, Store, StoreError, StoredEvent},
+    store::{Batch, Limit, NewEvent, Part, Query, Seq, SessionId, Snapshot, Store, StoreError, StoredEvent, damage},
 };
 
 /// How much of a journal is in memory at once.
@@ -58,6 +61,14 @@ pub enum TransferError {
     NotText { session: SessionId, name: String },
 }
 
+impl TransferError {
+    /// Whether the disk has changed what was written: all else can still be exported.
+    fn is_damage(&self) -> bool {
+        use StoreError::{Damaged, DamagedContent};
+        matches!(self, Self::Store(Damaged { .. } | DamagedContent { .. }) | Self::NotText { .. })
+    }
+}
+
 /// What was moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moved {
@@ -74,11 +85,36 @@ impl fmt::Display for Moved {
     }
 }
 
+/// What becomes of events and contents that the disk has changed.
+pub enum Damaged<'a> {
+    /// The first one ends the export.
+    Refused,
+    /// They are left out, and told here.
+    Skipped(&'a mut Vec<TransferError>),
+}
+
+impl Damaged<'_> {
+    fn meets(&mut self, error: TransferError) -> Result<(), TransferError> {
+        match self {
+            Damaged::Skipped(told) if error.is_damage() => {
+                told.push(error);
+                Ok(())
+            }
+            Damaged::Skipped(_) | Damaged::Refused => Err(error),
+        }
+    }
+}
+
 /// Writes the sessions of `store` to `out`: `only` that one, or all of them.
 ///
 /// # Errors
 /// The first thing that could not be read or written; what was written until then is of no use.
-pub async fn export(store: &dyn Store, only: Option<SessionId>, out: &mut dyn Write) -> Result<Moved, TransferError> {
+pub async fn export(
+    store: &dyn Store,
+    only: Option<SessionId>,
+    mut damaged: Damaged<'_>,
+    out: &mut dyn Write,
+) -> Result<Moved, TransferError> {
     let sessions = match only {
         Some(id) => vec![store.get(id).await?.ok_or(StoreError::NoSession(id))?],
         None => all(store).await?,
@@ -88,7 +124,7 @@ pub async fn export(store: &dyn Store, only: Option<SessionId>, out: &mut dyn Wr
     write(out, &Line::Head(head))?;
     let (mut moved, mut overall) = (Moved::default(), Digest::default());
     for snapshot in sessions {
-        let (events, digest) = export_one(store, &snapshot, out).await?;
+        let (events, digest) = export_one(store, &snapshot, &mut damaged, out).await?;
         overall.add(&digest);
         moved.sessions += 1;
         moved.events += events;
@@ -102,6 +138,7 @@ pub async fn export(store: &dyn Store, only: Option<SessionId>, out: &mut dyn Wr
 async fn export_one(
     store: &dyn Store,
     snapshot: &Snapshot,
+    damaged: &mut Damaged<'_>,
     out: &mut dyn Write,
 ) -> Result<(u64, String), TransferError> {
     let Snapshot { record, tail, mark, .. } = snapshot;
@@ -109,17 +146,49 @@ async fn export_one(
     write(out, &Line::session(record, mark.as_ref()))?;
     let (mut digest, mut after) = (Digest::default(), 0);
     while after < *tail {
-        for (seq, event) in store.read(id, after, CHUNK).await? {
+        for (seq, event) in read_on(store, id, after, damaged).await? {
             after = seq;
             digest.event(&event);
             write(out, &Line::event(&event)?)?;
             let Some(name) = names_content(&event.json) else { continue };
-            export_content(store, id, &name, &mut digest, out).await?;
+            match check_content(store, id, &name).await {
+                Ok(()) => export_content(store, id, &name, &mut digest, out).await?,
+                Err(error) => damaged.meets(error)?,
+            }
         }
     }
     let sha256 = digest.finish();
     write(out, &Line::end(id, *tail, &sha256))?;
     Ok((*tail, sha256))
+}
+
+/// The next events; in the place of a damaged one stands one that says so, so numbers have no gap.
+async fn read_on(
+    store: &dyn Store,
+    id: SessionId,
+    after: Seq,
+    damaged: &mut Damaged<'_>,
+) -> Result<Vec<StoredEvent>, TransferError> {
+    match store.read(id, after, CHUNK).await {
+        Err(StoreError::Damaged { session, seq, detail }) => {
+            let event = damage::in_place_of(seq, &detail);
+            damaged.meets(StoreError::Damaged { session, seq, detail }.into())?;
+            Ok(vec![(seq, event)])
+        }
+        read => Ok(read?),
+    }
+}
+
+/// Reads a content once for nothing: half of one would be taken for the whole where it is imported.
+async fn check_content(store: &dyn Store, id: SessionId, name: &str) -> Result<(), TransferError> {
+    let mut from = 0;
+    while let Some((text, total)) = piece(store, id, name, from).await? {
+        from += text.len() as u64;
+        if from >= total {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// One that was lost to a damaged disk is missing here as it is there.
@@ -130,26 +199,38 @@ async fn export_content(
     digest: &mut Digest,
     out: &mut dyn Write,
 ) -> Result<(), TransferError> {
-    let not_text = || TransferError::NotText { session: id, name: name.to_owned() };
     let mut from = 0;
-    while let Some(Part { bytes, total }) = store.content(id, name, from, TEXT).await? {
-        // A character that is cut in two is read again with what follows.
-        let text = match std::str::from_utf8(&bytes) {
-            Err(cut) if cut.error_len().is_some() || cut.valid_up_to() == 0 => return Err(not_text()),
-            Err(cut) => std::str::from_utf8(&bytes[..cut.valid_up_to()]).map_err(|_| not_text())?,
-            Ok(text) => text,
-        };
+    while let Some((text, total)) = piece(store, id, name, from).await? {
         if from == 0 {
             digest.begin_content(name);
         }
         digest.more_content(text.as_bytes());
-        write(out, &Line::content(name, text))?;
+        write(out, &Line::content(name, &text))?;
         from += text.len() as u64;
         if from >= total {
             break;
         }
     }
     Ok(())
+}
+
+/// A line's worth of a content from byte `from` on, and how long the whole is.
+async fn piece(
+    store: &dyn Store,
+    id: SessionId,
+    name: &str,
+    from: u64,
+) -> Result<Option<(String, u64)>, TransferError> {
+    let Some(Part { bytes, total }) = store.content(id, name, from, TEXT).await? else { return Ok(None) };
+    // A character that is cut in two is read again with what follows.
+    let end = match std::str::from_utf8(&bytes) {
+        Err(cut) if cut.error_len().is_none() && cut.valid_up_to() > 0 => cut.valid_up_to(),
+        Ok(_) | Err(_) => bytes.len(),
+    };
+    match String::from_utf8(bytes[..end].to_vec()) {
+        Ok(text) => Ok(Some((text, total))),
+        Err(_) => Err(TransferError::NotText { session: id, name: name.to_owned() }),
+    }
 }
 
 /// Every session, oldest first, archived or not.

@@ -54,7 +54,7 @@ async fn full() -> (MemoryStore, [SessionId; 3]) {
 
 async fn text(store: &dyn Store, only: Option<SessionId>) -> String {
     let mut out = Vec::new();
-    export(store, only, &mut out).await.expect("it is exported");
+    export(store, only, Damaged::Refused, &mut out).await.expect("it is exported");
     let text = String::from_utf8(out).expect("text");
     // The head says when it was.
     text.split_once('\n').expect("lines").1.to_owned()
@@ -90,7 +90,7 @@ async fn what_goes_out_comes_in_byte_for_byte() {
     let snapshot = reopened.get(ids[0]).await.expect("it answers").expect("it is there");
     assert_eq!((snapshot.tail, snapshot.mark), (5, Some(Mark { boot: "b".into(), n: 5 })));
     assert_eq!(text(&store, Some(ids[0])).await.lines().filter(|line| line.starts_with("{\"session\"")).count(), 1);
-    assert!(export(&store, Some(SessionId::generate()), &mut Vec::new()).await.is_err());
+    assert!(export(&store, Some(SessionId::generate()), Damaged::Refused, &mut Vec::new()).await.is_err());
 }
 
 #[tokio::test]
@@ -146,4 +146,54 @@ async fn an_import_that_was_cut_short_is_repeated_and_another_story_is_refused()
     let error = take_in(&third, &out).await.expect_err("it differs").to_string();
     assert!(error.contains(&ids[0].to_string()) && error.contains("nothing was imported"), "{error}");
     assert_eq!(third.get(ids[2]).await.expect("it answers"), None);
+}
+
+/// Changes a byte of `file`: the first of the last place at which it says `what`.
+fn flip(file: &std::path::Path, what: &str) {
+    let mut bytes = std::fs::read(file).expect("it is read");
+    let place = bytes.windows(what.len()).rposition(|window| window == what.as_bytes());
+    bytes[place.expect("it stands there")] ^= 0x20;
+    std::fs::write(file, bytes).expect("it is written");
+}
+
+#[tokio::test]
+async fn of_a_damaged_journal_everything_else_is_exported_if_that_is_asked_for() {
+    let (dir, store) = local();
+    let mut ids = [(); 2].map(|()| SessionId::generate());
+    ids.sort();
+    for id in ids {
+        fill(store.as_ref(), id, 5).await;
+    }
+    let sound = text(store.as_ref(), Some(ids[1])).await;
+    drop(store);
+    let mut segments = std::fs::read_dir(dir.path().join("log")).expect("it is read").flatten();
+    let log = segments.next().expect("a segment").path();
+    let contents = dir.path().join("contents").join(ids[0].to_string());
+    // Of the first session the third event's content; of the last one the last event.
+    flip(&contents.join("01KAHTXV3M9W6N2Q4ZB8C5R7DE"), "1");
+    flip(&log, r#""content":"\u00e4 5""#);
+    let store = LocalStore::open(dir.path()).expect("it opens");
+
+    let refused = export(&store, None, Damaged::Refused, &mut Vec::new()).await.expect_err("it is damaged");
+    assert!(refused.is_damage(), "{refused}");
+    let (mut told, mut out) = (Vec::new(), Vec::new());
+    let moved = export(&store, None, Damaged::Skipped(&mut told), &mut out).await.expect("the rest is exported");
+    assert_eq!(moved, Moved { sessions: 2, events: 10, known: 0 });
+    let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told[0].contains("content `01KAHTXV3M9W6N2Q4ZB8C5R7DE`") && told[0].contains(&ids[0].to_string()),
+        "{told:?}"
+    );
+    assert!(told[1].contains("event 5") && told[1].contains(&ids[1].to_string()), "{told:?}");
+
+    let (_dir, other) = local();
+    take_in(&other, &String::from_utf8(out).expect("text")).await.expect("it is imported");
+    assert_eq!(other.content(ids[0], "01KAHTXV3M9W6N2Q4ZB8C5R7DE", 0, 9).await.expect("it answers"), None);
+    let last = &other.read(ids[1], 4, CHUNK).await.expect("it is read")[0];
+    assert!(String::from_utf8_lossy(&last.1.json).contains("damaged"), "{last:?}");
+    let rest = text(other.as_ref(), Some(ids[1])).await;
+    // All but the record, the last event, and the digests.
+    let alike = sound.lines().zip(rest.lines()).filter(|(was, is)| was == is).count();
+    assert_eq!(alike, sound.lines().count() - 3, "{rest}");
 }

@@ -19,10 +19,7 @@ use super::{
     request::Named,
     stream,
 };
-use crate::{
-    clock,
-    store::{Limit, NewEvent, Seq, SessionId, Store, StoreError, StoredEvent},
-};
+use crate::store::{Limit, NewEvent, Seq, SessionId, Store, StoreError, StoredEvent, damage};
 
 mod markdown;
 
@@ -127,14 +124,7 @@ async fn find(store: &dyn Store, id: SessionId, span: &Span) -> Result<Vec<NewEv
 /// Reads on over what is damaged: an event that says so takes its place.
 async fn read(store: &dyn Store, id: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
     match store.read(id, after, limit).await {
-        Err(StoreError::Damaged { seq, detail, .. }) => {
-            let detail = format!("this event is damaged on disk and cannot be read: {detail}");
-            let event = json!({
-                "seq": seq, "at": clock::now(), "source": "server", "observation": "error",
-                "extras": {"code": "damaged", "detail": detail}, "content": "", "message": detail,
-            });
-            Ok(vec![(seq, NewEvent { kind: "error".into(), json: Bytes::from(event.to_string()) })])
-        }
+        Err(StoreError::Damaged { seq, detail, .. }) => Ok(vec![(seq, damage::in_place_of(seq, &detail))]),
         other => other,
     }
 }

@@ -94,6 +94,7 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
             let next = server.rest.create(json!({})).await;
             server.rest.until_state(&next, "idle").await;
             ended = server.kill9().await;
+            ended.run(&["export", "--skip-damaged"]).await.expect(&what);
         }
     }
     assert!(named > 0, "no event was hit, so this shows little");

@@ -1,0 +1,17 @@
+//! What stands in the place of an event that cannot be read any more.
+
+use bytes::Bytes;
+use serde_json::json;
+
+use super::{NewEvent, Seq};
+use crate::clock;
+
+/// An event that says that event `seq` is damaged and in what way: so there is no gap for whoever reads on.
+pub fn in_place_of(seq: Seq, detail: &str) -> NewEvent {
+    let detail = format!("this event is damaged on disk and cannot be read: {detail}");
+    let event = json!({
+        "seq": seq, "at": clock::now(), "source": "server", "observation": "error",
+        "extras": {"code": "damaged", "detail": detail}, "content": "", "message": detail,
+    });
+    NewEvent { kind: "error".into(), json: Bytes::from(event.to_string()) }
+}
