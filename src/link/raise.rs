@@ -2,14 +2,17 @@
 
 use std::{
     cell::Cell,
+    future::poll_fn,
     io,
     pin::pin,
     rc::Rc,
     sync::{Arc, PoisonError},
+    task::Poll,
     time::Duration,
 };
 
 use actix::WeakAddr;
+use futures::FutureExt;
 use greenroom_protocol::{link::Numbered, observation::Phase};
 use tokio::{
     net::UnixStream,
@@ -102,19 +105,25 @@ impl Attendance {
         let sandbox = self.parts.sandbox.clone();
         let mut death = pin!(sandbox.wait(self.id));
         let answered = Rc::new(Cell::new(false));
-        // Not in this future: it is over soon, and there is one of those for each session that lives.
-        let mut silence = actix::spawn(silence(self.frozen.clone(), answered.clone()));
+        // Not in this future, and let go of with the first word: there is one of those for each session that lives.
+        let mut patience = Some(actix::spawn(patience(self.frozen.clone(), answered.clone())));
+        let mut silence = poll_fn(|cx| {
+            if answered.get() {
+                patience = None;
+            }
+            patience.as_mut().map_or(Poll::Pending, |patience| patience.poll_unpin(cx).map(|_over| ()))
+        });
         loop {
             self.entry.state("dialling");
             let stream = tokio::select! {
                 exit = &mut death => return self.died(exit, answered.get()),
-                Ok(true) = &mut silence, if !answered.get() => return Came::Never(self.said_nothing().await),
+                () = &mut silence => return Came::Never(self.said_nothing().await),
                 stream = self.dial() => stream,
             };
             self.entry.state("connected");
             let broken = tokio::select! {
                 exit = &mut death => return self.died(exit, answered.get()),
-                Ok(true) = &mut silence, if !answered.get() => return Came::Never(self.said_nothing().await),
+                () = &mut silence => return Came::Never(self.said_nothing().await),
                 broken = converse(self.id, stream, &self.session, &self.parts.store, commands, &answered) => broken,
             };
             match broken {
@@ -202,16 +211,15 @@ impl Attendance {
     }
 }
 
-/// Whether an agent lets its time pass without a word, be it that nobody listens or that it takes the connection and says
-/// nothing. Once it has introduced itself, only its death ends the trying.
-async fn silence(frozen: Arc<Frozen>, answered: Rc<Cell<bool>>) -> bool {
+/// Ends when an agent has let its time pass without a word, be it that nobody listens or that it takes the connection and says
+/// nothing; or when it has introduced itself, after which only its death ends the trying.
+async fn patience(frozen: Arc<Frozen>, answered: Rc<Cell<bool>>) {
     let mut left = ANSWER;
     while !left.is_zero() && !answered.get() {
         frozen.until_thawed().await;
         sleep(ANSWER_STEP).await;
         left = left.saturating_sub(ANSWER_STEP);
     }
-    !answered.get()
 }
 
 /// Freezes or thaws a sandbox, which may have stood there already: a server that was killed between writing an order down and
