@@ -93,6 +93,14 @@ pub(super) async fn converse(
     }
 }
 
+/// What is to be done before the next frame is heard.
+enum Step {
+    Done,
+    Send(Message),
+    /// The session takes its time to take what the agent said.
+    Tell(LocalBoxFuture<'static, Result<(), Broken>>),
+}
+
 struct Conversation<'a> {
     id: SessionId,
     socket: Socket,
@@ -114,38 +122,54 @@ impl Conversation<'_> {
         let live = Box::pin(self.greet(commands, answered)).await?;
         let mut on_their_way = OnTheirWay::default();
         loop {
-            tokio::select! {
+            // Nothing of a frame is kept while what it leads to is done: there is one of this future for each session that lives.
+            let step = tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(command) => {
-                        // Not kept while it is sent.
-                        let command = written(&ToAgent::Command(*command));
-                        self.socket.send(command).await?;
-                    }
+                    Some(command) => Step::Send(written(&ToAgent::Command(*command))),
                     None => return Ok(Broken::SessionLeft),
                 },
                 durable = poll_fn(|cx| on_their_way.poll_durable(cx)) => match durable {
-                    Ok(n) => self.socket.send(written(&ToAgent::Ack { n })).await?,
+                    Ok(n) => Step::Send(written(&ToAgent::Ack { n })),
                     Err(Unwritten::Refused(OutOfOrder { n, newest })) => {
                         let why = format!("report {n} came where {} was to come", newest.saturating_add(1));
                         return Ok(Broken::Nonsense(why));
                     }
                     Err(Unwritten::SessionStops) => return Ok(Broken::SessionLeft),
                 },
-                frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.0.len() < WINDOW => match frame? {
-                    None => {}
-                    Some(FromAgent::Delta(delta)) => live.grow(delta),
-                    Some(FromAgent::Taken { command }) => self.tell(Took { command }).await?,
-                    Some(FromAgent::Report { n, report }) => {
-                        let reports = self.gather(n, report);
-                        let last = n.saturating_add(reports.len() as u64 - 1);
-                        let (durable, on_disk) = oneshot::channel();
-                        self.tell(Reported { boot: self.boot.clone(), n, reports, durable }).await?;
-                        on_their_way.0.push_back((last, on_disk));
-                    }
-                    Some(FromAgent::Hello(_)) => return Ok(Broken::Nonsense("a second `hello`".to_owned())),
-                },
+                frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.0.len() < WINDOW => {
+                    self.pass_on(frame?, &live, &mut on_their_way)?
+                }
+            };
+            match step {
+                Step::Done => {}
+                Step::Send(frame) => self.socket.send(frame).await?,
+                Step::Tell(told) => told.await?,
             }
+        }
+    }
+
+    fn pass_on(
+        &mut self,
+        frame: Option<FromAgent>,
+        live: &Shared,
+        on_their_way: &mut OnTheirWay,
+    ) -> Result<Step, Broken> {
+        match frame {
+            None => Ok(Step::Done),
+            Some(FromAgent::Delta(delta)) => {
+                live.grow(delta);
+                Ok(Step::Done)
+            }
+            Some(FromAgent::Taken { command }) => Ok(Step::Tell(self.tell(Took { command }))),
+            Some(FromAgent::Report { n, report }) => {
+                let reports = self.gather(n, report);
+                let last = n.saturating_add(reports.len() as u64 - 1);
+                let (durable, on_disk) = oneshot::channel();
+                on_their_way.0.push_back((last, on_disk));
+                Ok(Step::Tell(self.tell(Reported { boot: self.boot.clone(), n, reports, durable })))
+            }
+            Some(FromAgent::Hello(_)) => Err(Broken::Nonsense("a second `hello`".to_owned())),
         }
     }
 
