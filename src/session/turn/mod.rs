@@ -35,8 +35,8 @@ const REMEMBERED: usize = 64;
 pub struct Core {
     life: Life,
     turn: Option<Turn>,
-    /// The user's act that runs, beside the agent.
-    act: Option<Act>,
+    /// The user's act that runs, beside the agent. Boxed, as there is seldom one and a session for each agent.
+    act: Option<Box<Act>>,
     /// The user's acts that wait for it, in order.
     acts: VecDeque<Act>,
     /// The open request for a person's decision.
@@ -373,7 +373,7 @@ impl Core {
             && let Some(act) = self.acts.pop_front()
         {
             self.deliver(Command::Act { act: act.id.clone(), action: act.action.clone() }, d);
-            self.act = Some(act);
+            self.act = Some(Box::new(act));
         }
     }
 
