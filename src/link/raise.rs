@@ -149,7 +149,6 @@ impl Attendance {
         };
         let spec =
             self.spec().map_err(|e| SandboxError::Io { what: "prepare its directories", source: Arc::new(e) })?;
-        say(&self.session, Phase::Starting, "", Some(self.parts.sandbox.isolation()));
         let under_way = self.starting.clone().lock_owned().await;
         let (sandbox, session) = (self.parts.sandbox.clone(), self.session.clone());
         let (frozen, id) = (self.frozen.clone(), self.id);
@@ -157,6 +156,10 @@ impl Attendance {
             let _until_it_is_over = (place, under_way);
             let last = std::sync::Mutex::new(None::<Instant>);
             let progress = |phase: Phase, detail: &str| {
+                // Of one that runs already nothing is said: it is not started.
+                if phase == Phase::Starting {
+                    say(&session, phase, detail, Some(sandbox.isolation()));
+                }
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 if phase == Phase::Pulling && last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
                     *last = Some(Instant::now());

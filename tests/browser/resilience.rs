@@ -41,6 +41,7 @@ async fn a_killed_server_costs_the_page_nothing() {
 
     let server = killed.restart().await;
     page.until("it is back", "/Caught up, \\d+ event|Connected again/.test(document.body.innerText)").await;
+    page.state("Running").await;
     server.rest.post(&format!("/api/sessions/{session}/interrupt"), json!({})).await.expect(200);
     page.says("Stopped").await;
     page.state("Ready").await;

@@ -49,6 +49,12 @@ async fn after_a_kill_all_is_there_and_turns_go_on(driver: Driver) {
     socket.state("idle").await;
     let runs = server.rest.events(&working).await.into_iter().filter(|event| event["action"] == "run").count();
     assert_eq!(runs, 1, "nothing was done twice");
+    for session in [&idle, &working] {
+        let of_the_sandbox = |event: &serde_json::Value| event["observation"] == "sandbox";
+        let events: Vec<_> = server.rest.events(session).await.into_iter().filter(of_the_sandbox).collect();
+        let phases: Vec<_> = events.iter().filter_map(|event| event["extras"]["phase"].as_str()).collect();
+        assert_eq!(phases, ["starting", "ready"], "of a sandbox that was taken back nothing is said");
+    }
 
     let mut other = Socket::attach_after(&server.rest, &idle, "tail").await;
     other.act("message", json!({ "content": "second" })).await;

@@ -52,6 +52,9 @@ pub struct Core {
     outgoing: Vec<Numbered>,
     /// The start of the agent that was welcomed last.
     boot: Option<String>,
+    /// It was said that the sandbox is on its way, and not yet that it is ready.
+    #[serde(default)]
+    rising: bool,
     /// Counts turns, acts, items and commands, so that each name is used once.
     named: u64,
     /// What clients called their wishes, and what these led to.
@@ -217,6 +220,7 @@ impl Default for Core {
             steering: Vec::new(),
             outgoing: Vec::new(),
             boot: None,
+            rising: false,
             named: 0,
             remembered: VecDeque::new(),
         }
@@ -324,6 +328,7 @@ impl Core {
             Input::StopResting { reason } => self.stop(reason, moment, &mut d)?,
             Input::Born => d.order(Order::Raise),
             Input::Phased { phase, detail, isolation } => {
+                self.rising = true;
                 d.record(Source::Server, None, None, Observation { seen: sandbox(phase, isolation), content: detail });
             }
             Input::Greeted { boot } => self.greeted(boot, moment, &mut d),

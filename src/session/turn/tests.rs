@@ -107,6 +107,10 @@ fn up() -> Input {
     Input::Greeted { boot: "b1".into() }
 }
 
+fn starting() -> Input {
+    Input::Phased { phase: Phase::Starting, detail: String::new(), isolation: None }
+}
+
 fn run() -> Input {
     Input::Act(Action::Run { command: "ls".into() })
 }
@@ -136,6 +140,9 @@ fn with(given: Vec<Input>, more: &[Input]) -> Vec<Input> {
 fn a_session_comes_up_and_works() {
     check(&[], Input::Born, State::Starting, &[], &["raise"]);
     check(&[Input::Born], up(), State::Idle, &["sandbox Ready", "is idle"], &[]);
+    check(&[Input::Born, starting()], up(), State::Idle, &["sandbox Ready", "is idle"], &[]);
+    check(&[Input::Born, up()], up(), State::Idle, &[], &[]);
+    check(&[Input::Born, up(), starting()], up(), State::Idle, &["sandbox Ready"], &[]);
     check(&[Input::Born, up()], start("t"), State::Running, &["start!", "chat t", "is running"], &["prompt turn-2 t"]);
     check(&working(), turn_ended(2, Outcome::Done), State::Idle, &["is idle"], &[]);
     check(&working(), turn_ended(9, Outcome::Done), State::Running, &[], &[]);
@@ -409,6 +416,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         Just(Input::Stop { reason: None }),
         n().prop_map(|n| Input::EditQueue { item: format!("message-{n}"), content: None, remove: true }),
         Just(Input::Rest { reason: "r".into() }),
+        Just(starting()),
         (0..3).prop_map(|n| Input::Greeted { boot: format!("b{n}") }),
         n().prop_map(|n| Input::Took { command: format!("command-{n}") }),
         n().prop_map(|n| turn_ended(n, Outcome::Done)),
@@ -424,13 +432,15 @@ fn any_input() -> impl Strategy<Value = Input> {
 
 proptest! {
     /// Whatever happens, in whatever order: a refusal changes nothing, what is stored comes back the same, the newest
-    /// `agent_state_changed` tells the state, there is one turn at a time, and every interrupt gets one receipt.
+    /// `agent_state_changed` tells the state, no sandbox is said to start whose agent is here, there is one turn
+    /// at a time, and every interrupt gets one receipt.
     #[test]
     fn whatever_happens(inputs in prop::collection::vec(any_input(), 1..60)) {
         let mut world = World::after(&[Input::Born]);
-        let mut told = State::Starting;
+        let (mut told, mut phase) = (State::Starting, None);
         for input in inputs {
             let before = world.core.clone();
+            let greeted = matches!(input, Input::Greeted { .. });
             let Ok(decision) = world.feed(input) else {
                 prop_assert_eq!(&world.core, &before);
                 continue;
@@ -439,7 +449,11 @@ proptest! {
                 if let Body::Observation(Observation { seen: Seen::AgentStateChanged { agent_state, .. }, .. }) = &draft.body {
                     told = *agent_state;
                 }
+                if let Body::Observation(Observation { seen: Seen::Sandbox { phase: said, .. }, .. }) = &draft.body {
+                    phase = Some(*said);
+                }
             }
+            prop_assert!(!greeted || phase != Some(Phase::Starting), "it is here");
             prop_assert_eq!(told, world.core.state());
             let prompts = decision.orders.iter().filter(|o| order(o).starts_with("prompt")).count();
             prop_assert!(prompts <= 1);

@@ -22,9 +22,13 @@ impl Core {
             // Whatever else an earlier start was told concerned what it was doing.
             self.outgoing.retain(|n| matches!(n.command, Command::Prompt { .. } | Command::Act { .. }));
         }
+        // One that was thought to be up may have been gone with its host, and was started again.
+        let rising = std::mem::take(&mut self.rising);
+        if self.life == Life::Starting || rising {
+            d.record(Source::Server, None, None, seen(sandbox(Phase::Ready, None)));
+        }
         if self.life == Life::Starting {
             self.life = Life::Up;
-            d.record(Source::Server, None, None, seen(sandbox(Phase::Ready, None)));
         }
         d.orders.extend(self.outgoing.iter().cloned().map(Order::Deliver));
     }

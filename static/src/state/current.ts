@@ -19,6 +19,11 @@ export const currentTitle = computed((): string => {
   return (live && sessionOf(live.id)?.title) || live?.state.value.session?.title || "";
 });
 
+export const isOnScreen = (id: string): boolean => current.value?.live.id === id;
+
+/** Its state, as its own socket tells it: the list learns of it seconds later. */
+export const currentState = computed(() => current.value?.live.state.value.agentState ?? null);
+
 /** Puts a session on the screen, until the returned function is called. */
 export function show(live: LiveSession): () => void {
   const key = `greenroom.layout.${live.id}`;
