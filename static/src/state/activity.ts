@@ -26,8 +26,9 @@ const SANDBOX: Record<Phase, string | null> = {
   ready: null,
   paused: null,
   stopped: null,
-  lost: "The sandbox was lost",
-  failed: "The sandbox could not be started",
+  // What comes after them is another start.
+  lost: null,
+  failed: null,
 };
 
 export function isWorking(state: AgentState | null): boolean {
