@@ -151,7 +151,8 @@ async fn export_one(
             digest.event(&event);
             write(out, &Line::event(&event)?)?;
             let Some(name) = names_content(&event.json) else { continue };
-            match check_content(store, id, &name).await {
+            // Read once for nothing: half of one would be taken for the whole where it is imported.
+            match each_piece(store, id, &name, |_| Ok(())).await {
                 Ok(()) => export_content(store, id, &name, &mut digest, out).await?,
                 Err(error) => damaged.meets(error)?,
             }
@@ -179,18 +180,6 @@ async fn read_on(
     }
 }
 
-/// Reads a content once for nothing: half of one would be taken for the whole where it is imported.
-async fn check_content(store: &dyn Store, id: SessionId, name: &str) -> Result<(), TransferError> {
-    let mut from = 0;
-    while let Some((text, total)) = piece(store, id, name, from).await? {
-        from += text.len() as u64;
-        if from >= total {
-            break;
-        }
-    }
-    Ok(())
-}
-
 /// One that was lost to a damaged disk is missing here as it is there.
 async fn export_content(
     store: &dyn Store,
@@ -199,13 +188,26 @@ async fn export_content(
     digest: &mut Digest,
     out: &mut dyn Write,
 ) -> Result<(), TransferError> {
-    let mut from = 0;
-    while let Some((text, total)) = piece(store, id, name, from).await? {
-        if from == 0 {
+    let mut begun = false;
+    each_piece(store, id, name, |text| {
+        if !std::mem::replace(&mut begun, true) {
             digest.begin_content(name);
         }
         digest.more_content(text.as_bytes());
-        write(out, &Line::content(name, &text))?;
+        write(out, &Line::content(name, text))
+    })
+    .await
+}
+
+async fn each_piece(
+    store: &dyn Store,
+    id: SessionId,
+    name: &str,
+    mut take: impl FnMut(&str) -> Result<(), TransferError>,
+) -> Result<(), TransferError> {
+    let mut from = 0;
+    while let Some((text, total)) = piece(store, id, name, from).await? {
+        take(&text)?;
         from += text.len() as u64;
         if from >= total {
             break;

@@ -34,12 +34,12 @@ use crate::{
 
 /// How long an agent has from the start of its sandbox until it answers. Time in which it stands frozen does not count.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How exactly that is counted.
+const ANSWER_STEP: Duration = Duration::from_millis(500);
 /// How often a sandbox is started again whose agent ends before it has ever answered.
 const TRIES: u32 = 4;
 /// The first wait between two such starts; it grows fourfold.
 const BACKOFF: Duration = Duration::from_millis(200);
-/// How exactly that is counted.
-const ANSWER_STEP: Duration = Duration::from_millis(500);
 /// How often the socket is tried while the agent comes up.
 const DIAL_EVERY: Duration = Duration::from_millis(4);
 /// How often pull progress is shown.
@@ -156,14 +156,15 @@ impl Attendance {
             let _until_it_is_over = (place, under_way);
             let last = std::sync::Mutex::new(None::<Instant>);
             let progress = |phase: Phase, detail: &str| {
-                // Of one that runs already nothing is said: it is not started.
-                if phase == Phase::Starting {
-                    say(&session, phase, detail, Some(sandbox.isolation()));
-                }
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-                if phase == Phase::Pulling && last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
-                    *last = Some(Instant::now());
-                    say(&session, phase, detail, None);
+                match phase {
+                    // Of one that runs already nothing is said: it is not started.
+                    Phase::Starting => say(&session, phase, detail, Some(sandbox.isolation())),
+                    Phase::Pulling if last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) => {
+                        *last = Some(Instant::now());
+                        say(&session, phase, detail, None);
+                    }
+                    _ => {}
                 }
             };
             sandbox.start(&spec, &progress).await?;

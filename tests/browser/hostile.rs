@@ -71,9 +71,7 @@ const VERDICT: &str = r#"
 async fn nothing_that_an_agent_says_is_carried_out() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let title = "<img src=x onerror=\"window.pwned = 30\">";
-    let session = server.rest.create(json!({ "title": title })).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut agent = Puppet::take_over(&server, &session).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": title })).await;
     let browser = Browser::open().await;
     let page = Page::signed_in(&browser, &server).await;
     page.visit(&format!("/sessions/{session}")).await;

@@ -175,9 +175,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn after_an_answer_one_goes_on_writing() {
     let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({ "title": "By keyboard" })).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut agent = Puppet::take_over(&server, &session).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "By keyboard" })).await;
     let browser = Browser::open().await;
     let page = Page::signed_in(&browser, &server).await;
     page.visit(&format!("/sessions/{session}")).await;

@@ -103,9 +103,7 @@ async fn the_end_of_a_long_session_stays_in_sight() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let browser = Browser::open().await;
     let page = Page::signed_in(&browser, &server).await;
-    let session = server.rest.create(json!({ "title": "Long" })).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut agent = Puppet::take_over(&server, &session).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "Long" })).await;
     server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go" })).await.expect(202);
     let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
     // Higher than what still counts as the end.

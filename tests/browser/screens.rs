@@ -120,9 +120,8 @@ async fn set_up(server: &Server) -> Sessions {
     let ended = rest.start("run: printf '\\033[32mgreen\\033[0m and \\033[1;31mred\\033[0m\\n'; exit 3").await;
     rest.until_state(&ended, "idle").await;
     rest.delete(&format!("/api/sessions/{ended}")).await.expect(200);
-    let asking = rest.create(json!({ "title": "Tidy the repository", "budget_usd": 2.5 })).await;
-    rest.until_state(&asking, "idle").await;
-    let mut agent = Puppet::take_over(server, &asking).await;
+    let (asking, mut agent) =
+        Puppet::in_a_new_session(server, json!({ "title": "Tidy the repository", "budget_usd": 2.5 })).await;
     rest.post(
         &format!("/api/sessions/{asking}/messages"),
         json!({ "content": "Tidy the repository, and tell me what you find." }),
@@ -141,9 +140,7 @@ async fn set_up(server: &Server) -> Sessions {
 /// A session whose command and whose queue are each longer than a line.
 async fn at_something_long(server: &Server) -> (String, Puppet) {
     let rest = &server.rest;
-    let session = rest.create(json!({ "title": "Count everything" })).await;
-    rest.until_state(&session, "idle").await;
-    let mut agent = Puppet::take_over(server, &session).await;
+    let (session, mut agent) = Puppet::in_a_new_session(server, json!({ "title": "Count everything" })).await;
     let messages = format!("/api/sessions/{session}/messages");
     rest.post(&messages, json!({ "content": "Count everything." })).await.expect(202);
     let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };

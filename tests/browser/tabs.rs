@@ -18,9 +18,7 @@ use crate::harness::{
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn two_tabs_agree_about_queue_state_and_confirmations() {
     let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({ "title": "Two tabs" })).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut agent = Puppet::take_over(&server, &session).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "Two tabs" })).await;
     let browser = Browser::open().await;
     let page = Page::signed_in(&browser, &server).await;
     page.visit(&format!("/sessions/{session}")).await;
@@ -84,9 +82,7 @@ const NOTIFICATIONS: &str = "window.told = []; window.Notification = class {
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn who_looks_elsewhere_is_told() {
     let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({ "title": "Far away" })).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut agent = Puppet::take_over(&server, &session).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "Far away" })).await;
     let browser = Browser::open().await;
     let source = json!({ "source": NOTIFICATIONS });
     devtools(&browser.client, "Page.addScriptToEvaluateOnNewDocument", source).await;

@@ -5,6 +5,7 @@ use std::{collections::VecDeque, fs};
 
 use futures::{SinkExt, StreamExt};
 use greenroom_protocol::link::{Command, FromAgent, Hello, LINK_VERSION, Report, ToAgent};
+use serde_json::Value;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_tungstenite::{
     WebSocketStream, accept_async_with_config, client_async,
@@ -23,6 +24,14 @@ pub(crate) struct Puppet {
 }
 
 impl Puppet {
+    /// Takes over from the agent of a session that is made so. Returns the session's id, too.
+    pub(crate) async fn in_a_new_session(server: &Server, wanted: Value) -> (String, Puppet) {
+        let session = server.rest.create(wanted).await;
+        server.rest.until_state(&session, "idle").await;
+        let puppet = Puppet::take_over(server, &session).await;
+        (session, puppet)
+    }
+
     /// Takes over from the agent of a session that is up.
     pub(crate) async fn take_over(server: &Server, session: &str) -> Puppet {
         let dir = server.data().join("run").join(session).join("agent");

@@ -113,26 +113,16 @@ async fn an_agent_that_says_nothing_is_told_and_stopped() {
     let session = server.rest.create(json!({})).await;
     // Longer than anything else is waited for.
     tokio::time::sleep(std::time::Duration::from_secs(25)).await;
-    server.rest.until_state(&session, "failed").await;
-    let failed = server.rest.session(&session).await;
-    let why = failed["reason"].as_str().unwrap_or_default();
-    assert!(why.contains("did not answer within 30 s"), "{failed}");
-    eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
+    has_failed(&server, &session, "did not answer within 30 s").await;
 }
 
 #[tokio::test]
 async fn an_agent_that_leaves_reports_out_is_told_and_a_fresh_one_obeys() {
     let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut agent = Puppet::take_over(&server, &session).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
     agent.leave_out(6);
     agent.event(None, json!({ "observation": "message", "content": "the seventh", "extras": {} })).await;
-    server.rest.until_state(&session, "failed").await;
-    let failed = server.rest.session(&session).await;
-    let why = failed["reason"].as_str().unwrap_or_default();
-    assert!(why.contains("report 7 came where 1 was to come"), "{failed}");
-    eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
+    has_failed(&server, &session, "report 7 came where 1 was to come").await;
 
     let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
     socket.act("run", json!({ "command": "echo $((6 * 7))" })).await;
@@ -144,9 +134,7 @@ async fn an_agent_that_leaves_reports_out_is_told_and_a_fresh_one_obeys() {
 #[tokio::test]
 async fn an_agent_that_begins_ever_new_items_costs_its_server_little() {
     let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut agent = Puppet::take_over(&server, &session).await;
+    let (_, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
     let before = host::resident_kib(server.pid());
     for n in 0..400 {
         let content = "x".repeat(1 << 20);
@@ -174,3 +162,11 @@ while True:
                + accept + "\r\n\r\n").encode())
     peer.send(b"\x81\x0b{\"frame\":7}")
 "#;
+
+/// The session says why it failed, and nothing of its sandbox runs on.
+async fn has_failed(server: &Server, session: &str, why: &str) {
+    server.rest.until_state(session, "failed").await;
+    let failed = server.rest.session(session).await;
+    assert!(failed["reason"].as_str().unwrap_or_default().contains(why), "{failed}");
+    eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
+}

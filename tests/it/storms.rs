@@ -32,9 +32,7 @@ use crate::harness::{
 /// A session that an agent of ours speaks in.
 async fn stage() -> (Server, String, Puppet) {
     let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
-    let puppet = Puppet::take_over(&server, &session).await;
+    let (session, puppet) = Puppet::in_a_new_session(&server, json!({})).await;
     (server, session, puppet)
 }
 
