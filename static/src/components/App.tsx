@@ -8,18 +8,18 @@ import { notifying } from "../state/notifying";
 import { expectNewest } from "../wire/newest";
 import { signedOut } from "../wire/rest";
 import { Home } from "./Home";
-import { lazy, pageSkeleton } from "./lazy";
+import { lazy, loadLater, pageSkeleton } from "./lazy";
 import { Page } from "./Page";
 import { SessionPage } from "./SessionPage";
 import { Sidebar } from "./Sidebar";
 import { sidebarOpen } from "./SidebarButton";
 
-const Admin = lazy(() => import("../later").then((loaded) => loaded.Admin), pageSkeleton);
-const ApiDocs = lazy(() => import("../later").then((loaded) => loaded.ApiDocs), pageSkeleton);
-const Recording = lazy(() => import("../later").then((loaded) => loaded.Recording), pageSkeleton);
-const Palette = lazy(() => import("../later").then((loaded) => loaded.Palette));
-const SignedOut = lazy(() => import("../later").then((loaded) => loaded.SignedOut));
-const Shortcuts = lazy(() => import("../later").then((loaded) => loaded.Shortcuts));
+const Admin = lazy((later) => later.Admin, pageSkeleton);
+const ApiDocs = lazy((later) => later.ApiDocs, pageSkeleton);
+const Recording = lazy((later) => later.Recording, pageSkeleton);
+const Palette = lazy((later) => later.Palette);
+const SignedOut = lazy((later) => later.SignedOut);
+const Shortcuts = lazy((later) => later.Shortcuts);
 
 /** When what is shown first is on the screen for certain. */
 const SOON_MS = 1000;
@@ -34,7 +34,7 @@ export function App() {
   useEffect(() => {
     void import("../outside");
     // What is here already need not be asked of a server that has become another version meanwhile, and has not these files.
-    const timer = setTimeout(() => void import("../later"), SOON_MS);
+    const timer = setTimeout(() => void loadLater(), SOON_MS);
     return () => clearTimeout(timer);
   }, []);
   const shown = route.value;

@@ -10,7 +10,7 @@ import { uploadsOf } from "../state/uploads";
 import { lazy } from "./lazy";
 import { TextField } from "./TextField";
 
-const Attachments = lazy(() => import("../later").then((loaded) => loaded.Attachments));
+const Attachments = lazy((later) => later.Attachments);
 
 /** The states in which a message waits for its turn. */
 const AT_WORK = ["running", "awaiting_confirmation", "interrupting", "paused"];

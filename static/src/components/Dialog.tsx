@@ -1,7 +1,7 @@
 // A modal question. Escape and a click beside it say no.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 interface Props {
   title: string;
@@ -13,7 +13,8 @@ interface Props {
 
 export function Dialog({ title, kind = "question", onClose, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // With its first picture: what is typed then belongs to it.
+  useLayoutEffect(() => {
     const shown = dialog.current;
     shown?.showModal();
     // Before it is taken away: then the browser gives the focus back.

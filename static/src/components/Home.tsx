@@ -14,8 +14,8 @@ import { SidebarButton } from "./SidebarButton";
 import type { Chosen } from "./TaskOptions";
 import { TextField } from "./TextField";
 
-const TaskFiles = lazy(() => import("../later").then((loaded) => loaded.TaskFiles));
-const TaskOptions = lazy(() => import("../later").then((loaded) => loaded.TaskOptions));
+const TaskFiles = lazy((later) => later.TaskFiles);
+const TaskOptions = lazy((later) => later.TaskOptions);
 
 /** Where the task that is being written is kept over a reload. */
 const DRAFT = "greenroom.draft.new";

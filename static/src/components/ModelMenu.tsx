@@ -1,6 +1,6 @@
 // The models that a session may go on with, from its next turn on.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { loadOptions, options } from "../state/options";
 import type { LiveSession } from "../state/live";
 
@@ -9,7 +9,7 @@ export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () 
   const chosen = live.state.value.model;
   const models = options.value?.models ?? [];
   const menu = useRef<HTMLDivElement>(null);
-  useEffect(() => menu.current?.querySelector<HTMLElement>("button:enabled")?.focus(), [models.length]);
+  useLayoutEffect(() => menu.current?.querySelector<HTMLElement>("button:enabled")?.focus(), [models.length]);
   if (models.length === 0) return <p class="menu-note muted">Loading…</p>;
   return (
     <div ref={menu}>

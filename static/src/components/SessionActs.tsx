@@ -1,6 +1,6 @@
 // The menu of a session: resume, rename, archive, export, end, delete.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Session } from "../wire/frame";
 import { exportAddress } from "../wire/rest";
 import type { Asked } from "./SessionMenu";
@@ -15,7 +15,7 @@ export function SessionActs({ session, onChosen }: Props) {
   const { id, state, archived } = session;
   const menu = useRef<HTMLDivElement>(null);
   // Whoever opened it by a key goes on by keys.
-  useEffect(() => menu.current?.querySelector("button")?.focus(), []);
+  useLayoutEffect(() => menu.current?.querySelector("button")?.focus(), []);
   return (
     <div ref={menu}>
       {(state === "paused" || state === "stopped") && <Act text="Resume" onClick={() => onChosen("resume")} />}

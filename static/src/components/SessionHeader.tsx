@@ -12,8 +12,8 @@ import { Popover } from "./Popover";
 import { SessionMenu } from "./SessionMenu";
 import { SidebarButton } from "./SidebarButton";
 
-const About = lazy(() => import("../later").then((loaded) => loaded.About));
-const ModelMenu = lazy(() => import("../later").then((loaded) => loaded.ModelMenu));
+const About = lazy((later) => later.About);
+const ModelMenu = lazy((later) => later.ModelMenu);
 
 /** From this share of its context on, a model begins to forget; and of its budget, a person should know. */
 const NEARLY_FULL = 0.8;

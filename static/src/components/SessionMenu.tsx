@@ -8,8 +8,8 @@ import { Popover } from "./Popover";
 /** What was chosen and has to be asked, done or excused. */
 export type Asked = "resume" | "rename" | "archive" | "end" | "purge";
 
-const SessionActs = lazy(() => import("../later").then((loaded) => loaded.SessionActs));
-const SessionQuestions = lazy(() => import("../later").then((loaded) => loaded.SessionQuestions));
+const SessionActs = lazy((later) => later.SessionActs);
+const SessionQuestions = lazy((later) => later.SessionQuestions);
 
 export function SessionMenu({ session }: { session: Session }) {
   const [asked, setAsked] = useState<Asked | null>(null);

@@ -14,9 +14,9 @@ import { SessionHeader } from "./SessionHeader";
 import { SessionView } from "./SessionView";
 import { StateLine } from "./StateLine";
 
-const ConfirmDock = lazy(() => import("../later").then((loaded) => loaded.ConfirmDock));
-const Outbox = lazy(() => import("../later").then((loaded) => loaded.Outbox));
-const Queue = lazy(() => import("../later").then((loaded) => loaded.Queue));
+const ConfirmDock = lazy((later) => later.ConfirmDock);
+const Outbox = lazy((later) => later.Outbox);
+const Queue = lazy((later) => later.Queue);
 
 export function SessionPage({ id }: { id: string }) {
   const [live, setLive] = useState<LiveSession | null>(null);

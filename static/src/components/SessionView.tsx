@@ -7,7 +7,7 @@ import { isNarrow } from "../state/width";
 import { lazy, pageSkeleton } from "./lazy";
 import { Split } from "./Split";
 
-const Workspace = lazy(() => import("../later").then((loaded) => loaded.Workspace), <div class="workspace">{pageSkeleton}</div>);
+const Workspace = lazy((later) => later.Workspace, <div class="workspace">{pageSkeleton}</div>);
 
 interface Props {
   live: LiveSession;

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import type { Layout } from "../state/layout";
 import { lazy } from "./lazy";
 
-const Divider = lazy(() => import("../later").then((loaded) => loaded.Divider), <div class="divider" />);
+const Divider = lazy((later) => later.Divider, <div class="divider" />);
 
 interface Props {
   layout: Layout;

@@ -1,33 +1,37 @@
-// Components that most visits do not need, loaded when they are first shown.
+// Components that most visits do not need, in a file that comes later.
 
 import type { ComponentType, FunctionComponent, VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-/** A component whose code is on its way once it is shown and the page is drawn, or once `load` is called. */
-export type LazyComponent<P> = FunctionComponent<P> & { load: () => Promise<unknown> };
+type Later = typeof import("../later");
 
-/** A component whose code `fetch` brings. Until it is there, `meanwhile` stands in its place. */
-export function lazy<P extends object>(fetch: () => Promise<ComponentType<P>>, meanwhile: VNode | null = null): LazyComponent<P> {
-  let loaded: ComponentType<P> | null = null;
-  let coming: Promise<ComponentType<P>> | null = null;
-  const load = () =>
-    (coming ??= fetch()
-      .then((component) => (loaded = component))
-      .catch((error: unknown) => {
-        // The next one who asks tries again.
-        coming = null;
-        throw error;
-      }));
+let later: Later | null = null;
+let coming: Promise<Later> | null = null;
 
-  const Lazy: LazyComponent<P> = (props) => {
-    const [Shown, setShown] = useState<ComponentType<P> | null>(() => loaded);
+/** What is not there at first sight. */
+export const loadLater = () =>
+  (coming ??= import("../later")
+    .then((loaded) => (later = loaded))
+    .catch((error: unknown) => {
+      // The next one who asks tries again.
+      coming = null;
+      throw error;
+    }));
+
+/**
+ * A component of that file. Once the file is there, it is drawn at once: who opens a palette by a key types on. Before, its code
+ * is on its way as soon as it is shown and the page is drawn, and `meanwhile` stands in its place.
+ */
+export function lazy<P extends object>(pick: (later: Later) => ComponentType<P>, meanwhile: VNode | null = null): FunctionComponent<P> {
+  return function Lazy(props: P) {
+    const [loaded, setLoaded] = useState(later);
     useEffect(() => {
-      if (!Shown) void load().then((component) => setShown(() => component));
+      if (!loaded) void loadLater().then(setLoaded);
     }, []);
-    return Shown ? <Shown {...props} /> : meanwhile;
+    if (!loaded) return meanwhile;
+    const Shown = pick(loaded);
+    return <Shown {...props} />;
   };
-  Lazy.load = load;
-  return Lazy;
 }
 
 /** Stands where a whole page is on its way. */
