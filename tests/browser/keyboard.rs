@@ -155,6 +155,18 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     act("Take out of the archive").await;
     page.css(".session-item").await;
 
+    // The palette offers the same, and one is again where one was.
+    page.tab_to("Message").await;
+    page.chord(Key::Control, 'k').await;
+    page.type_text("rename").await;
+    page.key(Key::Enter).await;
+    page.chord(Key::Control, 'a').await;
+    page.type_text("By palette").await;
+    page.key(Key::Enter).await;
+    page.until("the new title", "document.querySelector('.session-header h1').textContent === 'By palette'").await;
+    page.until("the question is gone", "!document.querySelector('dialog[open]')").await;
+    assert_eq!(page.focused().await, "Message");
+
     // A question is called off, and another one answered.
     act("Delete…").await;
     page.shows("This cannot be undone").await;

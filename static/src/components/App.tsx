@@ -2,6 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 import { route } from "../route";
+import { asked } from "../state/asked";
 import { overlay } from "../state/keys";
 import { watchSessions } from "../state/list";
 import { notifying } from "../state/notifying";
@@ -18,6 +19,7 @@ const Admin = lazy((later) => later.Admin, pageSkeleton);
 const ApiDocs = lazy((later) => later.ApiDocs, pageSkeleton);
 const Recording = lazy((later) => later.Recording, pageSkeleton);
 const Palette = lazy((later) => later.Palette);
+const SessionQuestions = lazy((later) => later.SessionQuestions);
 const SignedOut = lazy((later) => later.SignedOut);
 const Shortcuts = lazy((later) => later.Shortcuts);
 
@@ -57,6 +59,7 @@ export function App() {
       </main>
       {overlay.value === "palette" && <Palette />}
       {overlay.value === "shortcuts" && <Shortcuts />}
+      {asked.value && <SessionQuestions key={`${asked.value.act} ${asked.value.session.id}`} {...asked.value} />}
     </div>
   );
 }

@@ -2,11 +2,12 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 import { navigate } from "../route";
+import { asked, type Asked } from "../state/asked";
 import { current, toggleWorkspace } from "../state/current";
 import { matching, sessionEntries, type PaletteEntry } from "../state/entries";
 import { overlay } from "../state/keys";
 import { TABS } from "../state/layout";
-import { sessions } from "../state/list";
+import { sessionOf, sessions } from "../state/list";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
 import { isStoppable, isWorking } from "../state/activity";
 import { setTheme, THEMES } from "../theme";
@@ -88,6 +89,8 @@ function aboutThis(): PaletteEntry[] {
   const { live, layout } = shown;
   const { agentState: state, connection, queue } = live.state.peek();
   const entry = (text: string, act: () => void, note?: string): PaletteEntry => ({ id: text, text, note, group: "This session", act });
+  const session = sessionOf(live.id) ?? live.state.peek().session;
+  const ask = (text: string, act: Asked["act"]) => (session ? [entry(text, () => (asked.value = { session, act }))] : []);
   const tabs = TABS.map((tab) => entry(`Show ${tab}`, () => (layout.value = { ...layout.value, folded: null, tab }), "workspace"));
   if (connection.phase === "recorded") return [...tabs, entry("Toggle the workspace", toggleWorkspace)];
   return [
@@ -96,9 +99,13 @@ function aboutThis(): PaletteEntry[] {
     ...(isStoppable(live.state.peek()) ? [entry("Stop what runs", () => live.interrupt(), "Esc")] : []),
     ...(isWorking(state) ? [entry("Pause", () => live.pause())] : []),
     ...(state === "paused" || state === "stopped" || queue.length > 0 ? [entry("Resume", () => live.resume())] : []),
+    ...ask("Rename…", "rename"),
+    ...ask(session?.archived ? "Take out of the archive" : "Archive", "archive"),
     entry("Export as Markdown", () => location.assign(exportAddress(live.id, "md"))),
     entry("Export as JSONL", () => location.assign(exportAddress(live.id, "jsonl"))),
     ...(state === "idle" ? [entry("Stop the sandbox", () => live.stop(), "frees its memory; a message brings it back")] : []),
+    ...(state === "ended" ? [] : ask("End…", "end")),
+    ...ask("Delete…", "purge"),
   ];
 }
 

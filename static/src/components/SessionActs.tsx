@@ -1,14 +1,14 @@
 // The menu of a session: resume, rename, archive, export, end, delete.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
+import type { Asked } from "../state/asked";
 import type { Session } from "../wire/frame";
 import { exportAddress } from "../wire/rest";
-import type { Asked } from "./SessionMenu";
 
 interface Props {
   session: Session;
   /** `null`: the menu has done its work. */
-  onChosen: (asked: Asked | null) => void;
+  onChosen: (act: Asked["act"] | null) => void;
 }
 
 export function SessionActs({ session, onChosen }: Props) {

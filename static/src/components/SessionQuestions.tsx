@@ -2,26 +2,25 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { navigate, route } from "../route";
+import { asked, type Asked } from "../state/asked";
 import { learn, refreshSessions } from "../state/list";
 import { changeSession, endSession, purgeSession, resumeSession } from "../wire/manage";
 import type { Session } from "../wire/frame";
 import { Dialog } from "./Dialog";
 import { Problem } from "./Problem";
-import type { Asked } from "./SessionMenu";
 
-interface Props {
-  session: Session;
-  asked: Asked;
-  onDone: () => void;
-}
-
-export function SessionQuestions({ session, asked, onDone }: Props) {
+export function SessionQuestions({ session, act: chosen }: Asked) {
   const [problem, setProblem] = useState<string | null>(null);
 
+  const done = () => {
+    // Something else may have been chosen meanwhile.
+    const now = asked.peek();
+    if (now?.session === session && now.act === chosen) asked.value = null;
+  };
   const act = async (work: () => Promise<unknown>) => {
     try {
       await work();
-      onDone();
+      done();
       await refreshSessions();
     } catch (error) {
       setProblem((error as Error).message);
@@ -36,20 +35,20 @@ export function SessionQuestions({ session, asked, onDone }: Props) {
 
   // These two need no question.
   useEffect(() => {
-    if (asked === "resume") void act(() => resumeSession(session.id));
-    if (asked === "archive") void act(() => change({ archived: !session.archived }));
+    if (chosen === "resume") void act(() => resumeSession(session.id));
+    if (chosen === "archive") void act(() => change({ archived: !session.archived }));
   }, []);
 
-  switch (asked) {
+  switch (chosen) {
     case "resume":
     case "archive":
-      return problem === null ? null : <Failed problem={problem} onClose={onDone} />;
+      return problem === null ? null : <Failed problem={problem} onClose={done} />;
     case "rename":
       return (
         <Rename
           session={session}
           problem={problem}
-          onClose={onDone}
+          onClose={done}
           onRename={(title) => void act(() => change({ title }))}
         />
       );
@@ -60,7 +59,7 @@ export function SessionQuestions({ session, asked, onDone }: Props) {
           text="Its sandbox is taken down and it becomes read-only. The conversation stays."
           verb="End"
           problem={problem}
-          onClose={onDone}
+          onClose={done}
           onSure={() => void act(() => endSession(session.id))}
         />
       );
@@ -71,7 +70,7 @@ export function SessionQuestions({ session, asked, onDone }: Props) {
           text="The conversation, its files and its sandbox are removed for good. This cannot be undone."
           verb="Delete"
           problem={problem}
-          onClose={onDone}
+          onClose={done}
           onSure={() => void act(purge)}
         />
       );
