@@ -6,7 +6,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `greenroom_protocol` | the vocabulary of agent, journal and browser (a crate of its own) |
-//! | [`config`] [`data`] [`telemetry`] [`census`] [`clock`] | settings, the data directory, logs, the register of live actors, the time |
+//! | [`config`] [`data`] [`telemetry`] [`census`] [`clock`] [`wakeups`] | settings, the data directory, logs, the register of live actors, the time, what threads wake on each other |
 //! | [`store`] | the journal: an append-only log, and what is looked up in it |
 //! | `greenroom_keeper` | the small program that builds a jail of this host's own and keeps it over the server's death (a crate of its own) |
 //! | [`sandbox`] | walls around an agent: Docker, or a jail of this host's own |
@@ -43,5 +43,6 @@ pub mod sweeper;
 pub mod telemetry;
 pub mod threads;
 pub mod transfer;
+pub mod wakeups;
 pub mod web;
 mod wiring;

@@ -14,7 +14,7 @@ use std::{
 
 use actix::{Arbiter, ArbiterHandle};
 
-use crate::store::SessionId;
+use crate::{store::SessionId, wakeups::gather_here};
 
 /// So many more sockets than on the thread that has fewest, and a session's next listener goes there: an audience of hundreds
 /// is served by all threads.
@@ -44,7 +44,10 @@ impl Threads {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let start = |place| {
             let arbiter = Arbiter::new().handle();
-            arbiter.spawn_fn(move || HERE.set(Some(Place(place))));
+            arbiter.spawn_fn(move || {
+                HERE.set(Some(Place(place)));
+                gather_here();
+            });
             Thread { arbiter, sockets: AtomicUsize::new(0) }
         };
         Threads((0..cores).map(start).collect())

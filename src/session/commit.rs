@@ -21,6 +21,7 @@ use super::{
 use crate::{
     store::{AppendError, Batch, Mark, Record, Seq},
     telemetry::EVENTS_APPENDED,
+    wakeups::gathered,
 };
 
 /// A decision on its way to disk, with all that waits for it.
@@ -81,7 +82,8 @@ impl Session {
         }
         let (store, id, tail, count) = (&self.parts.store, self.id, self.tail, events.len() as u64);
         let appended = store.append(id, self.epoch, at, Batch { events, mark, record });
-        ctx.spawn(appended.into_actor(self).map(move |result, session, ctx| {
+        // A commit answers hundreds of sessions at once, from its own thread.
+        ctx.spawn(gathered(appended).into_actor(self).map(move |result, session, ctx| {
             if result.is_ok() {
                 EVENTS_APPENDED.inc_by(count);
             }

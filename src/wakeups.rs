@@ -1,0 +1,149 @@
+//! What other threads wake on this one, woken together.
+//!
+//! While a thread has work of its own, tokio's `LocalSet` looks only every 31st time at what others have woken there. One commit of
+//! the journal wakes hundreds of sessions, and each would wait for a 31st time of its own, behind frames that came after it. So
+//! whoever is woken from without is put on a list, and one task wakes them all from here: then they come in turn.
+
+use std::{
+    cell::OnceCell,
+    mem,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Wake, Waker},
+};
+
+use futures::{FutureExt, future::poll_fn, task::AtomicWaker};
+
+thread_local! {
+    static HERE: OnceCell<Arc<Woken>> = const { OnceCell::new() };
+}
+
+/// Whom others have woken on one thread.
+#[derive(Default)]
+struct Woken {
+    list: Mutex<Vec<Waker>>,
+    /// Wakes the task that goes through the list.
+    caller: AtomicWaker,
+}
+
+impl Woken {
+    fn list(&self) -> MutexGuard<'_, Vec<Waker>> {
+        // A list of wakers is whole at any moment.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Begins to gather on this thread, which must run a `LocalSet`, as an arbiter does.
+pub fn gather_here() {
+    let woken = Arc::new(Woken::default());
+    if HERE.with(|here| here.set(woken.clone())).is_err() {
+        return;
+    }
+    actix::spawn(poll_fn(move |cx| {
+        woken.caller.register(cx.waker());
+        let list = mem::take(&mut *woken.list());
+        list.into_iter().for_each(Waker::wake);
+        Poll::<()>::Pending
+    }));
+}
+
+/// The same work; what wakes it from another thread wakes it together with others, where this thread gathers.
+pub fn gathered<F: Future + Unpin>(work: F) -> impl Future<Output = F::Output> + use<F> {
+    Gathered { work, here: HERE.with(|here| here.get().cloned()), wakers: None }
+}
+
+struct Gathered<F> {
+    work: F,
+    here: Option<Arc<Woken>>,
+    wakers: Option<Wakers>,
+}
+
+struct Wakers {
+    task: Waker,
+    /// What the work gets in place of it.
+    by_list: Waker,
+}
+
+impl<F: Future + Unpin> Future for Gathered<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Gathered { work, here, wakers } = &mut *self;
+        let Some(here) = here else { return work.poll_unpin(cx) };
+        let known = wakers.take().filter(|wakers| wakers.task.will_wake(cx.waker()));
+        let wakers = wakers.insert(known.unwrap_or_else(|| {
+            let task = cx.waker().clone();
+            let by_list = Arc::new(ByList { task: task.clone(), woken: here.clone() }).into();
+            Wakers { task, by_list }
+        }));
+        work.poll_unpin(&mut Context::from_waker(&wakers.by_list))
+    }
+}
+
+struct ByList {
+    task: Waker,
+    woken: Arc<Woken>,
+}
+
+impl Wake for ByList {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let first = {
+            let mut list = self.woken.list();
+            list.push(self.task.clone());
+            list.len() == 1
+        };
+        // Whoever put the others there has woken it already.
+        if first {
+            self.woken.caller.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+mod tests {
+    use std::{cell::Cell, rc::Rc, thread};
+
+    use futures::future::join_all;
+    use tokio::{sync::oneshot, task::yield_now};
+
+    use super::*;
+
+    /// How often this thread's own work has its turn before all have been heard whom another thread has just woken.
+    async fn turns_meanwhile() -> u64 {
+        let turns = Rc::new(Cell::new(0));
+        let counted = turns.clone();
+        let busy = actix::spawn(poll_fn(move |cx| {
+            counted.set(counted.get() + 1);
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        }));
+        let (wakers, answers): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
+        let waiting: Vec<_> = answers.into_iter().map(|answer| actix::spawn(gathered(answer))).collect();
+        // All of them wait by now.
+        yield_now().await;
+        let others = thread::spawn(|| wakers.into_iter().for_each(|waker| waker.send(()).unwrap()));
+        others.join().unwrap();
+        let before = turns.get();
+        join_all(waiting).await.into_iter().for_each(|woken| woken.unwrap().unwrap());
+        busy.abort();
+        turns.get() - before
+    }
+
+    #[actix::test]
+    async fn who_is_woken_by_another_thread_does_not_wait_behind_what_this_one_does() {
+        let one_by_one = turns_meanwhile().await;
+        gather_here();
+        let together = turns_meanwhile().await;
+        assert!(together < 100 && one_by_one > 1_000, "{together} turns together, {one_by_one} one by one");
+    }
+
+    #[actix::test]
+    async fn without_a_list_it_is_the_same_work() {
+        assert_eq!(gathered(std::future::ready(7)).await, 7);
+    }
+}
