@@ -6,9 +6,14 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Command,
+    thread,
+    time::{Duration, Instant},
 };
 
 use super::driver::Driver;
+
+/// How long the kernel may take to let go of what was killed.
+const EMPTYING: Duration = Duration::from_secs(5);
 
 /// A process of this host that lives in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,6 +132,26 @@ pub(crate) fn clear(data: &Path) {
         thaw(process.pid);
         kill(process.pid, rustix::process::Signal::KILL);
     }
+    // The kernel has only so many of them, and killed servers use them up. It takes a moment until they are empty.
+    let began = Instant::now();
+    let remain = || control_groups(data).iter().filter(|group| fs::remove_dir(group).is_err()).count();
+    while remain() > 0 && began.elapsed() < EMPTYING {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The control groups that a server of this home made: in each tree those of its sandboxes, then its own.
+pub(crate) fn control_groups(home: &Path) -> Vec<PathBuf> {
+    let Ok(node) = fs::read_to_string(home.join("data/node")) else { return Vec::new() };
+    let below = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect::<Vec<_>>()
+    };
+    // In version 1 of them each controller has a tree of its own.
+    let mounted = Path::new("/sys/fs/cgroup");
+    let trees = [vec![mounted.to_owned()], below(mounted)].concat();
+    let own = trees.iter().map(|tree| tree.join(format!("greenroom-{}", node.trim()))).filter(|own| own.is_dir());
+    own.flat_map(|own| [below(&own), vec![own]].concat()).collect()
 }
 
 /// Ends every process whose command line has this in it.

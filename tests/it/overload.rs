@@ -25,6 +25,7 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused() {
     let warm = (0..AT_ONCE).map(|_| server.rest.get("/api/sessions?limit=1"));
     futures::future::join_all(warm).await;
     let before = host::descriptors(server.pid());
+    let groups = host::control_groups(server.home()).len();
     let asked = futures::stream::iter(0..2_000).map(|_| {
         let request = server.rest.request(Method::POST, "/api/sessions").json(&json!({}));
         async move { send(request).await }
@@ -49,6 +50,7 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused() {
         assert_eq!(server.rest.delete(&format!("/api/sessions/{id}?purge=true")).await.status.as_u16() / 100, 2);
     }
     eventually("no sandbox to be left", || async { host::processes(server.home()).is_empty() }).await;
+    eventually("no control group to be left", || async { host::control_groups(server.home()).len() <= groups }).await;
     eventually("no descriptor to be left", || async { host::descriptors(server.pid()) <= before + 8 }).await;
     let next = server.rest.create(json!({})).await;
     server.rest.until_state(&next, "idle").await;
