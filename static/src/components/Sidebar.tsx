@@ -140,7 +140,7 @@ function More({ shown }: { shown: number }) {
 function emptyText(): string {
   if (search.value) return `No session matches “${search.value}”.`;
   if (showArchived.value) return "Nothing is archived.";
-  return "No sessions yet. Write a task, and the first one starts.";
+  return "No sessions here. Write a task, and one starts.";
 }
 
 function Skeletons() {

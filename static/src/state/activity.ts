@@ -57,7 +57,7 @@ export function activity(state: SessionState): Activity {
     case "interrupting":
       return { tone: "busy", text: "Stopping…", since: state.since ?? undefined };
     case "paused":
-      return { tone: "waiting", text: "Paused", hint: "Everything is frozen where it was. Resume goes on from there." };
+      return { tone: "waiting", text: "Paused", hint: "Everything is frozen until you resume." };
     case "stopped":
       return ended(state, "quiet", "Stopped", "Send a message, or resume, to bring it back.");
     case "failed":
