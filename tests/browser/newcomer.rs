@@ -20,7 +20,7 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     let task = page.css("textarea[aria-label=Task]").await;
     let address = page.client.current_url().await.expect("an address");
     assert!(!address.as_str().contains("token"), "{address}");
-    page.shows("No sessions yet").await;
+    page.shows("No sessions here").await;
     assert_eq!(page.focused().await, "Task", "one can write at once");
 
     // A task; tokens, thinking and tool calls.
