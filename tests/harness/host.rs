@@ -132,7 +132,7 @@ pub(crate) fn clear(data: &Path) {
         thaw(process.pid);
         kill(process.pid, rustix::process::Signal::KILL);
     }
-    // The kernel has only so many of them, and killed servers use them up. It takes a moment until they are empty.
+    // The kernel has only so many control groups, and killed servers use them up. It takes a moment until they are empty.
     let began = Instant::now();
     let remain = || control_groups(data).iter().filter(|group| fs::remove_dir(group).is_err()).count();
     while remain() > 0 && began.elapsed() < EMPTYING {
