@@ -62,7 +62,7 @@ export function Composer({ live }: { live: LiveSession }) {
         sendDisabled={isEmpty || uploads.isBusy}
       />
       <div class="keys">
-        <Keys atWork={atWork} stoppable={isStoppable(live.state.value)} />
+        {(atWork || text) && <Keys atWork={atWork} stoppable={isStoppable(live.state.value)} />}
         {model && isDemo(model) && <span class="demo-note">Demo model: it plays a script, nobody thinks</span>}
       </div>
     </div>

@@ -24,7 +24,7 @@ export function clampShare(share: number): number {
 }
 
 export function initialLayout(width: number): Layout {
-  return { share: 0.58, folded: width < ROOMY ? "workspace" : null, tab: null };
+  return { share: 0.62, folded: width < ROOMY ? "workspace" : null, tab: null };
 }
 
 /** The layout that was kept, as far as it makes sense. */
