@@ -92,9 +92,13 @@ impl Queue {
             }
             waiting.bytes += request.weight();
         }
+        // The committer sleeps only while there is nothing; to wake it is a system call, even when it is awake.
+        let is_first = waiting.asks.is_empty();
         waiting.asks.push_back(ask);
         drop(waiting);
-        self.arrived.notify_one();
+        if is_first {
+            self.arrived.notify_one();
+        }
         Ok(())
     }
 
