@@ -8,8 +8,10 @@ use std::{
     cell::Cell,
     collections::VecDeque,
     future::{poll_fn, ready},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use actix::WeakAddr;
@@ -21,6 +23,7 @@ use greenroom_protocol::{
 use tokio::{
     net::UnixStream,
     sync::{mpsc, oneshot},
+    time::{Sleep, sleep},
 };
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
@@ -42,6 +45,11 @@ const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 64 << 10;
 /// The longest name of an item, bytes. The agent's own have some forty.
 const ITEM_LIMIT: usize = 256;
+/// How long an agent keeps what is on disk already. It loses nothing by it, whatever dies: a new connection begins with what
+/// the journal holds. A frame for each event would cost either side as much as the event itself.
+const ACK_AFTER: Duration = Duration::from_millis(500);
+/// What is acknowledged before that time, bytes: an eighth of what an agent can keep.
+const ACK_BYTES: usize = 1 << 20;
 /// How much of the journal goes into one `history` frame, bytes.
 const HISTORY_PART: usize = 1 << 20;
 
@@ -121,6 +129,7 @@ impl Conversation<'_> {
     ) -> Result<Broken, Broken> {
         let live = Box::pin(self.greet(commands, answered)).await?;
         let mut on_their_way = OnTheirWay::default();
+        let mut owed = Owed::default();
         loop {
             // Nothing of a frame is kept while what it leads to is done: there is one of this future for each session that lives.
             let step = tokio::select! {
@@ -130,13 +139,14 @@ impl Conversation<'_> {
                     None => return Ok(Broken::SessionLeft),
                 },
                 durable = poll_fn(|cx| on_their_way.poll_durable(cx)) => match durable {
-                    Ok(n) => Step::Send(written(&ToAgent::Ack { n })),
+                    Ok(n) => owed.settle(n, self.read),
                     Err(Unwritten::Refused(OutOfOrder { n, newest })) => {
                         let why = format!("report {n} came where {} was to come", newest.saturating_add(1));
                         return Ok(Broken::Nonsense(why));
                     }
                     Err(Unwritten::SessionStops) => return Ok(Broken::SessionLeft),
                 },
+                n = poll_fn(|cx| owed.poll_due(cx)) => owed.pay(n, self.read),
                 frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.0.len() < WINDOW => {
                     self.pass_on(frame?, &live, &mut on_their_way)?
                 }
@@ -323,6 +333,42 @@ impl OnTheirWay {
     }
 }
 
+/// An acknowledgement that the agent has not been sent yet.
+#[derive(Default)]
+struct Owed {
+    /// Up to which report, and when at the latest.
+    next: Option<(u64, Pin<Box<Sleep>>)>,
+    /// How much had been read when the last one went out, bytes.
+    read: usize,
+}
+
+impl Owed {
+    /// All up to `n` is on disk, and so much has been read.
+    fn settle(&mut self, n: u64, read: usize) -> Step {
+        if read - self.read >= ACK_BYTES {
+            return self.pay(n, read);
+        }
+        match &mut self.next {
+            Some((newest, _)) => *newest = n,
+            None => self.next = Some((n, Box::pin(sleep(ACK_AFTER)))),
+        }
+        Step::Done
+    }
+
+    /// When the time has come: up to which. For ever pending while nothing is owed.
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<u64> {
+        match &mut self.next {
+            Some((n, due)) => due.as_mut().poll(cx).map(|()| *n),
+            None => Poll::Pending,
+        }
+    }
+
+    fn pay(&mut self, n: u64, read: usize) -> Step {
+        *self = Owed { next: None, read };
+        Step::Send(written(&ToAgent::Ack { n }))
+    }
+}
+
 /// A report that is not acknowledged.
 #[derive(Debug, PartialEq)]
 enum Unwritten {
@@ -363,6 +409,31 @@ mod tests {
             poll(&mut on_their_way),
             Poll::Ready(Err(Unwritten::SessionStops)),
             "nothing behind a refused one is acknowledged"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_follows_within_a_moment_is_acknowledged_with_it_and_much_at_once() {
+        let acks = |step| match step {
+            Step::Send(Message::Text(text)) => Some(text.to_string()),
+            Step::Send(_) | Step::Done | Step::Tell(_) => None,
+        };
+        let mut owed = Owed::default();
+        assert_eq!(acks(owed.settle(1, 100)), None);
+        tokio::time::advance(ACK_AFTER / 2).await;
+        assert_eq!(acks(owed.settle(7, 200)), None);
+        let began = tokio::time::Instant::now();
+        let n = poll_fn(|cx| owed.poll_due(cx)).await;
+        assert_eq!((n, began.elapsed()), (7, ACK_AFTER / 2), "the first of them does not wait longer for the others");
+        assert_eq!(acks(owed.pay(n, 200)).as_deref(), Some(r#"{"frame":"ack","n":7}"#));
+        assert_eq!(futures::poll!(poll_fn(|cx| owed.poll_due(cx))), Poll::Pending, "once is enough");
+
+        assert_eq!(acks(owed.settle(8, 300)), None);
+        assert!(acks(owed.settle(9, 200 + ACK_BYTES)).is_some(), "so much is not kept for long");
+        assert_eq!(
+            futures::poll!(poll_fn(|cx| owed.poll_due(cx))),
+            Poll::Pending,
+            "and the one that waited went with it"
         );
     }
 }

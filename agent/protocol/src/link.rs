@@ -105,7 +105,7 @@ pub enum ToAgent {
         events: Vec<Event>,
         complete: bool,
     },
-    /// Every report up to `n` is on disk.
+    /// Every report up to `n` is on disk. Comes for several at once, up to half a second late.
     Ack {
         n: u64,
     },
