@@ -2,13 +2,14 @@
 //! a client that is connected to that agent directly.
 //!
 //! The agent is the bench's own. It sends the same frames all three ways: live text, which the server passes on, and events,
-//! which it has on disk before anybody sees them.
+//! which it has on disk before anybody sees them. What promises as much as an event is nginx with a log behind it.
 
 use std::{
     path::Path,
     sync::{
         Arc, LazyLock,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        mpsc::Sender,
     },
     time::{Duration, Instant},
 };
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpStream, sync::Semaphore, task::JoinHandle, time::sleep};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
-    tungstenite::{Message, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
+    tungstenite::{Message, Utf8Bytes, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
 };
 
 use crate::{
@@ -33,8 +34,10 @@ use crate::{
     },
 };
 
+mod bare_log;
 mod beside;
 mod proxy;
+use bare_log::BareLog;
 use beside::{Beside, Way};
 use proxy::{DESCRIPTORS, Proxy, raise_descriptors};
 
@@ -83,11 +86,12 @@ pub(crate) async fn run() {
         let mut floor = Run::new(direct);
         let mut nginx = Run::new(proxied);
         let mut greenroom = Run::new(ours);
-        let [mut directly, mut through_nginx, mut text, mut events] = [const { Rounds(Vec::new()) }; 4];
+        let [mut directly, mut through_nginx, mut text, mut logged, mut events] = [const { Rounds(Vec::new()) }; 5];
         for _ in 0..ROUNDS {
             directly.0.push(beside.paced(&mut floor, Way::Direct).await);
             through_nginx.0.push(beside.paced(&mut nginx, Way::Proxied).await);
             text.0.push(greenroom.paced(&mut puppets, Kind::Text).await);
+            logged.0.push(beside.paced_and_logged(&mut nginx, home.path()).await);
             events.0.push(greenroom.paced(&mut puppets, Kind::Event).await);
         }
         let us = |it: &Rounds| format!("{:.0} / {:.0} µs", it.p(50), it.p(99));
@@ -97,7 +101,9 @@ pub(crate) async fn run() {
             us(&through_nginx),
             us(&text),
             format!("{} / {}", times(text.p(50), through_nginx.p(50)), times(text.p(99), through_nginx.p(99))),
+            us(&logged),
             us(&events),
+            format!("{} / {}", times(events.p(50), logged.p(50)), times(events.p(99), logged.p(99))),
         ]);
 
         let one_by_one = [
@@ -116,8 +122,16 @@ pub(crate) async fn run() {
         let each = |full: u64, idle: u64| format!("{:.1} KiB", full.saturating_sub(idle) as f64 / connections as f64);
         sizes.push(vec![connections.to_string(), each(proxy_full, proxy_idle), each(server_full, server_idle)]);
     }
-    let head =
-        ["connections", "directly", "through nginx", "Greenroom: text", "beside nginx", "Greenroom: events on disk"];
+    let head = [
+        "connections",
+        "directly",
+        "through nginx",
+        "Greenroom: text",
+        "beside nginx",
+        "through nginx, then in a bare log",
+        "Greenroom: events on disk",
+        "beside that",
+    ];
     table("Relay: agent → client, ten frames a second and connection, p50 / p99", &head, &latencies);
     let head = [
         "connections",
@@ -182,10 +196,9 @@ impl Run {
         Run { clients }
     }
 
-    /// Lets every client read for a while; each returns what it measured.
-    async fn read(&mut self) -> Vec<Heard> {
-        let end = Instant::now() + SPEAKING;
-        let reading = self.clients.drain(..).map(|client| tokio::spawn(read(client, end)));
+    /// Lets every client read until then; each returns what it measured. What a log is there for counts once it is there.
+    async fn read(&mut self, end: Instant, log: Option<&BareLog>) -> Vec<Heard> {
+        let reading = self.clients.drain(..).map(|client| tokio::spawn(read(client, end, log.map(BareLog::appender))));
         let mut heard = Vec::new();
         for (client, what) in join_all(reading).await.into_iter().map(|read| read.expect("it reads")) {
             self.clients.push(client);
@@ -205,7 +218,7 @@ impl Run {
                 tokio::spawn(speak(puppet, kind, pace, stop.clone()))
             })
             .collect();
-        let heard = self.read().await;
+        let heard = self.read(Instant::now() + SPEAKING, None).await;
         stop.store(true, Relaxed);
         puppets.extend(join_all(speaking).await.into_iter().map(|puppet| puppet.expect("it speaks")));
         latencies(heard)
@@ -215,7 +228,7 @@ impl Run {
         let stop = Arc::new(AtomicBool::new(false));
         let speaking: Vec<JoinHandle<Puppet>> =
             puppets.drain(..).map(|puppet| tokio::spawn(speak(puppet, kind, pace, stop.clone()))).collect();
-        let heard = self.read().await;
+        let heard = self.read(Instant::now() + SPEAKING, None).await;
         stop.store(true, Relaxed);
         match pace {
             // Nobody reads any more, so they may never look.
@@ -246,23 +259,33 @@ fn rate(heard: &[Heard]) -> f64 {
     heard.iter().map(|heard| heard.frames).sum::<u64>() as f64 / (SPEAKING - WARM_UP).as_secs_f64()
 }
 
-async fn read(mut client: Client, end: Instant) -> (Client, Heard) {
+/// From when on it counts what is heard until then.
+fn counts_from(end: Instant) -> Instant {
+    end - SPEAKING + WARM_UP
+}
+
+/// How long ago a frame was sent, by the time that is written in it; in µs.
+fn latency(frame: &str, now: Instant) -> Option<f64> {
+    let sent = frame.split('@').nth(1)?.parse::<u64>().ok()?;
+    Some((now.duration_since(*BEGAN).as_nanos() as u64).saturating_sub(sent) as f64 / 1e3)
+}
+
+async fn read(mut client: Client, end: Instant, log: Option<Sender<Utf8Bytes>>) -> (Client, Heard) {
     let mut heard = Heard::default();
-    let counts_from = end - SPEAKING + WARM_UP;
+    let counts_from = counts_from(end);
     while let Ok(message) = tokio::time::timeout_at(end.into(), client.next()).await {
         match message.expect("the connection is held").expect("it can be read") {
             Message::Text(text) => {
                 let now = Instant::now();
-                if now >= counts_from
-                    && let Some(sent) = text.split('@').nth(1).and_then(|stamp| stamp.parse::<u64>().ok())
-                {
-                    heard
-                        .latencies
-                        .add((now.duration_since(*BEGAN).as_nanos() as u64).saturating_sub(sent) as f64 / 1e3);
+                if let Some(taken) = latency(&text, now).filter(|_| now >= counts_from) {
+                    heard.latencies.add(taken);
                     heard.frames += 1;
                 }
                 if let Some(speaker) = text.split('@').nth(2).and_then(|name| name.parse::<usize>().ok()) {
                     ARRIVED[speaker].add_permits(1);
+                }
+                if let Some(log) = &log {
+                    log.send(text).expect("the log takes it");
                 }
             }
             Message::Close(why) => panic!("a client was closed: {why:?}"),
