@@ -171,6 +171,7 @@ impl House {
             agent_socket: socket.to_owned(),
             gateway_socket: "/nonexistent".into(),
             workspace: "/nonexistent".into(),
+            acts: socket.with_extension("acts"),
         };
         let desk = Desk::new(outgoing.clone(), self.processes.clone(), &places);
         let (socket, outgoing) = (socket.to_owned(), outgoing.clone());

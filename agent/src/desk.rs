@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
 use crate::{
+    acts::Begun,
     outgoing::Outgoing,
     places::Places,
     processes::{By, Processes},
@@ -41,6 +42,7 @@ struct State {
     history: History,
     /// Every command of this boot. A session sends a few thousand at most, and an id has 26 bytes.
     seen: HashSet<String>,
+    begun: Begun,
     turns: Lane<Prompt>,
     acts: Lane<Act>,
     /// Where a steering message goes while a turn runs.
@@ -115,6 +117,7 @@ impl Desk {
             boot: Ulid::generate().to_string(),
             history: History::None,
             seen: HashSet::new(),
+            begun: Begun::open(&places.acts),
             turns: Lane::default(),
             acts: Lane::default(),
             intake: None,
@@ -285,7 +288,8 @@ impl Desk {
 
     async fn work_on_acts(self) {
         while let Some((Act { act, action }, stop)) = self.next_act() {
-            let outcome = self.perform(&act, &action, stop).await;
+            let is_first = self.state().begun.is_first(&act);
+            let outcome = if is_first { self.perform(&act, &action, stop).await } else { self.refuse(&act).await };
             self.0.outgoing.report(Report::ActEnded { act, outcome }).await;
         }
     }
@@ -296,6 +300,18 @@ impl Desk {
         let stop = CancellationToken::new();
         state.acts.running = Some(Running { id: act.act.clone(), stop: stop.clone() });
         Some((act, stop))
+    }
+
+    /// Does nothing: an earlier start of the agent began it, and it may have done all that it was to do.
+    async fn refuse(&self, act: &str) -> Outcome {
+        let code = "agent_restarted".to_owned();
+        let detail =
+            "the agent stopped unexpectedly when it had begun this; whether it was done is not known, and it is \
+                      not done twice"
+                .to_owned();
+        let seen = Seen::Error { code: code.clone(), detail: detail.clone() };
+        self.0.outgoing.event(Some(act), Observation { seen, content: String::new() }).await;
+        Outcome::Failed { code, detail }
     }
 
     async fn perform(&self, act: &str, action: &Action, stop: CancellationToken) -> Outcome {

@@ -16,6 +16,7 @@
 //!
 //! What does not happen here: no model key, no actor, no clock time, no `seq`; those are the server's.
 
+pub mod acts;
 pub mod clock;
 pub mod desk;
 pub mod gateway;

@@ -10,6 +10,8 @@ pub struct Places {
     pub agent_socket: PathBuf,
     pub gateway_socket: PathBuf,
     pub workspace: PathBuf,
+    /// Which acts were begun; a file.
+    pub acts: PathBuf,
 }
 
 impl Places {
@@ -20,6 +22,7 @@ impl Places {
             agent_socket: place("GREENROOM_AGENT_SOCKET", inside::AGENT_SOCKET),
             gateway_socket: place("GREENROOM_GATEWAY_SOCKET", inside::GATEWAY_SOCKET),
             workspace: place("GREENROOM_WORKSPACE", inside::WORKSPACE),
+            acts: place("GREENROOM_ACTS", inside::ACTS),
         }
     }
 }

@@ -10,3 +10,5 @@ pub const GATEWAY_SOCKET: &str = "/greenroom/run/gateway/gateway.sock";
 pub const WORKSPACE: &str = "/workspace";
 /// The agent's home, kept beside the workspace over stop and start.
 pub const HOME: &str = "/home/agent";
+/// Which acts of the user were begun.
+pub const ACTS: &str = "/home/agent/.greenroom-acts";

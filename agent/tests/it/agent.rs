@@ -23,17 +23,23 @@ pub(crate) struct Agent {
     pub(crate) settings: Settings,
 }
 
+fn begin(dir: &tempfile::TempDir) -> Child {
+    let at = |name: &str| dir.path().join(name);
+    Command::new(env!("CARGO_BIN_EXE_greenroom-agent"))
+        .env("GREENROOM_AGENT_SOCKET", at("agent.sock"))
+        .env("GREENROOM_GATEWAY_SOCKET", at("gateway.sock"))
+        .env("GREENROOM_WORKSPACE", at("work"))
+        .env("GREENROOM_ACTS", at("acts"))
+        .spawn()
+        .expect("the binary starts")
+}
+
 impl Agent {
     pub(crate) fn start(answers: Vec<Answer>) -> Agent {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("work")).expect("a directory");
-        let process = Command::new(env!("CARGO_BIN_EXE_greenroom-agent"))
-            .env("GREENROOM_AGENT_SOCKET", at("agent.sock"))
-            .env("GREENROOM_GATEWAY_SOCKET", at("gateway.sock"))
-            .env("GREENROOM_WORKSPACE", at("work"))
-            .spawn()
-            .expect("the binary starts");
+        let process = begin(&dir);
         let settings = Settings {
             model: "claude-test".into(),
             api: Api::Anthropic,
@@ -43,6 +49,13 @@ impl Agent {
         };
         let gateway = Gateway::start(&at("gateway.sock"), answers);
         Agent { dir, process, gateway, settings }
+    }
+
+    /// Kills it, and starts it anew in the same sandbox. It knows nothing but what lies there.
+    pub(crate) fn start_again(&mut self) {
+        self.process.kill().expect("it runs");
+        self.process.wait().expect("it is a child");
+        self.process = begin(&self.dir);
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {

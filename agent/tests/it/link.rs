@@ -1,7 +1,7 @@
 //! What the link promises, whatever happens to connections.
 
 use greenroom_protocol::{
-    Action,
+    Action, Seen,
     link::{Command, FromAgent, Outcome, Report, ToAgent, Welcome},
 };
 use serde_json::json;
@@ -88,6 +88,30 @@ async fn a_command_that_comes_twice_acts_once() {
     session.outcome("a2").await;
     assert_eq!(session.events(), ["run a1: [0] ", "read a2: x\n"]);
     assert!(session.taken.iter().filter(|taken| **taken == id).count() >= 2, "{:?}", session.taken);
+}
+
+/// The server was killed before it knew that the act had begun, and the agent before it could say so again.
+#[tokio::test]
+async fn an_act_that_comes_again_to_another_start_of_the_agent_is_not_done_twice() {
+    let mut session = Session::open(vec![]).await;
+    let act = || Command::Act { act: "a1".into(), action: Action::Run { command: "echo x >> f".into() } };
+    session.order(act()).await;
+    session.outcome("a1").await;
+    let Session { mut agent, .. } = session;
+    agent.start_again();
+    let mut session = Session::with_history(agent, Vec::new()).await;
+    session.order(act()).await;
+    let outcome = session.outcome("a1").await;
+    assert!(matches!(&outcome, Outcome::Failed { code, .. } if code == "agent_restarted"), "{outcome:?}");
+    assert!(
+        session
+            .observations()
+            .iter()
+            .any(|seen| matches!(&seen.seen, Seen::Error { code, .. } if code == "agent_restarted"))
+    );
+    session.act("a2", Action::Read { path: "f".into() }).await;
+    session.outcome("a2").await;
+    assert_eq!(session.events().last().map(String::as_str), Some("read a2: x\n"));
 }
 
 #[tokio::test]

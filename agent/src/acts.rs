@@ -1,0 +1,106 @@
+//! Which acts of the user were begun, over all starts of the agent in one home.
+//!
+//! A server that is killed before it knows that the agent took an act gives it again, and an agent that is killed meanwhile
+//! knows nothing of it any more. So it is written down before it begins. What a command in the sandbox does to the file concerns
+//! that sandbox alone.
+
+use std::{
+    collections::HashSet,
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use rustix::fs::OFlags;
+
+/// How much of it is read, bytes: some hundred thousand acts.
+const LIMIT: u64 = 2 << 20;
+
+/// The acts that were begun.
+#[derive(Debug)]
+pub struct Begun {
+    acts: HashSet<String>,
+    /// `None` where it cannot be written: then acts are known within one start.
+    file: Option<File>,
+}
+
+impl Begun {
+    /// As this file has it, which is made where it is missing.
+    pub fn open(path: &Path) -> Begun {
+        match read(path) {
+            Ok((acts, file)) => Begun { acts, file: Some(file) },
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "acts that were begun are not remembered over a restart");
+                Begun { acts: HashSet::new(), file: None }
+            }
+        }
+    }
+
+    /// Whether this act is begun for the first time. From now on it was.
+    pub fn is_first(&mut self, act: &str) -> bool {
+        if !self.acts.insert(act.to_owned()) {
+            return false;
+        }
+        // The line's end comes first: one that was cut short by a full disk spoils no other.
+        if let Some(file) = &mut self.file
+            && let Err(error) = file.write_all(format!("\n{act}").as_bytes())
+        {
+            tracing::warn!(%error, act, "that this act was begun is not remembered over a restart");
+        }
+        true
+    }
+}
+
+fn read(path: &Path) -> io::Result<(HashSet<String>, File)> {
+    // Nothing that lies there may keep the agent waiting.
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits();
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o600).custom_flags(flags.cast_signed());
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
+    }
+    let mut text = Vec::new();
+    (&file).take(LIMIT).read_to_end(&mut text)?;
+    let acts = String::from_utf8_lossy(&text).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    Ok((acts, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn an_act_is_begun_once_over_all_starts() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("acts");
+        let mut begun = Begun::open(&path);
+        assert!(begun.is_first("act-1"));
+        assert!(!begun.is_first("act-1"));
+        assert!(begun.is_first("act-2"));
+        let mut again = Begun::open(&path);
+        assert!(!again.is_first("act-1") && !again.is_first("act-2"));
+        assert!(again.is_first("act-3"));
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_spoils_no_other() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("acts");
+        fs::write(&path, "\nact-1\nac").expect("there is room");
+        assert!(Begun::open(&path).is_first("act-2"));
+        let mut again = Begun::open(&path);
+        assert!(!again.is_first("act-1") && !again.is_first("act-2"));
+    }
+
+    #[test]
+    fn what_is_no_file_keeps_nobody_waiting() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut begun = Begun::open(dir.path());
+        assert!(begun.is_first("act-1"));
+        assert!(!begun.is_first("act-1"), "within one start it is known all the same");
+    }
+}
