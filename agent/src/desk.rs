@@ -23,6 +23,9 @@ use crate::{
     turn::{Driver, Intake, Message, OwnLoop, Stage, Steer},
 };
 
+const NOT_TWICE: &str =
+    "the agent stopped unexpectedly after it had begun this: whether it was done is not known, so it is not done again";
+
 /// A handle that the link and the workers share.
 #[derive(Clone)]
 pub struct Desk(Arc<Shared>);
@@ -304,11 +307,7 @@ impl Desk {
 
     /// Does nothing: an earlier start of the agent began it, and it may have done all that it was to do.
     async fn refuse(&self, act: &str) -> Outcome {
-        let code = "agent_restarted".to_owned();
-        let detail =
-            "the agent stopped unexpectedly when it had begun this; whether it was done is not known, and it is \
-                      not done twice"
-                .to_owned();
+        let (code, detail) = ("agent_restarted".to_owned(), NOT_TWICE.to_owned());
         let seen = Seen::Error { code: code.clone(), detail: detail.clone() };
         self.0.outgoing.event(Some(act), Observation { seen, content: String::new() }).await;
         Outcome::Failed { code, detail }

@@ -46,7 +46,7 @@ const TOGETHER_BYTES: usize = 64 << 10;
 /// The longest name of an item, bytes. The agent's own have some forty.
 const ITEM_LIMIT: usize = 256;
 /// How long an agent keeps what is on disk already. It loses nothing by it, whatever dies: a new connection begins with what
-/// the journal holds. A frame for each event would cost either side as much as the event itself.
+/// the journal holds. A frame for each event is a system call more for either side, and wakes the agent.
 const ACK_AFTER: Duration = Duration::from_millis(500);
 /// What is acknowledged before that time, bytes: an eighth of what an agent can keep.
 const ACK_BYTES: usize = 1 << 20;
