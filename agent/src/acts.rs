@@ -71,6 +71,8 @@ fn read(path: &Path) -> io::Result<(HashSet<String>, File)> {
 mod tests {
     use std::fs;
 
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
 
     #[test]
@@ -99,8 +101,12 @@ mod tests {
     #[test]
     fn what_is_no_file_keeps_nobody_waiting() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut begun = Begun::open(dir.path());
-        assert!(begun.is_first("act-1"));
-        assert!(!begun.is_first("act-1"), "within one start it is known all the same");
+        let pipe = dir.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        for path in [dir.path(), &pipe] {
+            let mut begun = Begun::open(path);
+            assert!(begun.is_first("act-1"));
+            assert!(!begun.is_first("act-1"), "within one start it is known all the same");
+        }
     }
 }

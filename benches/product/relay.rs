@@ -196,8 +196,9 @@ impl Run {
         Run { clients }
     }
 
-    /// Lets every client read until then; each returns what it measured. What a log is there for counts once it is there.
-    async fn read(&mut self, end: Instant, log: Option<&BareLog>) -> Vec<Heard> {
+    /// Lets every client read for a while, and pass on what it reads to the log, if there is one; each returns what it measured.
+    async fn read(&mut self, log: Option<&BareLog>) -> Vec<Heard> {
+        let end = Instant::now() + SPEAKING;
         let reading = self.clients.drain(..).map(|client| tokio::spawn(read(client, end, log.map(BareLog::appender))));
         let mut heard = Vec::new();
         for (client, what) in join_all(reading).await.into_iter().map(|read| read.expect("it reads")) {
@@ -218,7 +219,7 @@ impl Run {
                 tokio::spawn(speak(puppet, kind, pace, stop.clone()))
             })
             .collect();
-        let heard = self.read(Instant::now() + SPEAKING, None).await;
+        let heard = self.read(None).await;
         stop.store(true, Relaxed);
         puppets.extend(join_all(speaking).await.into_iter().map(|puppet| puppet.expect("it speaks")));
         latencies(heard)
@@ -228,7 +229,7 @@ impl Run {
         let stop = Arc::new(AtomicBool::new(false));
         let speaking: Vec<JoinHandle<Puppet>> =
             puppets.drain(..).map(|puppet| tokio::spawn(speak(puppet, kind, pace, stop.clone()))).collect();
-        let heard = self.read(Instant::now() + SPEAKING, None).await;
+        let heard = self.read(None).await;
         stop.store(true, Relaxed);
         match pace {
             // Nobody reads any more, so they may never look.
@@ -259,11 +260,6 @@ fn rate(heard: &[Heard]) -> f64 {
     heard.iter().map(|heard| heard.frames).sum::<u64>() as f64 / (SPEAKING - WARM_UP).as_secs_f64()
 }
 
-/// From when on it counts what is heard until then.
-fn counts_from(end: Instant) -> Instant {
-    end - SPEAKING + WARM_UP
-}
-
 /// How long ago a frame was sent, by the time that is written in it; in µs.
 fn latency(frame: &str, now: Instant) -> Option<f64> {
     let sent = frame.split('@').nth(1)?.parse::<u64>().ok()?;
@@ -272,7 +268,7 @@ fn latency(frame: &str, now: Instant) -> Option<f64> {
 
 async fn read(mut client: Client, end: Instant, log: Option<Sender<Utf8Bytes>>) -> (Client, Heard) {
     let mut heard = Heard::default();
-    let counts_from = counts_from(end);
+    let counts_from = end - SPEAKING + WARM_UP;
     while let Ok(message) = tokio::time::timeout_at(end.into(), client.next()).await {
         match message.expect("the connection is held").expect("it can be read") {
             Message::Text(text) => {

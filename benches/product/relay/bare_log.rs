@@ -11,7 +11,7 @@ use std::{
 
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-use super::{counts_from, latency};
+use super::{WARM_UP, latency};
 use crate::figures::Figures;
 
 /// A log as simple as one can be: a thread writes what has come, waits for the disk, and looks again.
@@ -21,13 +21,14 @@ pub(super) struct BareLog {
 }
 
 impl BareLog {
-    /// One in this directory, for clients who read until `end`.
-    pub(super) fn open(home: &Path, end: Instant) -> BareLog {
+    /// One in this directory, for clients who begin to read now.
+    pub(super) fn open(home: &Path) -> BareLog {
+        let counts_from = Instant::now() + WARM_UP;
         let path = home.join("bare.log");
         let file = File::create(&path).expect("a log");
         let _not_kept = fs::remove_file(path);
         let (frames, coming) = channel();
-        BareLog { frames, writing: thread::spawn(move || write(file, &coming, counts_from(end))) }
+        BareLog { frames, writing: thread::spawn(move || write(file, &coming, counts_from)) }
     }
 
     /// For one client.

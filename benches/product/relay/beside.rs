@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::SinkExt;
@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_tungstenite::{accept_async_with_config, client_async_with_config, tungstenite::Message};
 
-use super::{ARRIVED, BareLog, Client, EVERY, Heard, Pace, Run, SPEAKING, Speaker, WARM_UP, latencies, rate, small};
+use super::{ARRIVED, BareLog, Client, EVERY, Heard, Pace, Run, Speaker, WARM_UP, latencies, rate, small};
 use crate::figures::Figures;
 
 /// Each beginning where chance has it.
@@ -95,24 +95,23 @@ impl Beside {
     }
 
     pub(super) async fn paced(&self, run: &mut Run, way: Way) -> Figures {
-        latencies(self.speak(run, way, EVENLY, Instant::now() + SPEAKING, None).await)
+        latencies(self.speak(run, way, EVENLY, None).await)
     }
 
     /// Through the proxy, and from there into a log in this directory.
     pub(super) async fn paced_and_logged(&self, run: &mut Run, home: &Path) -> Figures {
-        let end = Instant::now() + SPEAKING;
-        let log = BareLog::open(home, end);
-        self.speak(run, Way::Proxied, EVENLY, end, Some(&log)).await;
+        let log = BareLog::open(home);
+        self.speak(run, Way::Proxied, EVENLY, Some(&log)).await;
         log.close()
     }
 
     pub(super) async fn at_full_speed(&self, run: &mut Run, pace: Pace) -> f64 {
-        rate(&self.speak(run, Way::Proxied, pace, Instant::now() + SPEAKING, None).await)
+        rate(&self.speak(run, Way::Proxied, pace, None).await)
     }
 
-    async fn speak(&self, run: &mut Run, way: Way, pace: Pace, end: Instant, log: Option<&BareLog>) -> Vec<Heard> {
+    async fn speak(&self, run: &mut Run, way: Way, pace: Pace, log: Option<&BareLog>) -> Vec<Heard> {
         self.signal.say(Some((way, pace)));
-        let heard = run.read(end, log).await;
+        let heard = run.read(log).await;
         self.signal.say(None);
         sleep(WARM_UP).await;
         heard
