@@ -1,20 +1,19 @@
 //! The web UI inside the binary: its shell for every page, its assets for ever.
 
-use std::{collections::HashMap, io::Write, sync::LazyLock};
+use std::{borrow::Cow, collections::HashMap, io::Write, sync::LazyLock};
 
 use actix_web::{
     HttpRequest, HttpResponse,
     body::BoxBody,
-    http::header::{self, ETag, EntityTag, HeaderValue},
+    http::header::{self, ETag, EntityTag},
 };
 use bytes::Bytes;
 use rust_embed::{EmbeddedFile, RustEmbed};
 
 use super::error::{Answer, Failure};
-use crate::store::SessionId;
 
-/// How many of a session's newest events its page asks for first: `TAIL` in `static/src/wire/newest.ts`.
-const NEWEST: usize = 60;
+/// The one page of the application.
+const SHELL: &str = "index.html";
 
 #[derive(RustEmbed)]
 #[folder = "$GREENROOM_UI_DIR"]
@@ -34,32 +33,24 @@ static ASSETS: LazyLock<HashMap<String, Asset>> = LazyLock::new(|| {
     Ui::iter().filter_map(|name| Ui::get(&name).map(|file| (name.into_owned(), Asset::of(file)))).collect()
 });
 
-/// Whether the path is the UI's: the same for everybody, with or without a token.
+/// Whether the path is the UI's, which is no secret.
 pub(super) fn is_page(path: &str) -> bool {
     is_screen(path) || path.strip_prefix('/').is_some_and(|name| Ui::get(name).is_some() || name.starts_with("assets/"))
 }
 
 /// The addresses that the application shows in the browser.
 fn is_screen(path: &str) -> bool {
-    session_in(path).is_some() || matches!(path, "/" | "/sessions" | "/admin" | "/api/docs")
-}
-
-/// What stands where the address of a session has its id.
-fn session_in(path: &str) -> Option<&str> {
-    path.strip_prefix("/sessions/").filter(|id| !id.is_empty() && !id.contains('/'))
+    let is_session = path.strip_prefix("/sessions/").is_some_and(|id| !id.is_empty() && !id.contains('/'));
+    is_session || matches!(path, "/" | "/sessions" | "/admin" | "/api/docs")
 }
 
 /// One shell for all screens.
 fn file_of(path: &str) -> &str {
-    if is_screen(path) { "index.html" } else { path.strip_prefix('/').unwrap_or(path) }
+    if is_screen(path) { SHELL } else { path.strip_prefix('/').unwrap_or(path) }
 }
 
-/// On a session's page: the browser asks for its newest events while the script is on its way that will ask for them.
-fn preload(path: &str) -> Option<HeaderValue> {
-    let id = session_in(path).filter(|id| id.parse::<SessionId>().is_ok())?;
-    // Word for word what the script fetches, or it would be fetched twice.
-    let link = format!("</api/sessions/{id}/events?last={NEWEST}>; rel=preload; as=fetch; crossorigin");
-    HeaderValue::try_from(link).ok()
+pub(super) fn shell() -> Cow<'static, str> {
+    String::from_utf8_lossy(&ASSETS[SHELL].plain)
 }
 
 /// Answers every address that no other route takes.
@@ -71,11 +62,7 @@ pub(super) async fn serve(req: HttpRequest) -> Answer {
     if !read {
         return Ok(HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "GET, HEAD")).finish());
     }
-    let mut response = asset.answer(&req, name);
-    if let Some(link) = preload(path) {
-        response.headers_mut().insert(header::LINK, link);
-    }
-    Ok(response)
+    Ok(asset.answer(&req, name))
 }
 
 impl Asset {

@@ -20,6 +20,10 @@ use super::{
 };
 use crate::{frontend, telemetry};
 
+/// On a request for a page: whoever asks may see what is inside.
+#[derive(Clone, Copy)]
+pub(super) struct Inside;
+
 /// Lets a request through, or answers it. Nothing behind it has heard of one that it refuses.
 pub(super) async fn gate(
     req: ServiceRequest,
@@ -30,6 +34,11 @@ pub(super) async fn gate(
     match verdict(&auth, &req) {
         Verdict::Pass => {
             req.extensions_mut().insert(pass);
+            Ok(next.call(req).await?.map_into_boxed_body())
+        }
+        Verdict::PassInside => {
+            req.extensions_mut().insert(pass);
+            req.extensions_mut().insert(Inside);
             Ok(next.call(req).await?.map_into_boxed_body())
         }
         Verdict::PassTo(origin) => {

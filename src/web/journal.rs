@@ -84,15 +84,47 @@ pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, span
     let last_seq = parts.snapshot(id.0).await?.tail;
     let span = span.into_inner().settled(last_seq)?;
     let items = find(parts.store.as_ref(), id.0, &span).await?;
-    let mut body = BytesMut::from(&br#"{"items":["#[..]);
-    for (n, event) in items.iter().enumerate() {
-        if n > 0 {
-            body.put_u8(b',');
-        }
-        body.put_slice(&event.json);
-    }
-    body.put_slice(format!(r#"],"last_seq":{last_seq}}}"#).as_bytes());
+    let mut body = BytesMut::from(&br#"{"items":"#[..]);
+    body.put(array(&items));
+    body.put_slice(format!(r#","last_seq":{last_seq}}}"#).as_bytes());
     Ok(HttpResponse::Ok().content_type("application/json").body(body.freeze()))
+}
+
+/// As JSON.
+pub(super) fn array(events: &[NewEvent]) -> Bytes {
+    let mut array = BytesMut::from(&b"["[..]);
+    for (n, event) in events.iter().enumerate() {
+        if n > 0 {
+            array.put_u8(b',');
+        }
+        array.put_slice(&event.json);
+    }
+    array.put_u8(b']');
+    array.freeze()
+}
+
+/// The newest events up to `tail`, oldest first, as many of them as keep to `most`, and one in any case where there is one.
+pub(super) async fn newest(
+    parts: Data<Parts>,
+    id: SessionId,
+    tail: Seq,
+    most: Limit,
+) -> Result<Vec<NewEvent>, Failure> {
+    let after = tail.saturating_sub(most.events as Seq);
+    let events: Vec<StoredEvent> = chunks(parts, id, after, tail).try_concat().await?;
+    let mut events: Vec<NewEvent> = events.into_iter().map(|(_, event)| event).collect();
+    Ok(events.split_off(too_old(&events, most.bytes)))
+}
+
+/// How many of the oldest are to be left out, so that the others are `bytes` together at most.
+fn too_old(events: &[NewEvent], bytes: usize) -> usize {
+    let mut size = 0;
+    let fits = |event: &&NewEvent| {
+        size += event.json.len();
+        size <= bytes
+    };
+    let fitting = events.iter().rev().take_while(fits).count();
+    events.len().saturating_sub(fitting.max(1))
 }
 
 /// The events that were asked for, as they stand in the journal.
@@ -140,7 +172,7 @@ pub(super) async fn export(parts: Data<Parts>, id: Named, form: Query<Form>) -> 
     };
     let format = form.format;
     let head = futures::stream::once(std::future::ready(Ok(Bytes::from(head))));
-    let events = chunks(parts, id.0, snapshot.tail).map_ok(move |chunk| match format {
+    let events = chunks(parts, id.0, 0, snapshot.tail).map_ok(move |chunk| match format {
         Format::Jsonl => lines(&chunk),
         Format::Md => Bytes::from(chunk.iter().map(|(_, event)| markdown::event(&event.json)).collect::<String>()),
     });
@@ -151,9 +183,14 @@ pub(super) async fn export(parts: Data<Parts>, id: Named, form: Query<Form>) -> 
         .streaming(futures::StreamExt::chain(head, events)))
 }
 
-/// The journal up to `tail`, a chunk at a time, as fast as the client takes it.
-fn chunks(parts: Data<Parts>, id: SessionId, tail: Seq) -> impl Stream<Item = Result<Vec<StoredEvent>, Failure>> {
-    futures::stream::try_unfold((parts, 0), move |(parts, after)| async move {
+/// The journal behind `after` up to `tail`, a chunk at a time, as fast as it is taken.
+fn chunks(
+    parts: Data<Parts>,
+    id: SessionId,
+    after: Seq,
+    tail: Seq,
+) -> impl Stream<Item = Result<Vec<StoredEvent>, Failure>> {
+    futures::stream::try_unfold((parts, after), move |(parts, after)| async move {
         if after >= tail {
             return Ok(None);
         }
@@ -211,3 +248,23 @@ fn rest_of(
 
 /// How much of a large content is in memory for each that reads it, bytes.
 const CONTENT_PART: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_are_left_out_until_the_others_fit() {
+        let check = |sizes: &[usize], bytes, expected| {
+            let event = |size: &usize| NewEvent { kind: "message".into(), json: Bytes::from(vec![b'x'; *size]) };
+            let events: Vec<NewEvent> = sizes.iter().map(event).collect();
+            assert_eq!(too_old(&events, bytes), expected, "{sizes:?} in {bytes}");
+        };
+        check(&[], 5, 0);
+        check(&[1, 2, 2], 5, 0);
+        check(&[2, 2, 2], 5, 1);
+        check(&[1, 9, 2], 5, 2);
+        check(&[1, 2, 9], 5, 2);
+        check(&[9], 5, 0);
+    }
+}

@@ -36,7 +36,8 @@ pub(super) struct Facts<'a> {
 pub(super) enum Door {
     /// `/healthz`
     Health,
-    /// The application's shell and its assets: the same for everybody, so no secret.
+    /// The application's shell and its assets: no secret, whoever asks. The page of a session comes with its newest events to those
+    /// who are let in.
     Page,
     Socket,
     /// Everything else.
@@ -64,6 +65,8 @@ pub(super) enum Body {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Pass,
+    /// Pass, and a page may come with what only those see who are let in.
+    PassInside,
     /// Pass, and tell the browser that a page of this other origin may read the answer.
     PassTo(String),
     /// Answer the browser's question; nothing else happens.
@@ -140,7 +143,7 @@ impl Auth {
         let sender = self.sender(facts, host);
         match (facts.door, facts.act) {
             (Door::Health, _) => Ok(Verdict::Pass),
-            (Door::Page, Act::Read) => self.page(facts),
+            (Door::Page, Act::Read) => self.page(facts, &sender),
             (_, Act::Ask) => match sender {
                 Sender::Friend(origin) => Ok(Verdict::Answer(origin.to_owned())),
                 Sender::Ourselves => Ok(Verdict::Pass),
@@ -163,8 +166,10 @@ impl Auth {
         }
     }
 
-    fn page(&self, facts: &Facts<'_>) -> Result<Verdict, Denial> {
+    fn page(&self, facts: &Facts<'_>, sender: &Sender<'_>) -> Result<Verdict, Denial> {
+        let is_inside = || !matches!(sender, Sender::Stranger(_)) && self.known(facts, sender).is_ok();
         match facts.query {
+            None if is_inside() => Ok(Verdict::PassInside),
             None => Ok(Verdict::Pass),
             Some(token) if self.token.get().is(token) => Ok(Verdict::SignIn),
             Some(_) => Err(Denial::WrongToken),

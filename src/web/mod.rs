@@ -6,6 +6,7 @@
 //! | [`sessions`] · [`journal`] · [`admin`] · [`health`] | REST |
 //! | [`handover`] [`upgrade`] | to which thread a connection goes that leaves HTTP, and what becomes of it there |
 //! | [`openapi`] | what REST there is |
+//! | [`page`] | the page of a session, with what it shows first |
 //! | [`assets`] | everything else: the UI |
 //! | [`error`] | every failure, in one form |
 
@@ -43,6 +44,7 @@ mod health;
 mod journal;
 mod judge;
 mod openapi;
+mod page;
 mod request;
 mod sessions;
 mod stream;
@@ -125,6 +127,7 @@ fn routes(app: &mut ServiceConfig, parts: Data<Parts>, auth: Data<Auth>) {
         .service(web::resource("/metrics").get(health::metrics))
         .service(web::resource("/ws").get(socket))
         .service(web::resource("/ws/sessions/{id}/chat").get(chat))
+        .service(web::resource("/sessions/{id}").get(page::session).default_service(web::to(assets::serve)))
         .service(web::scope("/api").configure(api).default_service(web::to(admin::nothing)))
         .default_service(web::to(assets::serve));
 }

@@ -196,7 +196,7 @@ impl Parts {
         self.store.get(id).await?.ok_or_else(|| crate::store::StoreError::NoSession(id).into())
     }
 
-    fn view(&self, snapshot: &Snapshot) -> View {
+    pub(super) fn view(&self, snapshot: &Snapshot) -> View {
         let id = snapshot.record.id.to_string();
         View::new(snapshot, self.census.count(Kind::FrontendSocket, Some(&id)))
     }

@@ -1,6 +1,7 @@
 mod stage;
 
 use actix_web::test::TestRequest;
+use serde_json::{Value, json};
 use utoipa::OpenApi;
 
 use self::stage::{HOST, Reply, TOKEN, anybody, known, stage};
@@ -280,20 +281,32 @@ async fn every_screen_is_the_shell_and_a_known_one_is_not_sent_again() {
 }
 
 #[actix_web::test]
-async fn the_page_of_a_session_names_its_newest_events_beforehand() {
+async fn the_page_of_a_session_comes_with_it_to_those_who_are_let_in() {
     let stage = stage().await;
-    let id = id_of(&stage.ask("POST", "/api/sessions", Some("{}")).await);
-    let page = stage.send(anybody("GET", &format!("/sessions/{id}"))).await;
-    let link = format!("</api/sessions/{id}/events?last=60>; rel=preload; as=fetch; crossorigin");
-    assert_eq!(page.header("link"), link);
-    let known = anybody("GET", &format!("/sessions/{id}")).insert_header(("if-none-match", page.header("etag")));
-    let known = stage.send(known).await;
-    assert_eq!((known.status.as_u16(), known.header("link")), (304, link.as_str()));
-    let events = stage.ask("GET", &format!("/api/sessions/{id}/events?last=60"), None).await;
-    assert_eq!(events.status, 200, "{}", events.text);
-    for uri in ["/", "/sessions", "/sessions/nobody", "/sessions/%3E,%20%3Chttp:%2F%2Fevil.test%3E"] {
-        assert_eq!(stage.send(anybody("GET", uri)).await.header("link"), "", "{uri}");
+    let title = json!({ "title": "</script><script>alert(1)</script>" }).to_string();
+    let made = stage.ask("POST", "/api/sessions", Some(&title)).await;
+    let uri = format!("/sessions/{}", id_of(&made));
+    let shell = stage.send(anybody("GET", "/")).await;
+
+    let page = stage.ask("GET", &uri, None).await;
+    assert_eq!((page.header("cache-control"), page.header("etag")), ("no-store", ""));
+    let (before, rest) = page.text.split_once(r#"<script id="given" type="application/json">"#).expect("its place");
+    let (given, _) = rest.split_once("</script>").expect("it ends");
+    assert!(shell.text.starts_with(before));
+    let given: Value = serde_json::from_str(given).expect("it is JSON");
+    assert_eq!(given["session"]["title"], made.json()["title"]);
+    let events = stage.ask("GET", &format!("/api{uri}/events"), None).await;
+    assert_eq!(given["events"], events.json()["items"]);
+
+    let as_anybody = [anybody("GET", &uri), known("GET", &uri, None).insert_header(("sec-fetch-site", "cross-site"))];
+    for request in as_anybody.into_iter().chain([known("GET", NOWHERE.trim_start_matches("/api"), None)]) {
+        let page = stage.send(request).await;
+        assert_eq!(page.text, shell.text);
+        assert_eq!(page.header("cache-control"), "no-cache");
     }
+    let head = stage.send(known("HEAD", &uri, None)).await;
+    assert_eq!(head.status, 200);
+    assert_eq!(stage.ask("POST", &uri, Some("{}")).await.error().0, 405);
 }
 
 /// The document is made from the handlers; this says that each of them is reached at the address it names.

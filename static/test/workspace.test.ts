@@ -5,7 +5,7 @@ import { matching, type PaletteEntry } from "../src/state/entries";
 import { inSight, plainOutput, withoutEscapes } from "../src/escapes";
 import { everything, filtered, kindOf, latency, summary } from "../src/state/frames";
 import { moveByKey } from "../src/state/divider";
-import { clampShare, initialLayout, readLayout } from "../src/state/layout";
+import { AT_FIRST, clampShare, layoutOfNext, readLayout, type Layout } from "../src/state/layout";
 import { withLoad } from "../src/state/sandboxes";
 import { FrameLog, toJsonLines, type Entry } from "../src/wire/log";
 import { readRecording } from "../src/wire/record";
@@ -25,14 +25,21 @@ test("the divider stays where both sides can be read", () => {
 });
 
 test("a layout that was kept is read as far as it makes sense", () => {
-  const roomy = initialLayout(1440);
-  assert.equal(roomy.folded, null);
-  assert.equal(initialLayout(390).folded, "workspace");
-  assert.deepEqual(readLayout(null, 1440), roomy);
-  assert.deepEqual(readLayout("{", 1440), roomy);
-  assert.deepEqual(readLayout("7", 1440), roomy);
-  assert.deepEqual(readLayout('{"share":9,"folded":"chat","tab":"events"}', 1440), { share: 0.75, folded: "chat", tab: "events" });
-  assert.deepEqual(readLayout('{"share":"x","folded":"x","tab":"x"}', 1440), roomy);
+  const open = { ...AT_FIRST, folded: null };
+  for (const kept of [null, "{", "7", '{"share":"x","folded":"x","tab":"x"}']) {
+    assert.deepEqual(readLayout(kept), AT_FIRST);
+    assert.deepEqual(readLayout(kept, open), open);
+  }
+  assert.deepEqual(readLayout('{"share":9,"folded":"chat","tab":"events"}'), { share: 0.75, folded: "chat", tab: "events" });
+});
+
+test("the workspace waits until it is asked for, and then comes with the next session too", () => {
+  assert.equal(AT_FIRST.folded, "workspace");
+  const left = (folded: Layout["folded"]): Layout => ({ share: 0.4, folded, tab: "events" });
+  assert.deepEqual(layoutOfNext(left(null), false), { share: 0.4, folded: null, tab: null });
+  assert.equal(layoutOfNext(left(null), true).folded, "workspace", "on a narrow screen it would stand before the conversation");
+  assert.equal(layoutOfNext(left("workspace"), false).folded, "workspace");
+  assert.equal(layoutOfNext(left("chat"), false).folded, "workspace", "nobody begins without the conversation");
 });
 
 test("of escape sequences nothing is left but colours, and those only where they are wanted", () => {

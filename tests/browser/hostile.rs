@@ -98,6 +98,7 @@ async fn nothing_that_an_agent_says_is_carried_out() {
     let unfold = "document.querySelectorAll('[role=log] [aria-expanded=false]').forEach((button) => button.click())";
     page.js(unfold, &[]).await;
     page.shot("hostile").await;
+    page.open_workspace().await;
     for tab in ["plan", "commands", "events"] {
         page.css(&format!("#tab-{tab}")).await.click().await.expect("a tab");
         page.css("#tab-panel > *").await;
@@ -109,7 +110,7 @@ async fn nothing_that_an_agent_says_is_carried_out() {
     // The same from the journal, and in lists and menus.
     it_can_be_answered(&page).await;
     page.js(unfold, &[]).await;
-    page.chord(fantoccini::key::Key::Control, 'k').await;
+    page.chord(&[fantoccini::key::Key::Control], 'k').await;
     page.css("dialog [role=listbox]").await;
     assert_eq!(page.js(VERDICT, &[]).await, json!([]), "after a reload");
     the_policy_holds(&page).await;
@@ -168,7 +169,7 @@ fn strange(all: &str) -> Value {
 async fn it_can_be_answered(page: &Page<'_>) {
     for (width, height) in [(1440, 650), (390, 740), (1440, 900)] {
         page.size(width, height).await;
-        // As at a first visit: on a narrow screen the workspace waits until it is asked for.
+        // As at a first visit: the workspace waits until it is asked for.
         page.js("localStorage.clear()", &[]).await;
         page.client.refresh().await.expect("the page loads again");
         page.shows("May it do this?").await;

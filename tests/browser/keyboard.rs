@@ -36,7 +36,7 @@ async fn the_whole_way_by_keyboard_alone() {
     page.key(Key::Enter).await;
     page.says("1 2 3").await;
     page.type_text("one line").await;
-    page.chord(Key::Shift, Key::Enter.into()).await;
+    page.chord(&[Key::Shift], Key::Enter.into()).await;
     page.type_text("another").await;
     let text = page.js("return document.activeElement.value", &[]).await;
     assert_eq!(text, "one line\nanother");
@@ -51,7 +51,9 @@ async fn the_whole_way_by_keyboard_alone() {
     page.says("Stopped").await;
     page.state("Ready").await;
 
-    // The workspace: its tabs by arrow keys, its divider too.
+    // The workspace, opened while something is written: its tabs by arrow keys, its divider too.
+    page.chord(&[Key::Control], 'j').await;
+    page.css("[role=tab]").await;
     page.js("document.activeElement.blur()", &[]).await;
     page.tab_to("Plan").await;
     page.key(Key::Right).await;
@@ -75,11 +77,26 @@ async fn the_whole_way_by_keyboard_alone() {
     )
     .await;
 
-    // Single keys, the palette, the sheet.
-    page.type_text("w").await;
+    page.chord(&[Key::Control], 'j').await;
     page.until("the workspace is closed", &format!("!{divider}")).await;
+
+    // Who begins to type while nothing has the focus writes a message.
+    page.js("document.activeElement.blur()", &[]).await;
+    page.type_text("now what?").await;
+    let text = page.js("return document.activeElement.value", &[]).await;
+    assert_eq!(text, "now what?");
+    page.chord(&[Key::Control, Key::Shift], 'O').await;
+    page.css("textarea[aria-label=Task]").await;
+    page.client.back().await.expect("the session");
+    page.until(
+        "what was written is still there",
+        "document.querySelector('.composer textarea')?.value === 'now what?'",
+    )
+    .await;
+
+    // The palette, the sheet.
     // Whoever knows the palette does not wait for it: what is typed at once belongs to it, Enter too.
-    page.chord(Key::Control, 'k').await;
+    page.chord(&[Key::Control], 'k').await;
     page.type_text("keyboard").await;
     page.key(Key::Enter).await;
     page.shows("Single keys act").await;
@@ -106,7 +123,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
 
     // Steered in the middle, paused and on again, and there after a reload.
     page.type_text("say it in one word").await;
-    page.chord(Key::Control, Key::Enter.into()).await;
+    page.chord(&[Key::Control], Key::Enter.into()).await;
     page.shows("say it in one word").await;
     page.tab_to("Pause").await;
     page.key(Key::Enter).await;
@@ -132,7 +149,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     };
     act("Rename…").await;
     page.until("its field has the focus", "document.activeElement.getAttribute('aria-label') === 'Title'").await;
-    page.chord(Key::Control, 'a').await;
+    page.chord(&[Key::Control], 'a').await;
     page.type_text("By hand").await;
     page.key(Key::Enter).await;
     page.until("the new title", "document.querySelector('.session-header h1').textContent === 'By hand'").await;
@@ -142,10 +159,10 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     page.tab_to("Search the sessions").await;
     page.type_text("nothing like it").await;
     page.shows("No session matches").await;
-    page.chord(Key::Control, 'a').await;
+    page.chord(&[Key::Control], 'a').await;
     page.type_text("by h").await;
     page.css(".session-item").await;
-    page.chord(Key::Control, 'a').await;
+    page.chord(&[Key::Control], 'a').await;
     page.key(Key::Backspace).await;
     act("Export as Markdown").await;
     let exported = browser.downloaded("md").await;
@@ -157,10 +174,10 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
 
     // The palette offers the same, and one is again where one was.
     page.tab_to("Message").await;
-    page.chord(Key::Control, 'k').await;
+    page.chord(&[Key::Control], 'k').await;
     page.type_text("rename").await;
     page.key(Key::Enter).await;
-    page.chord(Key::Control, 'a').await;
+    page.chord(&[Key::Control], 'a').await;
     page.type_text("By palette").await;
     page.key(Key::Enter).await;
     page.until("the new title", "document.querySelector('.session-header h1').textContent === 'By palette'").await;

@@ -146,13 +146,18 @@ impl<'a> Page<'a> {
     }
 
     /// Holds one key, and strikes another.
-    pub(crate) async fn chord(&self, held: Key, struck: char) {
-        let keys = KeyActions::new("keyboard".to_owned())
-            .then(KeyAction::Down { value: held.into() })
-            .then(KeyAction::Down { value: struck })
-            .then(KeyAction::Up { value: struck })
-            .then(KeyAction::Up { value: held.into() });
+    pub(crate) async fn chord(&self, held: &[Key], struck: char) {
+        let down = |value| KeyAction::Down { value };
+        let up = |value| KeyAction::Up { value };
+        let held = || held.iter().copied().map(char::from);
+        let keys = held().map(down).chain([down(struck), up(struck)]).chain(held().map(up));
+        let keys = keys.fold(KeyActions::new("keyboard".to_owned()), KeyActions::then);
         self.client.perform_actions(keys).await.expect("the keyboard works");
+    }
+
+    pub(crate) async fn open_workspace(&self) {
+        self.css("[aria-label='Open the workspace']").await.click().await.expect("it opens");
+        self.css("[role=tab]").await;
     }
 
     /// What has the focus: its label or text.

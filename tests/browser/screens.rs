@@ -218,7 +218,7 @@ async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
     };
     let workspace = async |tab: &str| {
         if page.js("return Boolean(document.querySelector('.workspace'))", &[]).await == json!(false) {
-            page.css("[aria-label='Open the workspace']").await.click().await.expect("it opens");
+            page.open_workspace().await;
         }
         page.css(&format!("#tab-{tab}")).await.click().await.expect("a tab");
         page.css("#tab-panel > *").await;
@@ -243,7 +243,7 @@ async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
     page.css(".session-header [aria-label^='About']").await.click().await.expect("it opens");
     page.css(".facts").await;
     gallery.hang("10-about").await;
-    page.chord(fantoccini::key::Key::Control, 'k').await;
+    page.chord(&[fantoccini::key::Key::Control], 'k').await;
     page.css("dialog [role=listbox]").await;
     gallery.hang("11-palette").await;
     page.key(fantoccini::key::Key::Escape).await;

@@ -16,6 +16,7 @@ async fn at_a_session<'a>(browser: &'a Browser, server: &Server) -> (Page<'a>, S
     server.rest.until_state(&session, "idle").await;
     page.visit(&format!("/sessions/{session}")).await;
     page.says("(Played by the demo model.)").await;
+    page.open_workspace().await;
     (page, session)
 }
 

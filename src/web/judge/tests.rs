@@ -142,6 +142,18 @@ fn a_body_that_a_form_could_send_changes_nothing() {
 fn pages() {
     let page = facts(Door::Page, Act::Read);
     check(page, Verdict::Pass);
+    let token = Token::new(TOKEN);
+    let cookie = Some(token.cookie());
+    for fetch_site in [None, Some("none"), Some("same-origin")] {
+        check(Facts { cookie, fetch_site, ..page }, Verdict::PassInside);
+    }
+    for fetch_site in [Some("cross-site"), Some("same-site"), Some("")] {
+        check(Facts { cookie, fetch_site, ..page }, Verdict::Pass);
+    }
+    check(Facts { cookie, origin: Some("http://evil.test"), ..page }, Verdict::Pass);
+    check(Facts { cookie: Some("wrong"), ..page }, Verdict::Pass);
+    check(Facts { cookie, bearer: Some("wrong"), ..page }, Verdict::Pass);
+    check(Facts { bearer: Some(TOKEN), ..page }, Verdict::PassInside);
     check(Facts { fetch_site: Some("cross-site"), ..page }, Verdict::Pass);
     check(Facts { query: Some(TOKEN), ..page }, Verdict::SignIn);
     check(Facts { query: Some("wrong"), ..page }, Verdict::Refuse(Denial::WrongToken));

@@ -6,7 +6,6 @@ import { asked } from "../state/asked";
 import { overlay } from "../state/keys";
 import { watchSessions } from "../state/list";
 import { notifying } from "../state/notifying";
-import { expectNewest } from "../wire/newest";
 import { signedOut } from "../wire/rest";
 import { Home } from "./Home";
 import { lazy, loadLater, pageSkeleton } from "./lazy";
@@ -23,21 +22,12 @@ const SessionQuestions = lazy((later) => later.SessionQuestions);
 const SignedOut = lazy((later) => later.SignedOut);
 const Shortcuts = lazy((later) => later.Shortcuts);
 
-/** When what is shown first is on the screen for certain. */
-const SOON_MS = 1000;
-
-const begun = route.peek();
-
-/** Done when that is there which the address asks for, or will not be soon: what is drawn at once does not jump. */
-export const ready: Promise<void> = begun.page === "session" ? expectNewest(begun.id) : Promise.resolve();
-
 export function App() {
   useEffect(() => watchSessions(() => notifying.peek()), []);
   useEffect(() => {
     void import("../outside");
     // What is here already need not be asked of a server that has become another version meanwhile, and has not these files.
-    const timer = setTimeout(() => void loadLater(), SOON_MS);
-    return () => clearTimeout(timer);
+    void loadLater();
   }, []);
   const shown = route.value;
   useEffect(() => {

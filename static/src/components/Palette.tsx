@@ -5,7 +5,7 @@ import { navigate } from "../route";
 import { asked, type Asked } from "../state/asked";
 import { current, toggleWorkspace } from "../state/current";
 import { matching, sessionEntries, type PaletteEntry } from "../state/entries";
-import { overlay } from "../state/keys";
+import { MOD, overlay } from "../state/keys";
 import { TABS } from "../state/layout";
 import { sessionOf, sessions } from "../state/list";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
@@ -95,7 +95,7 @@ function aboutThis(): PaletteEntry[] {
   if (connection.phase === "recorded") return [...tabs, entry("Toggle the workspace", toggleWorkspace)];
   return [
     ...tabs,
-    entry("Toggle the workspace", toggleWorkspace, "W"),
+    entry("Toggle the workspace", toggleWorkspace, `${MOD} J`),
     ...(isStoppable(live.state.peek()) ? [entry("Stop what runs", () => live.interrupt(), "Esc")] : []),
     ...(isWorking(state) ? [entry("Pause", () => live.pause())] : []),
     ...(state === "paused" || state === "stopped" || queue.length > 0 ? [entry("Resume", () => live.resume())] : []),
@@ -112,7 +112,7 @@ function aboutThis(): PaletteEntry[] {
 function aboutGreenroom(): PaletteEntry[] {
   const entry = (text: string, act: () => void, note?: string): PaletteEntry => ({ id: text, text, note, group: "Greenroom", act });
   return [
-    entry("New session", () => navigate("/sessions"), "N"),
+    entry("New session", () => navigate("/sessions"), `${MOD} Shift O`),
     entry("Open a recording", () => navigate("/sessions?replay")),
     entry("Actors and sandboxes", () => navigate("/admin")),
     entry("REST API", () => navigate("/api/docs")),

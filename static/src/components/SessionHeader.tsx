@@ -2,6 +2,7 @@
 
 import { cost, tokens } from "../format";
 import { current, toggleWorkspace } from "../state/current";
+import { MOD } from "../state/keys";
 import { sessionOf } from "../state/list";
 import type { LiveSession } from "../state/live";
 import { isDemo } from "../state/model";
@@ -46,7 +47,7 @@ function WorkspaceButton() {
   const isOpen = current.value?.layout.value.folded !== "workspace";
   const label = isOpen ? "Close the workspace" : "Open the workspace";
   return (
-    <button type="button" class="icon-button" aria-label={label} title={`${label} (W)`} aria-expanded={isOpen} onClick={toggleWorkspace}>
+    <button type="button" class="icon-button" aria-label={label} title={`${label} (${MOD} J)`} aria-expanded={isOpen} onClick={toggleWorkspace}>
       <Icon name="workspace" />
     </button>
   );

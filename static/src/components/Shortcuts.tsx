@@ -13,9 +13,9 @@ const SHORTCUTS: readonly { where: string; list: readonly Shortcut[] }[] = [
     where: "Everywhere",
     list: [
       { keys: `${MOD} K`, what: "Search sessions and actions" },
+      { keys: `${MOD} Shift O`, what: "New session" },
+      { keys: "/", what: "To the field to write in; a letter goes there by itself" },
       { keys: "?", what: "This sheet" },
-      { keys: "N", what: "New session" },
-      { keys: "/", what: "To the field to write in" },
     ],
   },
   {
@@ -30,7 +30,7 @@ const SHORTCUTS: readonly { where: string; list: readonly Shortcut[] }[] = [
     where: "In a session",
     list: [
       { keys: "Esc", what: "Stop what runs; once more to force it" },
-      { keys: "W", what: "Open and close the workspace" },
+      { keys: `${MOD} J`, what: "Open and close the workspace" },
       { keys: "← →", what: "Move the divider, or to the next tab, where it has the focus" },
     ],
   },

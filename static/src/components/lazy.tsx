@@ -8,15 +8,20 @@ type Later = typeof import("../later");
 let later: Later | null = null;
 let coming: Promise<Later> | null = null;
 
-/** What is not there at first sight. */
-export const loadLater = () =>
-  (coming ??= import("../later")
-    .then((loaded) => (later = loaded))
-    .catch((error: unknown) => {
-      // The next one who asks tries again.
-      coming = null;
-      throw error;
-    }));
+const AGAIN_MS = 1000;
+
+/** What is not there at first sight. Comes as soon as the server can be reached. */
+export const loadLater = (): Promise<Later> => (coming ??= untilItComes());
+
+async function untilItComes(): Promise<Later> {
+  for (;;) {
+    try {
+      return (later = await import("../later"));
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    }
+  }
+}
 
 /**
  * A component of that file. Once the file is there, it is drawn at once: who opens a palette by a key types on. Before, its code

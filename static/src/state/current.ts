@@ -2,9 +2,10 @@
 
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import { keep } from "../keep";
-import { readLayout, type Layout } from "./layout";
+import { layoutOfNext, readLayout, type Layout } from "./layout";
 import { sessionOf } from "./list";
 import type { LiveSession } from "./live";
+import { isNarrow } from "./width";
 
 export interface Current {
   live: LiveSession;
@@ -24,13 +25,20 @@ export const isOnScreen = (id: string): boolean => current.value?.live.id === id
 /** Its state, as its own socket tells it: the list learns of it seconds later. */
 export const currentState = computed(() => current.value?.live.state.value.agentState ?? null);
 
+/** How the person left whichever session they laid out last. */
+const LAST_LAYOUT = "greenroom.layout";
+
 /** Puts a session on the screen, until the returned function is called. */
 export function show(live: LiveSession): () => void {
   const key = `greenroom.layout.${live.id}`;
-  const layout = signal(readLayout(localStorage.getItem(key), innerWidth));
+  const last = readLayout(localStorage.getItem(LAST_LAYOUT));
+  const layout = signal(readLayout(localStorage.getItem(key), layoutOfNext(last, isNarrow.peek())));
   const begun = layout.peek();
   const stop = effect(() => {
-    if (layout.value !== begun) keep(key, JSON.stringify(layout.value));
+    if (layout.value === begun) return;
+    const text = JSON.stringify(layout.value);
+    keep(key, text);
+    keep(LAST_LAYOUT, text);
   });
   current.value = { live, layout };
   return () => {

@@ -10,7 +10,7 @@ export const overlay = signal<"palette" | "shortcuts" | null>(null);
 
 const KEY = "greenroom.single-keys";
 
-/** Whether single letters act. They can be turned off: speech input and some keyboards type them by accident. */
+/** Whether single keys act. They can be turned off: speech input and some keyboards type them by accident. */
 export const singleKeys = signal(localStorage.getItem(KEY) !== "off");
 
 export function setSingleKeys(on: boolean): void {
@@ -21,26 +21,50 @@ export function setSingleKeys(on: boolean): void {
 const isMac = /Mac|iP(?:hone|ad)/.test(navigator.userAgent);
 export const MOD = isMac ? "⌘" : "Ctrl";
 
+/** With Ctrl or ⌘, also while something is being written. */
+const WITH_MOD: Record<string, () => void> = {
+  k: () => (overlay.value = overlay.value === "palette" ? null : "palette"),
+  j: toggleWorkspace,
+};
+const WITH_MOD_AND_SHIFT: Record<string, () => void> = {
+  o: () => navigate("/sessions"),
+};
 const SINGLE: Record<string, () => void> = {
   "?": () => (overlay.value = "shortcuts"),
-  n: () => navigate("/sessions"),
-  w: toggleWorkspace,
   "/": focusField,
 };
 
 addEventListener("keydown", (event) => {
-  if (event.defaultPrevented || event.isComposing) return;
-  if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
+  if (event.defaultPrevented || event.isComposing || event.altKey) return;
+  const act = actOf(event);
+  if (act) {
     event.preventDefault();
-    overlay.value = overlay.value === "palette" ? null : "palette";
-    return;
+    act();
+  } else if (isLetter(event) && singleKeys.peek() && isIdle(event.target)) {
+    // Who begins to type means the field: the letter itself arrives there.
+    focusField();
   }
-  if (event.ctrlKey || event.metaKey || event.altKey || !singleKeys.peek() || isWriting(event.target)) return;
-  const act = Object.hasOwn(SINGLE, event.key) ? SINGLE[event.key] : undefined;
-  if (!act || document.querySelector("dialog[open]")) return;
-  event.preventDefault();
-  act();
 });
+
+function actOf(event: KeyboardEvent): (() => void) | undefined {
+  const key = event.key.toLowerCase();
+  const isOver = document.querySelector("dialog[open]") !== null;
+  if (event.ctrlKey || event.metaKey) {
+    const acts = event.shiftKey ? WITH_MOD_AND_SHIFT : WITH_MOD;
+    return Object.hasOwn(acts, key) && (!isOver || key === "k") ? acts[key] : undefined;
+  }
+  return Object.hasOwn(SINGLE, key) && singleKeys.peek() && isIdle(event.target) ? SINGLE[key] : undefined;
+}
+
+/** Something that words begin with; a space scrolls, or presses a button. */
+function isLetter({ key, ctrlKey, metaKey }: KeyboardEvent): boolean {
+  return !ctrlKey && !metaKey && /^[\p{L}\p{N}]$/u.test(key);
+}
+
+/** Whether a key that is pressed there is meant for nothing else. */
+function isIdle(target: EventTarget | null): boolean {
+  return !isWriting(target) && !(target instanceof Element && target.closest(".popover-panel, [role=listbox]")) && !document.querySelector("dialog[open]");
+}
 
 function isWriting(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || target.matches("input, textarea, select"));

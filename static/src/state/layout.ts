@@ -16,20 +16,21 @@ export interface Layout {
 /** Neither side gets narrower by dragging; folding it away is an act of its own. */
 export const SMALLEST = 0.25;
 export const LARGEST = 0.75;
-/** Below this width the workspace waits until it is asked for, in pixels. */
-const ROOMY = 1200;
 
 export function clampShare(share: number): number {
   return Math.min(LARGEST, Math.max(SMALLEST, share));
 }
 
-export function initialLayout(width: number): Layout {
-  return { share: 0.62, folded: width < ROOMY ? "workspace" : null, tab: null };
+/** The workspace waits until it is asked for. */
+export const AT_FIRST: Layout = { share: 0.62, folded: "workspace", tab: null };
+
+/** How a session begins that was not laid out yet: as `last` was left, but for what was about that one alone. */
+export function layoutOfNext(last: Layout, isNarrow: boolean): Layout {
+  return { ...last, folded: last.folded === null && !isNarrow ? null : "workspace", tab: null };
 }
 
 /** The layout that was kept, as far as it makes sense. */
-export function readLayout(kept: string | null, width: number): Layout {
-  const fallback = initialLayout(width);
+export function readLayout(kept: string | null, fallback = AT_FIRST): Layout {
   try {
     const read = JSON.parse(kept ?? "null") as Partial<Layout> | null;
     return {

@@ -1,0 +1,72 @@
+//! The page of a session, which comes with what it shows first: the browser need not ask, and draws all of it at once.
+
+use std::time::Duration;
+
+use actix_web::{
+    HttpMessage, HttpRequest, HttpResponse,
+    http::header,
+    rt::time::timeout,
+    web::{Data, Path},
+};
+use serde_json::json;
+
+use super::{
+    Parts, assets,
+    error::{Answer, Failure},
+    gate::Inside,
+    journal,
+};
+use crate::store::{Limit, SessionId};
+
+/// Somewhat more than a window holds; and nothing is drawn before all of it is here.
+const FIRST: Limit = Limit { events: 60, bytes: 128 << 10 };
+
+/// The page does not wait longer for its journal.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The element of the shell that takes them: a block of data, which no browser runs.
+const PLACE: &str = r#"<script id="given" type="application/json">"#;
+
+/// The shell, for those who are let in with the session in it. The script asks for what it is not given.
+pub(super) async fn session(req: HttpRequest, parts: Data<Parts>, id: Path<String>) -> Answer {
+    let is_inside = req.extensions().contains::<Inside>();
+    let Some(id) = id.parse::<SessionId>().ok().filter(|_| is_inside) else { return assets::serve(req).await };
+    match timeout(PATIENCE, given(parts, id)).await {
+        Ok(Ok(given)) => Ok(HttpResponse::Ok()
+            .content_type("text/html; charset=utf-8")
+            .insert_header((header::CACHE_CONTROL, "no-store"))
+            .body(furnished(&assets::shell(), &given))),
+        // No such session, or none that can be read now: the script finds that out by itself, and says it.
+        Ok(Err(_)) | Err(_) => assets::serve(req).await,
+    }
+}
+
+/// `{"session": …, "events": […]}`
+async fn given(parts: Data<Parts>, id: SessionId) -> Result<String, Failure> {
+    let snapshot = parts.snapshot(id).await?;
+    let session = json!(parts.view(&snapshot));
+    let events = journal::newest(parts, id, snapshot.tail, FIRST).await?;
+    Ok(format!(r#"{{"session":{session},"events":{}}}"#, String::from_utf8_lossy(&journal::array(&events))))
+}
+
+/// The shell with `given` in its place, in which nothing can end that place: in JSON, `<` stands in texts alone.
+fn furnished(shell: &str, given: &str) -> String {
+    shell.replacen(PLACE, &format!("{PLACE}{}", given.replace('<', r"\u003c")), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_stays_in_its_place() {
+        let shell = format!("<title>x</title>{PLACE}</script><body>");
+        let hostile = r#"{"a":"</script><script>alert(1)</script><!-- <script>"}"#;
+        let page = furnished(&shell, hostile);
+        let place = page.strip_prefix(&format!("<title>x</title>{PLACE}")).expect("what was before it stands");
+        let (given, rest) = place.split_once('<').expect("it ends");
+        assert_eq!(rest, "/script><body>");
+        let read = |json| serde_json::from_str::<serde_json::Value>(json).expect("it is JSON");
+        assert_eq!(read(given), read(hostile));
+    }
+}
