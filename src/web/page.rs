@@ -10,12 +10,7 @@ use actix_web::{
 };
 use serde_json::json;
 
-use super::{
-    Parts, assets,
-    error::{Answer, Failure},
-    gate::Inside,
-    journal,
-};
+use super::{Parts, assets, error::Answer, gate::Inside, journal};
 use crate::store::{Limit, SessionId};
 
 /// Somewhat more than a window holds; and nothing is drawn before all of it is here.
@@ -32,21 +27,23 @@ pub(super) async fn session(req: HttpRequest, parts: Data<Parts>, id: Path<Strin
     let is_inside = req.extensions().contains::<Inside>();
     let Some(id) = id.parse::<SessionId>().ok().filter(|_| is_inside) else { return assets::serve(req).await };
     match timeout(PATIENCE, given(parts, id)).await {
-        Ok(Ok(given)) => Ok(HttpResponse::Ok()
+        Ok(Some(given)) => Ok(HttpResponse::Ok()
             .content_type("text/html; charset=utf-8")
             .insert_header((header::CACHE_CONTROL, "no-store"))
             .body(furnished(&assets::shell(), &given))),
         // No such session, or none that can be read now: the script finds that out by itself, and says it.
-        Ok(Err(_)) | Err(_) => assets::serve(req).await,
+        Ok(None) | Err(_) => assets::serve(req).await,
     }
 }
 
-/// `{"session": …, "events": […]}`
-async fn given(parts: Data<Parts>, id: SessionId) -> Result<String, Failure> {
-    let snapshot = parts.snapshot(id).await?;
+/// `{"session": …, "events": […]}`; nothing where the newest event alone is too large.
+async fn given(parts: Data<Parts>, id: SessionId) -> Option<String> {
+    let snapshot = parts.snapshot(id).await.ok()?;
     let session = json!(parts.view(&snapshot));
-    let events = journal::newest(parts, id, snapshot.tail, FIRST).await?;
-    Ok(format!(r#"{{"session":{session},"events":{}}}"#, String::from_utf8_lossy(&journal::array(&events))))
+    let events = journal::newest(parts, id, snapshot.tail, FIRST).await.ok()?;
+    let is_whole = snapshot.tail == 0 || !events.is_empty();
+    is_whole
+        .then(|| format!(r#"{{"session":{session},"events":{}}}"#, String::from_utf8_lossy(&journal::array(&events))))
 }
 
 /// The shell with `given` in its place, in which nothing can end that place: in JSON, `<` stands in texts alone.

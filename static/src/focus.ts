@@ -1,6 +1,7 @@
 // Where somebody goes on who has done what they came for.
 
-/** Puts the focus into the field that messages or tasks are written in. */
-export function focusField(): void {
-  document.querySelector<HTMLElement>(".composer textarea, .home textarea")?.focus();
+/** Puts the focus into the field that messages or tasks are written in; within the workspace into the one for commands, if it shows it. */
+export function focusField(from?: Element): void {
+  const command = from?.closest(".workspace")?.querySelector<HTMLElement>(".command-field");
+  (command ?? document.querySelector<HTMLElement>(".composer textarea, .home textarea"))?.focus();
 }

@@ -39,7 +39,7 @@ test("the workspace waits until it is asked for, and then comes with the next se
   assert.deepEqual(layoutOfNext(left(null), false), { share: 0.4, folded: null, tab: null });
   assert.equal(layoutOfNext(left(null), true).folded, "workspace", "on a narrow screen it would stand before the conversation");
   assert.equal(layoutOfNext(left("workspace"), false).folded, "workspace");
-  assert.equal(layoutOfNext(left("chat"), false).folded, "workspace", "nobody begins without the conversation");
+  assert.equal(layoutOfNext(left("chat"), false).folded, null, "nobody begins without the conversation");
 });
 
 test("of escape sequences nothing is left but colours, and those only where they are wanted", () => {

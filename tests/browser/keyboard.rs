@@ -66,6 +66,15 @@ async fn the_whole_way_by_keyboard_alone() {
     page.type_text("echo by hand").await;
     page.key(Key::Enter).await;
     page.until("its output", "document.querySelector('.screen')?.textContent.includes('by hand')").await;
+    // What is begun there is still there when it opens again, and who types anywhere in it goes on with it.
+    page.type_text("ls").await;
+    page.chord(&[Key::Control], 'j').await;
+    page.until("it is closed", "!document.querySelector('[role=tab]')").await;
+    page.chord(&[Key::Control], 'j').await;
+    page.tab_to("Commands").await;
+    page.type_text("a").await;
+    let text = page.js("return document.activeElement.value", &[]).await;
+    assert_eq!(text, "lsa");
     page.js("document.activeElement.blur()", &[]).await;
     let divider = "document.querySelector('[role=separator]')";
     let before = page.js(&format!("return {divider}.getAttribute('aria-valuenow')"), &[]).await;

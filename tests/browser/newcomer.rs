@@ -99,6 +99,8 @@ async fn reload(page: &Page<'_>) {
 
 /// The page came with the newest events: nobody asked for them.
 async fn came_with_its_events(page: &Page<'_>) {
+    let given = "return JSON.parse(document.getElementById('given').textContent).events.at(-1).seq > 20";
+    assert_eq!(page.js(given, &[]).await, json!(true));
     let asked = "return performance.getEntriesByType('resource').filter(({ name }) => name.includes('/events?last='))";
     assert_eq!(page.js(asked, &[]).await, json!([]));
 }

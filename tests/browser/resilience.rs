@@ -5,7 +5,10 @@ use greenroom_protocol::link::Command;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{chromium::Browser, page::Page};
+use super::{
+    chromium::{Browser, devtools},
+    page::Page,
+};
 use crate::harness::{
     driver::Driver,
     eventually,
@@ -190,5 +193,24 @@ async fn a_disk_that_is_full_or_fails_is_told_and_what_was_said_is_kept() {
     page.shows("Read-only file system").await;
     page.shot("failed-disk").await;
     page.is_quiet().await;
+    browser.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn what_comes_on_demand_comes_once_it_can() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    devtools(&browser.client, "Network.enable", json!({})).await;
+    devtools(&browser.client, "Network.setBlockedURLs", json!({ "urls": ["*/part-later-*"] })).await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.state("Ready").await;
+    page.css("[aria-label='Open the workspace']").await.click().await.expect("it opens");
+    page.css(".workspace .skeleton").await;
+    devtools(&browser.client, "Network.setBlockedURLs", json!({ "urls": [] })).await;
+    page.css("[role=tab]").await;
     browser.close().await;
 }

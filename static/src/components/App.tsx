@@ -1,6 +1,7 @@
 // The whole page: the sidebar, and beside it what the address names.
 
 import { useEffect } from "preact/hooks";
+import { loadLater } from "../ondemand";
 import { route } from "../route";
 import { asked } from "../state/asked";
 import { overlay } from "../state/keys";
@@ -8,7 +9,7 @@ import { watchSessions } from "../state/list";
 import { notifying } from "../state/notifying";
 import { signedOut } from "../wire/rest";
 import { Home } from "./Home";
-import { lazy, loadLater, pageSkeleton } from "./lazy";
+import { lazy, pageSkeleton } from "./lazy";
 import { Page } from "./Page";
 import { SessionPage } from "./SessionPage";
 import { Sidebar } from "./Sidebar";

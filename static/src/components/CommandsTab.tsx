@@ -108,8 +108,15 @@ function Ending({ row }: { row: ToolRow }) {
   );
 }
 
+/** Commands that were begun, by session: closing the workspace does not lose them. */
+const written = new Map<string, string>();
+
 function Prompt({ live }: { live: LiveSession }) {
-  const [command, setCommand] = useState("");
+  const [command, write] = useState(written.get(live.id) ?? "");
+  const setCommand = (text: string) => {
+    written.set(live.id, text);
+    write(text);
+  };
   const submit = (event: Event) => {
     event.preventDefault();
     if (!command.trim()) return;

@@ -38,8 +38,9 @@ async function dress(block: HTMLElement): Promise<void> {
   if (codes.length === 0) return;
   // Browsers offer the clipboard to secure pages only.
   if (navigator.clipboard) for (const code of codes) code.parentElement?.append(copyButton(code.textContent ?? ""));
-  const { highlight } = await import("../markdown/highlight");
-  codes.forEach(highlight);
+  // Code without colours can be read as well.
+  const loaded = await import("../markdown/highlight").catch(() => null);
+  if (loaded) codes.forEach(loaded.highlight);
 }
 
 function copyButton(text: string): HTMLButtonElement {

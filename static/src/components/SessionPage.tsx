@@ -21,7 +21,7 @@ const Queue = lazy((later) => later.Queue);
 export function SessionPage({ id }: { id: string }) {
   const [live, setLive] = useState<LiveSession | null>(null);
 
-  // Before the browser paints: a frame sooner it asks for the events.
+  // Before the browser paints: so the first picture has its events.
   useLayoutEffect(() => {
     const opened = new LiveSession(id);
     const hide = show(opened);

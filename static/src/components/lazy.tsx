@@ -1,27 +1,8 @@
 // Components that most visits do not need, in a file that comes later.
 
 import type { ComponentType, FunctionComponent, VNode } from "preact";
-import { useEffect, useState } from "preact/hooks";
-
-type Later = typeof import("../later");
-
-let later: Later | null = null;
-let coming: Promise<Later> | null = null;
-
-const AGAIN_MS = 1000;
-
-/** What is not there at first sight. Comes as soon as the server can be reached. */
-export const loadLater = (): Promise<Later> => (coming ??= untilItComes());
-
-async function untilItComes(): Promise<Later> {
-  for (;;) {
-    try {
-      return (later = await import("../later"));
-    } catch {
-      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
-    }
-  }
-}
+import { useEffect } from "preact/hooks";
+import { later, loadLater, type Later } from "../ondemand";
 
 /**
  * A component of that file. Once the file is there, it is drawn at once: who opens a palette by a key types on. Before, its code
@@ -29,10 +10,8 @@ async function untilItComes(): Promise<Later> {
  */
 export function lazy<P extends object>(pick: (later: Later) => ComponentType<P>, meanwhile: VNode | null = null): FunctionComponent<P> {
   return function Lazy(props: P) {
-    const [loaded, setLoaded] = useState(later);
-    useEffect(() => {
-      if (!loaded) void loadLater().then(setLoaded);
-    }, []);
+    const loaded = later.value;
+    useEffect(() => void loadLater(), []);
     if (!loaded) return meanwhile;
     const Shown = pick(loaded);
     return <Shown {...props} />;

@@ -10,7 +10,11 @@ let coming: Promise<void> | null = null;
 
 /** Brings the code that closes half-open markdown. Until it is there, a tail is shown as it stands. */
 export function expectGrowth(): Promise<void> {
-  coming ??= import("remend").then((loaded) => void (closed = loaded.default));
+  coming ??= import("remend").then(
+    (loaded) => void (closed = loaded.default),
+    // Without it a tail stands as it is; the next one who asks tries again.
+    () => void (coming = null),
+  );
   return coming;
 }
 

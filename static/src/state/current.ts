@@ -38,7 +38,8 @@ export function show(live: LiveSession): () => void {
     if (layout.value === begun) return;
     const text = JSON.stringify(layout.value);
     keep(key, text);
-    keep(LAST_LAYOUT, text);
+    // Stacked panes are divided for that screen alone, and a recording is another kind of reading.
+    if (!isNarrow.peek() && !live.isRecorded) keep(LAST_LAYOUT, text);
   });
   current.value = { live, layout };
   return () => {

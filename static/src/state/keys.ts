@@ -31,7 +31,7 @@ const WITH_MOD_AND_SHIFT: Record<string, () => void> = {
 };
 const SINGLE: Record<string, () => void> = {
   "?": () => (overlay.value = "shortcuts"),
-  "/": focusField,
+  "/": () => focusField(),
 };
 
 addEventListener("keydown", (event) => {
@@ -39,21 +39,26 @@ addEventListener("keydown", (event) => {
   const act = actOf(event);
   if (act) {
     event.preventDefault();
-    act();
+    if (!event.repeat) act();
   } else if (isLetter(event) && singleKeys.peek() && isIdle(event.target)) {
     // Who begins to type means the field: the letter itself arrives there.
-    focusField();
+    focusField(event.target instanceof Element ? event.target : undefined);
   }
 });
 
 function actOf(event: KeyboardEvent): (() => void) | undefined {
-  const key = event.key.toLowerCase();
-  const isOver = document.querySelector("dialog[open]") !== null;
   if (event.ctrlKey || event.metaKey) {
     const acts = event.shiftKey ? WITH_MOD_AND_SHIFT : WITH_MOD;
+    const key = latinOf(event);
+    const isOver = document.querySelector("dialog[open]") !== null;
     return Object.hasOwn(acts, key) && (!isOver || key === "k") ? acts[key] : undefined;
   }
-  return Object.hasOwn(SINGLE, key) && singleKeys.peek() && isIdle(event.target) ? SINGLE[key] : undefined;
+  return Object.hasOwn(SINGLE, event.key) && singleKeys.peek() && isIdle(event.target) ? SINGLE[event.key] : undefined;
+}
+
+/** The letter of a shortcut; where the keyboard writes another script, the one that stands there on a Latin keyboard. */
+function latinOf({ key, code }: KeyboardEvent): string {
+  return (/^[\u0021-\u024f]$/.test(key) ? key : code.replace(/^Key/, "")).toLowerCase();
 }
 
 /** Something that words begin with; a space scrolls, or presses a button. */

@@ -26,7 +26,7 @@ export const AT_FIRST: Layout = { share: 0.62, folded: "workspace", tab: null };
 
 /** How a session begins that was not laid out yet: as `last` was left, but for what was about that one alone. */
 export function layoutOfNext(last: Layout, isNarrow: boolean): Layout {
-  return { ...last, folded: last.folded === null && !isNarrow ? null : "workspace", tab: null };
+  return { ...last, folded: last.folded === "workspace" || isNarrow ? "workspace" : null, tab: null };
 }
 
 /** The layout that was kept, as far as it makes sense. */

@@ -3,6 +3,7 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { newId } from "../id";
+import { loadLater } from "../ondemand";
 import { painted } from "../painted";
 import type { Decision, Event, Mode } from "../wire/event";
 import type { ServerFrame, Wish } from "../wire/frame";
@@ -11,6 +12,7 @@ import { tooLong } from "../wire/limit";
 import { takeNewest } from "../wire/given";
 import { FrameLog } from "../wire/log";
 import { SessionSocket, type Line, type Listener, type Refusal } from "../wire/socket";
+import { learn } from "./list";
 import { reduce, type Input } from "./reduce";
 import { empty, isOnItsWay, type SessionState } from "./session";
 import { forgetUnsent, keepUnsent, unsentOf } from "./unsent";
@@ -46,6 +48,11 @@ export class LiveSession {
 
   get state(): ReadonlySignal<SessionState> {
     return this.held;
+  }
+
+  /** Whether it comes from a file. */
+  get isRecorded(): boolean {
+    return this.held.peek().connection.phase === "recorded";
   }
 
   get stopping(): ReadonlySignal<number> {
@@ -148,7 +155,7 @@ export class LiveSession {
 
   private async fillIn(until: number): Promise<void> {
     await painted;
-    const { inOrder, readPast } = await import("../later");
+    const { inOrder, readPast } = await loadLater();
     let past = empty;
     const events: Event[] = [];
     const take = (page: Event[]) => {
@@ -179,7 +186,11 @@ export class LiveSession {
     const replayed = this.held.peek().connection.phase !== "live";
     for (const frame of frames) this.log.add("in", frame, at, replayed);
     this.feed(frames);
-    if (frames.some((frame) => "status" in frame && frame.status === "hello")) this.resend();
+    const hello = frames.find((frame) => "status" in frame && frame.status === "hello");
+    if (!hello) return;
+    // The list does not tell of every session: this one as it is now, not as it was when the page came.
+    if ("session" in hello && hello.session && !this.isRecorded) learn([hello.session]);
+    this.resend();
   }
 
   private resend(): void {

@@ -14,7 +14,16 @@ interface Given {
 const TAIL = 60;
 
 /** `null` on any other page, and where the server could not say it at once. */
-export const given: Given | null = JSON.parse(document.getElementById("given")?.textContent || "null");
+export const given: Given | null = read();
+
+function read(): Given | null {
+  try {
+    return JSON.parse(document.getElementById("given")?.textContent || "null") as Given | null;
+  } catch {
+    // The connection broke within the page.
+    return null;
+  }
+}
 
 let taken = false;
 
