@@ -296,10 +296,13 @@ impl Handler<Kill> for AgentLink {
         self.entry.handled();
         self.leave();
         let (sandbox, id, runs) = (self.parts.sandbox.clone(), self.id, self.parts.places.runs.clone());
-        let starting = self.starting.clone();
+        let (starting, leash) = (self.starting.clone(), self.leash.clone());
         let killed = async move {
             let _no_start_is_under_way = starting.lock().await;
             match then {
+                // The session was let go meanwhile, and may be there anew, with a sandbox on its way up: that is not ours to stop.
+                // Until here, ours is the first in the driver's order. What stays up by this the next sweep finds.
+                Then::Rest if leash.is_cancelled() => Ok(()),
                 Then::Restart | Then::Rest => sandbox.stop(id).await,
                 Then::Remove => {
                     sandbox.remove(id).await?;

@@ -294,6 +294,8 @@ impl Handler<Retire> for Session {
         let at_rest = !self.core.wants_sandbox() && self.pending.is_empty() && self.shared.listeners() == 0;
         if at_rest {
             self.ending = Ending::AtRest;
+            // Before the next actor of this session can be there: what the old link was ordered must not reach a new sandbox.
+            self.link = None;
             ctx.stop();
         }
         at_rest
