@@ -300,8 +300,8 @@ impl Handler<Kill> for AgentLink {
         let killed = async move {
             let _no_start_is_under_way = starting.lock().await;
             match then {
-                // The session was let go meanwhile, and may be there anew, with a sandbox on its way up: that is not ours to stop.
-                // Until here, ours is the first in the driver's order. What stays up by this the next sweep finds.
+                // The session was let go, and may be there anew with a sandbox of its next life, which is not ours to stop. While
+                // it was not, nobody can have asked the driver for that one before us. What stays up the next sweep finds.
                 Then::Rest if leash.is_cancelled() => Ok(()),
                 Then::Restart | Then::Rest => sandbox.stop(id).await,
                 Then::Remove => {

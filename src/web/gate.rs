@@ -32,13 +32,11 @@ pub(super) async fn gate(
     let auth = req.app_data::<Data<Auth>>().expect("the application is built with it").clone();
     let pass = auth.pass();
     match verdict(&auth, &req) {
-        Verdict::Pass => {
+        verdict @ (Verdict::Pass | Verdict::PassInside) => {
             req.extensions_mut().insert(pass);
-            Ok(next.call(req).await?.map_into_boxed_body())
-        }
-        Verdict::PassInside => {
-            req.extensions_mut().insert(pass);
-            req.extensions_mut().insert(Inside);
+            if verdict == Verdict::PassInside {
+                req.extensions_mut().insert(Inside);
+            }
             Ok(next.call(req).await?.map_into_boxed_body())
         }
         Verdict::PassTo(origin) => {

@@ -36,8 +36,8 @@ pub(super) struct Facts<'a> {
 pub(super) enum Door {
     /// `/healthz`
     Health,
-    /// The application's shell and its assets: no secret, whoever asks. The page of a session comes with its newest events to those
-    /// who are let in.
+    /// The application's shell and its assets: no secret, whoever asks. To those who are let in, the page of a session comes
+    /// with its newest events.
     Page,
     Socket,
     /// Everything else.

@@ -103,8 +103,7 @@ async fn the_whole_way_by_keyboard_alone() {
     )
     .await;
 
-    // The palette, the sheet.
-    // Whoever knows the palette does not wait for it: what is typed at once belongs to it, Enter too.
+    // The palette, and from it the sheet. Whoever knows the palette does not wait for it: what is typed at once belongs to it, Enter too.
     page.chord(&[Key::Control], 'k').await;
     page.type_text("keyboard").await;
     page.key(Key::Enter).await;

@@ -1,7 +1,6 @@
 //! The whole way of somebody who has never been here, with the demo model.
 
 use fantoccini::Locator;
-
 use serde_json::json;
 
 use super::{chromium::Browser, page::Page};

@@ -145,7 +145,7 @@ impl<'a> Page<'a> {
         self.js(script, &[json!(selector)]).await
     }
 
-    /// Holds one key, and strikes another.
+    /// Holds these keys, and strikes another.
     pub(crate) async fn chord(&self, held: &[Key], struck: char) {
         let down = |value| KeyAction::Down { value };
         let up = |value| KeyAction::Up { value };
