@@ -22,7 +22,9 @@ use super::*;
 use crate::{
     gateway::GatewayOptions,
     sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
-    session::messages::{Attach, Ending, Greeted, Interrupt, LinkPort, OutOfOrder, Published, Relay, Reported, orders},
+    session::messages::{
+        Attach, Ending, Greeted, Interrupt, LinkPort, OutOfOrder, Published, Relay, Reported, Settle, orders,
+    },
     store::{
         AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Part, Query, Seq, StoredEvent,
         memory::MemoryStore,
@@ -72,9 +74,12 @@ impl Sandbox for Nowhere {
     }
 }
 
-/// Takes a session's orders and keeps their names.
+/// Takes a session's orders and keeps their names; what is to be taken away stays until it is said to be gone.
 #[derive(Clone)]
-struct Ear(Arc<Mutex<Vec<String>>>);
+struct Ear {
+    orders: Arc<Mutex<Vec<String>>>,
+    kills: Arc<Mutex<Vec<orders::Kill>>>,
+}
 
 impl Actor for Ear {
     type Context = Context<Ear>;
@@ -85,17 +90,26 @@ macro_rules! hears {
         impl Handler<orders::$order> for Ear {
             type Result = ();
             fn handle(&mut self, order: orders::$order, _: &mut Context<Ear>) {
-                self.0.lock().expect("nobody panics here").push(format!("{order:?}"));
+                self.orders.lock().expect("nobody panics here").push(format!("{order:?}"));
             }
         }
     )+};
 }
-hears!(Raise, Deliver, Cut, Freeze, Thaw, Kill);
+hears!(Raise, Deliver, Cut, Freeze, Thaw);
+
+impl Handler<orders::Kill> for Ear {
+    type Result = ();
+    fn handle(&mut self, order: orders::Kill, _: &mut Context<Ear>) {
+        self.kills.lock().expect("nobody panics here").push(order);
+    }
+}
 
 struct House {
     directory: Addr<Directory>,
     store: Arc<Faulty>,
     orders: Arc<Mutex<Vec<String>>>,
+    /// Orders to take a sandbox away, under way.
+    kills: Arc<Mutex<Vec<orders::Kill>>>,
     /// Where sessions made their links.
     links: Arc<Mutex<Vec<ThreadId>>>,
     threads: Threads,
@@ -103,11 +117,12 @@ struct House {
 
 fn house(store: Arc<Faulty>) -> House {
     let orders: Arc<Mutex<Vec<String>>> = Arc::default();
+    let kills: Arc<Mutex<Vec<orders::Kill>>> = Arc::default();
     let links: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
     let (made, threads) = (links.clone(), Threads::start());
     let gateway = Gateway::new(GatewayOptions::default()).expect("a gateway without keys");
     let census = Census::default();
-    let (kept, register, ear) = (store.clone(), census.clone(), Ear(orders.clone()));
+    let (kept, register, ear) = (store.clone(), census.clone(), Ear { orders: orders.clone(), kills: kills.clone() });
     let nowhere = || std::path::PathBuf::from("/nonexistent");
     let directory = Directory::start(Parts {
         store: store.clone(),
@@ -146,7 +161,7 @@ fn house(store: Arc<Faulty>) -> House {
             fell,
         }),
     });
-    House { directory, store, orders, links, threads }
+    House { directory, store, orders, kills, links, threads }
 }
 
 impl House {
@@ -171,6 +186,12 @@ impl House {
         let first = || self.orders.lock().expect("nobody panics here").iter().find_map(named);
         eventually(&format!("an order with `{field}`"), || async { first().is_some() }).await;
         first().expect("it was just there")
+    }
+
+    /// Lets one order be carried out that takes a sandbox away, once it is given: orders go to another thread.
+    async fn taken_away(&self) {
+        let one = || self.kills.lock().expect("nobody panics here").pop();
+        eventually("an order to take a sandbox away", || async { one().is_some() }).await;
     }
 
     async fn has(&self, id: SessionId, code: &str) -> bool {
@@ -415,6 +436,8 @@ async fn only_what_is_at_rest_is_let_go() {
     let made = house.create(None).await;
     assert_eq!(house.directory.send(Tidy).await.expect("it lives"), 0);
     made.session.send(End::default()).await.expect("it lives").expect("it ends");
+    assert_eq!(house.directory.send(Tidy).await.expect("it lives"), 0, "its sandbox is being taken away");
+    house.taken_away().await;
     assert_eq!(house.directory.send(Tidy).await.expect("it lives"), 1);
     eventually("its actor to be gone", || async { !made.session.connected() }).await;
     let again = house.open(made.view.id).await.expect("its journal is there");
@@ -422,6 +445,21 @@ async fn only_what_is_at_rest_is_let_go() {
     assert_eq!(refusal.code(), "ended");
     house.directory.send(Purge { id: made.view.id }).await.expect("it lives").expect("it is purged");
     assert_eq!(house.open(made.view.id).await.expect_err("no trace").code(), "not_found");
+}
+
+/// Otherwise the order would be carried out on the sandbox that the next actor of the session brings up.
+#[actix::test]
+async fn a_session_is_not_let_go_while_its_sandbox_is_being_stopped() {
+    let house = house(Arc::default());
+    let session = house.create(None).await.session;
+    let settle = || session.send(Settle);
+    let tidy = || house.directory.send(Tidy);
+    session.send(Stop::default()).await.expect("it lives").expect("it is stopped");
+    assert_eq!((settle().await, tidy().await), (Ok(false), Ok(0)), "it is being stopped, once");
+    house.taken_away().await;
+    assert_eq!((settle().await, tidy().await), (Ok(true), Ok(0)), "it was seen to run all the same");
+    house.taken_away().await;
+    assert_eq!(tidy().await, Ok(1));
 }
 
 #[actix::test]

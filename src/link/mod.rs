@@ -292,17 +292,15 @@ impl Handler<Thaw> for AgentLink {
 impl Handler<Kill> for AgentLink {
     type Result = ();
 
-    fn handle(&mut self, Kill { then }: Kill, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Kill { then, under_way }: Kill, ctx: &mut Context<Self>) {
         self.entry.handled();
         self.leave();
         let (sandbox, id, runs) = (self.parts.sandbox.clone(), self.id, self.parts.places.runs.clone());
-        let (starting, leash) = (self.starting.clone(), self.leash.clone());
+        let starting = self.starting.clone();
         let killed = async move {
+            let _until_it_is_done = under_way;
             let _no_start_is_under_way = starting.lock().await;
             match then {
-                // The session was let go, and may be there anew with a sandbox of its next life, which is not ours to stop. While
-                // it was not, nobody can have asked the driver for that one before us. What stays up the next sweep finds.
-                Then::Rest if leash.is_cancelled() => Ok(()),
                 Then::Restart | Then::Rest => sandbox.stop(id).await,
                 Then::Remove => {
                     sandbox.remove(id).await?;

@@ -181,8 +181,13 @@ impl Session {
             Order::Cut => link.cut.do_send(orders::Cut),
             Order::Freeze => link.freeze.do_send(orders::Freeze),
             Order::Thaw => link.thaw.do_send(orders::Thaw),
-            Order::Kill(then) => link.kill.do_send(orders::Kill { then }),
+            Order::Kill(then) => self.kill(then, ctx),
         }
+    }
+
+    pub(super) fn kill(&mut self, then: orders::Then, ctx: &mut Context<Session>) {
+        let under_way = self.kills.clone();
+        self.link(ctx).kill.do_send(orders::Kill { then, under_way });
     }
 }
 

@@ -279,11 +279,11 @@ impl Handler<Settle> for Session {
     type Result = bool;
 
     fn handle(&mut self, _: Settle, ctx: &mut Context<Session>) -> bool {
-        let at_rest = !self.core.wants_sandbox() && self.pending.is_empty();
-        if at_rest {
-            self.link(ctx).kill.do_send(orders::Kill { then: orders::Then::Rest });
+        let left_so = !self.core.wants_sandbox() && self.pending.is_empty() && !self.kills.is_any();
+        if left_so {
+            self.kill(orders::Then::Rest, ctx);
         }
-        at_rest
+        left_so
     }
 }
 
@@ -292,13 +292,13 @@ impl Handler<Retire> for Session {
 
     fn handle(&mut self, _: Retire, ctx: &mut Context<Session>) -> bool {
         let at_rest = !self.core.wants_sandbox() && self.pending.is_empty() && self.shared.listeners() == 0;
-        if at_rest {
+        // The next actor of this session has a link of its own, whose sandbox an order to this one must never meet.
+        let may_go = at_rest && !self.kills.is_any();
+        if may_go {
             self.ending = Ending::AtRest;
-            // Before the next actor of this session can be there: what the old link was ordered must not reach a new sandbox.
-            self.link = None;
             ctx.stop();
         }
-        at_rest
+        may_go
     }
 }
 

@@ -218,6 +218,8 @@ pub struct Noticed(pub Notice);
 
 /// What a session orders its link to do. The link carries them out in the order in which they were sent.
 pub mod orders {
+    use std::sync::Arc;
+
     use actix::prelude::*;
     use greenroom_protocol::link::Numbered;
 
@@ -249,10 +251,23 @@ pub mod orders {
     pub struct Thaw;
 
     /// Take the sandbox away.
-    #[derive(Debug, Clone, Copy, Message)]
+    #[derive(Debug, Clone, Message)]
     #[rtype(result = "()")]
     pub struct Kill {
         pub then: Then,
+        /// Dropped with the order, once it is carried out.
+        pub under_way: UnderWay,
+    }
+
+    /// Orders that the link has not carried out yet: each has a clone of this.
+    #[derive(Debug, Clone, Default)]
+    pub struct UnderWay(Arc<()>);
+
+    impl UnderWay {
+        /// Whether this is not the only one.
+        pub fn is_any(&self) -> bool {
+            Arc::strong_count(&self.0) > 1
+        }
     }
 
     /// What comes after a [`Kill`].
@@ -313,7 +328,8 @@ pub struct Begin {
 #[rtype(result = "bool")]
 pub struct Settle;
 
-/// Let go of a session that is not needed as an actor: refused (`false`) where somebody listens or something runs.
+/// Let go of a session that is not needed as an actor: refused (`false`) where somebody listens, something runs, or a sandbox is
+/// still being taken away.
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
 pub struct Retire;

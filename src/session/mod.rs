@@ -92,6 +92,7 @@ pub struct Session {
     allowance: Arc<Allowance>,
     /// Orders go here. Made when the first sandbox is wanted.
     link: Option<LinkPort>,
+    kills: orders::UnderWay,
     ladder: Option<SpawnHandle>,
     /// What the provider said last, to explain a turn that failed.
     provider_said: Option<String>,
@@ -138,6 +139,7 @@ impl Session {
             causes: HashMap::new(),
             allowance: Arc::new(Allowance::new(record.budget_usd)),
             link: None,
+            kills: orders::UnderWay::default(),
             ladder: None,
             provider_said: None,
             born: Instant::now(),
