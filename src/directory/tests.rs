@@ -23,7 +23,7 @@ use crate::{
     gateway::GatewayOptions,
     sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
     session::messages::{
-        Attach, Ending, Greeted, Interrupt, LinkPort, OutOfOrder, Published, Relay, Reported, Settle, orders,
+        Amend, Attach, Ending, Greeted, Interrupt, LinkPort, OutOfOrder, Published, Relay, Reported, Settle, orders,
     },
     store::{
         AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Part, Query, Seq, StoredEvent,
@@ -288,6 +288,31 @@ async fn a_name_that_a_client_gave_makes_one_thing() {
     assert_eq!(first.seq, later.seq);
     let said = |event: &Event| event.body.name() == "message";
     assert_eq!(house_two.events(id).await.iter().filter(|event| said(event)).count(), 1);
+}
+
+#[actix::test]
+async fn a_title_that_is_given_again_or_refused_changes_nothing() {
+    let house = house(Arc::default());
+    let session = house.create(None).await.session;
+    let initialize = |title: &str, key: &str| {
+        let wish = Wish::Initialize {
+            title: Some(title.to_owned()),
+            model: None,
+            image: None,
+            directory: None,
+            agent_cls: None,
+        };
+        session.send(Relay { wish, key: Some(key.to_owned()) })
+    };
+    let title = async || session.send(Look).await.expect("it lives").title;
+    initialize("first", "k").await.expect("it lives").expect("it is taken");
+    let renamed = Amend { title: Some("second".to_owned()), archived: None, model: None };
+    session.send(renamed).await.expect("it lives").expect("it is taken");
+    initialize("first", "k").await.expect("it lives").expect("it is known");
+    assert_eq!(title().await, "second");
+    session.send(End::default()).await.expect("it lives").expect("it ends");
+    initialize("third", "l").await.expect("it lives").expect_err("it has ended");
+    assert_eq!(title().await, "second");
 }
 
 #[actix::test]

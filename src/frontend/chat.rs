@@ -110,7 +110,6 @@ impl ChatSocket {
                     self.tell(frame, ctx);
                 }
             }
-            Pulled::Damaged(..) => {}
             Pulled::Gone(why) => {
                 self.pull = None;
                 close(4404, &why.to_string(), ctx);

@@ -16,7 +16,7 @@ use crate::{
         Listening, Look, Refusal, Seen,
         messages::{Attach, Attached, Published},
     },
-    store::{Limit, Seq, SessionId, StoreError, StoredEvent},
+    store::{Limit, Seq, SessionId, StoredEvent, damage::read_on},
 };
 
 /// The most that is read from the journal at once.
@@ -53,8 +53,6 @@ enum Source {
 pub enum Pulled {
     Event(StoredEvent),
     Delta(Delta),
-    /// An event that cannot be read any more; the next one follows.
-    Damaged(Seq, String),
     /// The session is there no more.
     Gone(Refusal),
 }
@@ -98,12 +96,8 @@ impl Pull {
             match look {
                 Look::Deltas(deltas) if deltas.is_empty() => self.rung.notified().await,
                 Look::Deltas(deltas) => self.deltas.extend(deltas),
-                Look::Behind { tail } => match self.parts.store.read(self.id, self.cursor, PAGE).await {
+                Look::Behind { tail } => match read_on(&*self.parts.store, self.id, self.cursor, PAGE).await {
                     Ok(page) => self.page.extend(page.into_iter().take_while(|(seq, _)| *seq <= tail)),
-                    Err(StoreError::Damaged { seq, detail, .. }) => {
-                        self.cursor = seq;
-                        return Pulled::Damaged(seq, detail);
-                    }
                     Err(_) => actix::clock::sleep(LOOK_AGAIN).await,
                 },
                 Look::Closed => match attach(&self.parts, self.id, &self.bell).await {

@@ -23,7 +23,7 @@ use crate::{
         Listening, Look, Refusal, Seen, Session, View,
         messages::{Accepted, Attach, Attached, End, Interrupt, Pause, Published, Relay, Resume, Stop},
     },
-    store::{Limit, Seq, SessionId, StoreError, StoredEvent},
+    store::{Limit, Seq, SessionId, StoreError, StoredEvent, damage::read_on},
 };
 
 /// The most that is read from the journal at once.
@@ -256,7 +256,7 @@ impl FrontendSocket {
         let Some(at) = &mut self.attached else { return };
         at.reading = true;
         let (store, id, cursor) = (self.parts.store.clone(), at.id, at.cursor);
-        let page = async move { store.read(id, cursor, PAGE).await }.into_actor(self);
+        let page = async move { read_on(&*store, id, cursor, PAGE).await }.into_actor(self);
         ctx.spawn(page.map(move |page, socket, ctx| socket.send_page(tail, page, ctx)));
     }
 
@@ -274,11 +274,6 @@ impl FrontendSocket {
                         self.send(text, ctx);
                     }
                 }
-            }
-            Err(StoreError::Damaged { seq, .. }) => {
-                at.cursor = seq;
-                let message = format!("event {seq} is damaged on disk and is left out");
-                self.error("damaged", message, None, ctx);
             }
             Err(e) => {
                 self.error("journal_unavailable", e.to_string(), None, ctx);

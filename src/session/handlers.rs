@@ -56,14 +56,15 @@ impl Session {
         Box::pin(async move { answer.await.unwrap_or_else(|_| Err(gone())) })
     }
 
-    fn change_model(&self, model: String) -> Result<Input, Refusal> {
+    fn change_model(&self, model: String, title: Option<String>) -> Result<Input, Refusal> {
         let model = said("model", model)?;
         (self.parts.may_use)(&model).map_err(|e| Refusal::BadArgs(e.to_string()))?;
-        Ok(Input::SetModel((self.parts.settings)(&Record { model, ..Record::clone(&self.record) })))
+        let settings = (self.parts.settings)(&Record { model, ..Record::clone(&self.record) });
+        Ok(Input::SetModel { settings, title })
     }
 
     /// What a wish is to the rules; `Err` for what is no matter of the session.
-    fn input(&mut self, wish: Wish) -> Result<Input, Refusal> {
+    fn input(&self, wish: Wish) -> Result<Input, Refusal> {
         Ok(match wish {
             Wish::Start { task } => Input::Start { task: said("task", task)? },
             Wish::Message { content, mode, attachments } => {
@@ -80,7 +81,7 @@ impl Session {
             Wish::End {} => Input::End,
             Wish::Confirm { request, decision, reason } => Input::Confirm { request, decision, reason },
             Wish::EditQueue { item, content, remove } => Input::EditQueue { item, content, remove },
-            Wish::SetModel { model } => self.change_model(model)?,
+            Wish::SetModel { model } => self.change_model(model, None)?,
             Wish::Initialize { model, title, image, directory, agent_cls } => {
                 return self.initialize(model, title, image.or(directory).or(agent_cls));
             }
@@ -89,7 +90,7 @@ impl Session {
     }
 
     fn initialize(
-        &mut self,
+        &self,
         model: Option<String>,
         title: Option<String>,
         fixed: Option<String>,
@@ -100,15 +101,10 @@ impl Session {
                     .to_owned(),
             ));
         }
-        let input = match model {
-            Some(model) => self.change_model(model)?,
-            None => Input::SetModel((self.parts.settings)(&self.record)),
-        };
-        if let Some(title) = title {
-            Arc::make_mut(&mut self.record).title = title;
-            self.record_changed = true;
+        match model {
+            Some(model) => self.change_model(model, title),
+            None => Ok(Input::SetModel { settings: (self.parts.settings)(&self.record), title }),
         }
-        Ok(input)
     }
 
     fn used(&mut self, metered: Metered, ctx: &mut Context<Session>) {
@@ -229,7 +225,7 @@ impl Handler<Amend> for Session {
     fn handle(&mut self, Amend { title, archived, model }: Amend, ctx: &mut Context<Session>) -> Self::Result {
         let decision = match model {
             None => Ok(Decision::after(self.tail)),
-            Some(model) => self.change_model(model).and_then(|input| self.decide(input)),
+            Some(model) => self.change_model(model, None).and_then(|input| self.decide(input)),
         };
         let decision = match decision {
             Ok(decision) => decision,

@@ -231,7 +231,11 @@ impl Session {
     /// The record as it is once the rules have taken `input`, where that changes more of it than its core.
     fn record_after(&self, input: &Input) -> Option<Record> {
         match input {
-            Input::SetModel(settings) => Some(Record { model: settings.model.clone(), ..Record::clone(&self.record) }),
+            Input::SetModel { settings, title } => {
+                let mut record = Record { model: settings.model.clone(), ..Record::clone(&self.record) };
+                record.title = title.clone().unwrap_or(record.title);
+                Some(record)
+            }
             Input::Start { task: text } | Input::Message { content: text, .. } if self.record.title.is_empty() => {
                 let title = text.trim().lines().next().unwrap_or_default().chars().take(TITLE).collect();
                 Some(Record { title, ..Record::clone(&self.record) })

@@ -3,8 +3,21 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{NewEvent, Seq};
+use super::{Limit, NewEvent, Seq, SessionId, Store, StoreError, StoredEvent};
 use crate::clock;
+
+/// [`Store::read`] for whoever reads on over what is damaged: an event that says so takes its place.
+pub async fn read_on(
+    store: &dyn Store,
+    session: SessionId,
+    after: Seq,
+    limit: Limit,
+) -> Result<Vec<StoredEvent>, StoreError> {
+    match store.read(session, after, limit).await {
+        Err(StoreError::Damaged { seq, detail, .. }) => Ok(vec![(seq, in_place_of(seq, &detail))]),
+        other => other,
+    }
+}
 
 /// An event that says that event `seq` is damaged and in what way: so there is no gap for whoever reads on.
 pub fn in_place_of(seq: Seq, detail: &str) -> NewEvent {

@@ -19,7 +19,7 @@ use super::{
     request::Named,
     stream,
 };
-use crate::store::{Limit, NewEvent, Seq, SessionId, Store, StoreError, StoredEvent, damage};
+use crate::store::{Limit, NewEvent, Seq, SessionId, Store, StoreError, StoredEvent, damage::read_on};
 
 mod markdown;
 
@@ -136,7 +136,7 @@ async fn find(store: &dyn Store, id: SessionId, span: &Span) -> Result<Vec<NewEv
     loop {
         // With a kind to look for, most of what is read is left out.
         let events = if span.kind.is_some() { CHUNK.events } else { wanted - found.len() };
-        let chunk = read(store, id, after, Limit { events, ..CHUNK }).await?;
+        let chunk = read_on(store, id, after, Limit { events, ..CHUNK }).await?;
         let Some((last, _)) = chunk.last() else { return Ok(found) };
         after = *last;
         for (_, event) in chunk {
@@ -152,14 +152,6 @@ async fn find(store: &dyn Store, id: SessionId, span: &Span) -> Result<Vec<NewEv
                 return Ok(found);
             }
         }
-    }
-}
-
-/// Reads on over what is damaged: an event that says so takes its place.
-async fn read(store: &dyn Store, id: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
-    match store.read(id, after, limit).await {
-        Err(StoreError::Damaged { seq, detail, .. }) => Ok(vec![(seq, damage::in_place_of(seq, &detail))]),
-        other => other,
     }
 }
 
@@ -196,7 +188,7 @@ fn chunks(
         if after >= tail {
             return Ok(None);
         }
-        let mut chunk = read(parts.store.as_ref(), id, after, CHUNK).await?;
+        let mut chunk = read_on(parts.store.as_ref(), id, after, CHUNK).await?;
         chunk.retain(|(seq, _)| *seq <= tail);
         Ok(chunk.last().map(|(last, _)| *last).map(|last| (chunk, (parts, last))))
     })

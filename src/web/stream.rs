@@ -69,10 +69,6 @@ fn frames(pull: Pull, kind: Option<String>) -> impl Stream<Item = Result<Bytes, 
                     }
                     Ok(Pulled::Delta(_)) if kind.is_some() => continue,
                     Ok(Pulled::Delta(delta)) => named("delta", &json!(delta)),
-                    Ok(Pulled::Damaged(seq, detail)) => {
-                        let message = format!("event {seq} is damaged on disk and is left out: {detail}");
-                        named("error", &json!({ "error": { "code": "damaged", "message": message } }))
-                    }
                     Ok(Pulled::Gone(why)) => {
                         let error = json!({ "error": { "code": why.code(), "message": why.to_string() } });
                         return Some((Ok(Bytes::from(named("error", &error))), None));

@@ -5,12 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::harness::{
-    driver::Driver,
-    server::{Ended, Options, Server},
-    socket::Socket,
+use crate::{
+    harness::{
+        driver::Driver,
+        server::{Ended, Options, Server},
+        socket::Socket,
+    },
+    streams::Events,
 };
 
 /// The files below `dir`.
@@ -54,6 +57,12 @@ fn content_at(file: &Path) -> Option<String> {
     (dir == "contents").then(|| format!("/api/sessions/{session}/contents/{name}"))
 }
 
+/// The numbers of the events that are damaged, by what stands in their place.
+fn damaged(events: &[Value]) -> Vec<u64> {
+    let damaged = events.iter().filter(|event| event["extras"]["code"] == "damaged");
+    damaged.filter_map(|event| event["seq"].as_u64()).collect()
+}
+
 #[tokio::test]
 async fn flipped_bytes_cost_what_they_hit_and_no_start() {
     let (mut ended, sessions) = filled().await;
@@ -71,10 +80,10 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
     for (path, bytes) in sound.iter().filter(|(_, bytes)| bytes.len() > 16) {
         for percent in [10, 50, 90] {
             restore();
-            let mut damaged = bytes.clone();
-            let at = (damaged.len() - 8) * percent / 100;
-            damaged[at..at + 8].iter_mut().for_each(|byte| *byte ^= 0xff);
-            fs::write(path, damaged).expect("it is written");
+            let mut flipped = bytes.clone();
+            let at = (flipped.len() - 8) * percent / 100;
+            flipped[at..at + 8].iter_mut().for_each(|byte| *byte ^= 0xff);
+            fs::write(path, flipped).expect("it is written");
             let what = format!("{} at {percent} %", path.display());
 
             let server = ended.restart().await;
@@ -84,7 +93,14 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
                 let seqs: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
                 // One that was up when the server died comes up again, so there may be more by now.
                 assert_eq!(seqs, (1..=last.max(seqs.len() as u64)).collect::<Vec<_>>(), "{what}");
-                named += events.iter().filter(|event| event["extras"]["code"] == "damaged").count();
+                named += damaged(&events).len();
+                // The harness looks at the numbers itself.
+                let mut client = Socket::attach(&server.rest, session).await;
+                client.status("synced").await;
+                assert_eq!(damaged(&client.events()), damaged(&events), "{what}");
+                let mut stream = Events::open(&server.rest, session, "", None).await;
+                let streamed = stream.until(|event| event["seq"] == last).await;
+                assert_eq!((damaged(&streamed), streamed.len() as u64), (damaged(&events), last), "{what}");
             }
             if let Some(content) = content_at(path) {
                 let why = server.rest.get(&content).await.error(500, "damaged");

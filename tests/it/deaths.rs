@@ -33,7 +33,11 @@ async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: Driver) {
             })
             .await;
         assert_eq!(lost["extras"]["exit_code"], 137, "{lost}");
+        client.state("failed").await;
     }
+    let told = server.rest.session(&session).await;
+    let reason = told["reason"].as_str().expect("a reason");
+    assert!(told["state"] == "failed" && reason.contains("exit code 137"), "REST says the same: {told}");
     assert!(host::processes(server.home()).iter().all(|process| !process.command.contains("sleep 0.05")));
 
     socket.act("message", json!({ "content": "go on" })).await;

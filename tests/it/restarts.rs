@@ -13,6 +13,7 @@ use crate::harness::{
 
 on_each_driver!(
     after_a_kill_all_is_there_and_turns_go_on,
+    a_kill_amid_the_models_answer_costs_that_answer_and_not_the_turn,
     asked_to_end_it_leaves_the_sandboxes_for_the_next_start,
     what_was_written_down_and_not_carried_out_is_made_good,
     what_is_archived_is_looked_after,
@@ -60,6 +61,41 @@ async fn after_a_kill_all_is_there_and_turns_go_on(driver: Driver) {
     other.act("message", json!({ "content": "second" })).await;
     other.observation("message").await;
     other.state("idle").await;
+}
+
+/// A model's stream passes through the server and dies with it. The agent asks that step again by itself.
+async fn a_kill_amid_the_models_answer_costs_that_answer_and_not_the_turn(driver: Driver) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "tell a short story" })).await;
+    let session = socket.session().await;
+    let mut heard = String::new();
+    while heard.len() < 50 {
+        heard.push_str(socket.delta("text").await["content"].as_str().expect("text"));
+    }
+    let agents = host::agents(server.home());
+
+    let server = server.kill9().await.restart().await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    let mut messages = Vec::new();
+    while messages.len() < 2 {
+        let message = socket.observation("message").await;
+        messages.push((message["content"].as_str().expect("text").to_owned(), message["extras"]["partial"].clone()));
+    }
+    socket.state("idle").await;
+    let [(cut, was_cut), (whole, is_cut)] = messages.try_into().expect("two");
+    let story = "tick ".repeat(150);
+    assert_eq!((was_cut, is_cut), (json!(true), json!(null)));
+    assert!(
+        cut.starts_with(&heard) && story.starts_with(&cut) && cut.len() < story.len(),
+        "what was read stays: {cut}"
+    );
+    assert_eq!(whole.trim_end(), story.trim_end());
+    assert_eq!((model.calls().len(), host::agents(server.home())), (2, agents));
+    let events = server.rest.events(&session).await;
+    let ends = events.iter().filter(|event| event["extras"]["agent_state"] == "idle").count();
+    assert_eq!(ends, 1, "one turn, which ended once: {events:?}");
 }
 
 async fn asked_to_end_it_leaves_the_sandboxes_for_the_next_start(driver: Driver) {

@@ -152,7 +152,11 @@ pub enum Input {
         content: Option<String>,
         remove: bool,
     },
-    SetModel(Settings),
+    SetModel {
+        settings: Settings,
+        /// No matter of the rules: it changes with the model, or neither does.
+        title: Option<String>,
+    },
     // What the sweeper asks for.
     Rest {
         reason: String,
@@ -322,7 +326,7 @@ impl Core {
             Input::End => self.end(moment, &mut d)?,
             Input::Confirm { request, decision, reason } => self.confirm(request, decision, reason, &mut d)?,
             Input::EditQueue { item, content, remove } => self.edit_queue(&item, content, remove)?,
-            Input::SetModel(settings) => self.set_model(settings, &mut d)?,
+            Input::SetModel { settings, .. } => self.set_model(settings, &mut d)?,
             Input::Rest { reason } => self.rest(reason, &mut d)?,
             Input::StopResting { .. } if self.works() || self.confirm.is_some() => return Err(Refusal::Busy),
             Input::StopResting { reason } => self.stop(reason, moment, &mut d)?,

@@ -1,5 +1,7 @@
 //! The rules in full: one line for each, and what holds whatever happens.
 
+use std::collections::BTreeSet;
+
 use greenroom_protocol::{Body, DeltaKind, link::Api};
 use proptest::prelude::*;
 
@@ -393,19 +395,63 @@ fn only_what_is_idle_rests() {
 
 #[test]
 fn a_model_is_changed_in_its_place() {
-    let settings = Settings {
-        model: "m".into(),
-        api: Api::Openai,
-        directory: "/workspace".into(),
-        run_timeout_s: 1,
-        max_steps: 1,
-    };
-    check(&[Input::Born], Input::SetModel(settings.clone()), State::Starting, &["set_model!"], &[]);
-    check(&[Input::Born, up()], Input::SetModel(settings), State::Idle, &["set_model!"], &["settings"]);
+    let change = || Input::SetModel { settings: settings(), title: None };
+    check(&[Input::Born], change(), State::Starting, &["set_model!"], &[]);
+    check(&[Input::Born, up()], change(), State::Idle, &["set_model!"], &["settings"]);
+}
+
+#[test]
+fn a_death_is_told_with_its_code_its_cause_and_the_last_words() {
+    for (code, out_of_memory, why) in [
+        (Some(137), true, "the sandbox ran out of memory"),
+        (Some(3), false, "the sandbox died with exit code 3"),
+        (None, false, "the sandbox is gone"),
+    ] {
+        let mut world = World::after(&working());
+        let exit = Exit { code, out_of_memory, stderr_tail: "last words".into() };
+        let decision = world.feed(Input::Lost(exit)).expect("nobody can refuse that");
+        let told = Seen::Sandbox {
+            phase: Phase::Lost,
+            exit_code: code,
+            out_of_memory,
+            stderr_tail: Some("last words".into()),
+            isolation: None,
+        };
+        assert_eq!(decision.drafts[0].body, Observation { seen: told, content: why.to_owned() }.into());
+        assert_eq!((world.core.state(), world.core.reason().as_deref()), (State::Failed, Some(why)));
+    }
+}
+
+fn settings() -> Settings {
+    Settings { model: "m".into(), api: Api::Openai, directory: "/workspace".into(), run_timeout_s: 1, max_steps: 1 }
+}
+
+/// Whether this can be why the turn of that name is over.
+fn ends(input: &Input, ended: &str) -> bool {
+    match input {
+        Input::TurnEnded { turn, .. } => turn == ended,
+        Input::Lost(_)
+        | Input::StartFailed { .. }
+        | Input::Stop { .. }
+        | Input::StopResting { .. }
+        | Input::End
+        | Input::LadderDue
+        // A second one takes the agent away.
+        | Input::Interrupt
+        | Input::Message { mode: Mode::Interrupt, .. }
+        // Of another boot: the agent that had the turn is gone.
+        | Input::Greeted { .. } => true,
+        _ => false,
+    }
 }
 
 fn any_input() -> impl Strategy<Value = Input> {
+    prop_oneof![60 => any_but_the_end(), 1 => Just(Input::End)]
+}
+
+fn any_but_the_end() -> impl Strategy<Value = Input> {
     let n = || 1u64..30;
+    let failed = || Outcome::Failed { code: "model_error".into(), detail: "why".into() };
     prop_oneof![
         Just(start("t")),
         (prop_oneof![Just(Mode::Queue), Just(Mode::Steer), Just(Mode::Interrupt)]).prop_map(|mode| say_as(mode, "m")),
@@ -427,21 +473,31 @@ fn any_input() -> impl Strategy<Value = Input> {
         Just(Input::LadderDue),
         Just(lost()),
         Just(Input::StartFailed { why: "w".into(), stderr_tail: None }),
+        n().prop_map(move |n| turn_ended(n, failed())),
+        n().prop_map(move |n| Input::ActEnded { act: format!("act-{n}"), outcome: failed() }),
+        (0..3).prop_map(|n| Input::Asked { request: format!("r{n}") }),
+        (0..3).prop_map(|n| Input::Confirm { request: format!("r{n}"), decision: Verdict::Allow, reason: None }),
+        Just(Input::StopResting { reason: None }),
+        Just(Input::SetModel { settings: settings(), title: None }),
+        prop_oneof![Just("freeze"), Just("thaw"), Just("stop")]
+            .prop_map(|what| Input::OrderFailed { what, why: "w".into() }),
     ]
 }
 
 proptest! {
     /// Whatever happens, in whatever order: a refusal changes nothing, what is stored comes back the same, the newest
     /// `agent_state_changed` tells the state, no sandbox is said to start whose agent is here, there is one turn
-    /// at a time, and every interrupt gets one receipt.
+    /// at a time, which ends once and for a reason, and every interrupt gets one receipt.
     #[test]
     fn whatever_happens(inputs in prop::collection::vec(any_input(), 1..60)) {
         let mut world = World::after(&[Input::Born]);
         let (mut told, mut phase) = (State::Starting, None);
+        let mut over = BTreeSet::new();
+        let turn = |core: &Core| core.turn.as_ref().map(|turn| turn.id.clone());
         for input in inputs {
             let before = world.core.clone();
             let greeted = matches!(input, Input::Greeted { .. });
-            let Ok(decision) = world.feed(input) else {
+            let Ok(decision) = world.feed(input.clone()) else {
                 prop_assert_eq!(&world.core, &before);
                 continue;
             };
@@ -455,6 +511,11 @@ proptest! {
             }
             prop_assert!(!greeted || phase != Some(Phase::Starting), "it is here");
             prop_assert_eq!(told, world.core.state());
+            if let Some(ended) = turn(&before).filter(|id| turn(&world.core).as_ref() != Some(id)) {
+                prop_assert!(ends(&input, &ended), "{:?} is no reason", input);
+                prop_assert!(over.insert(ended));
+            }
+            prop_assert!(turn(&world.core).is_none_or(|id| !over.contains(&id)), "it was over");
             let prompts = decision.orders.iter().filter(|o| order(o).starts_with("prompt")).count();
             prop_assert!(prompts <= 1);
             let receipts = decision.drafts.iter().filter(|d| event(&d.body).starts_with("interrupted")).count();
