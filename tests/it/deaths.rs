@@ -1,5 +1,7 @@
 //! Agents die. Every client is told, with the exit code, and the next message goes on from the journal.
 
+use std::process::Command;
+
 use greenroom_protocol::{Delta, DeltaKind};
 use rustix::process::Signal;
 use serde_json::json;
@@ -44,6 +46,28 @@ async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: Driver) {
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
     let asked = model.calls().pop().expect("the model was asked").body.to_string();
     assert!(asked.contains("wait for go"), "the agent knows what came before: {asked}");
+}
+
+/// The engine has other users.
+#[tokio::test]
+async fn what_others_do_to_a_container_is_told_and_its_workspace_stays() {
+    if !Driver::Docker.is_here().await {
+        return;
+    }
+    let server = Server::start(Options::new(Driver::Docker)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "print hello" })).await;
+    socket.state("idle").await;
+    socket.act("write", json!({ "path": "kept", "content": "still here" })).await;
+    for done in [["kill", "--signal=KILL"], ["rm", "--force"], ["stop", "--time=0"]] {
+        socket.state("idle").await;
+        let output = Command::new("docker").args(done).args(host::containers(server.home())).output();
+        assert!(output.expect("docker is installed").status.success());
+        socket.until("the news", |frame| frame["extras"]["phase"] == "lost").await;
+        socket.state("failed").await;
+        socket.act("run", json!({ "command": "cat kept" })).await;
+        assert_eq!(socket.observation("run").await["content"], "still here", "after `{}`", done[0]);
+    }
 }
 
 async fn one_death_is_nobody_elses(driver: Driver) {

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
@@ -22,6 +23,21 @@ async fn appends_until_it_is_killed() {
     while sessions.len() < SESSIONS {
         sessions.push(store.create(record("a")).await.unwrap().record.id);
     }
+    let (keeper, of) = (store.clone(), sessions[0]);
+    let keeping = tokio::spawn(async move {
+        loop {
+            let whole = SessionId::generate().to_string();
+            keeper.restore_content(of, &whole, large(&whole)).await.unwrap();
+            let grown = SessionId::generate().to_string();
+            let (first, rest) = (large(&grown).slice(..3000), large(&grown).slice(3000..));
+            keeper.extend_content(of, &grown, 0, first).await.unwrap();
+            keeper.extend_content(of, &grown, 3000, rest).await.unwrap();
+            assert!(keeper.finish_content(of, &grown).await.unwrap());
+            let now = now().as_nanos() as u64;
+            writeln!(std::io::stdout(), "kept {of} {whole} {now}\nkept {of} {grown} {now}").unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
     let appending = sessions.into_iter().map(|session| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -44,7 +60,13 @@ async fn appends_until_it_is_killed() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    futures::future::join(futures::future::join_all(appending), compacting).await;
+    let (_, _, kept) = futures::future::join3(futures::future::join_all(appending), compacting, keeping).await;
+    kept.unwrap();
+}
+
+/// The content of this name.
+fn large(name: &str) -> Bytes {
+    name.repeat(300).into()
 }
 
 /// The same clock in every process of this machine.
@@ -52,10 +74,18 @@ fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap()
 }
 
-/// Lets another process append for a while, kills it, and returns what it had been told until then. `end` comes right before;
+/// What a process was told is on disk.
+#[derive(Default)]
+pub(super) struct Acknowledged {
+    /// Sessions, and how far.
+    tails: Vec<(SessionId, u64)>,
+    contents: Vec<(SessionId, String)>,
+}
+
+/// Lets another process write for a while, kills it, and returns what it had been told until then. `end` comes right before;
 /// what it is told from there on counts for nothing: a disk whose power is gone tells nobody anything, but the kernel, which
 /// lives on here, may call a sync done that it overtook.
-pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Vec<(SessionId, u64)> {
+pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Acknowledged {
     let test = format!("{}::appends_until_it_is_killed", module_path!().split_once("::").unwrap().1);
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([&test, "--exact", "--nocapture", "--test-threads=1"])
@@ -66,41 +96,59 @@ pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Vec<
         .spawn()
         .unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let parse = |line: String| {
-        let mut words = line.strip_prefix("acknowledged ")?.split(' ');
-        let (session, tail) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        Some((Duration::from_nanos(words.next()?.parse().ok()?), (session, tail)))
-    };
-    let mut acknowledged: Vec<_> = output.by_ref().filter_map(parse).take(lines).collect();
+    let mut said: Vec<String> = Vec::new();
+    let appends = |said: &[String]| said.iter().filter(|line| line.starts_with("acknowledged")).count();
+    while appends(&said) < lines {
+        said.push(output.next().expect("the process ended by itself"));
+    }
     std::thread::sleep(Duration::from_micros(lines as u64 * 37 % 900));
     let ended = now();
     end();
     child.kill().unwrap();
-    acknowledged.extend(output.filter_map(parse));
+    said.extend(output);
     child.wait().unwrap();
-    acknowledged.retain(|(at, _)| *at < ended);
-    assert!(acknowledged.len() >= lines, "the process ended by itself");
-    acknowledged.into_iter().map(|(_, acknowledged)| acknowledged).collect()
+    let mut acknowledged = Acknowledged::default();
+    for line in said {
+        // The last may be cut; what the test runner prints is none.
+        let [what, session, which, at] = line.split(' ').collect::<Vec<_>>()[..] else { continue };
+        let (Ok(session), Ok(at)) = (session.parse(), at.parse().map(Duration::from_nanos)) else { continue };
+        match what {
+            _ if at >= ended => {}
+            "acknowledged" => acknowledged.tails.push((session, which.parse().unwrap())),
+            "kept" => acknowledged.contents.push((session, which.to_owned())),
+            _ => {}
+        }
+    }
+    acknowledged
 }
 
-#[tokio::test]
-async fn what_was_acknowledged_survives_being_killed() {
+#[test]
+fn what_was_acknowledged_survives_being_killed() {
     let dir = tempfile::tempdir().unwrap();
+    let mut contents = 0;
     for round in 0..8 {
         let acknowledged = killed_after(dir.path(), 40 + round * 61, || ());
-        check_acknowledged(dir.path(), &acknowledged, &format!("round {round}"));
+        contents += check_acknowledged(dir.path(), &acknowledged, &format!("round {round}"));
     }
+    assert!(contents > 0, "none was large");
 }
 
-/// All of it is there, in whole batches, and nothing has a gap.
-pub(super) fn check_acknowledged(dir: &Path, acknowledged: &[(SessionId, u64)], when: &str) {
+/// All of it is there, in whole batches, and nothing has a gap. Returns how many large contents were looked at.
+pub(super) fn check_acknowledged(dir: &Path, acknowledged: &Acknowledged, when: &str) -> usize {
     let store = LocalStore::open_with(dir, small()).unwrap();
-    for (session, tail) in acknowledged {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for (session, name) in &acknowledged.contents {
+        let content = runtime.block_on(store.content(*session, name, 0, usize::MAX)).unwrap();
+        let content = content.unwrap_or_else(|| panic!("{when}: content `{name}` is gone"));
+        assert_eq!(content.bytes, large(name), "{when}");
+    }
+    for (session, tail) in &acknowledged.tails {
         let found = from_log(&store, *session).unwrap();
         assert!(found.len() as u64 >= *tail, "{when}: {} of {tail}", found.len());
         assert_same(&found, &expected(*session, found.len() as u64), when);
         assert_eq!(found.len() % 3, 0, "{when}: half a batch");
     }
+    acknowledged.contents.len()
 }
 
 /// A log of one segment, the index gone, cut at `keep` bytes: what is left of it, which must be a prefix.
