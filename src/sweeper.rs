@@ -1,6 +1,11 @@
 //! The Sweeper actor: puts idle sessions to rest, and clears away what no session owns.
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use actix::prelude::*;
 use greenroom_protocol::observation::State;
@@ -50,17 +55,32 @@ pub struct Parts {
     pub stop_after: Duration,
 }
 
+/// A tick that comes so much later than it was due: nothing ran meanwhile, because the server was stopped or its machine slept.
+const ASLEEP: Duration = Duration::from_secs(5);
+
 /// The Sweeper actor.
 pub struct Sweeper {
     parts: Arc<Parts>,
     entry: Entry,
+    /// When the next tick comes; `None` while a sweep is under way.
+    due: Option<Instant>,
+    /// The server has been awake since then. Nobody is idle who could do nothing.
+    awake_since: Instant,
 }
 
 impl Sweeper {
     pub fn start(parts: Parts) -> Addr<Sweeper> {
         let entry = parts.census.register(Kind::Sweeper, None);
         entry.state("waiting");
-        Actor::start(Sweeper { parts: Arc::new(parts), entry })
+        Actor::start(Sweeper { parts: Arc::new(parts), entry, due: None, awake_since: Instant::now() })
+    }
+
+    fn sweep(&mut self) -> impl Future<Output = Swept> + use<> {
+        self.entry.handled();
+        if self.due.is_some_and(|due| due.elapsed() > ASLEEP) {
+            (self.due, self.awake_since) = (None, Instant::now());
+        }
+        sweep(self.parts.clone(), self.awake_since.elapsed())
     }
 }
 
@@ -83,12 +103,13 @@ impl Handler<Tick> for Sweeper {
 
     /// The next one is timed from the end of this one, so a slow engine never has two sweeps at once.
     fn handle(&mut self, _: Tick, ctx: &mut Context<Sweeper>) {
-        self.entry.handled();
-        let sweep = sweep(self.parts.clone()).into_actor(self);
+        let sweep = self.sweep().into_actor(self);
+        self.due = None;
         ctx.spawn(sweep.map(|swept, sweeper, ctx| {
             if swept != Swept::default() {
                 info!(?swept, "swept");
             }
+            sweeper.due = Some(Instant::now() + sweeper.parts.every);
             ctx.notify_later(Tick, sweeper.parts.every);
         }));
     }
@@ -98,13 +119,12 @@ impl Handler<Sweep> for Sweeper {
     type Result = ResponseFuture<Swept>;
 
     fn handle(&mut self, _: Sweep, _: &mut Context<Sweeper>) -> Self::Result {
-        self.entry.handled();
-        Box::pin(sweep(self.parts.clone()))
+        Box::pin(self.sweep())
     }
 }
 
-async fn sweep(parts: Arc<Parts>) -> Swept {
-    let rested = rest(&parts).await;
+async fn sweep(parts: Arc<Parts>, awake: Duration) -> Swept {
+    let rested = rest(&parts, awake).await;
     let (sandboxes, stopped) = clear_sandboxes(&parts).await;
     Swept {
         rested,
@@ -118,7 +138,7 @@ async fn sweep(parts: Arc<Parts>) -> Swept {
 
 /// Asks every live session to rest. Whether it may is its own to say, at that moment: what works, waits for a person or is
 /// watched refuses.
-async fn rest(parts: &Parts) -> usize {
+async fn rest(parts: &Parts, awake: Duration) -> usize {
     let live = match parts.store.live().await {
         Ok(live) => live,
         Err(e) => {
@@ -129,7 +149,7 @@ async fn rest(parts: &Parts) -> usize {
     let mut rested = 0;
     for Snapshot { record, .. } in live {
         let Ok(Some(session)) = parts.directory.send(Find { id: record.id }).await else { continue };
-        let rest = Rest { pause_after: parts.pause_after, stop_after: parts.stop_after };
+        let rest = Rest { pause_after: parts.pause_after, stop_after: parts.stop_after, awake };
         rested += usize::from(matches!(session.send(rest).await, Ok(Ok(_))));
     }
     rested

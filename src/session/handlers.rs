@@ -192,8 +192,8 @@ impl Handler<End> for Session {
 impl Handler<Rest> for Session {
     type Result = ResponseFuture<Answer>;
 
-    fn handle(&mut self, Rest { pause_after, stop_after }: Rest, ctx: &mut Context<Session>) -> Self::Result {
-        let idle = self.active.elapsed();
+    fn handle(&mut self, Rest { pause_after, stop_after, awake }: Rest, ctx: &mut Context<Session>) -> Self::Result {
+        let idle = self.active.elapsed().min(awake);
         let (long_enough, input) = if self.core.is_paused() {
             let reason = Some(format!("nothing happened for {}", in_words(idle)));
             (idle >= stop_after, Input::StopResting { reason })

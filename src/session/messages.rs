@@ -93,6 +93,8 @@ pub struct End {
 pub struct Rest {
     pub pause_after: Duration,
     pub stop_after: Duration,
+    /// For how long the server has been awake.
+    pub awake: Duration,
 }
 
 /// Change what a person may change beside the conversation. `None` leaves a field as it is.

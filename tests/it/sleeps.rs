@@ -26,10 +26,15 @@ async fn a_server_that_slept_blames_nobody() {
     server.rest.until_state(&session, "idle").await;
     let mut client = Socket::attach(&server.rest, &session).await;
     client.status("synced").await;
+    let unwatched = server.rest.create(json!({})).await;
+    server.rest.until_state(&unwatched, "idle").await;
     let agents = host::agents(server.home());
     server.signal(Signal::STOP);
     tokio::time::sleep(night()).await;
     server.signal(Signal::CONT);
+    let swept = server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+    assert_eq!(swept["rested"], 0, "nobody was idle, all slept: {swept}");
+    assert_eq!(server.rest.session(&unwatched).await["state"], "idle");
     client.act("run", json!({ "command": "echo awake" })).await;
     let ran = client.observation("run").await;
     assert_eq!(ran["content"], "awake\n", "the same socket, the same sandbox");

@@ -77,6 +77,17 @@ async fn a_sweep_and_a_message_race_and_the_message_wins() {
 }
 
 #[tokio::test]
+async fn it_comes_by_itself_again_and_again() {
+    let model = Model::play("work");
+    let server = Server::start(impatient(&model).env("GREENROOM_SWEEPER__EVERY", "100ms")).await;
+    let session = server.rest.create(json!({})).await;
+    for _ in 0..3 {
+        server.rest.until_state(&session, "stopped").await;
+        server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await.expect(200);
+    }
+}
+
+#[tokio::test]
 async fn what_is_watched_is_left_alone() {
     let model = Model::play("work");
     let server = Server::start(impatient(&model)).await;

@@ -140,7 +140,7 @@ pub(super) fn check_acknowledged(dir: &Path, acknowledged: &Acknowledged, when: 
     for (session, name) in &acknowledged.contents {
         let content = runtime.block_on(store.content(*session, name, 0, usize::MAX)).unwrap();
         let content = content.unwrap_or_else(|| panic!("{when}: content `{name}` is gone"));
-        assert_eq!(content.bytes, large(name), "{when}");
+        assert!(content.bytes == large(name), "{when}: content `{name}` is not what was written");
     }
     for (session, tail) in &acknowledged.tails {
         let found = from_log(&store, *session).unwrap();
