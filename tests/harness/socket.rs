@@ -1,10 +1,10 @@
 //! A session socket, as a client would use it. Checks on each frame what must hold for all of them.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::{
     WebSocketStream, client_async,
     tungstenite::{self, Message, client::IntoClientRequest, http::HeaderValue},
@@ -48,10 +48,24 @@ impl Socket {
         }
     }
 
+    /// Attached from here on, over a connection that holds little on its way: what is not read waits in the server.
+    pub(crate) async fn narrow(rest: &Rest, session: &str) -> Socket {
+        let tcp = TcpSocket::new_v4().expect("a socket");
+        tcp.set_recv_buffer_size(4096).expect("it is small");
+        let tcp = tcp.connect(address(rest)).await.expect("the server listens");
+        let bearer = format!("Bearer {}", rest.token);
+        let path = format!("/ws?session={session}&after=tail");
+        let socket = Socket::over(tcp, rest, &path, &[("authorization", &bearer)]).await;
+        socket.expect("it may attach")
+    }
+
     /// With these headers and no others of weight; the status where it was refused.
     pub(crate) async fn handshake(rest: &Rest, path: &str, headers: Headers<'_>) -> Result<Socket, u16> {
-        let port = rest.authority.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).expect("a port");
-        let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("the server listens");
+        let tcp = TcpStream::connect(address(rest)).await.expect("the server listens");
+        Socket::over(tcp, rest, path, headers).await
+    }
+
+    async fn over(tcp: TcpStream, rest: &Rest, path: &str, headers: Headers<'_>) -> Result<Socket, u16> {
         let mut request = format!("ws://{}{path}", rest.authority).into_client_request().expect("a fitting path");
         for (name, value) in headers {
             request.headers_mut().insert(*name, HeaderValue::from_str(value).expect("a fitting header"));
@@ -195,4 +209,9 @@ impl Socket {
 /// Of the four families, only durable events say when they were written down.
 fn is_durable(frame: &Value) -> bool {
     frame.get("at").is_some()
+}
+
+fn address(rest: &Rest) -> SocketAddr {
+    let port = rest.authority.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    (Ipv4Addr::LOCALHOST, port).into()
 }

@@ -50,6 +50,34 @@ async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
     }
 }
 
+/// What a client that does not read may cost beyond what the kernel holds for it, KiB.
+const DEAF_KIB: u64 = 16;
+
+#[tokio::test]
+async fn two_hundred_deaf_clients_cost_next_to_nothing() {
+    let model = model("seq 1 1000000");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let session = server.rest.create(json!({})).await;
+    let mut reads = Socket::attach(&server.rest, &session).await;
+    let mut deaf = Vec::new();
+    let mut grown = Vec::new();
+    for clients in [0, 0, 200] {
+        for _ in 0..clients {
+            let mut client = Socket::narrow(&server.rest, &session).await;
+            client.status("synced").await;
+            deaf.push(client);
+        }
+        let before = host::resident_kib(server.pid());
+        reads.act("message", json!({ "content": "go" })).await;
+        reads.observation("run").await;
+        reads.state("idle").await;
+        reads.seen.clear();
+        grown.push(host::resident_kib(server.pid()).saturating_sub(before));
+    }
+    let [_, alone, beside_them] = grown[..] else { unreachable!() };
+    assert!(beside_them <= alone + 200 * DEAF_KIB, "it grew by {alone} KiB, and by {beside_them} KiB beside them");
+}
+
 /// Fifty megabytes that a test can recognise, and how many bytes they have.
 const LARGE: &str =
     "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); printf '%s' $i; head -c 10000 /dev/zero | tr '\\0' x; echo; done";
