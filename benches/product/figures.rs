@@ -21,6 +21,11 @@ impl Figures {
         self.add(time.as_secs_f64() * 1000.0);
     }
 
+    /// The same in another unit.
+    pub(crate) fn map(self, convert: impl Fn(f64) -> f64) -> Figures {
+        self.0.into_iter().map(convert).collect()
+    }
+
     pub(crate) fn extend(&mut self, others: Figures) {
         self.0.extend(others.0);
     }

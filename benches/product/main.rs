@@ -19,6 +19,7 @@ mod harness;
 mod chromium;
 
 mod back;
+mod faults;
 mod figures;
 mod interrupt;
 mod memory;
@@ -61,6 +62,9 @@ async fn main() {
     }
     if wanted("interrupt") {
         interrupt::run(&drivers).await;
+    }
+    if wanted("faults") {
+        faults::run(&drivers).await;
     }
     if wanted("pause") {
         pause::run(&drivers).await;

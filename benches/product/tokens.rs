@@ -37,27 +37,24 @@ const ROUNDS: usize = 6;
 pub(crate) async fn run() {
     let mut rows = Vec::new();
     for clients in [1, 10, 50] {
-        let model = Arc::new(Model::with(vec![Rule {
-            say: Some("token ".into()),
-            times: TOKENS,
-            every_ms: EVERY_MS,
-            stamped: true,
-            ..Rule::default()
-        }]));
+        let model = Arc::new(stamped());
         let server = Arc::new(Server::start(Options::anthropic(Driver::Process, &model)).await);
         let mut sockets = Vec::new();
         for _ in 0..clients {
-            let mut socket = Socket::open(&server.rest).await;
-            socket.act("initialize", json!({})).await;
-            socket.until("idle", |frame| frame["extras"]["agent_state"] == "idle").await;
-            sockets.push(socket);
+            sockets.push(client(&server).await);
         }
         let [mut direct, mut copied, mut through] = [(); 3].map(|()| Figures::default());
         for _ in 0..ROUNDS {
             let late = |n: usize| Duration::from_micros(EVERY_MS * 1000 * n as u64 / clients as u64);
             direct.extend(together((0..clients).map(|n| read(model.url(), late(n)))).await);
             copied.extend(together((0..clients).map(|n| read(hops(&model.url()), late(n)))).await);
-            let turns = sockets.drain(..).enumerate().map(|(n, socket)| turn(socket, late(n)));
+            let turns = sockets.drain(..).enumerate().map(|(n, mut socket)| {
+                let late = late(n);
+                async move {
+                    let figures = turn(&mut socket, late).await;
+                    (socket, figures)
+                }
+            });
             let (ended, figures): (Vec<_>, Vec<_>) = all(turns).await.into_iter().unzip();
             sockets = ended;
             figures.into_iter().for_each(|figures| through.extend(figures));
@@ -71,6 +68,25 @@ pub(crate) async fn run() {
     let head =
         ["sessions", "directly", "through three bare hops", "through Greenroom", "beside directly", "beside bare hops"];
     table("Token latency, model → client (20 tokens/s a session), p50 / p99", &head, &rows);
+}
+
+/// A model whose tokens say when they were sent.
+pub(crate) fn stamped() -> Model {
+    Model::with(vec![Rule {
+        say: Some("token ".into()),
+        times: TOKENS,
+        every_ms: EVERY_MS,
+        stamped: true,
+        ..Rule::default()
+    }])
+}
+
+/// A client of a session of its own.
+pub(crate) async fn client(server: &Server) -> Socket {
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    socket.until("idle", |frame| frame["extras"]["agent_state"] == "idle").await;
+    socket
 }
 
 async fn together<F: Future<Output = Figures> + Send + 'static>(clients: impl Iterator<Item = F>) -> Figures {
@@ -101,7 +117,8 @@ async fn read(url: String, late: Duration) -> Figures {
     figures
 }
 
-async fn turn(mut socket: Socket, late: Duration) -> (Socket, Figures) {
+/// How long each token of a turn took, in microseconds.
+pub(crate) async fn turn(socket: &mut Socket, late: Duration) -> Figures {
     sleep(late).await;
     socket.act("message", json!({ "content": "go" })).await;
     let mut figures = Figures::default();
@@ -111,7 +128,7 @@ async fn turn(mut socket: Socket, late: Duration) -> (Socket, Figures) {
             stamps(frame["content"].as_str().unwrap_or_default(), &mut figures);
         }
         if frame["extras"]["agent_state"] == "idle" && figures.len() > 0 {
-            return (socket, figures);
+            return figures;
         }
     }
 }

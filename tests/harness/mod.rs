@@ -6,6 +6,7 @@ use std::{future::Future, time::Duration};
 
 pub(crate) mod disk;
 pub(crate) mod driver;
+pub(crate) mod engine;
 pub(crate) mod host;
 pub(crate) mod model;
 pub(crate) mod puppet;

@@ -76,6 +76,17 @@ fn text(frames: &[Value]) -> String {
 }
 
 #[tokio::test]
+async fn a_server_that_goes_says_so() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    let mut chat = Chat::open(&server.rest, &session).await;
+    chat.say(json!({ "type": "ping" })).await;
+    chat.hear().await.expect("an answer");
+    let (heard, _) = tokio::join!(chat.hear(), server.terminate());
+    assert_eq!(heard, Err(Some(1001)));
+}
+
+#[tokio::test]
 async fn two_clients_chat_about_one_session() {
     let model = Model::play("work");
     let server = Server::start(Options::anthropic(Driver::Process, &model)).await;

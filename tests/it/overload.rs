@@ -13,7 +13,7 @@ use crate::harness::{
     server::{Options, Server},
 };
 
-const AT_ONCE: usize = 100;
+const AT_ONCE: usize = 2_000;
 
 #[tokio::test]
 async fn two_thousand_sessions_at_once_wait_or_are_refused() {

@@ -1,107 +1,18 @@
 //! An engine that stops answering: the server goes on, says so, and never starts a second container in place of one that it
 //! cannot see. The engine is the test's own, as others use the machine's at the same time.
 
-use std::{
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{
     driver::Driver,
-    eventually, host,
+    engine::{Engine, IMAGE},
+    eventually,
     server::{Options, Server},
     socket::Socket,
 };
-
-/// Small enough to be copied from engine to engine.
-const IMAGE: &str = "greenroom-test-busybox:latest";
-
-struct Engine {
-    home: tempfile::TempDir,
-    child: Child,
-}
-
-impl Engine {
-    /// `None` where there is nothing to start one from.
-    fn start() -> Option<Engine> {
-        let saved = Command::new("docker").args(["save", IMAGE]).stderr(Stdio::null()).output().ok()?;
-        if !saved.status.success() {
-            return None;
-        }
-        let home = tempfile::Builder::new().prefix("greenroom-engine-").tempdir().expect("a directory");
-        let child = Engine::spawn(home.path());
-        let engine = Engine { home, child };
-        engine.until_it_answers();
-        let archive = engine.home.path().join("image.tar");
-        std::fs::write(&archive, saved.stdout).expect("there is room");
-        engine.docker(&["load", "--input", archive.to_str().expect("a path")]).expect("the image is loaded");
-        Some(engine)
-    }
-
-    fn spawn(home: &Path) -> Child {
-        let log = std::fs::File::create(home.join("log")).expect("a log");
-        let at = |name: &str| home.join(name).display().to_string();
-        Command::new("dockerd")
-            .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
-            .args(["--host", &format!("unix://{}", at("sock")), "--bridge", "none"])
-            .args(["--iptables=false", "--ip6tables=false"])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a log"))
-            .stderr(log)
-            .spawn()
-            .expect("it was there a moment ago")
-    }
-
-    fn until_it_answers(&self) {
-        let answers = (0..150).any(|_| {
-            std::thread::sleep(Duration::from_millis(200));
-            self.docker(&["version"]).is_some()
-        });
-        let log = std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default();
-        assert!(answers, "the engine does not start: {}", log.lines().last().unwrap_or_default());
-    }
-
-    /// As a service manager does it.
-    fn restart(&mut self) {
-        self.signal(Signal::TERM);
-        let _ended = self.child.wait();
-        self.child = Engine::spawn(self.home.path());
-        self.until_it_answers();
-    }
-
-    fn address(&self) -> String {
-        format!("unix://{}", self.home.path().join("sock").display())
-    }
-
-    fn docker(&self, args: &[&str]) -> Option<String> {
-        let output = Command::new("docker").args(["--host", &self.address()]).args(args).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-
-    fn containers(&self) -> usize {
-        self.docker(&["ps", "--all", "--quiet"]).expect("it answers").lines().count()
-    }
-
-    fn signal(&self, signal: Signal) {
-        host::kill(self.child.id() as i32, signal);
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        self.signal(Signal::CONT);
-        if let Some(containers) = self.docker(&["ps", "--all", "--quiet"]) {
-            let ids: Vec<&str> = containers.lines().collect();
-            self.docker(&[&["rm", "--force"], &ids[..]].concat());
-        }
-        self.signal(Signal::TERM);
-        let _ended = self.child.wait();
-    }
-}
 
 /// A session whose container the engine runs, and a client of it.
 async fn stage(engine: &Engine) -> (Server, String, Socket) {

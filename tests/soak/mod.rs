@@ -52,7 +52,21 @@ pub(crate) struct Report {
     pub(crate) wishes: u64,
     pub(crate) turns: u64,
     /// What was promised and did not hold, in words.
-    pub(crate) broken: Vec<String>,
+    pub(crate) broken: Vec<(Broken, String)>,
+}
+
+/// How a promise was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// What was seen or answered is not there.
+    Lost,
+    /// It is there, or was done, twice.
+    Doubled,
+    OutOfOrder,
+    /// It is another than it was, or than it was said to be.
+    Changed,
+    /// Something was left behind, or does not come to an end.
+    Otherwise,
 }
 
 /// Runs it to its end.
@@ -77,7 +91,7 @@ pub(crate) async fn soak(plan: Plan) -> Report {
     world.end();
     while let Some(ended) = tasks.join_next().await {
         if let Err(e) = ended {
-            world.broken(format!("a part of the soak itself fell: {e}"));
+            world.broken(Broken::Otherwise, format!("a part of the soak itself fell: {e}"));
         }
     }
     verdict::judge(&world, &server, &sessions).await;
@@ -125,7 +139,11 @@ impl fmt::Display for Report {
         writeln!(f, "connections: {}, frames compared: {}", self.connections, self.checked)?;
         writeln!(f, "in the journals: {} events, {} turns", self.events, self.turns)?;
         writeln!(f, "wishes answered, and found once each where they were said to be: {}", self.wishes)?;
+        let count = |how| self.broken.iter().filter(|(broken, _)| *broken == how).count();
+        let [lost, doubled, out_of_order, changed] =
+            [Broken::Lost, Broken::Doubled, Broken::OutOfOrder, Broken::Changed].map(count);
+        writeln!(f, "lost: {lost}, doubled: {doubled}, out of order: {out_of_order}, changed: {changed}")?;
         writeln!(f, "promises broken: {}", self.broken.len())?;
-        self.broken.iter().take(50).try_for_each(|broken| writeln!(f, "  {broken}"))
+        self.broken.iter().take(50).try_for_each(|(how, what)| writeln!(f, "  {how:?}: {what}"))
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{
+    Broken,
     wire::{Heard, Wire},
     world::{Wished, World},
 };
@@ -75,7 +76,10 @@ async fn insist(world: &World, session: &str, frame: &Value, dice: &mut fastrand
                     None => first = Some(seq),
                     Some(first) if first == seq => return Some(Some(seq)),
                     Some(first) => {
-                        world.broken(format!("{session}: asked again, {frame} was at {seq} and not at {first}"));
+                        world.broken(
+                            Broken::Changed,
+                            format!("{session}: asked again, {frame} was at {seq} and not at {first}"),
+                        );
                         return Some(Some(seq));
                     }
                 }

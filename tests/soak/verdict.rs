@@ -6,7 +6,10 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::world::{Told, World, hash};
+use super::{
+    Broken,
+    world::{Told, World, hash},
+};
 use crate::harness::{host, rest::Rest, server::Server, socket::Socket};
 
 /// How long the sessions may take, all at once, to come to rest when nobody disturbs them any more.
@@ -24,7 +27,7 @@ pub(super) async fn judge(world: &World, server: &Server, sessions: &[String]) {
     for (session, rested) in sessions.iter().zip(rested) {
         match rested {
             Ok(()) => history(world, server, session).await,
-            Err(how) => world.broken(format!("{session} does not come to rest: {how}")),
+            Err(how) => world.broken(Broken::Otherwise, format!("{session} does not come to rest: {how}")),
         }
     }
     if world.is_broken() {
@@ -74,21 +77,23 @@ async fn has_a_queue(rest: &Rest, session: &str) -> bool {
 }
 
 async fn history(world: &World, server: &Server, session: &str) {
-    let broken = |what: String| world.broken(format!("{session}: {what}"));
+    let broken = |how, what: String| world.broken(how, format!("{session}: {what}"));
     let events = server.rest.events(session).await;
     for (n, event) in (1..).zip(&events) {
         if event["seq"] != n {
-            broken(format!("event {} stands in place {n}", event["seq"]));
+            broken(Broken::OutOfOrder, format!("event {} stands in place {n}", event["seq"]));
             return;
         }
         if event["cause"].as_u64().is_some_and(|cause| cause >= n) {
-            broken(format!("event {n} is caused by a later one"));
+            broken(Broken::OutOfOrder, format!("event {n} is caused by a later one"));
         }
     }
     for (seq, seen) in world.seen_of(session) {
         match events.get(seq as usize - 1) {
-            None => broken(format!("event {seq} was seen and is lost")),
-            Some(event) if hash(event) != seen => broken(format!("event {seq} was seen as another: {event}")),
+            None => broken(Broken::Lost, format!("event {seq} was seen and is lost")),
+            Some(event) if hash(event) != seen => {
+                broken(Broken::Changed, format!("event {seq} was seen as another: {event}"))
+            }
             Some(_) => {}
         }
     }
@@ -100,7 +105,7 @@ async fn history(world: &World, server: &Server, session: &str) {
     let mut items: Vec<_> = chats.iter().map(|chat| chat["item"].to_string()).collect();
     items.sort();
     if items.windows(2).any(|two| two[0] == two[1]) {
-        broken("a message was given to the agent twice".to_owned());
+        broken(Broken::Doubled, "a message was given to the agent twice".to_owned());
     }
     world.found(events.len() as u64, chats.len() as u64, wishes);
 }
@@ -110,7 +115,7 @@ fn told(world: &World, session: &str, events: &[Value]) {
     let told: Vec<_> = world.ledger().told.iter().filter(|told| told.session == session).cloned().collect();
     for Told { seq, frame, .. } in told {
         let Some(event) = events.get(seq as usize - 1) else {
-            world.broken(format!("{session}: a chat was told of event {seq}, which is lost"));
+            world.broken(Broken::Lost, format!("{session}: a chat was told of event {seq}, which is lost"));
             continue;
         };
         let said = frame["content"].as_str().unwrap_or_default();
@@ -124,7 +129,10 @@ fn told(world: &World, session: &str, events: &[Value]) {
             _ => event["observation"].is_string(),
         };
         if !is_so {
-            world.broken(format!("{session}: of event {seq} a chat was told {frame}, and it is {event}"));
+            world.broken(
+                Broken::Changed,
+                format!("{session}: of event {seq} a chat was told {frame}, and it is {event}"),
+            );
         }
     }
 }
@@ -146,7 +154,13 @@ fn wishes(world: &World, session: &str, events: &[Value]) -> u64 {
             None => found.len() <= 1,
         };
         if !right {
-            world.broken(format!("{session}: {} `{}` at {:?} is found at {found:?}", wish.action, wish.text, wish.seq));
+            let how = match found {
+                [] => Broken::Lost,
+                [_] => Broken::Changed,
+                _ => Broken::Doubled,
+            };
+            let what = format!("{session}: {} `{}` at {:?} is found at {found:?}", wish.action, wish.text, wish.seq);
+            world.broken(how, what);
         }
     }
     wishes.iter().filter(|wish| wish.seq.is_some()).count() as u64
@@ -162,13 +176,16 @@ async fn acts(world: &World, server: &Server, session: &str, events: &[Value]) {
     let mut sorted = listed.clone();
     sorted.sort_unstable();
     for two in sorted.windows(2).filter(|two| two[0] == two[1] && !two[0].is_empty()) {
-        world.broken(format!("{session}: `{}` ran twice", two[0]));
+        world.broken(Broken::Doubled, format!("{session}: `{}` ran twice", two[0]));
     }
     let ran = events.iter().filter(|event| event["observation"] == "run" && event["extras"]["exit_code"] == 0);
     for event in ran {
         let output = event["content"].as_str().unwrap_or_default().trim();
         if output.starts_with("act-") && !listed.contains(&output) {
-            world.broken(format!("{session}: event {} says that `{output}` ran, and it did not", event["seq"]));
+            world.broken(
+                Broken::Lost,
+                format!("{session}: event {} says that `{output}` ran, and it did not", event["seq"]),
+            );
         }
     }
 }
@@ -186,12 +203,9 @@ async fn contents(world: &World, server: &Server, session: &str, events: &[Value
             None => String::new(),
         };
         if found != poured {
-            world.broken(format!(
-                "{session}: of event {} {} bytes are kept, not {}",
-                event["seq"],
-                found.len(),
-                poured.len()
-            ));
+            let (kept, of) = (found.len(), poured.len());
+            let what = format!("{session}: of event {} {kept} bytes are kept, not {of}", event["seq"]);
+            world.broken(Broken::Lost, what);
         }
     }
 }
@@ -200,7 +214,7 @@ async fn nothing_is_left(world: &World, server: &Server, sessions: &[String]) {
     for session in sessions {
         let reply = server.rest.delete(&format!("/api/sessions/{session}?purge=true")).await;
         if !reply.status.is_success() {
-            world.broken(format!("{session} cannot be purged: {} {}", reply.status, reply.text));
+            world.broken(Broken::Otherwise, format!("{session} cannot be purged: {} {}", reply.status, reply.text));
         }
     }
     let until = Instant::now() + GONE;
@@ -215,7 +229,7 @@ async fn nothing_is_left(world: &World, server: &Server, sessions: &[String]) {
             break;
         }
         if Instant::now() > until {
-            world.broken(format!("left behind: {processes:?} {containers:?} {left:?}"));
+            world.broken(Broken::Otherwise, format!("left behind: {processes:?} {containers:?} {left:?}"));
             break;
         }
         sleep(Duration::from_millis(100)).await;
@@ -223,6 +237,6 @@ async fn nothing_is_left(world: &World, server: &Server, sessions: &[String]) {
     let descriptors = host::descriptors(server.pid());
     let fresh = 30 + 6 * std::thread::available_parallelism().map_or(1, |n| n.get());
     if descriptors > fresh + LOOSE_DESCRIPTORS {
-        world.broken(format!("the server holds {descriptors} descriptors though nothing is left"));
+        world.broken(Broken::Otherwise, format!("the server holds {descriptors} descriptors though nothing is left"));
     }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::{
+    Broken,
     wire::{Heard, Wire},
     world::{Told, World},
 };
@@ -22,7 +23,7 @@ struct Watcher {
     session: String,
     /// The newest event that it has.
     cursor: u64,
-    /// What it has read of items that still grow, by item and kind, on this connection.
+    /// What it has read of items that still grow, by item and kind: also over connections, and a server that was killed.
     growing: HashMap<(String, String), String>,
 }
 
@@ -31,13 +32,12 @@ pub(super) async fn watch(world: Arc<World>, session: String, mut dice: fastrand
     while !watcher.world.is_over() {
         if dice.u8(0..8) == 0 {
             // Somebody new: everything once more, from the start.
-            watcher.cursor = 0;
+            (watcher.cursor, watcher.growing) = (0, HashMap::new());
         }
         if dice.u8(0..6) == 0 {
             watcher.chat(&mut dice).await;
             continue;
         }
-        watcher.growing.clear();
         let wire = match dice.u8(0..4) {
             0 => Wire::stream(&watcher.world, &watcher.session, watcher.cursor).await,
             _ => Wire::attach(&watcher.world, &watcher.session, watcher.cursor).await,
@@ -90,11 +90,11 @@ impl Watcher {
                 _ => false,
             };
             if !is_right {
-                self.broken(format!("a chat was told what does not belong there: {frame}"));
+                self.broken(Broken::Changed, format!("a chat was told what does not belong there: {frame}"));
             }
             let Some(seq) = frame["seq"].as_u64() else { continue };
             if seq < newest {
-                self.broken(format!("a chat was told of event {seq} after {newest}: {frame}"));
+                self.broken(Broken::OutOfOrder, format!("a chat was told of event {seq} after {newest}: {frame}"));
             }
             newest = seq;
             self.world.told(Told { session: self.session.clone(), seq, frame });
@@ -108,14 +108,15 @@ impl Watcher {
         } else if let Some(kind) = frame["delta"].as_str() {
             self.delta(kind, frame);
         } else if frame["status"] == "synced" && frame["seq"] != self.cursor {
-            self.broken(format!("in sync at {}, but the last event was {}", frame["seq"], self.cursor));
+            self.broken(Broken::Lost, format!("in sync at {}, but the last event was {}", frame["seq"], self.cursor));
         }
     }
 
     fn event(&mut self, frame: &Value) {
         let seq = frame["seq"].as_u64().unwrap_or_default();
         if seq != self.cursor + 1 {
-            self.broken(format!("event {seq} came after {}", self.cursor));
+            let how = if seq <= self.cursor { Broken::Doubled } else { Broken::Lost };
+            self.broken(how, format!("event {seq} came after {}", self.cursor));
         }
         self.cursor = seq;
         self.world.saw(&self.session, seq, frame);
@@ -130,7 +131,10 @@ impl Watcher {
             && frame["extras"]["truncated"] != true
             && !frame["content"].as_str().unwrap_or_default().starts_with(read.as_str())
         {
-            self.broken(format!("event {seq} is not what was read of it: {read:?} became {}", frame["content"]));
+            self.broken(
+                Broken::Changed,
+                format!("event {seq} is not what was read of it: {read:?} became {}", frame["content"]),
+            );
         }
         self.growing.retain(|(grown, _), _| grown != item);
     }
@@ -140,17 +144,24 @@ impl Watcher {
         let (offset, content) = (frame["offset"].as_u64(), frame["content"].as_str().unwrap_or_default());
         let read = self.growing.entry((item, kind.to_owned())).or_default();
         match offset {
-            Some(0) => *read = content.to_owned(),
+            // Told anew on another connection, in as many pieces as it likes.
+            Some(0) if kind == "output" || content.starts_with(&*read) || read.starts_with(content) => {
+                *read = content.to_owned();
+            }
+            Some(0) => {
+                let what = format!("{read:?} was read, and now it begins with {frame}");
+                self.broken(Broken::Changed, what);
+            }
             Some(_) if kind == "output" => read.push_str(content),
             Some(offset) if offset as usize == read.len() => read.push_str(content),
             _ => {
                 let had = read.len();
-                self.broken(format!("a piece that begins elsewhere than at {had}: {frame}"));
+                self.broken(Broken::OutOfOrder, format!("a piece that begins elsewhere than at {had}: {frame}"));
             }
         }
     }
 
-    fn broken(&self, what: String) {
-        self.world.broken(format!("{}: {what}", self.session));
+    fn broken(&self, how: Broken, what: String) {
+        self.world.broken(how, format!("{}: {what}", self.session));
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::Report;
+use super::{Broken, Report};
 use crate::harness::rest::Rest;
 
 pub(super) struct World {
@@ -72,9 +72,9 @@ impl World {
         self.ledger().report.connections += 1;
     }
 
-    pub(super) fn broken(&self, what: String) {
-        eprintln!("BROKEN: {what}");
-        self.ledger().report.broken.push(what);
+    pub(super) fn broken(&self, how: Broken, what: String) {
+        eprintln!("BROKEN ({how:?}): {what}");
+        self.ledger().report.broken.push((how, what));
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -89,7 +89,7 @@ impl World {
         let first = *ledger.seen.entry((session.to_owned(), seq)).or_insert(hash);
         drop(ledger);
         if first != hash {
-            self.broken(format!("{session}: event {seq} is another one now: {event}"));
+            self.broken(Broken::Changed, format!("{session}: event {seq} is another one now: {event}"));
         }
     }
 

@@ -1,0 +1,207 @@
+//! What a fault costs those whom it does not concern, and how soon those are told whom it does; beside what is promised.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use reqwest::Method;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::{
+    figures::{Figures, ms, table},
+    harness::{
+        driver::Driver,
+        engine::{Engine, IMAGE},
+        host,
+        model::{Model, Rule, Tool},
+        rest::send,
+        server::{Options, Server},
+        socket::Socket,
+    },
+    tokens,
+};
+
+const ROUNDS: usize = 20;
+/// Clients that watch a sandbox die.
+const WATCHERS: usize = 10;
+const DEAF: usize = 200;
+
+pub(crate) async fn run(drivers: &[Driver]) {
+    let mut rows = Vec::new();
+    for driver in drivers {
+        let what = format!("a sandbox dies ({}): until each of {WATCHERS} clients is told", driver.name());
+        rows.push(row(&what, &death(*driver).await, "1,000 ms"));
+    }
+    let (gone, seen) = interrupt_amid_a_flood().await;
+    rows.push(row("a client that does not read interrupts a flood: until the command is gone", &gone, "250 ms"));
+    rows.push(row("… until another client sees it", &seen, "1,000 ms"));
+    let (alone, beside) = beside_the_deaf().await;
+    rows.push(row("a token, model → client", &alone, ""));
+    rows.push(row(&format!("… beside {DEAF} clients of that session that do not read"), &beside, "twice that"));
+    let (refused, listed) = refusals().await;
+    rows.push(row("2,000 sessions are asked for at once: until one is refused", &refused, "50 ms"));
+    rows.push(row("… 2,000 calls at once that ask for nothing (the floor)", &listed, ""));
+    if drivers.contains(&Driver::Docker)
+        && let Some(engine) = Engine::start()
+    {
+        rows.push(row("the engine stands still: a call of the API", &beside_a_stalled(&engine).await, "100 ms"));
+    }
+    rows.push(row(
+        "SIGTERM with 50 sessions and their clients: until the server has ended",
+        &shutdown().await,
+        "5,000 ms",
+    ));
+    table("Faults", &["", "p50", "p99", "promised"], &rows);
+}
+
+fn row(what: &str, figures: &Figures, promised: &str) -> Vec<String> {
+    vec![what.to_owned(), ms(figures.p(50)), ms(figures.p(99)), promised.to_owned()]
+}
+
+async fn death(driver: Driver) -> Figures {
+    let server = Server::start(Options::new(driver)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut clients = Vec::new();
+    for _ in 0..WATCHERS {
+        let mut client = Socket::attach_after(&server.rest, &session, "tail").await;
+        client.status("synced").await;
+        clients.push(client);
+    }
+    let mut told = Figures::default();
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        host::agents(server.home()).iter().for_each(|agent| host::kill(agent.pid, Signal::KILL));
+        for client in &mut clients {
+            client.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
+        }
+        told.add_ms(began.elapsed());
+        server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await.expect(200);
+        for client in &mut clients {
+            client.state("idle").await;
+        }
+    }
+    told
+}
+
+async fn interrupt_amid_a_flood() -> (Figures, Figures) {
+    let tool = Some(Tool { name: "run".into(), input: json!({ "command": "yes" }) });
+    let model = Model::with(vec![Rule { tool, times: 1, ..Rule::default() }]);
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let (mut gone, mut seen) = (Figures::default(), Figures::default());
+    for _ in 0..ROUNDS {
+        let mut deaf = Socket::narrow(&server.rest, &session).await;
+        deaf.status("synced").await;
+        let mut reads = Socket::attach_after(&server.rest, &session, "tail").await;
+        reads.status("synced").await;
+        deaf.act("message", json!({ "content": "go" })).await;
+        let mut bytes = 0;
+        while bytes < 4 << 20 {
+            bytes += reads.next().await["content"].as_str().unwrap_or_default().len();
+        }
+        let began = Instant::now();
+        deaf.act("interrupt", json!({})).await;
+        let home = server.home().to_owned();
+        let watch = tokio::task::spawn_blocking(move || {
+            while host::processes(&home).iter().any(|process| process.command == "yes") {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            began.elapsed()
+        });
+        reads.observation("interrupted").await;
+        seen.add_ms(began.elapsed());
+        gone.add_ms(watch.await.expect("it only looks"));
+        reads.state("idle").await;
+    }
+    (gone, seen)
+}
+
+async fn beside_the_deaf() -> (Figures, Figures) {
+    let model = tokens::stamped();
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let mut quiet = tokens::client(&server).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let mut crowded = Socket::attach_after(&server.rest, &session, "tail").await;
+    let mut deaf = Vec::new();
+    for _ in 0..DEAF {
+        let mut client = Socket::narrow(&server.rest, &session).await;
+        client.status("synced").await;
+        deaf.push(client);
+    }
+    let (mut alone, mut beside) = (Figures::default(), Figures::default());
+    for _ in 0..ROUNDS / 2 {
+        for (socket, figures) in [(&mut quiet, &mut alone), (&mut crowded, &mut beside)] {
+            let turn = tokens::turn(socket, Duration::ZERO).await;
+            figures.extend(turn.map(|us| us / 1000.0));
+        }
+    }
+    (alone, beside)
+}
+
+/// Of so many at once each waits for the others: that is what the second is for.
+async fn refusals() -> (Figures, Figures) {
+    let options = Options::new(Driver::Process).env("GREENROOM_SANDBOX__MAX_WAITING", "40");
+    let server = Server::start(options).await;
+    let at_once = async |method: Method, path: &str, status: u16| {
+        let replies = join_all((0..2_000).map(|_| {
+            let request = server.rest.request(method.clone(), path).json(&json!({}));
+            async move {
+                let began = Instant::now();
+                (send(request).await.status, began.elapsed())
+            }
+        }));
+        let replies = replies.await.into_iter().filter(|(answered, _)| *answered == status);
+        replies.map(|(_, took)| took.as_secs_f64() * 1000.0).collect::<Figures>()
+    };
+    // The connections are there before.
+    at_once(Method::GET, "/healthz", 200).await;
+    let floor = at_once(Method::GET, "/healthz", 200).await;
+    (at_once(Method::POST, "/api/sessions", 429).await, floor)
+}
+
+async fn beside_a_stalled(engine: &Engine) -> Figures {
+    let options = Options::new(Driver::Docker)
+        .env("GREENROOM_SANDBOX__DOCKER_HOST", &engine.address())
+        .env("GREENROOM_SANDBOX__IMAGE", IMAGE);
+    let server = Server::start(options).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    engine.signal(Signal::STOP);
+    let mut figures = Figures::default();
+    let late = server.rest.create(json!({})).await;
+    for _ in 0..ROUNDS * 10 {
+        for path in ["/api/sessions", &format!("/api/sessions/{session}"), &format!("/api/sessions/{late}/events")] {
+            let began = Instant::now();
+            server.rest.get(path).await.expect(200);
+            figures.add_ms(began.elapsed());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    engine.signal(Signal::CONT);
+    figures
+}
+
+async fn shutdown() -> Figures {
+    let mut figures = Figures::default();
+    let mut server = Server::start(Options::new(Driver::Process)).await;
+    let mut sessions = Vec::new();
+    for _ in 0..50 {
+        sessions.push(server.rest.create(json!({})).await);
+    }
+    for _ in 0..5 {
+        let mut clients = Vec::new();
+        for session in &sessions {
+            let mut client = Socket::attach_after(&server.rest, session, "tail").await;
+            client.status("synced").await;
+            clients.push(client);
+        }
+        let began = Instant::now();
+        let (_, ended) = server.terminate().await;
+        figures.add_ms(began.elapsed());
+        server = ended.restart().await;
+    }
+    figures
+}
