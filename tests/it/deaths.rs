@@ -116,8 +116,11 @@ async fn fails(server: &Server) -> (String, String) {
 #[tokio::test]
 async fn an_agent_that_ends_at_once_is_told_with_what_it_said() {
     let server = Server::start(Options::new(Driver::Process)).await;
-    replace_agent(&server, "#!/bin/sh\necho 'no such brain' >&2\nexit 3\n");
+    replace_agent(&server, "#!/bin/sh\necho began >> \"$HOME/starts\"\necho 'no such brain' >&2\nexit 3\n");
     let (why, stderr) = fails(&server).await;
+    let homes = std::fs::read_dir(server.data().join("homes")).expect("homes").flatten();
+    let starts: Vec<_> = homes.filter_map(|home| std::fs::read_to_string(home.path().join("starts")).ok()).collect();
+    assert_eq!(starts, ["began\n".repeat(4)]);
     assert!(why.contains("4 times") && why.contains("exit code 3"), "{why}");
     assert!(stderr.contains("no such brain"), "{stderr}");
     assert!(host::processes(server.home()).is_empty(), "nothing is left of it");

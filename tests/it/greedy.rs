@@ -111,6 +111,25 @@ async fn fifty_megabytes_are_one_event_and_can_be_fetched_whole() {
 }
 
 #[tokio::test]
+async fn a_line_of_a_hundred_megabytes_is_one_event_too() {
+    let model = model("head -c 100000000 /dev/zero | tr '\\0' x");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    socket.state("idle").await;
+    let before = host::resident_kib(server.pid());
+    socket.act("message", json!({ "content": "go" })).await;
+    let ran = socket.observation("run").await;
+    assert_eq!(ran["extras"]["exit_code"], 0, "{}", ran["extras"]);
+    assert!(ran.to_string().len() < 256 * 1024, "{} bytes in the frame", ran.to_string().len());
+    let said = ran["extras"]["truncated"]["bytes"].as_u64().expect("how long it was");
+    assert_eq!(said, 100_000_000, "{}", ran["extras"]);
+    socket.state("idle").await;
+    let after = host::resident_kib(server.pid());
+    assert!(after < before + GROWTH_KIB, "{before} KiB became {after} KiB");
+}
+
+#[tokio::test]
 async fn a_server_that_is_killed_amid_fifty_megabytes_has_them_whole() {
     let model = model(LARGE);
     let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
