@@ -11,7 +11,7 @@ import { sessionOf, sessions } from "../state/list";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
 import { isStoppable, isWorking } from "../state/activity";
 import { setTheme, THEMES } from "../theme";
-import { exportAddress } from "../wire/rest";
+import { exportAddress } from "../wire/manage";
 import { Dialog } from "./Dialog";
 
 export function Palette() {

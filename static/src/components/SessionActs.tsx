@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Asked } from "../state/asked";
 import type { Session } from "../wire/frame";
-import { exportAddress } from "../wire/rest";
+import { exportAddress } from "../wire/manage";
 
 interface Props {
   session: Session;

@@ -1,7 +1,7 @@
 // What a new session may be told beside its task. Empty fields are the server's choice.
 
 import { options } from "../state/options";
-import type { NewSession } from "../wire/rest";
+import type { NewSession } from "../wire/manage";
 
 export type Chosen = Pick<NewSession, "agent" | "model" | "image" | "directory" | "budget_usd">;
 

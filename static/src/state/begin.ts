@@ -1,7 +1,7 @@
 // How a session begins: it is made, its files are brought, its task is given.
 
 import { newId } from "../id";
-import { createSession, sendMessage, type NewSession } from "../wire/rest";
+import { createSession, sendMessage, type NewSession } from "../wire/manage";
 import { uploadFile } from "../wire/upload";
 import { refreshSessions } from "./list";
 

@@ -1,7 +1,7 @@
 // What this server offers for a new session, asked for once.
 
 import { signal } from "@preact/signals";
-import { getOptions, type Options } from "../wire/manage";
+import { getOptions, type Options } from "../wire/rest";
 
 /** `null` until the first answer. */
 export const options = signal<Options | null>(null);

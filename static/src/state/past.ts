@@ -1,7 +1,7 @@
 // What lies before the newest part of a long journal, read while that is on the screen already, and put in its place.
 
 import type { Event } from "../wire/event";
-import { getEvents } from "../wire/rest";
+import { getEvents } from "../wire/manage";
 import { reduce, type Input } from "./reduce";
 import type { Row } from "./rows";
 import type { SessionState } from "./session";

@@ -1,18 +1,9 @@
-// The REST calls of what nobody needs at first sight: menus, options, the server from inside.
+// The REST calls of what nobody needs at first sight: beginning a session, its past, its menu, the server from inside.
 
 import type { OpenApi } from "../state/openapi";
+import type { Event } from "./event";
 import type { Session } from "./frame";
 import { call, RequestError, sessionPath, signedOut } from "./rest";
-
-/** What the server offers. */
-export interface Options {
-  agents: { name: string }[];
-  /** `needs`: the environment variable that the server lacks for it. */
-  models: { name: string; demo: boolean; needs?: string }[];
-  limits: { upload_bytes: number; memory_bytes: number; cpus: number };
-  defaults: { agent: string; model: string; image: string };
-  sandbox: { driver: string; isolation: string; network: string };
-}
 
 /** One live actor of the server. */
 export interface Actor {
@@ -38,7 +29,30 @@ export interface SandboxRow {
   processes: number | null;
 }
 
-export const getOptions = (): Promise<Options> => call("GET", "/options");
+/** What a new session may be told; what is left out is the server's choice. */
+export interface NewSession {
+  title?: string;
+  task?: string;
+  agent?: string;
+  model?: string;
+  image?: string;
+  directory?: string;
+  budget_usd?: number;
+}
+
+/** `key` makes a retry safe: the same key leads to the same session. */
+export const createSession = (session: NewSession, key: string): Promise<Session> =>
+  call("POST", "/sessions", session, { "Idempotency-Key": key });
+
+export const sendMessage = (id: string, message: { content: string; attachments?: string[] }, key: string): Promise<void> =>
+  call("POST", `${sessionPath(id)}/messages`, message, { "Idempotency-Key": key });
+
+/** Where a session can be downloaded from. */
+export const exportAddress = (id: string, format: "md" | "jsonl"): string => `/api${sessionPath(id)}/export?format=${format}`;
+
+/** Events after a number, as many as fit into an answer: at most 1,000, and 1 MiB. */
+export const getEvents = (id: string, after: number, limit: number): Promise<{ items: Event[] }> =>
+  call("GET", `${sessionPath(id)}/events?${new URLSearchParams({ after: String(after), limit: String(limit) })}`);
 
 export const changeSession = (id: string, change: { title?: string; archived?: boolean }): Promise<Session> =>
   call("PATCH", sessionPath(id), change);

@@ -1,4 +1,4 @@
-// The REST calls that the UI makes. The cookie travels by itself.
+// The REST calls of what is there at first sight; `manage.ts` has the others. The cookie travels by itself.
 
 import { signal } from "@preact/signals";
 import type { Event } from "./event";
@@ -26,32 +26,19 @@ export interface SessionPage {
 export const listSessions = (q: string, archived: boolean, limit: number): Promise<SessionPage> =>
   call("GET", `/sessions?${new URLSearchParams({ q, archived: String(archived), limit: String(limit) })}`);
 
-export const getSession = (id: string): Promise<Session> => call("GET", sessionPath(id));
-
-/** What a new session may be told; what is left out is the server's choice. */
-export interface NewSession {
-  title?: string;
-  task?: string;
-  agent?: string;
-  model?: string;
-  image?: string;
-  directory?: string;
-  budget_usd?: number;
+/** What the server offers. */
+export interface Options {
+  agents: { name: string }[];
+  /** `needs`: the environment variable that the server lacks for it. */
+  models: { name: string; demo: boolean; needs?: string }[];
+  limits: { upload_bytes: number; memory_bytes: number; cpus: number };
+  defaults: { agent: string; model: string; image: string };
+  sandbox: { driver: string; isolation: string; network: string };
 }
 
-/** `key` makes a retry safe: the same key leads to the same session. */
-export const createSession = (session: NewSession, key: string): Promise<Session> =>
-  call("POST", "/sessions", session, { "Idempotency-Key": key });
+export const getOptions = (): Promise<Options> => call("GET", "/options");
 
-export const sendMessage = (id: string, message: { content: string; attachments?: string[] }, key: string): Promise<void> =>
-  call("POST", `${sessionPath(id)}/messages`, message, { "Idempotency-Key": key });
-
-/** Where a session can be downloaded from. */
-export const exportAddress = (id: string, format: "md" | "jsonl"): string => `/api${sessionPath(id)}/export?format=${format}`;
-
-/** Events after a number, as many as fit into an answer: at most 1,000, and 1 MiB. */
-export const getEvents = (id: string, after: number, limit: number): Promise<{ items: Event[] }> =>
-  call("GET", `${sessionPath(id)}/events?${new URLSearchParams({ after: String(after), limit: String(limit) })}`);
+export const getSession = (id: string): Promise<Session> => call("GET", sessionPath(id));
 
 export const newestEvents = async (id: string, count: number): Promise<Event[]> =>
   (await call<{ items: Event[] }>("GET", `${sessionPath(id)}/events?last=${count}`)).items;
