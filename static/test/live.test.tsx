@@ -5,9 +5,11 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { render, type VNode } from "preact";
 import { CommandsTab } from "../src/components/CommandsTab";
+import { Composer } from "../src/components/Composer";
 import { ConfirmDock } from "../src/components/ConfirmDock";
 import { Outbox } from "../src/components/Outbox";
 import { Queue } from "../src/components/Queue";
+import { StateLine } from "../src/components/StateLine";
 import { LiveSession } from "../src/state/live";
 import { uploadsOf } from "../src/state/uploads";
 import type { ServerFrame, Wish } from "../src/wire/frame";
@@ -43,9 +45,16 @@ async function shown(view: VNode): Promise<string> {
 }
 
 function press(name: string): void {
-  const button = [...root.querySelectorAll("button")].find((one) => (one.ariaLabel ?? one.getAttribute("aria-label") ?? one.textContent) === name);
+  const button = [...root.querySelectorAll("button")].find((one) => (one.ariaLabel ?? one.getAttribute("aria-label") ?? one.textContent)?.trim() === name);
   assert.ok(button, `no button is called ${name}: ${root.innerHTML}`);
   button.click();
+}
+
+async function write(text: string): Promise<void> {
+  const field = root.querySelector<HTMLInputElement | HTMLTextAreaElement>("textarea, input:not([type=file])")!;
+  field.value = text;
+  field.dispatchEvent(new window.Event("input", { bubbles: true }));
+  await settled();
 }
 
 const kept = () => Object.keys(localStorage).filter((key) => key.startsWith("greenroom.unsent."));
@@ -143,6 +152,63 @@ test("without a connection one interrupt is enough", (context) => {
   assert.equal(stage.live.state.value.sending.length, 2, "the server goes to harder means");
 });
 
+test("what came of one stop says nothing about the next", (context) => {
+  context.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
+  const stage = new Stage();
+  stage.play(new Script().state("running"));
+  stage.say({ status: "synced", seq: 1 });
+  stage.live.interrupt();
+  stage.say({ error: { code: "unavailable", message: "not now" }, id: stage.sent[0]!.id });
+  assert.equal(stage.live.stopping.value, 0, "it was refused");
+  stage.live.interrupt();
+  stage.say({ delta: "text", item: "t", offset: 0, content: "still at it" });
+  assert.equal(stage.live.stopping.value, 1_000_000);
+  stage.live.interrupt();
+  assert.equal(stage.sent.length, 2, "a double click is no second question");
+  assert.deepEqual(stage.live.state.value.sending.map(({ refusal }) => refusal), ["not now", undefined]);
+});
+
+test("who stops what has ended by itself is not told so", () => {
+  const stage = new Stage();
+  stage.play(new Script().state("running"));
+  stage.live.interrupt();
+  stage.say({ error: { code: "nothing_to_interrupt", message: "nothing is running" }, id: stage.sent[0]!.id });
+  assert.deepEqual([stage.live.stopping.value, stage.live.state.value.sending], [0, []]);
+});
+
+test("a stop that was pressed shows at once", async () => {
+  const stage = new Stage();
+  const script = new Script().state("running");
+  stage.play(script);
+  await shown(<StateLine live={stage.live} />);
+  press("Stop");
+  await settled();
+  assert.equal(root.querySelector(".state-text")?.textContent, "Stopping…");
+  assert.equal(root.querySelector(".stop")?.textContent?.trim(), "Stopping…");
+  stage.play(script.see("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "asked", partial: false }).state("idle"));
+  await settled();
+  assert.equal(root.querySelector(".state-text")?.textContent, "Ready");
+});
+
+test("while the agent works Enter queues and Ctrl or ⌘ with it steers; else all is queued", async () => {
+  const stage = new Stage();
+  const script = new Script().state("running");
+  stage.play(script);
+  await shown(<Composer live={stage.live} />);
+  const send = async (text: string, held: KeyboardEventInit = {}) => {
+    await write(text);
+    root.querySelector("textarea")!.dispatchEvent(new window.KeyboardEvent("keydown", { key: "Enter", bubbles: true, ...held }));
+    await settled();
+  };
+  await send("first");
+  await send("second", { ctrlKey: true });
+  await send("third", { metaKey: true });
+  stage.play(script.state("idle"));
+  await send("fourth", { ctrlKey: true });
+  const said = stage.sent.map((wish) => wish.action === "message" && [wish.args.content, wish.args.mode]);
+  assert.deepEqual(said, [["first", "queue"], ["second", "steer"], ["third", "steer"], ["fourth", "queue"]]);
+});
+
 test("an answer on its way cannot be given twice, unless it is refused", async () => {
   const stage = new Stage();
   stage.play(new Script().see("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow", "deny"] }));
@@ -175,10 +241,7 @@ test("a change to a message that the agent takes meanwhile is not lost", async (
   await shown(<Queue live={stage.live} />);
   press("Edit");
   await settled();
-  const field = root.querySelector("textarea")!;
-  field.value = "as it shall be";
-  field.dispatchEvent(new window.Event("input", { bubbles: true }));
-  await settled();
+  await write("as it shall be");
   stage.play(script.see("queue", "", { items: [] }));
   await settled();
   assert.match(await shown(<Outbox live={stage.live} />), /taken this message as it was\. Your change:as it shall be/);

@@ -25,6 +25,8 @@ export class LiveSession {
   private readonly held = signal<SessionState>(empty);
   /** When the person pressed Stop, until the server has said what came of it. */
   private readonly stopAskedAt = signal(0);
+  /** The newest stop: what came of those before it says nothing about this one. */
+  private newestStop = "";
   /** The raw frames, both ways, for those who want to see them. */
   readonly log = new FrameLog();
   private readonly line: Line;
@@ -83,7 +85,7 @@ export class LiveSession {
     const isAsked = sending.some((sent) => sent.wish.action === "interrupt" && isOnItsWay(sent));
     if (connection.phase !== "live" && isAsked) return;
     this.stopAskedAt.value = Date.now();
-    this.wish({ action: "interrupt" });
+    this.newestStop = this.wish({ action: "interrupt" });
   }
 
   pause(): void {
@@ -170,11 +172,12 @@ export class LiveSession {
   }
 
   /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
-  private wish(wish: Wish): void {
+  private wish(wish: Wish): string {
     const id = newId();
     const refusal = tooLong({ ...wish, id });
     this.feed([{ local: "sent", id, wish, refusal }]);
     if (refusal === undefined) this.send({ ...wish, id });
+    return id;
   }
 
   private send(wish: Wish & { id: string }): void {
@@ -205,7 +208,7 @@ export class LiveSession {
     const after = reduce(before, inputs);
     this.held.value = after;
     keepUnsent(this.id, before.sending, after.sending);
-    if (this.stopAskedAt.peek() && stopIsAnswered(before, after, inputs)) this.stopAskedAt.value = 0;
+    if (this.stopAskedAt.peek() && stopIsAnswered(this.newestStop, before, after, inputs)) this.stopAskedAt.value = 0;
   }
 
   private refuse(why: Refusal): void {
@@ -225,9 +228,9 @@ export class LiveSession {
   }
 }
 
-function stopIsAnswered(before: SessionState, after: SessionState, inputs: readonly Input[]): boolean {
+function stopIsAnswered(stop: string, before: SessionState, after: SessionState, inputs: readonly Input[]): boolean {
   const atWork = (state: SessionState) => state.agentState === "running" || state.agentState === "interrupting";
-  if (inputs.some((input) => "observation" in input && input.observation === "interrupted")) return true;
-  const refused = after.sending.some((sent) => sent.wish.action === "interrupt" && sent.refusal !== undefined);
-  return refused || (atWork(before) && !atWork(after));
+  const isAnswer = (input: Input) =>
+    ("observation" in input && input.observation === "interrupted") || ("error" in input && input.id === stop);
+  return inputs.some(isAnswer) || (atWork(before) && !atWork(after));
 }

@@ -82,9 +82,11 @@ function applyStatus(draft: SessionState, frame: Status): void {
 
 function applyError(draft: SessionState, frame: ErrorFrame): void {
   if (frame.id === undefined) draft.trouble = frame.error.message;
-  draft.sending = draft.sending.map((sent) =>
-    sent.id === frame.id ? { ...sent, refusal: frame.error.message } : sent,
-  );
+  draft.sending = draft.sending.flatMap((sent) => {
+    if (sent.id !== frame.id) return [sent];
+    // What was to be stopped has ended by itself: nobody needs to be told that they have what they want.
+    return frame.error.code === "nothing_to_interrupt" ? [] : [{ ...sent, refusal: frame.error.message }];
+  });
 }
 
 function applyLocal(draft: SessionState, input: Local): void {
