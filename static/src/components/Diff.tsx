@@ -3,7 +3,9 @@
 const KINDS: Record<string, string> = { "+": "added", "-": "removed", "@": "place" };
 
 export function Diff({ text }: { text: string }) {
-  const lines = text.replace(/\n$/, "").split("\n").filter((line) => !/^(---|\+\+\+) /.test(line));
+  const all = text.replace(/\n$/, "").split("\n");
+  // What stands before the first place names the file, which the call does already.
+  const lines = all.slice(Math.max(0, all.findIndex((line) => line.startsWith("@@"))));
   return (
     <pre class="diff">
       {lines.map((line, index) => (
