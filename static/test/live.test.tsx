@@ -10,7 +10,9 @@ import { ConfirmDock } from "../src/components/ConfirmDock";
 import { Outbox } from "../src/components/Outbox";
 import { Queue } from "../src/components/Queue";
 import { StateLine } from "../src/components/StateLine";
+import { Workspace } from "../src/components/Workspace";
 import { LiveSession } from "../src/state/live";
+import { AT_FIRST } from "../src/state/layout";
 import { uploadsOf } from "../src/state/uploads";
 import type { ServerFrame, Wish } from "../src/wire/frame";
 import type { Listener } from "../src/wire/socket";
@@ -232,6 +234,24 @@ test("a command on its way stands below the others", async () => {
   assert.match(await shown(<CommandsTab live={stage.live} />), /ls.*make\s*sending…/);
   stage.say({ error: { code: "busy", message: "no" }, id: stage.sent[0]!.id });
   assert.doesNotMatch(await shown(<CommandsTab live={stage.live} />), /make/);
+});
+
+test("the tab of the workspace does not change under a person", async () => {
+  const stage = new Stage();
+  const view = () => shown(<Workspace live={stage.live} layout={AT_FIRST} onChange={() => {}} />);
+  const tab = () => root.querySelector("[role=tab][aria-selected=true]")?.id;
+  assert.doesNotMatch(await view(), /No plan yet/, "nobody knows");
+  const script = new Script().act("user", "run", { command: "ls" }, { item: "r" });
+  stage.play(script);
+  stage.say({ status: "synced", seq: 1 });
+  await view();
+  assert.equal(tab(), "tab-commands");
+  stage.play(script.act("agent", "plan", { content: "- [ ] look" }));
+  await view();
+  assert.equal(tab(), "tab-commands");
+  render(null, root);
+  await view();
+  assert.equal(tab(), "tab-plan", "when it opens again");
 });
 
 test("a change to a message that the agent takes meanwhile is not lost", async () => {

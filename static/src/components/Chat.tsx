@@ -21,7 +21,7 @@ const NEAR_TOP = 400;
 const NEAR_END = 48;
 
 export function Chat({ live }: { live: LiveSession }) {
-  const { rows, connection, sending, lastSeq } = live.state.value;
+  const { rows, sending, lastSeq } = live.state.value;
   const scroller = useRef<HTMLDivElement>(null);
   const following = useRef(true);
   const from = useRef(0);
@@ -122,7 +122,7 @@ export function Chat({ live }: { live: LiveSession }) {
               Show {Math.min(STEP, from.current)} earlier of {from.current}
             </button>
           )}
-          {rows.length === 0 && <Waiting live={connection.phase === "live" || connection.phase === "recorded"} />}
+          {rows.length === 0 && <Waiting whole={live.isWhole} />}
           {rows.slice(from.current).map(view)}
           {unsent.map((sent) => (
             <div key={sent.id} class="row user unsent">
@@ -154,8 +154,8 @@ function movedAway(element: HTMLElement, placedAt: number): boolean {
   return element.scrollTop < placedAt - 1 && !isAtEnd(element);
 }
 
-function Waiting({ live }: { live: boolean }) {
-  if (live) return <p class="muted centred">Nothing has happened here yet. Write what should be done.</p>;
+function Waiting({ whole }: { whole: boolean }) {
+  if (whole) return <p class="muted centred">Nothing has happened here yet. Write what should be done.</p>;
   return (
     <div role="status" aria-label="Loading">
       <div class="skeleton tall" />

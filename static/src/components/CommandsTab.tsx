@@ -9,6 +9,7 @@ import type { LiveSession } from "../state/live";
 import type { ToolRow } from "../state/rows";
 import { AnsiText } from "./AnsiText";
 import { Empty } from "./Empty";
+import { pageSkeleton } from "./lazy";
 import { Whole } from "./Whole";
 
 /** How many commands are on the screen at first. */
@@ -37,9 +38,7 @@ export function CommandsTab({ live }: { live: LiveSession }) {
   return (
     <div class="commands">
       {all.length + unsent.length === 0 ? (
-        <Empty icon="terminal" title="No command yet">
-          What the agent runs, and what you run, shows here with its output while it is printed.
-        </Empty>
+        <NoneYet known={live.isWhole} />
       ) : (
         <div class="screen" ref={screen} onScroll={scrolled} tabIndex={0} role="region" aria-label="Commands">
           {all.length > limit && (
@@ -61,6 +60,15 @@ export function CommandsTab({ live }: { live: LiveSession }) {
       )}
       {!readOnly && <Prompt live={live} />}
     </div>
+  );
+}
+
+function NoneYet({ known }: { known: boolean }) {
+  if (!known) return pageSkeleton;
+  return (
+    <Empty icon="terminal" title="No command yet">
+      What the agent runs, and what you run, shows here with its output while it is printed.
+    </Empty>
   );
 }
 

@@ -2,11 +2,13 @@
 
 import type { LiveSession } from "../state/live";
 import { Empty } from "./Empty";
+import { pageSkeleton } from "./lazy";
 import { Markdown } from "./Markdown";
 
 export function PlanTab({ live }: { live: LiveSession }) {
   const { plan } = live.state.value;
   if (!plan) {
+    if (!live.isWhole) return pageSkeleton;
     return (
       <Empty icon="plan" title="No plan yet">
         For work of several steps the agent writes a plan. It stands here, and its boxes are ticked as it goes.

@@ -1,5 +1,6 @@
 // The pane beside the conversation: what the agent plans, the commands that ran, and the raw frames.
 
+import { useRef } from "preact/hooks";
 import type { LiveSession } from "../state/live";
 import { commandsOf } from "../state/commands";
 import { TABS, type Layout, type Tab } from "../state/layout";
@@ -21,7 +22,10 @@ const NAMES: Record<Tab, { text: string; icon: IconName }> = {
 };
 
 export function Workspace({ live, layout, onChange }: Props) {
-  const shown = layout.tab ?? firstWithContent(live);
+  // Chosen once, when all is known: a tab that changed under somebody who types would send their words elsewhere.
+  const first = useRef<Tab | null>(null);
+  if (live.isWhole) first.current ??= firstWithContent(live);
+  const shown = layout.tab ?? first.current ?? "plan";
 
   /** Arrow keys walk through the tabs, as tabs are used everywhere. */
   const keyDown = (event: KeyboardEvent) => {
@@ -83,7 +87,7 @@ export function Workspace({ live, layout, onChange }: Props) {
 }
 
 function firstWithContent(live: LiveSession): Tab {
-  const { plan, rows } = live.state.value;
+  const { plan, rows } = live.state.peek();
   return plan || !rows.some((row) => row.kind === "tool" && row.name === "run") ? "plan" : "commands";
 }
 

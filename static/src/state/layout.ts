@@ -9,7 +9,7 @@ export interface Layout {
   share: number;
   /** The side that is folded away. */
   folded: Side | null;
-  /** The tab that the person chose; `null`: whichever has something to show. */
+  /** The tab that the person chose; `null`: whichever had something to show when it opened. */
   tab: Tab | null;
 }
 

@@ -32,7 +32,7 @@ export class LiveSession {
   private readonly line: Line;
   private readonly closing = new AbortController();
   /** What has come since the screen opened, while the past is on its way. */
-  private since: Input[] | null = null;
+  private readonly since = signal<Input[] | null>(null);
 
   constructor(
     readonly id: string,
@@ -55,6 +55,12 @@ export class LiveSession {
   /** Whether it comes from a file. */
   get isRecorded(): boolean {
     return this.held.peek().connection.phase === "recorded";
+  }
+
+  /** Whether all of it is here: what is not on the screen then has not happened. */
+  get isWhole(): boolean {
+    const { phase } = this.held.value.connection;
+    return this.since.value === null && (phase === "live" || phase === "recorded");
   }
 
   get stopping(): ReadonlySignal<number> {
@@ -147,7 +153,7 @@ export class LiveSession {
     const events = Array.isArray(newest) ? newest : await newest;
     const after = (events[0]?.seq ?? 1) - 1;
     if (after > 0) {
-      this.since = [];
+      this.since.value = [];
       void this.fillIn(after);
     }
     this.receive(events);
@@ -165,10 +171,11 @@ export class LiveSession {
       events.push(...page);
     };
     await readPast(this.id, until, take, this.closing.signal);
-    if (this.closing.signal.aborted || !this.since) return;
+    const since = this.since.peek();
+    if (this.closing.signal.aborted || !since) return;
     this.log.putBefore(events);
-    this.held.value = inOrder(past, this.since, this.held.peek());
-    this.since = null;
+    this.held.value = inOrder(past, since, this.held.peek());
+    this.since.value = null;
   }
 
   /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
@@ -203,7 +210,7 @@ export class LiveSession {
   }
 
   private feed(inputs: readonly Input[]): void {
-    this.since?.push(...inputs);
+    this.since.peek()?.push(...inputs);
     const before = this.held.peek();
     const after = reduce(before, inputs);
     this.held.value = after;
