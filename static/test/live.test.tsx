@@ -3,61 +3,16 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
-import { render, type VNode } from "preact";
+import { render } from "preact";
 import { CommandsTab } from "../src/components/CommandsTab";
-import { Composer } from "../src/components/Composer";
 import { ConfirmDock } from "../src/components/ConfirmDock";
 import { Outbox } from "../src/components/Outbox";
 import { Queue } from "../src/components/Queue";
-import { StateLine } from "../src/components/StateLine";
-import { Workspace } from "../src/components/Workspace";
 import { LiveSession } from "../src/state/live";
-import { AT_FIRST } from "../src/state/layout";
 import { uploadsOf } from "../src/state/uploads";
-import type { ServerFrame, Wish } from "../src/wire/frame";
-import type { Listener } from "../src/wire/socket";
+import type { Wish } from "../src/wire/frame";
 import { Script } from "./frames";
-
-/** A session whose server is the test. */
-class Stage {
-  readonly sent: (Wish & { id?: string })[] = [];
-  isConnected = true;
-  listener!: Listener;
-  readonly live = new LiveSession("s1", (listener) => {
-    this.listener = listener;
-    return { send: (wish) => this.isConnected && this.sent.push(wish) > 0, retryNow() {}, close() {} };
-  });
-
-  say(...frames: object[]): void {
-    this.listener.received(frames as ServerFrame[]);
-  }
-
-  play(script: Script): void {
-    this.say(...script.frames);
-  }
-}
-
-const root = document.body.appendChild(document.createElement("div"));
-const settled = () => new Promise((resolve) => setTimeout(resolve, 50));
-
-async function shown(view: VNode): Promise<string> {
-  render(view, root);
-  await settled();
-  return root.textContent ?? "";
-}
-
-function press(name: string): void {
-  const button = [...root.querySelectorAll("button")].find((one) => (one.ariaLabel ?? one.getAttribute("aria-label") ?? one.textContent)?.trim() === name);
-  assert.ok(button, `no button is called ${name}: ${root.innerHTML}`);
-  button.click();
-}
-
-async function write(text: string): Promise<void> {
-  const field = root.querySelector<HTMLInputElement | HTMLTextAreaElement>("textarea, input:not([type=file])")!;
-  field.value = text;
-  field.dispatchEvent(new window.Event("input", { bubbles: true }));
-  await settled();
-}
+import { press, root, settled, shown, Stage, write } from "./stage";
 
 const kept = () => Object.keys(localStorage).filter((key) => key.startsWith("greenroom.unsent."));
 
@@ -178,39 +133,6 @@ test("who stops what has ended by itself is not told so", () => {
   assert.deepEqual([stage.live.stopping.value, stage.live.state.value.sending], [0, []]);
 });
 
-test("a stop that was pressed shows at once", async () => {
-  const stage = new Stage();
-  const script = new Script().state("running");
-  stage.play(script);
-  await shown(<StateLine live={stage.live} />);
-  press("Stop");
-  await settled();
-  assert.equal(root.querySelector(".state-text")?.textContent, "Stopping…");
-  assert.equal(root.querySelector(".stop")?.textContent?.trim(), "Stopping…");
-  stage.play(script.see("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "asked", partial: false }).state("idle"));
-  await settled();
-  assert.equal(root.querySelector(".state-text")?.textContent, "Ready");
-});
-
-test("while the agent works Enter queues and Ctrl or ⌘ with it steers; else all is queued", async () => {
-  const stage = new Stage();
-  const script = new Script().state("running");
-  stage.play(script);
-  await shown(<Composer live={stage.live} />);
-  const send = async (text: string, held: KeyboardEventInit = {}) => {
-    await write(text);
-    root.querySelector("textarea")!.dispatchEvent(new window.KeyboardEvent("keydown", { key: "Enter", bubbles: true, ...held }));
-    await settled();
-  };
-  await send("first");
-  await send("second", { ctrlKey: true });
-  await send("third", { metaKey: true });
-  stage.play(script.state("idle"));
-  await send("fourth", { ctrlKey: true });
-  const said = stage.sent.map((wish) => wish.action === "message" && [wish.args.content, wish.args.mode]);
-  assert.deepEqual(said, [["first", "queue"], ["second", "steer"], ["third", "steer"], ["fourth", "queue"]]);
-});
-
 test("an answer on its way cannot be given twice, unless it is refused", async () => {
   const stage = new Stage();
   stage.play(new Script().see("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow", "deny"] }));
@@ -234,24 +156,6 @@ test("a command on its way stands below the others", async () => {
   assert.match(await shown(<CommandsTab live={stage.live} />), /ls.*make\s*sending…/);
   stage.say({ error: { code: "busy", message: "no" }, id: stage.sent[0]!.id });
   assert.doesNotMatch(await shown(<CommandsTab live={stage.live} />), /make/);
-});
-
-test("the tab of the workspace does not change under a person", async () => {
-  const stage = new Stage();
-  const view = () => shown(<Workspace live={stage.live} layout={AT_FIRST} onChange={() => {}} />);
-  const tab = () => root.querySelector("[role=tab][aria-selected=true]")?.id;
-  assert.doesNotMatch(await view(), /No plan yet/, "nobody knows");
-  const script = new Script().act("user", "run", { command: "ls" }, { item: "r" });
-  stage.play(script);
-  stage.say({ status: "synced", seq: 1 });
-  await view();
-  assert.equal(tab(), "tab-commands");
-  stage.play(script.act("agent", "plan", { content: "- [ ] look" }));
-  await view();
-  assert.equal(tab(), "tab-commands");
-  render(null, root);
-  await view();
-  assert.equal(tab(), "tab-plan", "when it opens again");
 });
 
 test("a change to a message that the agent takes meanwhile is not lost", async () => {

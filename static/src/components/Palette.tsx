@@ -1,6 +1,7 @@
 // The command palette: every session and every act, found by typing.
 
 import { useMemo, useRef, useState } from "preact/hooks";
+import { isComposing } from "../composing";
 import { navigate } from "../route";
 import { asked, type Asked } from "../state/asked";
 import { current, toggleWorkspace } from "../state/current";
@@ -29,7 +30,7 @@ export function Palette() {
     entry.act();
   };
   const keyDown = (event: KeyboardEvent) => {
-    if (event.isComposing) return;
+    if (isComposing(event)) return;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined) {
       event.preventDefault();

@@ -24,9 +24,17 @@ export function Popover({ label, icon, text, look = "icon-button", children }: P
     const outside = (event: Event) => {
       if (!root.current?.contains(event.target as Node)) setOpen(false);
     };
+    // Wherever the focus is (a click on plain text in the panel leaves it nowhere), and before anything else hears of it.
+    const escape = (event: KeyboardEvent) => {
+      if (event.key !== "Escape") return;
+      event.preventDefault();
+      close();
+    };
+    document.addEventListener("keydown", escape, true);
     document.addEventListener("pointerdown", outside);
     document.addEventListener("focusin", outside);
     return () => {
+      document.removeEventListener("keydown", escape, true);
       document.removeEventListener("pointerdown", outside);
       document.removeEventListener("focusin", outside);
     };
@@ -38,16 +46,7 @@ export function Popover({ label, icon, text, look = "icon-button", children }: P
   };
 
   return (
-    <div
-      class="popover"
-      ref={root}
-      onKeyDown={(event) => {
-        if (event.key !== "Escape" || !open) return;
-        event.preventDefault();
-        event.stopPropagation();
-        close();
-      }}
-    >
+    <div class="popover" ref={root}>
       <button
         ref={button}
         type="button"

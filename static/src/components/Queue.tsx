@@ -1,6 +1,7 @@
 // The messages that wait for the agent; each can be changed or taken away.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { isComposing } from "../composing";
 import { focusField } from "../focus";
 import type { LiveSession } from "../state/live";
 import type { QueueItem } from "../wire/event";
@@ -44,7 +45,7 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
     return (
       <li
         onKeyDown={(event) => {
-          if (event.key !== "Escape") return;
+          if (event.key !== "Escape" || isComposing(event)) return;
           event.preventDefault();
           close();
         }}

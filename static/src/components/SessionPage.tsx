@@ -1,6 +1,7 @@
 // One session: its header, its conversation beside its workspace, and below that what it does now and the field to speak to it.
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { isComposing } from "../composing";
 import { isStoppable } from "../state/activity";
 import { current, show } from "../state/current";
 import { LiveSession } from "../state/live";
@@ -40,9 +41,9 @@ function Opened({ live }: { live: LiveSession }) {
 
   useEffect(() => {
     const interrupt = (event: KeyboardEvent) => {
-      if (event.key !== "Escape" || event.repeat || event.defaultPrevented || event.isComposing) return;
-      // In a field of one line it is about that field, as browsers have it.
-      if (document.querySelector("dialog[open]") || (event.target as Element).matches?.("input, select")) return;
+      if (event.key !== "Escape" || event.repeat || event.defaultPrevented || isComposing(event)) return;
+      // In a field of one line it is about that field, as browsers have it. A box that is ticked has no use for it.
+      if (document.querySelector("dialog[open]") || (event.target as Element).matches?.("input:not([type=checkbox]), select")) return;
       if (isStoppable(live.state.peek())) live.interrupt();
     };
     addEventListener("keydown", interrupt);

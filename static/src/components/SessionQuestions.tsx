@@ -1,6 +1,7 @@
 // What was chosen in a session's menu: asked where it needs an answer, then done; what did not work is said.
 
 import { useEffect, useState } from "preact/hooks";
+import { isComposing } from "../composing";
 import { navigate, route } from "../route";
 import { asked, type Asked } from "../state/asked";
 import { learn, refreshSessions } from "../state/list";
@@ -94,7 +95,7 @@ function Rename({ session, problem, onClose, onRename }: RenameProps) {
         value={title}
         autofocus
         onInput={(event) => setTitle(event.currentTarget.value)}
-        onKeyDown={(event) => event.key === "Enter" && !event.isComposing && title.trim() && onRename(title.trim())}
+        onKeyDown={(event) => event.key === "Enter" && !isComposing(event) && title.trim() && onRename(title.trim())}
       />
       {problem && <Problem text={problem} />}
       <div class="dialog-buttons">

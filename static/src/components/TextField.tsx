@@ -1,11 +1,9 @@
 // The field that messages and tasks are written in: grows with its text, Enter sends, Shift+Enter breaks the line.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { isComposing } from "../composing";
 import { AttachButton } from "./AttachButton";
 import { Icon } from "./Icon";
-
-/** How an input method says that a key belongs to it, where `isComposing` is already false (Safari). */
-const IME_KEY = 229;
 
 interface Props {
   label: string;
@@ -39,8 +37,7 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
   }, [value]);
 
   const keyDown = (event: KeyboardEvent) => {
-    if (event.key !== "Enter" || event.shiftKey || event.altKey) return;
-    if (event.isComposing || event.keyCode === IME_KEY) return;
+    if (event.key !== "Enter" || event.shiftKey || event.altKey || isComposing(event)) return;
     event.preventDefault();
     onSend(event.ctrlKey || event.metaKey);
   };

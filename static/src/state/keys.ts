@@ -1,6 +1,7 @@
 // Shortcuts that work everywhere, and what they open.
 
 import { signal } from "@preact/signals";
+import { isComposing } from "../composing";
 import { focusField } from "../focus";
 import { navigate } from "../route";
 import { toggleWorkspace } from "./current";
@@ -35,7 +36,7 @@ const SINGLE: Record<string, () => void> = {
 };
 
 addEventListener("keydown", (event) => {
-  if (event.defaultPrevented || event.isComposing || event.altKey) return;
+  if (event.defaultPrevented || isComposing(event) || event.altKey) return;
   const act = actOf(event);
   if (act) {
     event.preventDefault();

@@ -1,0 +1,101 @@
+// What a page of a session does with keys and clicks.
+
+import "./dom";
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { render } from "preact";
+import { Composer } from "../src/components/Composer";
+import { Popover } from "../src/components/Popover";
+import { Queue } from "../src/components/Queue";
+import { StateLine } from "../src/components/StateLine";
+import { Workspace } from "../src/components/Workspace";
+import { AT_FIRST } from "../src/state/layout";
+import { Script } from "./frames";
+import { press, root, settled, shown, Stage, write } from "./stage";
+
+beforeEach(() => localStorage.clear());
+afterEach(() => render(null, root));
+
+test("a stop that was pressed shows at once", async () => {
+  const stage = new Stage();
+  const script = new Script().state("running");
+  stage.play(script);
+  await shown(<StateLine live={stage.live} />);
+  press("Stop");
+  await settled();
+  assert.equal(root.querySelector(".state-text")?.textContent, "Stopping…");
+  assert.equal(root.querySelector(".stop")?.textContent?.trim(), "Stopping…");
+  stage.play(script.see("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "asked", partial: false }).state("idle"));
+  await settled();
+  assert.equal(root.querySelector(".state-text")?.textContent, "Ready");
+});
+
+test("while the agent works Enter queues and Ctrl or ⌘ with it steers; else all is queued", async () => {
+  const stage = new Stage();
+  const script = new Script().state("running");
+  stage.play(script);
+  await shown(<Composer live={stage.live} />);
+  const send = async (text: string, held: KeyboardEventInit = {}) => {
+    await write(text);
+    root.querySelector("textarea")!.dispatchEvent(new window.KeyboardEvent("keydown", { key: "Enter", bubbles: true, ...held }));
+    await settled();
+  };
+  await send("first");
+  await send("second", { ctrlKey: true });
+  await send("third", { metaKey: true });
+  stage.play(script.state("idle"));
+  await send("fourth", { ctrlKey: true });
+  const said = stage.sent.map((wish) => wish.action === "message" && [wish.args.content, wish.args.mode]);
+  assert.deepEqual(said, [["first", "queue"], ["second", "steer"], ["third", "steer"], ["fourth", "queue"]]);
+});
+
+test("Escape that an input method takes leaves a change as it is", async () => {
+  const stage = new Stage();
+  stage.play(new Script().see("queue", "", { items: [{ item: "m", content: "as it was" }] }));
+  await shown(<Queue live={stage.live} />);
+  press("Edit");
+  await settled();
+  const escape = async (how: KeyboardEventInit) => {
+    const key = new window.KeyboardEvent("keydown", { key: "Escape", bubbles: true, cancelable: true, ...how });
+    root.querySelector("textarea")?.dispatchEvent(key);
+    await settled();
+    return root.querySelector("textarea") !== null;
+  };
+  assert.equal(await escape({ isComposing: true }), true);
+  assert.equal(await escape({ keyCode: 229 }), true);
+  assert.equal(await escape({}), false);
+});
+
+test("an open panel takes Escape wherever the focus is", async () => {
+  await shown(<Popover label="About">{() => <p>plain text</p>}</Popover>);
+  const escape = () => {
+    const key = new window.KeyboardEvent("keydown", { key: "Escape", bubbles: true, cancelable: true });
+    document.body.dispatchEvent(key);
+    return key.defaultPrevented;
+  };
+  assert.equal(escape(), false, "it is closed");
+  press("About");
+  await settled();
+  assert.equal(escape(), true);
+  await settled();
+  assert.equal(root.querySelector(".popover-panel"), null);
+  assert.equal(escape(), false, "the next one stops what runs");
+});
+
+test("the tab of the workspace does not change under a person", async () => {
+  const stage = new Stage();
+  const view = () => shown(<Workspace live={stage.live} layout={AT_FIRST} onChange={() => {}} />);
+  const tab = () => root.querySelector("[role=tab][aria-selected=true]")?.id;
+  assert.doesNotMatch(await view(), /No plan yet/, "nobody knows");
+  const script = new Script().act("user", "run", { command: "ls" }, { item: "r" });
+  stage.play(script);
+  stage.say({ status: "synced", seq: 1 });
+  await view();
+  assert.equal(tab(), "tab-commands");
+  stage.play(script.act("agent", "plan", { content: "- [ ] look" }));
+  await view();
+  assert.equal(tab(), "tab-commands");
+  render(null, root);
+  await view();
+  assert.equal(tab(), "tab-plan", "when it opens again");
+});
