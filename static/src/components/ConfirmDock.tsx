@@ -1,9 +1,10 @@
 // The agent asks: may it? Answered here or in another tab, it goes away in all.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { inSight } from "../escapes";
 import { focusField } from "../focus";
 import type { LiveSession } from "../state/live";
+import { unfoldConversation } from "../state/unfold";
 import type { Decision } from "../wire/event";
 
 const LABELS: Record<Decision, string> = { allow: "Allow once", allow_always: "Always allow", deny: "Deny" };
@@ -11,6 +12,7 @@ const LABELS: Record<Decision, string> = { allow: "Allow once", allow_always: "A
 export function ConfirmDock({ live }: { live: LiveSession }) {
   const [reason, setReason] = useState("");
   const { question, sending } = live.state.value;
+  useEffect(unfoldConversation, []);
   if (!question) return null;
   const answered = sending.some(
     ({ wish, refusal }) => wish.action === "confirm" && wish.args.request === question.request && refusal === undefined,

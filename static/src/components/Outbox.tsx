@@ -1,7 +1,9 @@
 // What the server cannot do, or did not carry out, and why.
 
+import { useEffect } from "preact/hooks";
 import type { LiveSession } from "../state/live";
 import type { Sent } from "../state/session";
+import { unfoldConversation } from "../state/unfold";
 import { uploadsOf } from "../state/uploads";
 import type { Wish } from "../wire/frame";
 import { tooLong } from "../wire/limit";
@@ -9,6 +11,7 @@ import { tooLong } from "../wire/limit";
 export function Outbox({ live }: { live: LiveSession }) {
   const { sending, trouble } = live.state.value;
   const refused = sending.filter((sent) => sent.refusal !== undefined);
+  useEffect(unfoldConversation, [refused.length, trouble]);
   return (
     <>
       {trouble && (
