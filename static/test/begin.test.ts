@@ -67,3 +67,16 @@ test("a task that is edited after an upload that failed is given to the session 
   assert.deepEqual([first?.body.content, second?.body.content], ["look", "look again"]);
   assert.notEqual(first?.key, second?.key);
 });
+
+test("a budget is sent as it was written, and what is none is said before anything begins", async () => {
+  const bodies: { budget_usd?: number }[] = [];
+  globalThis.fetch = (async (_: string, { method, body }: RequestInit) => {
+    if (method === "POST") bodies.push(JSON.parse(String(body)));
+    return new Response(JSON.stringify({ id: "s1", items: [], total: 0 }));
+  }) as typeof fetch;
+  const start = (budget?: string) => begin({ current: null }, { task: "look", budget }, []);
+  for (const budget of ["0.05", " 2 ", "", undefined]) await start(budget);
+  assert.deepEqual(bodies.map(({ budget_usd }) => budget_usd), [0.05, 2, undefined, undefined]);
+  for (const budget of ["0", "-1", "0,05", "Infinity"]) await assert.rejects(start(budget), /no amount above zero/, budget);
+  assert.equal(bodies.length, 4);
+});

@@ -41,8 +41,8 @@ export function press(name: string): void {
   button.click();
 }
 
-export async function write(text: string): Promise<void> {
-  const field = root.querySelector<HTMLInputElement | HTMLTextAreaElement>("textarea, input:not([type=file])")!;
+export async function write(text: string, into = "textarea"): Promise<void> {
+  const field = root.querySelector<HTMLInputElement | HTMLTextAreaElement>(into)!;
   field.value = text;
   field.dispatchEvent(new window.Event("input", { bubbles: true }));
   await settled();

@@ -4,14 +4,13 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { keep } from "../keep";
 import { navigate } from "../route";
 import { newest } from "../state/list";
-import type { Attempt } from "../state/begin";
+import type { Attempt, Chosen } from "../state/begin";
 import { loadOptions, options } from "../state/options";
 import { DropZone } from "./DropZone";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
 import { Problem } from "./Problem";
 import { SidebarButton } from "./SidebarButton";
-import type { Chosen } from "./TaskOptions";
 import { TextField } from "./TextField";
 
 const TaskFiles = lazy((later) => later.TaskFiles);

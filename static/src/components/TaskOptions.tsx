@@ -1,9 +1,7 @@
 // What a new session may be told beside its task. Empty fields are the server's choice.
 
+import type { Chosen } from "../state/begin";
 import { options } from "../state/options";
-import type { NewSession } from "../wire/manage";
-
-export type Chosen = Pick<NewSession, "agent" | "model" | "image" | "directory" | "budget_usd">;
 
 interface Props {
   chosen: Chosen;
@@ -49,13 +47,10 @@ export function TaskOptions({ chosen, onChange }: Props) {
         <span>Budget in USD</span>
         <input
           class="field"
-          type="number"
-          min="0"
-          step="0.1"
           inputMode="decimal"
           placeholder="no limit"
-          value={chosen.budget_usd ?? ""}
-          onInput={(event) => set({ budget_usd: event.currentTarget.valueAsNumber || undefined })}
+          value={chosen.budget ?? ""}
+          onInput={(event) => set({ budget: event.currentTarget.value })}
         />
       </label>
       {offered && <p class="muted isolation">{offered.sandbox.isolation}</p>}

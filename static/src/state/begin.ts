@@ -5,6 +5,12 @@ import { createSession, sendMessage, type NewSession } from "../wire/manage";
 import { uploadFile } from "../wire/upload";
 import { refreshSessions } from "./list";
 
+/** What a person chose beside the task. */
+export interface Chosen extends Pick<NewSession, "agent" | "model" | "image" | "directory"> {
+  /** In USD, as it is written: on the way to a number it is often none. */
+  budget?: string;
+}
+
 /** One key for one wish: trying again after a lost answer does not start it twice. */
 export interface Attempt {
   wish: string;
@@ -16,15 +22,16 @@ export interface Attempt {
 }
 
 /** Returns the session's id. */
-export async function begin(last: { current: Attempt | null }, wanted: NewSession & { task: string }, files: readonly File[]): Promise<string> {
-  const { task, ...rest } = wanted;
+export async function begin(last: { current: Attempt | null }, chosen: Chosen & { task: string }, files: readonly File[]): Promise<string> {
+  const { task, budget, ...options } = chosen;
+  const rest = { ...options, budget_usd: amountOf(budget) };
   // A session that was made for its files is gone on with, though its task or its files were changed after one could not be sent.
   const waits = last.current?.wish === JSON.stringify(rest);
-  const wish = JSON.stringify(files.length > 0 || waits ? rest : wanted);
+  const wish = JSON.stringify(files.length > 0 || waits ? rest : { ...rest, task });
   if (last.current?.wish !== wish) last.current = { wish, key: newId(), uploaded: new Map() };
   const attempt = last.current;
   if (files.length === 0 && !waits) {
-    const { id } = await createSession(wanted, attempt.key);
+    const { id } = await createSession({ ...rest, task }, attempt.key);
     void refreshSessions();
     return id;
   }
@@ -40,4 +47,11 @@ export async function begin(last: { current: Attempt | null }, wanted: NewSessio
   await sendMessage(id, { content: task, attachments }, attempt.message.key);
   void refreshSessions();
   return id;
+}
+
+function amountOf(budget = ""): number | undefined {
+  if (budget.trim() === "") return undefined;
+  const usd = Number(budget);
+  if (usd > 0 && Number.isFinite(usd)) return usd;
+  throw new Error(`The budget \`${budget}\` is no amount above zero. Write it like 0.50, or leave it empty.`);
 }
