@@ -4,7 +4,9 @@ import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
+import { Attachments } from "../src/components/Attachments";
 import { CommandsTab } from "../src/components/CommandsTab";
+import { Composer } from "../src/components/Composer";
 import { ConfirmDock } from "../src/components/ConfirmDock";
 import { Outbox } from "../src/components/Outbox";
 import { Queue } from "../src/components/Queue";
@@ -180,4 +182,35 @@ test("a change that was refused can be sent as a new message", async () => {
   assert.match(await shown(<Outbox live={stage.live} />), /it is not in the queueas it shall be/);
   press("Send again");
   assert.deepEqual(stage.sent.map(({ action }) => action), ["edit_queue", "message"]);
+});
+
+test("a command that was refused is given back", async () => {
+  const stage = new Stage();
+  stage.live.run("make all");
+  stage.say({ error: { code: "busy", message: "not now" }, id: stage.sent[0]!.id });
+  assert.match(await shown(<Outbox live={stage.live} />), /not nowmake all/);
+  press("Try again");
+  assert.deepEqual(stage.sent.map((wish) => wish.action === "run" && wish.args.command), ["make all", "make all"]);
+  assert.equal(stage.live.state.value.sending.length, 1);
+});
+
+test("a file that could not be uploaded holds the message back", async () => {
+  const stage = new Stage();
+  const uploads = uploadsOf("s1");
+  uploads.clear();
+  uploads.all.value = [{ id: "u", name: "big.bin", size: 9, progress: 0, problem: "it is too large" }];
+  await shown(<Composer live={stage.live} />);
+  await write("look at it");
+  const send = async () => {
+    root.querySelector("textarea")!.dispatchEvent(new window.KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+    await settled();
+  };
+  await send();
+  assert.deepEqual(stage.sent, []);
+  assert.equal(root.querySelector(".send")?.getAttribute("aria-label"), "Not all files are there");
+  assert.match(await shown(<Attachments uploads={uploads} />), /too large.*The message waits/);
+  uploads.remove("u");
+  await shown(<Composer live={stage.live} />);
+  await send();
+  assert.equal(stage.sent.length, 1);
 });

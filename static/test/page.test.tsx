@@ -10,6 +10,7 @@ import { Outbox } from "../src/components/Outbox";
 import { Popover } from "../src/components/Popover";
 import { Queue } from "../src/components/Queue";
 import { StateLine } from "../src/components/StateLine";
+import { TextField } from "../src/components/TextField";
 import { Workspace } from "../src/components/Workspace";
 import { current, show } from "../src/state/current";
 import { AT_FIRST } from "../src/state/layout";
@@ -50,6 +51,22 @@ test("while the agent works Enter queues and Ctrl or ⌘ with it steers; else al
   await send("fourth", { ctrlKey: true });
   const said = stage.sent.map((wish) => wish.action === "message" && [wish.args.content, wish.args.mode]);
   assert.deepEqual(said, [["first", "queue"], ["second", "steer"], ["third", "steer"], ["fourth", "queue"]]);
+});
+
+test("of what is pasted the text is taken where there is one, else the files", async () => {
+  const pasted: string[] = [];
+  const take = (files: readonly File[]) => void pasted.push(...files.map(({ name }) => name));
+  const field = { label: "Message", placeholder: "", value: "", rows: 1, sendLabel: "Send", sendDisabled: false };
+  await shown(<TextField {...field} onChange={() => {}} onSend={() => {}} onFiles={take} />);
+  const paste = (...types: string[]) => {
+    const clipboardData = { files: [new File(["x"], "cells.png")], types };
+    const event = Object.assign(new window.Event("paste", { bubbles: true, cancelable: true }), { clipboardData });
+    root.querySelector("textarea")!.dispatchEvent(event);
+    return event.defaultPrevented;
+  };
+  assert.equal(paste("text/plain", "text/html", "Files"), false, "the browser puts the text in");
+  assert.equal(paste("text/html", "Files"), true);
+  assert.deepEqual(pasted, ["cells.png"]);
 });
 
 test("Escape that an input method takes leaves a change as it is", async () => {

@@ -5,9 +5,10 @@ import type { Uploads } from "../state/uploads";
 import { Icon } from "./Icon";
 
 export function Attachments({ uploads }: { uploads: Uploads }) {
+  const all = uploads.all.value;
   return (
     <ul class="attachments" aria-label="Attached files">
-      {uploads.all.value.map(({ id, name, size, progress, path, problem }) => (
+      {all.map(({ id, name, size, progress, path, problem }) => (
         <li key={id} class={problem ? "attachment refused" : "attachment"}>
           <Icon name="file" />
           <span class="attachment-name" title={name}>
@@ -25,6 +26,7 @@ export function Attachments({ uploads }: { uploads: Uploads }) {
           </button>
         </li>
       ))}
+      {all.some(({ problem }) => problem) && <li class="under">The message waits: remove what could not be uploaded, or attach it again.</li>}
     </ul>
   );
 }

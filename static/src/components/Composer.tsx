@@ -40,7 +40,7 @@ export function Composer({ live }: { live: LiveSession }) {
   const atWork = state !== null && AT_WORK.includes(state);
   const isEmpty = !text.trim() && uploads.paths.length === 0;
   const send = (chord: boolean) => {
-    if (isEmpty || uploads.isBusy) return;
+    if (isEmpty || uploads.isIncomplete) return;
     live.message(text.trim() || FILES_ALONE, chord && atWork ? "steer" : "queue", uploads.paths);
     uploads.clear();
     change("");
@@ -58,8 +58,8 @@ export function Composer({ live }: { live: LiveSession }) {
         onChange={change}
         onSend={send}
         onFiles={(files) => uploads.add(files)}
-        sendLabel={uploads.isBusy ? "Wait for the upload" : atWork ? "Queue" : "Send"}
-        sendDisabled={isEmpty || uploads.isBusy}
+        sendLabel={uploads.isIncomplete ? "Not all files are there" : atWork ? "Queue" : "Send"}
+        sendDisabled={isEmpty || uploads.isIncomplete}
       />
       <div class="keys">
         {(atWork || text) && <Keys atWork={atWork} stoppable={isStoppable(live.state.value)} />}

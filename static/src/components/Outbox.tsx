@@ -28,9 +28,13 @@ export function Outbox({ live }: { live: LiveSession }) {
 
 function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
   const written = writtenIn(sent.wish);
+  const command = sent.wish.action === "run" ? sent.wish.args.command : null;
+  const text = written?.content ?? command;
+  const isTooLong = tooLong({ ...sent.wish, id: sent.id }) !== undefined;
   const again = () => {
     live.drop(sent.id);
     if (written) live.message(written.content, written.mode, written.attachments);
+    if (command) live.run(command);
   };
   const attach = () => {
     live.drop(sent.id);
@@ -42,20 +46,20 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
     <div class="problem" role="alert">
       <span>
         {sent.refusal}
-        {written && (
+        {text && (
           <q class="muted" tabIndex={0}>
-            {written.content}
+            {text}
           </q>
         )}
       </span>
-      {written && tooLong({ ...sent.wish, id: sent.id }) && (
+      {written && isTooLong && (
         <button type="button" class="button" onClick={attach}>
           Attach as a file
         </button>
       )}
-      {written && !tooLong({ ...sent.wish, id: sent.id }) && (
+      {text && !isTooLong && (
         <button type="button" class="button" onClick={again}>
-          Send again
+          {written ? "Send again" : "Try again"}
         </button>
       )}
       <button type="button" class="button" onClick={() => live.drop(sent.id)}>

@@ -54,10 +54,11 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
         onInput={(event) => onChange(event.currentTarget.value)}
         onKeyDown={keyDown}
         onPaste={(event) => {
-          const files = [...(event.clipboardData?.files ?? [])];
-          if (!onFiles || files.length === 0) return;
+          const { files = [], types = [] } = event.clipboardData ?? {};
+          // Of a table's cells there is a picture, too: who copied text means the text.
+          if (!onFiles || files.length === 0 || types.includes("text/plain")) return;
           event.preventDefault();
-          onFiles(files);
+          onFiles([...files]);
         }}
       />
       <button

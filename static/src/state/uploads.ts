@@ -27,8 +27,9 @@ export class Uploads {
     return this.all.peek().flatMap(({ path }) => path ?? []);
   }
 
-  get isBusy(): boolean {
-    return this.all.value.some(({ path, problem }) => path === undefined && problem === undefined);
+  /** Whether one is on its way still, or has failed: without it the message would not say what it means. */
+  get isIncomplete(): boolean {
+    return this.all.value.some(({ path }) => path === undefined);
   }
 
   add(files: Iterable<File>): void {
