@@ -4,9 +4,15 @@
 const RELEASE_AFTER_MS = 10_000;
 
 export function saveFile(name: string, type: string, text: string): void {
+  const address = URL.createObjectURL(new Blob([text], { type }));
+  save(address, name);
+  setTimeout(() => URL.revokeObjectURL(address), RELEASE_AFTER_MS);
+}
+
+/** What lies at an address; without a name it is the server's to say. The page stays, also where there is no answer. */
+export function save(address: string, name = ""): void {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.href = address;
   link.download = name;
   link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), RELEASE_AFTER_MS);
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { coloured } from "../src/state/ansi";
-import { matching, type PaletteEntry } from "../src/state/entries";
+import { matching, sessionEntries, type PaletteEntry } from "../src/state/entries";
 import { inSight, plainOutput, withoutEscapes } from "../src/escapes";
 import { everything, filtered, kindOf, latency, summary } from "../src/state/frames";
 import { moveByKey } from "../src/state/divider";
@@ -9,6 +9,7 @@ import { AT_FIRST, clampShare, layoutOfNext, readLayout, type Layout } from "../
 import { withLoad } from "../src/state/sandboxes";
 import { FrameLog, toJsonLines, type Entry } from "../src/wire/log";
 import { readRecording } from "../src/wire/record";
+import type { Session } from "../src/wire/frame";
 import type { SandboxRow } from "../src/wire/manage";
 import { nameOf } from "../src/wire/upload";
 
@@ -180,4 +181,11 @@ test("the palette finds by any word, and words that begin one first", () => {
   assert.deepEqual(find("ex mark"), ["Export as Markdown"]);
   assert.deepEqual(find("zzz"), []);
   assert.equal(find("").length, 4);
+});
+
+test("the palette finds any session by its title, and shows no more than a person reads", () => {
+  const told = Array.from({ length: 200 }, (_, n) => ({ id: `s${n}`, title: `work ${n}.`, state: "idle" }) as Session);
+  const entries = [...sessionEntries(told, () => {}), { id: "a", text: "work offline", group: "Greenroom", act() {} } as const];
+  assert.deepEqual(matching(entries, "work 177.").map(({ id }) => id), ["session-s177"]);
+  assert.equal(matching(entries, "work").length, 31);
 });

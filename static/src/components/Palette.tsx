@@ -8,10 +8,12 @@ import { current, toggleWorkspace } from "../state/current";
 import { matching, sessionEntries, type PaletteEntry } from "../state/entries";
 import { MOD, overlay } from "../state/keys";
 import { TABS } from "../state/layout";
-import { sessionOf, sessions } from "../state/list";
+import { newest, sessionOf, sessions } from "../state/list";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
 import { isStoppable, isWorking } from "../state/activity";
+import { save } from "../save";
 import { setTheme, THEMES } from "../theme";
+import type { Session } from "../wire/frame";
 import { exportAddress } from "../wire/manage";
 import { Dialog } from "./Dialog";
 
@@ -19,7 +21,10 @@ export function Palette() {
   const [query, setQuery] = useState("");
   const [at, setAt] = useState(0);
   const list = useRef<HTMLUListElement>(null);
-  const all = useMemo(() => [...aboutThis(), ...aboutGreenroom(), ...sessionEntries(sessions.value ?? [], open)], [sessions.value]);
+  const all = useMemo(
+    () => [...aboutThis(), ...aboutGreenroom(), ...sessionEntries(known(), open)],
+    [newest.value, sessions.value],
+  );
   const found = matching(all, query);
   const chosen = Math.min(at, found.length - 1);
 
@@ -82,6 +87,12 @@ export function Palette() {
   );
 }
 
+/** The newest, and what the list shows beside them: more of them, older ones that were searched for, archived ones. */
+function known(): Session[] {
+  const listed = [...(newest.peek() ?? []), ...(sessions.peek() ?? [])];
+  return [...new Map(listed.map((session) => [session.id, session])).values()];
+}
+
 const open = (id: string) => navigate(`/sessions/${id}`);
 
 function aboutThis(): PaletteEntry[] {
@@ -102,8 +113,8 @@ function aboutThis(): PaletteEntry[] {
     ...(state === "paused" || state === "stopped" || queue.length > 0 ? [entry("Resume", () => live.resume())] : []),
     ...ask("Rename…", "rename"),
     ...ask(session?.archived ? "Take out of the archive" : "Archive", "archive"),
-    entry("Export as Markdown", () => location.assign(exportAddress(live.id, "md"))),
-    entry("Export as JSONL", () => location.assign(exportAddress(live.id, "jsonl"))),
+    entry("Export as Markdown", () => save(exportAddress(live.id, "md"))),
+    entry("Export as JSONL", () => save(exportAddress(live.id, "jsonl"))),
     ...(state === "idle" ? [entry("Stop the sandbox", () => live.stop(), "frees its memory; a message brings it back")] : []),
     ...(state === "ended" ? [] : ask("End…", "end")),
     ...ask("Delete…", "purge"),

@@ -12,11 +12,11 @@ export interface PaletteEntry {
   act: () => void;
 }
 
-/** Sessions that match beyond this many are left to the list's own search. */
+/** Sessions that match beyond this many are left to one more word, or to the list's own search. */
 const SESSIONS = 30;
 
 export function sessionEntries(sessions: readonly Session[], go: (id: string) => void): PaletteEntry[] {
-  return sessions.slice(0, SESSIONS).map(({ id, title, state }) => ({
+  return sessions.map(({ id, title, state }) => ({
     id: `session-${id}`,
     text: title || "Untitled",
     note: STATE_WORDS[state] ?? state,
@@ -25,7 +25,7 @@ export function sessionEntries(sessions: readonly Session[], go: (id: string) =>
   }));
 }
 
-/** Those in which every word occurs; where a word begins one, those stand first. */
+/** Those in which every word occurs, of sessions the first few; where a word begins one, those stand first. */
 export function matching(entries: readonly PaletteEntry[], query: string): PaletteEntry[] {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   const found = entries.flatMap((entry) => {
@@ -33,5 +33,7 @@ export function matching(entries: readonly PaletteEntry[], query: string): Palet
     if (!words.every((word) => text.includes(word))) return [];
     return [{ entry, begins: words.filter((word) => ` ${text}`.includes(` ${word}`)).length }];
   });
-  return found.sort((a, b) => b.begins - a.begins).map(({ entry }) => entry);
+  const sorted = found.sort((a, b) => b.begins - a.begins).map(({ entry }) => entry);
+  const shown = new Set(sorted.filter(({ group }) => group === "Sessions").slice(0, SESSIONS));
+  return sorted.filter((entry) => entry.group !== "Sessions" || shown.has(entry));
 }

@@ -46,9 +46,8 @@ export const newestEvents = async (id: string, count: number): Promise<Event[]> 
 export const sessionPath = (id: string) => `/sessions/${encodeURIComponent(id)}`;
 
 export async function call<T>(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<T> {
-  const response = await reach(method, path, body, headers);
+  const { response, text } = await reach(method, path, body, headers);
   if (response.status === 401) signedOut.value = true;
-  const text = await response.text();
   const answer = parse(text);
   if (!response.ok) throw new RequestError(response.status, errorText(answer) ?? `the server answered ${response.status}`);
   return answer as T;
@@ -56,13 +55,15 @@ export async function call<T>(method: string, path: string, body?: unknown, head
 
 async function reach(method: string, path: string, body?: unknown, headers?: Record<string, string>) {
   try {
-    return await fetch(`/api${path}`, {
+    const response = await fetch(`/api${path}`, {
       method,
       credentials: "same-origin",
       // Writes are refused without a JSON type, also those without a body: no HTML form can send it.
       headers: method === "GET" ? headers : { "Content-Type": "application/json", ...headers },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
+    // The connection may break within it, too.
+    return { response, text: await response.text() };
   } catch {
     throw new RequestError(0, "the server does not answer; is greenroom running?");
   }
