@@ -1,7 +1,7 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { newest, refreshSessions, search, sessions, showArchived } from "../src/state/list";
+import { newest, refreshSessions, search, sessions, showArchived, watchSessions } from "../src/state/list";
 
 /** A server with these sessions; returns what it is asked. */
 function serves(titles: readonly string[]): string[] {
@@ -28,4 +28,15 @@ test("who tells what happens knows of all sessions, whatever the list shows", as
   showArchived.value = true;
   await refreshSessions();
   assert.deepEqual(asked.slice(3).map((address) => address.includes("archived=true")), [true, false]);
+});
+
+test("a hidden page looks seldom, and looks", async (context) => {
+  context.mock.timers.enable({ apis: ["setInterval", "Date"], now: 1_000_000 });
+  context.mock.getter(document, "hidden", () => true);
+  const asked = serves([]);
+  showArchived.value = false;
+  const stop = watchSessions();
+  for (let second = 0; second < 60; second += 1) context.mock.timers.tick(1000);
+  stop();
+  assert.ok(asked.length >= 3 && asked.length <= 5, `${asked.length} times in a minute`);
 });

@@ -6,7 +6,6 @@ import { route } from "../route";
 import { asked } from "../state/asked";
 import { overlay } from "../state/keys";
 import { watchSessions } from "../state/list";
-import { notifying } from "../state/notifying";
 import { signedOut } from "../wire/rest";
 import { Home } from "./Home";
 import { lazy, pageSkeleton } from "./lazy";
@@ -24,7 +23,7 @@ const SignedOut = lazy((later) => later.SignedOut);
 const Shortcuts = lazy((later) => later.Shortcuts);
 
 export function App() {
-  useEffect(() => watchSessions(() => notifying.peek()), []);
+  useEffect(watchSessions, []);
   useEffect(() => {
     void import("../outside");
     // What is here already need not be asked of a server that has become another version meanwhile, and has not these files.

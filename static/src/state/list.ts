@@ -1,11 +1,11 @@
-// The list of sessions, read from the server every few seconds while the page is visible.
+// The list of sessions, read from the server every few seconds, and more seldom while the page is hidden.
 
 import { signal } from "@preact/signals";
 import type { Session } from "../wire/frame";
 import { listSessions, signedOut } from "../wire/rest";
 
 const REFRESH_MS = 4000;
-/** How often a hidden page looks, where the person wants to hear of what happens. */
+/** How often a hidden page looks: its title and its notifications tell of what happens. */
 const HIDDEN_REFRESH_MS = 15_000;
 
 /** What the list shows. `null` until the first answer. */
@@ -57,12 +57,12 @@ export async function refreshSessions(): Promise<void> {
   }
 }
 
-/** Keeps the list fresh until the returned function is called; while the page is hidden only where that is wanted. */
-export function watchSessions(alsoHidden: () => boolean): () => void {
+/** Keeps the list fresh until the returned function is called. */
+export function watchSessions(): () => void {
   let refreshed = 0;
   const refresh = () => {
     if (signedOut.peek()) return;
-    if (document.hidden && (!alsoHidden() || Date.now() - refreshed < HIDDEN_REFRESH_MS)) return;
+    if (document.hidden && Date.now() - refreshed < HIDDEN_REFRESH_MS) return;
     refreshed = Date.now();
     void refreshSessions();
   };

@@ -60,11 +60,15 @@ function isElsewhere(id: string): boolean {
 }
 
 function tell(id: string, title: string, news: News): void {
-  // One notification a session: the newest takes the place of the one before.
-  const notification = new Notification(`${title || "A session"} ${WORDS[news]}`, { tag: id, icon: "/favicon.svg" });
-  notification.onclick = () => {
-    window.focus();
-    navigate(`/sessions/${id}`);
-    notification.close();
-  };
+  try {
+    // One notification a session: the newest takes the place of the one before.
+    const notification = new Notification(`${title || "A session"} ${WORDS[news]}`, { tag: id, icon: "/favicon.svg" });
+    notification.onclick = () => {
+      window.focus();
+      navigate(`/sessions/${id}`);
+      notification.close();
+    };
+  } catch {
+    // Android has them by service workers alone. The title tells it all the same.
+  }
 }

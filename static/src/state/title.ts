@@ -5,14 +5,20 @@ import { route } from "../route";
 import { current, currentTitle } from "./current";
 import { newest } from "./list";
 
-/** How many sessions wait for a person. */
-export const waiting = computed(() => (newest.value ?? []).filter(({ state }) => state === "awaiting_confirmation").length);
+/** The session on the page, unless nobody can be waited for: a recording. */
+const open = computed(() => (current.value?.live.isRecorded ? undefined : current.value?.live));
+
+/** How many sessions wait for a person: the one on the page by its own socket, which tells it at once and in a hidden page too. */
+const waiting = computed(() => {
+  const others = (newest.value ?? []).filter(({ id }) => id !== open.value?.id).map(({ state }) => state);
+  return [...others, open.value?.state.value.agentState].filter((state) => state === "awaiting_confirmation").length;
+});
 
 export type Mark = "waiting" | "working" | null;
 
 const mark = computed((): Mark => {
-  const state = current.value?.live.state.value.agentState;
-  if (waiting.value > 0 || state === "awaiting_confirmation") return "waiting";
+  if (waiting.value > 0) return "waiting";
+  const state = open.value?.state.value.agentState;
   return state === "running" || state === "starting" || state === "interrupting" ? "working" : null;
 });
 

@@ -1,0 +1,27 @@
+import "./dom";
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { show } from "../src/state/current";
+import { newest } from "../src/state/list";
+import "../src/state/title";
+import type { Session } from "../src/wire/frame";
+import { Script } from "./frames";
+import { Stage } from "./stage";
+
+test("the title tells that the session on the page waits, as soon as its socket does", () => {
+  const stage = new Stage();
+  const hide = show(stage.live);
+  const listed = (id: string, state: Session["state"]) => ({ id, state, title: id }) as Session;
+  newest.value = [listed("s1", "running"), listed("s2", "awaiting_confirmation")];
+  const script = new Script().state("running");
+  stage.play(script);
+  assert.match(document.title, /^\(1\) /);
+  stage.play(script.state("awaiting_confirmation"));
+  assert.match(document.title, /^\(2\) /);
+  newest.value = [listed("s1", "awaiting_confirmation")];
+  assert.match(document.title, /^\(1\) /, "the list says no more than its socket");
+  stage.play(script.state("running"));
+  assert.match(document.title, /^● /, "and says it later");
+  hide();
+  newest.value = [];
+});
