@@ -24,6 +24,7 @@ Object.assign(globalThis, {
   navigator,
   Element: window.Element,
   Node: window.Node,
+  MutationObserver: window.MutationObserver,
   HTMLElement: window.HTMLElement,
   HTMLAnchorElement: window.HTMLAnchorElement,
   ResizeObserver,

@@ -12,6 +12,7 @@ import { Queue } from "../src/components/Queue";
 import { StateLine } from "../src/components/StateLine";
 import { TextField } from "../src/components/TextField";
 import { Workspace } from "../src/components/Workspace";
+import "../src/refocus";
 import { current, show } from "../src/state/current";
 import { AT_FIRST } from "../src/state/layout";
 import { Script } from "./frames";
@@ -139,4 +140,25 @@ test("a question, and a refusal, bring the conversation back that was folded awa
   await shown(<Outbox live={stage.live} />);
   assert.equal(layout.value.folded, null);
   hide();
+});
+
+test("when what has the focus goes away, the message field has it", async () => {
+  const stage = new Stage();
+  const script = new Script().state("running");
+  stage.play(script);
+  await shown(<><StateLine live={stage.live} /><Composer live={stage.live} /></>);
+  const focused = () => document.activeElement?.getAttribute("aria-label");
+  const pause = () => [...root.querySelectorAll("button")].find((one) => one.textContent?.includes("Pause"))!;
+  pause().focus();
+  stage.play(script.state("paused"));
+  await settled();
+  assert.equal(focused(), "Message");
+  stage.play(script.state("running"));
+  await settled();
+  pause().focus();
+  document.body.dispatchEvent(new window.Event("pointerdown", { bubbles: true }));
+  pause().blur();
+  stage.play(script.state("idle"));
+  await settled();
+  assert.equal(document.activeElement, document.body, "who pressed beside all fields meant none");
 });

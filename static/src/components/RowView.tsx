@@ -28,22 +28,22 @@ function User({ row }: { row: UserRow }) {
   // What waits is shown in the queue, and what was taken out of it nowhere.
   if (row.phase === "queued" || row.phase === "withdrawn") return null;
   return (
-    <div class="row user" aria-label="You">
+    <article class="row user" aria-label="You">
       <div class="bubble" onMouseEnter={(event) => (event.currentTarget.title = new Date(row.at).toLocaleString())}>
         {row.text}
       </div>
       {row.attachments.length > 0 && <span class="under">with {row.attachments.join(", ")}</span>}
       {row.mode === "steer" && <span class="under">steered</span>}
-    </div>
+    </article>
   );
 }
 
 function AgentText({ row }: { row: TextRow }) {
   return (
-    <div class={row.open ? "row agent open" : "row agent"} aria-label="Agent" aria-busy={row.open}>
+    <article class={row.open ? "row agent open" : "row agent"} aria-label="Agent" aria-busy={row.open}>
       <Markdown text={row.text} open={row.open} />
       {row.partial && <span class="under">cut short</span>}
-    </div>
+    </article>
   );
 }
 
