@@ -6,6 +6,8 @@ import { spent, type SessionState } from "../state/session";
 
 export function About({ state }: { state: SessionState }) {
   const { session, usage } = state;
+  const read = usage?.total_input_tokens ?? session?.usage?.input_tokens;
+  const written = usage?.total_output_tokens ?? session?.usage?.output_tokens;
   const facts: [string, string | null | undefined][] = [
     ["Isolation", state.isolation ?? "not known before the sandbox has started"],
     ["Model", state.model && isDemo(state.model) ? `${state.model} (scripted, no real model)` : state.model],
@@ -13,8 +15,9 @@ export function About({ state }: { state: SessionState }) {
     ["Image", session?.image],
     ["Sandbox", session?.sandbox],
     ["Context", usage?.context_limit ? `${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens` : null],
-    ["Read", usage && `${tokens(usage.total_input_tokens)} tokens`],
-    ["Written", usage && `${tokens(usage.total_output_tokens)} tokens`],
+    ["Read", read ? `${tokens(read)} tokens` : null],
+    ["Written", written ? `${tokens(written)} tokens` : null],
+    ["Cost", cost(usage ? usage.total_cost_usd : session?.usage?.cost_usd)],
     ["Budget", session?.budget_usd ? `${cost(spent(state))} of ${cost(session.budget_usd)} spent` : null],
     ["Events", plural(state.lastSeq, "event")],
     ["Id", session?.id],
