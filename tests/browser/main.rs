@@ -6,6 +6,7 @@
 mod harness;
 
 mod chromium;
+mod focus;
 mod hostile;
 mod keyboard;
 mod newcomer;

@@ -1,0 +1,100 @@
+//! Where the focus goes, and what a key does there.
+
+use fantoccini::key::Key;
+use greenroom_protocol::link::{Command, Outcome, Report};
+use serde_json::json;
+
+use super::{chromium::Browser, page::Page};
+use crate::harness::{
+    driver::Driver,
+    puppet::Puppet,
+    server::{Options, Server},
+};
+
+const WRITES: &str = "document.activeElement.getAttribute('aria-label') === 'Message'";
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn escape_closes_what_is_open_before_it_stops_what_runs() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "At work" })).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.state("Ready").await;
+    page.message("go").await;
+    let Command::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
+    page.state("Working").await;
+
+    // A click on plain text leaves the focus nowhere; the panel is still what Escape is about.
+    page.click("About this session").await;
+    page.css(".facts dd").await.click().await.expect("there is text");
+    page.until("nothing has the focus", "document.activeElement === document.body").await;
+    page.key(Key::Escape).await;
+    page.until("the panel is closed", "!document.querySelector('.popover-panel')").await;
+    assert_eq!(page.focused().await, "About this session");
+    page.state("Working").await;
+    assert_eq!(server.rest.session(&session).await["state"], "running");
+
+    // In a field it is about that field, and a box that is ticked has no use for it.
+    page.css("[aria-label='Search the sessions']").await.click().await.expect("it takes the focus");
+    page.key(Key::Escape).await;
+    page.state("Working").await;
+    page.click("Archived").await;
+    page.until("the box has the focus", "document.activeElement.type === 'checkbox'").await;
+    page.key(Key::Escape).await;
+    let Command::Cancel {} = agent.command().await else { panic!("it is stopped") };
+    agent.report(Report::TurnEnded { turn, outcome: Outcome::Done }).await.expect("the server listens");
+    page.state("Ready").await;
+    page.is_quiet().await;
+    browser.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn whoever_works_beside_the_conversation_is_not_disturbed_but_asked() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "Beside it" })).await;
+    let browser = Browser::open().await;
+    let page = Page::signed_in(&browser, &server).await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.state("Ready").await;
+    page.message("go").await;
+    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    agent.event(Some("r"), json!({ "action": "run", "args": { "command": "make" } })).await;
+    page.says("make").await;
+
+    // A plan comes while somebody writes a command.
+    page.open_workspace().await;
+    page.tab_to("Command to run").await;
+    page.type_text("git st").await;
+    let extras = json!({ "path": "PLAN.md", "items": [{ "text": "Look", "done": false }] });
+    agent.event(None, json!({ "observation": "plan", "content": "- [ ] Look\n", "extras": extras })).await;
+    page.until("its tab says so", "document.querySelector('#tab-plan .count')?.textContent === '0/1'").await;
+    page.type_text("atus").await;
+    assert_eq!(page.js("return document.activeElement.value", &[]).await, "git status");
+
+    // With the conversation folded away, a question is seen all the same.
+    page.click("Hide the conversation").await;
+    page.until("it is out of sight", "!document.querySelector('[role=log]').checkVisibility()").await;
+    let extras = json!({ "request": "q1", "action": "ls", "risk": "low", "options": ["allow", "deny"] });
+    agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
+    page.until("it is asked", "document.querySelector('.confirm')?.checkVisibility()").await;
+    page.click("Allow once").await;
+    let Command::Answer { .. } = agent.command().await else { panic!("an answer comes") };
+
+    // Whatever was pressed and goes away leaves the focus to the message field.
+    for button in ["Close the workspace", "Pause", "Resume"] {
+        page.tab_to(button).await;
+        page.key(Key::Enter).await;
+        page.until("the message field has the focus", WRITES).await;
+    }
+
+    // The palette saves a file as the menu does.
+    page.chord(&[Key::Control], 'k').await;
+    page.type_text("export as markdown").await;
+    page.key(Key::Enter).await;
+    assert!(browser.downloaded("md").await.contains("Beside it"));
+    page.is_quiet().await;
+    browser.close().await;
+}
