@@ -26,7 +26,7 @@ export function SessionView({ live, header, chat }: Props) {
         stacked={isNarrow.value}
         onChange={(next) => (layout.value = next)}
         first={<div class="conversation">{chat}</div>}
-        second={<Workspace live={live} layout={layout.value} onChange={(next) => (layout.value = next)} />}
+        second={<Workspace key={live.id} live={live} layout={layout.value} onChange={(next) => (layout.value = next)} />}
       />
       <div class="visually-hidden" aria-live="polite">
         {live.state.value.spoken.map(({ seq, text }) => (
