@@ -1,7 +1,7 @@
 // A small panel below a button. Escape, and a click or the focus elsewhere, close it.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon, type IconName } from "./Icon";
 
 interface Props {
@@ -19,7 +19,8 @@ export function Popover({ label, icon, text, look = "icon-button", children }: P
   const root = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
 
-  useEffect(() => {
+  // With the picture: what is asked by a dialog right after it must not lose its Escape to a panel that is gone.
+  useLayoutEffect(() => {
     if (!open) return;
     const outside = (event: Event) => {
       if (!root.current?.contains(event.target as Node)) setOpen(false);
