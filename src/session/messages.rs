@@ -261,12 +261,12 @@ pub mod orders {
         pub under_way: UnderWay,
     }
 
-    /// Orders that the link has not carried out yet: each has a clone of this.
+    /// Tells whether orders are under way: each of them has a clone of this.
     #[derive(Debug, Clone, Default)]
     pub struct UnderWay(Arc<()>);
 
     impl UnderWay {
-        /// Whether this is not the only one.
+        /// Whether there is another than this one.
         pub fn is_any(&self) -> bool {
             Arc::strong_count(&self.0) > 1
         }

@@ -92,6 +92,7 @@ pub struct Session {
     allowance: Arc<Allowance>,
     /// Orders go here. Made when the first sandbox is wanted.
     link: Option<LinkPort>,
+    /// Orders to take the sandbox away that the link has not carried out yet.
     kills: orders::UnderWay,
     ladder: Option<SpawnHandle>,
     /// What the provider said last, to explain a turn that failed.
