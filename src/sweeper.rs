@@ -55,15 +55,16 @@ pub struct Parts {
     pub stop_after: Duration,
 }
 
-/// A tick that comes so much later than it was due: nothing ran meanwhile, because the server was stopped or its machine slept.
-const ASLEEP: Duration = Duration::from_secs(5);
+/// How often the Sweeper looks whether the server is awake.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A heartbeat that comes after so long: nothing ran meanwhile, because the server was stopped or its machine slept.
+const ASLEEP: Duration = Duration::from_secs(6);
 
 /// The Sweeper actor.
 pub struct Sweeper {
     parts: Arc<Parts>,
     entry: Entry,
-    /// When the next tick comes; `None` while a sweep is under way.
-    due: Option<Instant>,
+    last_beat: Instant,
     /// The server has been awake since then. Nobody is idle who could do nothing.
     awake_since: Instant,
 }
@@ -72,14 +73,22 @@ impl Sweeper {
     pub fn start(parts: Parts) -> Addr<Sweeper> {
         let entry = parts.census.register(Kind::Sweeper, None);
         entry.state("waiting");
-        Actor::start(Sweeper { parts: Arc::new(parts), entry, due: None, awake_since: Instant::now() })
+        let now = Instant::now();
+        Actor::start(Sweeper { parts: Arc::new(parts), entry, last_beat: now, awake_since: now })
+    }
+
+    fn beat(&mut self) {
+        let now = Instant::now();
+        if now - self.last_beat > ASLEEP {
+            self.awake_since = now;
+        }
+        self.last_beat = now;
     }
 
     fn sweep(&mut self) -> impl Future<Output = Swept> + use<> {
         self.entry.handled();
-        if self.due.is_some_and(|due| due.elapsed() > ASLEEP) {
-            (self.due, self.awake_since) = (None, Instant::now());
-        }
+        // What asks for a sweep may be heard before the heartbeat that is late.
+        self.beat();
         sweep(self.parts.clone(), self.awake_since.elapsed())
     }
 }
@@ -89,6 +98,7 @@ impl Actor for Sweeper {
 
     /// The first sweep is at once: a server that died may have left something behind.
     fn started(&mut self, ctx: &mut Context<Sweeper>) {
+        ctx.run_interval(HEARTBEAT, |sweeper, _| sweeper.beat());
         ctx.notify(Tick);
     }
 }
@@ -104,12 +114,10 @@ impl Handler<Tick> for Sweeper {
     /// The next one is timed from the end of this one, so a slow engine never has two sweeps at once.
     fn handle(&mut self, _: Tick, ctx: &mut Context<Sweeper>) {
         let sweep = self.sweep().into_actor(self);
-        self.due = None;
         ctx.spawn(sweep.map(|swept, sweeper, ctx| {
             if swept != Swept::default() {
                 info!(?swept, "swept");
             }
-            sweeper.due = Some(Instant::now() + sweeper.parts.every);
             ctx.notify_later(Tick, sweeper.parts.every);
         }));
     }

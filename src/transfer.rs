@@ -172,7 +172,7 @@ async fn read_on(
 ) -> Result<Vec<StoredEvent>, TransferError> {
     match store.read(id, after, CHUNK).await {
         Err(StoreError::Damaged { session, seq, detail }) => {
-            let event = damage::in_place_of(seq, &detail);
+            let event = damage::in_place_of(session, seq, &detail);
             damaged.meets(StoreError::Damaged { session, seq, detail }.into())?;
             Ok(vec![(seq, event)])
         }

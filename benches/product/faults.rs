@@ -156,6 +156,7 @@ async fn refusals() -> (Figures, Figures) {
         let replies = replies.await.into_iter().filter(|(answered, _)| *answered == status);
         replies.map(|(_, took)| took.as_secs_f64() * 1000.0).collect::<Figures>()
     };
+    host::take_all_descriptors();
     // The connections are there before.
     at_once(Method::GET, "/healthz", 200).await;
     let floor = at_once(Method::GET, "/healthz", 200).await;

@@ -296,11 +296,14 @@ impl Handler<Kill> for AgentLink {
         self.entry.handled();
         self.leave();
         let (sandbox, id, runs) = (self.parts.sandbox.clone(), self.id, self.parts.places.runs.clone());
-        let starting = self.starting.clone();
+        let (starting, leash) = (self.starting.clone(), self.leash.clone());
         let killed = async move {
             let _until_it_is_done = under_way;
             let _no_start_is_under_way = starting.lock().await;
             match then {
+                // The session's actor fell meanwhile, and may be there anew with a sandbox of its next life, which is not ours to
+                // stop. What stays up the next sweep finds.
+                Then::Rest if leash.is_cancelled() => Ok(()),
                 Then::Restart | Then::Rest => sandbox.stop(id).await,
                 Then::Remove => {
                     sandbox.remove(id).await?;

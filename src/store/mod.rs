@@ -34,6 +34,11 @@ impl SessionId {
         SessionId(ulid::Ulid::generate())
     }
 
+    /// When it was made, in milliseconds since 1970.
+    pub fn made_ms(self) -> i64 {
+        i64::try_from(self.0.timestamp_ms()).unwrap_or_default()
+    }
+
     /// The sixteen bytes, in the order in which ids sort.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_bytes()

@@ -19,7 +19,10 @@ use super::{
     request::Named,
     stream,
 };
-use crate::store::{Limit, NewEvent, Seq, SessionId, Store, StoreError, StoredEvent, damage::read_on};
+use crate::store::{
+    Limit, NewEvent, Seq, SessionId, Store, StoreError, StoredEvent,
+    damage::{is_of_kind, read_on},
+};
 
 mod markdown;
 
@@ -140,7 +143,7 @@ async fn find(store: &dyn Store, id: SessionId, span: &Span) -> Result<Vec<NewEv
         let Some((last, _)) = chunk.last() else { return Ok(found) };
         after = *last;
         for (_, event) in chunk {
-            if span.kind.as_ref().is_some_and(|kind| *kind != event.kind) {
+            if span.kind.as_ref().is_some_and(|kind| !is_of_kind(&event, kind)) {
                 continue;
             }
             size += event.json.len();

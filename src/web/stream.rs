@@ -17,7 +17,7 @@ use super::{
 use crate::{
     data::Pass,
     frontend::{Pull, Pulled, over},
-    store::{Seq, SessionId},
+    store::{Seq, SessionId, damage::is_of_kind},
 };
 
 /// How often a client that has nothing to hear hears that.
@@ -63,7 +63,9 @@ fn frames(pull: Pull, kind: Option<String>) -> impl Stream<Item = Result<Bytes, 
             loop {
                 let frame = match tokio::time::timeout(HEARTBEAT, pull.next()).await {
                     Err(_) => ":\n\n".to_owned(),
-                    Ok(Pulled::Event((_, event))) if kind.as_ref().is_some_and(|kind| *kind != event.kind) => continue,
+                    Ok(Pulled::Event((_, event))) if kind.as_ref().is_some_and(|kind| !is_of_kind(&event, kind)) => {
+                        continue;
+                    }
                     Ok(Pulled::Event((seq, event))) => {
                         format!("id: {seq}\ndata: {}\n\n", String::from_utf8_lossy(&event.json))
                     }

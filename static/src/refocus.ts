@@ -6,13 +6,24 @@ import { focusField } from "./focus";
 const isTouched = matchMedia("(pointer: coarse)");
 
 let held: EventTarget | null = null;
+let inWorkspace: Element | null = null;
 
 // A press beside all that can have the focus leaves it nowhere, and that was meant.
 addEventListener("pointerdown", () => (held = null), true);
-addEventListener("focusin", ({ target }) => (held = target));
+addEventListener("focusin", ({ target }) => {
+  held = target;
+  inWorkspace = (target as Element).closest(".workspace");
+});
 
 new MutationObserver(() => {
   if (!(held instanceof Element) || held.isConnected) return;
   held = null;
-  if (document.activeElement === document.body && !isTouched.matches) focusField();
+  if (document.activeElement !== document.body || isTouched.matches) return;
+  // Whoever was about to press a button that went away must not send what they had begun to write.
+  if (!isDraft()) focusField(inWorkspace?.isConnected ? inWorkspace : undefined);
 }).observe(document.body, { childList: true, subtree: true });
+
+function isDraft(): boolean {
+  const text = document.querySelector<HTMLTextAreaElement>(".composer textarea, .home textarea")?.value;
+  return Boolean(text) || document.querySelector(".composer .attachments, .home .attachments") !== null;
+}

@@ -67,7 +67,20 @@ test("of what is pasted the text is taken where there is one, else the files", a
   };
   assert.equal(paste("text/plain", "text/html", "Files"), false, "the browser puts the text in");
   assert.equal(paste("text/html", "Files"), true);
-  assert.deepEqual(pasted, ["cells.png"]);
+  assert.equal(paste("text/plain", "Files"), true, "that text is the file's name");
+  assert.deepEqual(pasted, ["cells.png", "cells.png"]);
+});
+
+test("an Enter that is held down sends once", async () => {
+  let sent = 0;
+  const field = { label: "Message", placeholder: "", value: "words", rows: 1, sendLabel: "Send", sendDisabled: false };
+  await shown(<TextField {...field} onChange={() => {}} onSend={() => (sent += 1)} />);
+  for (const repeat of [false, true, true]) {
+    const key = new window.KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true, repeat });
+    root.querySelector("textarea")!.dispatchEvent(key);
+    assert.ok(key.defaultPrevented);
+  }
+  assert.equal(sent, 1);
 });
 
 test("Escape that an input method takes leaves a change as it is", async () => {

@@ -90,6 +90,18 @@ async fn whoever_works_beside_the_conversation_is_not_disturbed_but_asked() {
         page.until("the message field has the focus", WRITES).await;
     }
 
+    // But not where something is begun that an Enter on its way would send.
+    page.type_text("half a").await;
+    page.tab_to("Pause").await;
+    page.key(Key::Enter).await;
+    page.until("the button is gone", "!document.activeElement.matches('button, textarea')").await;
+    page.key(Key::Enter).await;
+    assert_eq!(page.js("return document.querySelector('.composer textarea').value", &[]).await, "half a");
+    page.state("Paused").await;
+    page.tab_to("Resume").await;
+    page.key(Key::Enter).await;
+    page.state("Running").await;
+
     // The palette saves a file as the menu does.
     page.chord(&[Key::Control], 'k').await;
     page.type_text("export as markdown").await;

@@ -217,6 +217,13 @@ pub(crate) fn directories(dir: &Path) -> BTreeSet<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
+/// Lets this process have as many descriptors as it may.
+pub(crate) fn take_all_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Nofile).maximum;
+    let _has_what_it_had = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
+}
+
 /// How many descriptors a process has open.
 pub(crate) fn descriptors(pid: i32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().count()

@@ -57,10 +57,9 @@ fn content_at(file: &Path) -> Option<String> {
     (dir == "contents").then(|| format!("/api/sessions/{session}/contents/{name}"))
 }
 
-/// The numbers of the events that are damaged, by what stands in their place.
-fn damaged(events: &[Value]) -> Vec<u64> {
-    let damaged = events.iter().filter(|event| event["extras"]["code"] == "damaged");
-    damaged.filter_map(|event| event["seq"].as_u64()).collect()
+/// What stands in the place of damaged events.
+fn damaged(events: &[Value]) -> Vec<Value> {
+    events.iter().filter(|event| event["extras"]["code"] == "damaged").cloned().collect()
 }
 
 #[tokio::test]
@@ -101,6 +100,10 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
                 let mut stream = Events::open(&server.rest, session, "", None).await;
                 let streamed = stream.until(|event| event["seq"] == last).await;
                 assert_eq!((damaged(&streamed), streamed.len() as u64), (damaged(&events), last), "{what}");
+                // Nobody knows of which kind it was, so it may have been of any.
+                let of_a_kind = server.rest.get(&format!("/api/sessions/{session}/events?limit=1000&kind=run")).await;
+                let of_a_kind = of_a_kind.expect(200)["items"].as_array().cloned().expect("items");
+                assert_eq!(damaged(&of_a_kind), damaged(&events), "{what}");
             }
             if let Some(content) = content_at(path) {
                 let why = server.rest.get(&content).await.error(500, "damaged");

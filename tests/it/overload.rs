@@ -21,6 +21,7 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused() {
         .env("GREENROOM_SANDBOX__MAX_STARTING", "1")
         .env("GREENROOM_SANDBOX__MAX_WAITING", "40");
     let server = Server::start(options).await;
+    host::take_all_descriptors();
     // As many connections as will be used, which then stay open.
     let warm = (0..AT_ONCE).map(|_| server.rest.get("/api/sessions?limit=1"));
     futures::future::join_all(warm).await;

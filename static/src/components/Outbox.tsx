@@ -11,7 +11,13 @@ import { tooLong } from "../wire/limit";
 export function Outbox({ live }: { live: LiveSession }) {
   const { sending, trouble } = live.state.value;
   const refused = sending.filter((sent) => sent.refusal !== undefined);
-  useEffect(unfoldConversation, [refused.length, trouble]);
+  const newest = refused.at(-1)?.id;
+  useEffect(() => {
+    if (newest !== undefined) unfoldConversation();
+  }, [newest]);
+  useEffect(() => {
+    if (trouble) unfoldConversation();
+  }, [trouble]);
   return (
     <>
       {trouble && (

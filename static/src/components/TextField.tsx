@@ -39,7 +39,8 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
   const keyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || event.shiftKey || event.altKey || isComposing(event)) return;
     event.preventDefault();
-    onSend(event.ctrlKey || event.metaKey);
+    // Held down it has done its work, be it here or on a button that gave the focus to this field.
+    if (!event.repeat) onSend(event.ctrlKey || event.metaKey);
   };
 
   return (
@@ -55,8 +56,9 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
         onKeyDown={keyDown}
         onPaste={(event) => {
           const { files = [], types = [] } = event.clipboardData ?? {};
-          // Of a table's cells there is a picture, too: who copied text means the text.
-          if (!onFiles || files.length === 0 || types.includes("text/plain")) return;
+          // Of a table's cells there is a picture, too: who copied text means the text. Beside a file there may be its name.
+          const isText = types.includes("text/plain") && (types.includes("text/html") || types.includes("text/rtf"));
+          if (!onFiles || files.length === 0 || isText) return;
           event.preventDefault();
           onFiles([...files]);
         }}

@@ -33,6 +33,7 @@ export class LiveSession {
   private readonly closing = new AbortController();
   /** What has come since the screen opened, while the past is on its way. */
   private readonly since = signal<Input[] | null>(null);
+  private wasWhole = false;
 
   constructor(
     readonly id: string,
@@ -57,10 +58,11 @@ export class LiveSession {
     return this.held.peek().connection.phase === "recorded";
   }
 
-  /** Whether all of it is here: what is not on the screen then has not happened. */
+  /** Whether all of it has come: what is not on the screen then had not happened. A connection that is lost later changes nothing. */
   get isWhole(): boolean {
     const { phase } = this.held.value.connection;
-    return this.since.value === null && (phase === "live" || phase === "recorded");
+    if (this.since.value === null && (phase === "live" || phase === "recorded")) this.wasWhole = true;
+    return this.wasWhole;
   }
 
   get stopping(): ReadonlySignal<number> {
