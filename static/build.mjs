@@ -55,7 +55,8 @@ async function buildApp() {
   const shell = (await readFile("index.html", "utf8"))
     .replace("{{script}}", `/assets/${basename(script)}`)
     .replace("{{style}}", `/assets/${basename(style)}`);
-  await writeFile("dist/index.html", shell);
+  await writeFile("dist/index.html", shell.replace("{{main}}", ""));
+  await writeFile("dist/session.html", shell.replace("{{main}}", (await readFile("session.html", "utf8")).trim()));
   for (const icon of ICONS) await copyFile(icon, `dist/${icon}`);
   await reportSizes(script, style);
 }

@@ -1,4 +1,4 @@
-//! The web UI inside the binary: its shell for every page, its assets for ever.
+//! The web UI inside the binary: its files, each kept by the browser for as long as its name says.
 
 use std::{borrow::Cow, collections::HashMap, io::Write, sync::LazyLock};
 
@@ -10,10 +10,10 @@ use actix_web::{
 use bytes::Bytes;
 use rust_embed::{EmbeddedFile, RustEmbed};
 
-use super::error::{Answer, Failure};
-
-/// The one page of the application.
-const SHELL: &str = "index.html";
+use super::{
+    error::{Answer, Failure},
+    page,
+};
 
 #[derive(RustEmbed)]
 #[folder = "$GREENROOM_UI_DIR"]
@@ -44,25 +44,24 @@ fn is_screen(path: &str) -> bool {
     is_session || matches!(path, "/" | "/sessions" | "/admin" | "/api/docs")
 }
 
-/// One shell for all screens.
-fn file_of(path: &str) -> &str {
-    if is_screen(path) { SHELL } else { path.strip_prefix('/').unwrap_or(path) }
-}
-
-pub(super) fn shell() -> Cow<'static, str> {
-    String::from_utf8_lossy(&ASSETS[SHELL].plain)
+/// A file that the UI's build always makes.
+pub(super) fn text(name: &str) -> Cow<'static, str> {
+    String::from_utf8_lossy(&ASSETS[name].plain)
 }
 
 /// Answers every address that no other route takes.
 pub(super) async fn serve(req: HttpRequest) -> Answer {
     let path = req.match_info().as_str();
-    let name = file_of(path);
-    let asset = ASSETS.get(name).ok_or_else(|| Failure::not_found(format!("there is nothing at `{path}`")))?;
+    let name = path.strip_prefix('/').unwrap_or(path);
+    let asset = ASSETS.get(name);
+    if asset.is_none() && !is_screen(path) {
+        return Err(Failure::not_found(format!("there is nothing at `{path}`")));
+    }
     let read = matches!(*req.method(), actix_web::http::Method::GET | actix_web::http::Method::HEAD);
     if !read {
         return Ok(HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "GET, HEAD")).finish());
     }
-    Ok(asset.answer(&req, name))
+    Ok(asset.map_or_else(|| page::bare(&req), |asset| asset.answer(&req, name)))
 }
 
 impl Asset {

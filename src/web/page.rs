@@ -1,4 +1,5 @@
-//! The page of a session, which comes with what it shows first: the browser need not ask, and draws all of it at once.
+//! The one page of the application. It comes in the colours that the person chose, as its first picture is drawn before the
+//! script is there; that of a session comes with what it shows first, so that the browser need not ask and draws it at once.
 
 use std::time::Duration;
 
@@ -19,20 +20,44 @@ const FIRST: Limit = Limit { events: 60, bytes: 128 << 10 };
 /// The page does not wait longer for its journal.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The element of the shell that takes them: a block of data, which no browser runs.
+/// The shell, and what the page of a session is before its script comes.
+const SHELL: &str = "index.html";
+const SESSION: &str = "session.html";
+
+/// The element of the shell that takes what is given: a block of data, which no browser runs.
 const PLACE: &str = r#"<script id="given" type="application/json">"#;
 
-/// The shell, for those who are let in with the session in it. The script asks for what it is not given.
+/// Where the colours are said, and the cookie that the page keeps them in. Without it they are the system's.
+const ROOT: &str = r#"<html lang="en""#;
+const THEME: &str = "greenroom_theme";
+
+/// Any screen, for anybody: the script asks for what it shows.
+pub(super) fn bare(req: &HttpRequest) -> HttpResponse {
+    page(coloured(&assets::text(SHELL), req), "no-cache")
+}
+
+fn page(text: String, cache_control: &'static str) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type("text/html; charset=utf-8")
+        .insert_header((header::CACHE_CONTROL, cache_control))
+        .body(text)
+}
+
+/// The shell in the colours that were chosen.
+fn coloured(shell: &str, req: &HttpRequest) -> String {
+    let cookie = req.cookie(THEME);
+    let chosen = ["light", "dark"].into_iter().find(|&theme| cookie.as_ref().is_some_and(|it| it.value() == theme));
+    chosen.map_or_else(|| shell.to_owned(), |theme| shell.replacen(ROOT, &format!(r#"{ROOT} data-theme="{theme}""#), 1))
+}
+
+/// The page of a session, for those who are let in with the session in it. The script asks for what it is not given.
 pub(super) async fn session(req: HttpRequest, parts: Data<Parts>, id: Path<String>) -> Answer {
     let is_inside = req.extensions().contains::<Inside>();
-    let Some(id) = id.parse::<SessionId>().ok().filter(|_| is_inside) else { return assets::serve(req).await };
+    let Some(id) = id.parse::<SessionId>().ok().filter(|_| is_inside) else { return Ok(bare(&req)) };
     match timeout(PATIENCE, given(parts, id)).await {
-        Ok(Some(given)) => Ok(HttpResponse::Ok()
-            .content_type("text/html; charset=utf-8")
-            .insert_header((header::CACHE_CONTROL, "no-store"))
-            .body(furnished(&assets::shell(), &given))),
+        Ok(Some(given)) => Ok(page(furnished(&coloured(&assets::text(SESSION), &req), &given), "no-store")),
         // No such session, or none that can be read now: the script finds that out by itself, and says it.
-        Ok(None) | Err(_) => assets::serve(req).await,
+        Ok(None) | Err(_) => Ok(bare(&req)),
     }
 }
 

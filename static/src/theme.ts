@@ -1,22 +1,21 @@
-// Dark, light, or as the system has it.
+// Dark, light, or as the system has it. Kept in a cookie, so that the server can say it in the page: it is drawn before the
+// script comes.
 
 import { effect, signal } from "@preact/signals";
 
 export type Theme = "system" | "light" | "dark";
 
-const KEY = "greenroom.theme";
+const COOKIE = "greenroom_theme";
+const A_YEAR_S = 365 * 24 * 60 * 60;
 export const THEMES: readonly Theme[] = ["system", "light", "dark"];
 
-export const theme = signal<Theme>(THEMES.find((known) => known === localStorage.getItem(KEY)) ?? "system");
+export const theme = signal<Theme>(THEMES.find((known) => document.cookie.split("; ").includes(`${COOKIE}=${known}`)) ?? "system");
 
 effect(() => {
-  if (theme.value === "system") {
-    localStorage.removeItem(KEY);
-    delete document.documentElement.dataset.theme;
-  } else {
-    localStorage.setItem(KEY, theme.value);
-    document.documentElement.dataset.theme = theme.value;
-  }
+  const isChosen = theme.value !== "system";
+  if (isChosen) document.documentElement.dataset.theme = theme.value;
+  else delete document.documentElement.dataset.theme;
+  document.cookie = `${COOKIE}=${theme.value}; Path=/; SameSite=Strict; Max-Age=${isChosen ? A_YEAR_S : 0}`;
 });
 
 export function setTheme(to: Theme): void {
