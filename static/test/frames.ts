@@ -9,6 +9,17 @@ interface Ties {
   cause?: number;
 }
 
+/** Who says what, where it is not the agent. */
+const SPEAKERS: Partial<Record<keyof Observations, Source>> = {
+  agent_state_changed: "server",
+  chat: "user",
+  confirmed: "server",
+  interrupted: "server",
+  queue: "server",
+  sandbox: "server",
+  usage: "server",
+};
+
 export class Script {
   readonly frames: Input[] = [];
   private seq = 0;
@@ -18,7 +29,7 @@ export class Script {
   }
 
   see<K extends keyof Observations>(observation: K, content: string, extras: Observations[K], ties: Ties = {}): this {
-    return this.push({ ...this.base("agent"), ...ties, observation, content, extras });
+    return this.push({ ...this.base(SPEAKERS[observation] ?? "agent"), ...ties, observation, content, extras });
   }
 
   state(agent_state: Observations["agent_state_changed"]["agent_state"], reason?: string): this {

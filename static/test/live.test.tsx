@@ -42,6 +42,35 @@ test("one that was refused is kept until it is dropped, and other wishes are not
   assert.deepEqual(kept(), []);
 });
 
+test("who presses twice means it once, until that has been answered", () => {
+  const stage = new Stage();
+  const actions = () => stage.sent.map(({ action }) => action);
+  stage.live.pause();
+  stage.live.pause();
+  stage.live.removeFromQueue("a");
+  stage.live.removeFromQueue("a");
+  stage.live.removeFromQueue("b");
+  assert.deepEqual(actions(), ["pause", "edit_queue", "edit_queue"]);
+  stage.say({ status: "accepted", id: stage.sent[0]!.id!, seq: 0 });
+  stage.live.pause();
+  assert.deepEqual(actions(), ["pause", "edit_queue", "edit_queue", "pause"]);
+});
+
+test("a stop that could not be sent stops nothing that began after it", () => {
+  const hello = { status: "hello", session: null, last_seq: 1, state: "running" };
+  const after = (script: Script) => {
+    const stage = new Stage();
+    stage.play(new Script().state("running"));
+    stage.isConnected = false;
+    stage.live.interrupt();
+    stage.isConnected = true;
+    stage.say(hello, ...script.frames.slice(1), { status: "synced", seq: script.frames.length });
+    return stage.sent.map(({ action }) => action);
+  };
+  assert.deepEqual(after(new Script().state("running")), ["interrupt"]);
+  assert.deepEqual(after(new Script().state("running").state("idle").state("running")), []);
+});
+
 test("where the browser has no room nothing breaks", (context) => {
   context.mock.method(Object.getPrototypeOf(localStorage) as Storage, "setItem", () => {
     throw new Error("the quota is exceeded");

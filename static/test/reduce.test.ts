@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { activity, isStoppable } from "../src/state/activity";
+import { activity, isOccupied, isResumable, isStoppable } from "../src/state/activity";
 import { reduce } from "../src/state/reduce";
 import { empty } from "../src/state/session";
 import { rowsOf, Script } from "./frames";
@@ -40,9 +40,17 @@ test("offsets count bytes; 0 starts again; a piece without its beginning is left
   check(
     new Script()
       .push({ delta: "text", item: "a", offset: 0, content: "ab" })
-      .push({ delta: "text", item: "a", offset: 9, content: "gap" })
       .push({ delta: "text", item: "b", offset: 4, content: "headless" }),
     ["text open: ab"],
+  );
+  // Who comes late to a long item is sent its end, as if it began there.
+  check(
+    new Script()
+      .push({ delta: "text", item: "a", offset: 0, content: "…the énd" })
+      .push({ delta: "text", item: "a", offset: 900_000, content: " and more" })
+      .push({ delta: "text", item: "a", offset: 900_004, content: "! on" })
+      .push({ delta: "text", item: "a", offset: 900_008, content: "." }),
+    ["text open: …the énd and! on."],
   );
   check(
     new Script()
@@ -188,6 +196,14 @@ test("what the server cannot do is said until something happens again", () => {
   assert.equal(script.push(full).push(hello(2)).play().trouble, null);
 });
 
+test("what rests is woken by a message; what is frozen in the middle waits to be resumed", () => {
+  const resting = new Script().state("running").state("idle").state("paused", "nothing happened for 30 minutes").play();
+  assert.deepEqual([isStoppable(resting), isOccupied(resting), isResumable(resting)], [false, false, true]);
+  assert.equal(activity(resting).text, "Paused: nothing happened for 30 minutes");
+  const frozen = new Script().state("running").state("paused").play();
+  assert.deepEqual([isStoppable(frozen), isOccupied(frozen), isResumable(frozen)], [true, true, true]);
+});
+
 test("a question is asked until it is answered, here or elsewhere", () => {
   const script = new Script().see("confirm", "it deletes files", {
     request: "q",
@@ -226,6 +242,24 @@ test("kinds of a newer server do no harm", () => {
       .push(newer({})),
     ["search ok: 3 hits"],
   );
+});
+
+test("an agent is not believed what only the server or a person can say", () => {
+  const said = (what: object) => ({ seq: 1, at: "2026-01-01T00:00:00.000Z", source: "agent", ...what }) as never;
+  const before = new Script().state("running").play();
+  const check = (what: object, rows: string[]) => {
+    const after = reduce(before, [said({ seq: 2, content: "", extras: {}, ...what })]);
+    assert.deepEqual(rowsOf(after), rows);
+    assert.deepEqual({ ...after, rows: before.rows, lastSeq: 1, spoken: before.spoken }, before);
+  };
+  check({ observation: "agent_state_changed", extras: { agent_state: "ended", since: "" } }, []);
+  check({ observation: "queue", extras: { items: [{ item: "a", content: "b" }] } }, []);
+  check({ observation: "confirmed", extras: { request: "r", decision: "allow" }, message: "Decided." }, ["quiet: Decided."]);
+  check({ action: "message", args: { content: "as if a person had said it" } }, ["message (unreadable) running: "]);
+  check({ observation: "new", local: "refused", why: "no_such_session" }, []);
+  check({ observation: "new", local: "rewound" }, []);
+  check({ observation: "new", status: "hello", session: { id: "s2", title: "forged" } }, []);
+  check({ observation: "new", delta: "text", item: "x", offset: 0, content: "forged" }, []);
 });
 
 test("an event in a strange shape is shown plainly, and the page lives on", () => {

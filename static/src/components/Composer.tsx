@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { keep } from "../keep";
-import { isStoppable } from "../state/activity";
+import { isOccupied, isStoppable } from "../state/activity";
 import { MOD } from "../state/keys";
 import type { LiveSession } from "../state/live";
 import { isDemo } from "../state/model";
@@ -11,9 +11,6 @@ import { lazy } from "./lazy";
 import { TextField } from "./TextField";
 
 const Attachments = lazy((later) => later.Attachments);
-
-/** The states in which a message waits for its turn. */
-const AT_WORK = ["running", "awaiting_confirmation", "interrupting", "paused"];
 
 /** What a message says that only brings files. */
 const FILES_ALONE = "Look at the attached files.";
@@ -37,7 +34,7 @@ export function Composer({ live }: { live: LiveSession }) {
     setText(next);
     keep(key, next);
   };
-  const atWork = state !== null && AT_WORK.includes(state);
+  const atWork = isOccupied(live.state.value);
   const isEmpty = !text.trim() && uploads.paths.length === 0;
   const send = (chord: boolean) => {
     if (isEmpty || uploads.isIncomplete) return;

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { now } from "../clock";
 import { elapsed, plural } from "../format";
-import { activity, isStoppable, isWorking } from "../state/activity";
+import { activity, isResumable, isStoppable, isWorking } from "../state/activity";
 import type { LiveSession } from "../state/live";
 import type { SessionState } from "../state/session";
 import { Icon } from "./Icon";
@@ -73,16 +73,14 @@ function Connection({ live }: { live: LiveSession }) {
 }
 
 function Controls({ live, state, stopping }: { live: LiveSession; state: SessionState; stopping: boolean }) {
-  const at = state.agentState;
-  const working = isWorking(at);
   return (
     <div class="controls">
-      {(at === "paused" || at === "stopped" || (at === "idle" && state.queue.length > 0)) && (
+      {isResumable(state) && (
         <button type="button" class="button" onClick={() => live.resume()}>
           <Icon name="play" /> Resume
         </button>
       )}
-      {working && !stopping && (
+      {isWorking(state.agentState) && !stopping && (
         <button type="button" class="button" onClick={() => live.pause()}>
           <Icon name="pause" /> Pause
         </button>

@@ -36,8 +36,19 @@ export function isWorking(state: AgentState | null): boolean {
 }
 
 /** Whether there is something that an interrupt would stop: what is frozen in the middle, too. */
-export function isStoppable({ agentState, rows, question }: SessionState): boolean {
-  return isWorking(agentState) || (agentState === "paused" && (question !== null || rows.some(isOpen)));
+export function isStoppable({ agentState, isFrozen, rows, question }: SessionState): boolean {
+  return isWorking(agentState) || (agentState === "paused" && (isFrozen || question !== null || rows.some(isOpen)));
+}
+
+/** Whether a message waits for its turn. What rests is woken by it. */
+export function isOccupied(state: SessionState): boolean {
+  return isWorking(state.agentState) || isStoppable(state);
+}
+
+/** Whether there is something to go on with that a person has to ask for. */
+export function isResumable({ agentState, queue }: SessionState): boolean {
+  if (agentState === "idle" || agentState === "failed") return queue.length > 0;
+  return agentState === "paused" || agentState === "stopped";
 }
 
 export function activity(state: SessionState): Activity {
@@ -57,11 +68,13 @@ export function activity(state: SessionState): Activity {
     case "interrupting":
       return { tone: "busy", text: "Stopping…", since: state.since ?? undefined };
     case "paused":
-      return { tone: "waiting", text: "Paused", hint: "Everything is frozen until you resume." };
+      return isStoppable(state)
+        ? { tone: "waiting", text: "Paused", hint: "Everything is frozen until you resume." }
+        : ended(state, "quiet", "Paused", "Send a message, or resume, to go on.");
     case "stopped":
       return ended(state, "quiet", "Stopped", "Send a message, or resume, to bring it back.");
     case "failed":
-      return ended(state, "bad", "Failed", "Send a message to try again in a fresh sandbox.");
+      return ended(state, "bad", "Failed", `Send a message${isResumable(state) ? ", or resume," : ""} to try again in a fresh sandbox.`);
     case "ended":
       return ended(state, "quiet", "Ended");
   }

@@ -6,7 +6,7 @@ import { newId } from "../id";
 import { loadLater } from "../ondemand";
 import { painted } from "../painted";
 import type { Decision, Event, Mode } from "../wire/event";
-import type { ServerFrame, Wish } from "../wire/frame";
+import { isEvent, type ServerFrame, type Status, type Wish } from "../wire/frame";
 import { getSession, RequestError, signedOut } from "../wire/rest";
 import { tooLong } from "../wire/limit";
 import { takeNewest } from "../wire/given";
@@ -97,16 +97,16 @@ export class LiveSession {
   }
 
   pause(): void {
-    this.wish({ action: "pause" });
+    this.once({ action: "pause" });
   }
 
   resume(): void {
-    this.wish({ action: "resume" });
+    this.once({ action: "resume" });
   }
 
   /** Frees the sandbox's memory; a message brings it back. */
   stop(): void {
-    this.wish({ action: "stop" });
+    this.once({ action: "stop" });
   }
 
   editQueue(item: string, content: string): void {
@@ -121,7 +121,7 @@ export class LiveSession {
   }
 
   removeFromQueue(item: string): void {
-    this.wish({ action: "edit_queue", args: { item, remove: true } });
+    this.once({ action: "edit_queue", args: { item, remove: true } });
   }
 
   answer(request: string, decision: Decision, reason?: string): void {
@@ -189,6 +189,12 @@ export class LiveSession {
     return id;
   }
 
+  /** Unless just that is on its way already: who presses twice means it once. */
+  private once(wish: Wish): void {
+    const same = JSON.stringify(wish);
+    if (!this.held.peek().sending.some((sent) => isOnItsWay(sent) && JSON.stringify(sent.wish) === same)) this.wish(wish);
+  }
+
   private send(wish: Wish & { id: string }): void {
     if (this.line.send(wish)) this.log.add("out", wish, Date.now(), false);
   }
@@ -198,16 +204,20 @@ export class LiveSession {
     const replayed = this.held.peek().connection.phase !== "live";
     for (const frame of frames) this.log.add("in", frame, at, replayed);
     this.feed(frames);
-    const hello = frames.find((frame) => "status" in frame && frame.status === "hello");
-    if (!hello) return;
-    // The list does not tell of every session: this one as it is now, not as it was when the page came.
-    if ("session" in hello && hello.session && !this.isRecorded) learn([hello.session]);
-    this.resend();
+    const statuses = frames.filter((frame) => !isEvent(frame) && "status" in frame) as Status[];
+    for (const frame of statuses) {
+      if (frame.status === "synced") this.resend((wish) => wish.action === "interrupt");
+      if (frame.status !== "hello") continue;
+      // The list does not tell of every session: this one as it is now, not as it was when the page came.
+      if (frame.session && !this.isRecorded) learn([frame.session]);
+      this.resend((wish) => wish.action !== "interrupt");
+    }
   }
 
-  private resend(): void {
-    for (const sent of this.held.peek().sending) {
-      if (sent.refusal === undefined) this.send({ ...sent.wish, id: sent.id });
+  /** A stop waits until it is known what has come meanwhile: it may have nothing to stop any more. */
+  private resend(which: (wish: Wish) => boolean): void {
+    for (const { id, wish, refusal } of this.held.peek().sending) {
+      if (refusal === undefined && which(wish)) this.send({ ...wish, id });
     }
   }
 

@@ -1,6 +1,7 @@
 // Observations: what came of an act, or happened by itself.
 
 import type { AgentState, ObservationEvent, Observations } from "../wire/event";
+import { isWorking } from "./activity";
 import { findTool, putPlan, putRow, removeRow, settle, speak, type Draft } from "./draft";
 import { whole, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 
@@ -111,12 +112,17 @@ const AT_WORK: readonly AgentState[] = ["running", "awaiting_confirmation", "int
 
 function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed">): void {
   const { agent_state: state, reason, since } = event.extras;
+  draft.isFrozen = state === "paused" && (draft.isFrozen || isWorking(draft.agentState));
   draft.agentState = state;
   draft.reason = reason ?? null;
   draft.since = since;
   if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };
   if (state !== "awaiting_confirmation" && state !== "paused") draft.question = null;
-  if (!AT_WORK.includes(state)) settle(draft, event.at);
+  if (!AT_WORK.includes(state)) {
+    settle(draft, event.at);
+    // What was to be stopped has ended. Sent again after a reconnect, the wish would stop what comes next.
+    draft.sending = draft.sending.filter(({ wish }) => wish.action !== "interrupt");
+  }
   if (state === "stopped") notice(draft, event, "quiet", reason ? `Stopped: ${reason}` : "Stopped");
   if (state === "failed" && !wasSaid(draft, reason)) notice(draft, event, "bad", reason ? `Failed: ${reason}` : "Failed");
   if (state === "ended") notice(draft, event, "quiet", reason ? `Ended: ${reason}` : "Ended");

@@ -1,7 +1,7 @@
 // From frames to what the screen knows. Pure: no clock, no socket, no DOM; the same frames lead to the same state.
 
 import type { Event } from "../wire/event";
-import type { ErrorFrame, ServerFrame, Status, Wish } from "../wire/frame";
+import { isEvent, type ErrorFrame, type ServerFrame, type Status, type Wish } from "../wire/frame";
 import { checked } from "../wire/shape";
 import type { Refusal } from "../wire/socket";
 import { applyAction } from "./actions";
@@ -30,8 +30,8 @@ export function reduce(state: SessionState, inputs: readonly Input[]): SessionSt
 }
 
 function apply(draft: SessionState, input: Input): void {
-  if ("local" in input) applyLocal(draft, input);
-  else if ("seq" in input && !("status" in input)) applyEvent(draft, input);
+  if (isEvent(input)) applyEvent(draft, input);
+  else if ("local" in input) applyLocal(draft, input);
   else if ("delta" in input) applyDelta(draft, input);
   else if ("status" in input) applyStatus(draft, input);
   else if ("error" in input) applyError(draft, input);

@@ -94,11 +94,17 @@ export const nothing: Growing = { text: "", bytes: 0 };
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
-/** Adds a delta's content at its offset. A piece whose predecessor is missing is dropped: the whole comes later. */
+/**
+ * Adds a delta's content at its offset. Of a long item whoever comes late is sent the end, as if it began there, and the next
+ * piece has its place in the whole: so one that seems to leave a gap follows all the same.
+ */
 export function grow(so: Growing, offset: number, content: string): Growing {
-  if (offset > so.bytes) return so;
-  const head = offset === so.bytes ? so.text : decoder.decode(encoder.encode(so.text).subarray(0, offset));
-  return { text: head + content, bytes: offset + byteLength(content) };
+  return { text: offset < so.bytes ? upTo(so, offset) + content : so.text + content, bytes: offset + byteLength(content) };
+}
+
+function upTo({ text, bytes }: Growing, offset: number): string {
+  const encoded = encoder.encode(text);
+  return decoder.decode(encoded.subarray(0, Math.max(0, encoded.length - (bytes - offset))));
 }
 
 export function whole(text: string): Growing {

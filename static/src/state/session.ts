@@ -50,6 +50,8 @@ export interface SessionState {
   agentState: AgentState | null;
   reason: string | null;
   since: string | null;
+  /** Whether it was paused in the middle of something. */
+  isFrozen: boolean;
   rows: Row[];
   queue: QueueItem[];
   sending: Sent[];
@@ -80,6 +82,7 @@ export const empty: SessionState = {
   agentState: null,
   reason: null,
   since: null,
+  isFrozen: false,
   rows: [],
   queue: [],
   sending: [],

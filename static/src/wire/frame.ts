@@ -47,6 +47,11 @@ export interface ErrorFrame {
 
 export type ServerFrame = Event | Delta | Status | ErrorFrame;
 
+/** Only events say who speaks. An agent may put fields into an event of its own kind, and must not make another frame of it. */
+export function isEvent(frame: object): frame is Event {
+  return "seq" in frame && "source" in frame;
+}
+
 /** What this client asks for. */
 export type Wish =
   | { action: "message"; args: { content: string; mode: Mode; attachments?: string[] } }

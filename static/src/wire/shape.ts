@@ -54,19 +54,29 @@ const OBSERVATIONS: { [K in keyof Observations]: Shape } = {
   error: { code: "string", detail: "string" },
 };
 
+/** What only a person asks for, and what only the server knows. An agent that says such a thing is not believed. */
+const OF_A_PERSON = ["start", "message", "confirm", "set_model", "interrupt", "pause", "resume", "stop", "end"];
+const OF_THE_SERVER = ["chat", "confirmed", "usage", "agent_state_changed", "interrupted", "queue", "sandbox"];
+
 /** The event, or one of an unknown kind in its place, which is shown as plainly as it can be. */
 export function checked(event: Event): Event {
   const message = asText(event.message);
   if ("action" in event) {
-    const name = isFit(ACTIONS, event.action, event.args) ? event.action : unknownName(event.action);
+    const isFit = isBelieved(event, event.action, OF_A_PERSON) && fits(ACTIONS, event.action, event.args);
+    const name = isFit ? event.action : unknownName(event.action);
     return { ...event, message, action: name as keyof Actions, args: asObject(event.args) as Actions[keyof Actions] };
   }
-  const name = isFit(OBSERVATIONS, event.observation, event.extras) ? event.observation : unknownName(event.observation);
+  const isFit = isBelieved(event, event.observation, OF_THE_SERVER) && fits(OBSERVATIONS, event.observation, event.extras);
+  const name = isFit ? event.observation : unknownName(event.observation);
   const extras = asObject(event.extras) as unknown as Observations[keyof Observations];
   return { ...event, message, observation: name as keyof Observations, content: asText(event.content), extras };
 }
 
-function isFit(shapes: Record<string, Shape>, name: unknown, fields: unknown): boolean {
+function isBelieved({ source }: Event, name: string, ofOthers: readonly string[]): boolean {
+  return source !== "agent" || !ofOthers.includes(name);
+}
+
+function fits(shapes: Record<string, Shape>, name: unknown, fields: unknown): boolean {
   const shape = typeof name === "string" && Object.hasOwn(shapes, name) ? shapes[name] : undefined;
   if (!shape) return false;
   const given = asObject(fields);
