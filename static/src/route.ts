@@ -24,10 +24,19 @@ export function parseRoute(pathname: string, search = ""): Route {
   const [first, second, ...rest] = pathname.split("/").filter(Boolean);
   if (rest.length > 0) return { page: "unknown" };
   if (first === undefined || (first === "sessions" && second === undefined)) return { page: "home" };
-  if (first === "sessions" && second !== undefined) return { page: "session", id: decodeURIComponent(second) };
+  if (first === "sessions" && second !== undefined) return sessionPage(second);
   if (first === "admin" && second === undefined) return { page: "admin" };
   if (first === "api" && second === "docs") return { page: "docs" };
   return { page: "unknown" };
+}
+
+/** A `%` that encodes nothing names no session. */
+function sessionPage(encoded: string): Route {
+  try {
+    return { page: "session", id: decodeURIComponent(encoded) };
+  } catch {
+    return { page: "unknown" };
+  }
 }
 
 export function navigate(to: string): void {
