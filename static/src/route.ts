@@ -11,10 +11,11 @@ export type Route =
   | { page: "docs" }
   | { page: "unknown" };
 
-const here = signal(location.pathname + location.search);
+/** An object: who goes where they are already has gone somewhere, too. */
+const here = signal({ address: location.pathname + location.search });
 
 export const route = computed<Route>(() => {
-  const [pathname = "", search] = here.value.split(/\?(.*)/s);
+  const [pathname = "", search] = here.value.address.split(/\?(.*)/s);
   return parseRoute(pathname, search);
 });
 
@@ -41,10 +42,10 @@ function sessionPage(encoded: string): Route {
 
 export function navigate(to: string): void {
   if (to !== location.pathname + location.search) history.pushState(null, "", to);
-  here.value = to;
+  here.value = { address: to };
 }
 
-addEventListener("popstate", () => (here.value = location.pathname + location.search));
+addEventListener("popstate", () => (here.value = { address: location.pathname + location.search }));
 
 /** Links within the UI change the page without loading it; what a modifier key asks for is left to the browser. */
 document.addEventListener("click", (event) => {

@@ -1,6 +1,6 @@
 // The whole page: the sidebar, and beside it what the address names.
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { loadLater } from "../ondemand";
 import { route } from "../route";
 import { asked } from "../state/asked";
@@ -12,7 +12,7 @@ import { lazy, pageSkeleton } from "./lazy";
 import { Page } from "./Page";
 import { SessionPage } from "./SessionPage";
 import { Sidebar } from "./Sidebar";
-import { sidebarOpen } from "./SidebarButton";
+import { enterSidebar, sidebarCovers, sidebarOpen } from "./SidebarButton";
 
 const Admin = lazy((later) => later.Admin, pageSkeleton);
 const ApiDocs = lazy((later) => later.ApiDocs, pageSkeleton);
@@ -29,10 +29,8 @@ export function App() {
     // What is here already need not be asked of a server that has become another version meanwhile, and has not these files.
     void loadLater();
   }, []);
-  const shown = route.value;
-  useEffect(() => {
-    sidebarOpen.value = false;
-  }, [shown]);
+  const covered = sidebarCovers.value;
+  useLayoutEffect(() => (covered ? enterSidebar() : undefined), [covered]);
   if (signedOut.value) return <SignedOut />;
   return (
     <div class={sidebarOpen.value ? "app sidebar-open" : "app"}>
@@ -44,7 +42,7 @@ export function App() {
         hidden={!sidebarOpen.value}
         onClick={() => (sidebarOpen.value = false)}
       />
-      <main class="main">
+      <main class="main" inert={covered}>
         <Shown />
       </main>
       {overlay.value === "palette" && <Palette />}
