@@ -55,7 +55,7 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
           placeholder=""
           value={edited}
           rows={1}
-          focus
+          focus="asked"
           onChange={setEdited}
           onSend={keep}
           sendLabel="Keep the change"

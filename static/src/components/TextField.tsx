@@ -10,7 +10,8 @@ interface Props {
   placeholder: string;
   value: string;
   rows: number;
-  focus?: boolean;
+  /** It has the focus when it appears: with its page, or because somebody `asked` for it. */
+  focus?: boolean | "asked";
   onChange: (text: string) => void;
   /** `chord`: with Ctrl or ⌘ held. */
   onSend: (chord: boolean) => void;
@@ -23,18 +24,39 @@ interface Props {
 export function TextField({ label, placeholder, value, rows, focus, onChange, onSend, onFiles, sendLabel, sendDisabled }: Props) {
   const field = useRef<HTMLTextAreaElement>(null);
 
-  // With the field's first picture: what is typed then must not get lost.
+  /** How wide it was when it was measured. */
+  const width = useRef(0);
+
+  // With the field's first picture: what is typed then must not get lost. On a touch screen the keyboard would come up by itself, and
+  // cover the page that somebody came to see.
   useLayoutEffect(() => {
-    if (focus) field.current?.focus();
+    if (focus === "asked" || (focus && !matchMedia("(pointer: coarse)").matches)) field.current?.focus();
   }, [focus]);
 
-  useLayoutEffect(() => {
+  const fit = () => {
     const element = field.current;
     if (!element) return;
     // Measuring lays the whole page out: an empty field is as high as its rows anyway.
     element.style.height = "";
-    if (value !== "") element.style.height = `${element.scrollHeight}px`;
-  }, [value]);
+    if (element.value === "") return;
+    const height = element.scrollHeight;
+    width.current = element.offsetWidth;
+    // Folded away it has none.
+    if (height > 0) element.style.height = `${height}px`;
+  };
+  useLayoutEffect(fit, [value]);
+
+  // Whatever makes it wider or narrower, or shows it again. In the next frame: a height that changes while sizes are told is an error
+  // to browsers.
+  useLayoutEffect(() => {
+    const element = field.current;
+    if (!element) return;
+    const resized = new ResizeObserver(() => {
+      if (element.offsetWidth !== width.current) requestAnimationFrame(fit);
+    });
+    resized.observe(element);
+    return () => resized.disconnect();
+  }, []);
 
   const keyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || event.shiftKey || event.altKey || isComposing(event)) return;
