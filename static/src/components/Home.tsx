@@ -1,11 +1,10 @@
 // Where a session begins: one field for the task.
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { keep } from "../keep";
-import { navigate } from "../route";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import type { Chosen } from "../state/begin";
 import { newest } from "../state/list";
-import type { Attempt, Chosen } from "../state/begin";
 import { loadOptions, options } from "../state/options";
+import { attach, chosen, files, openTask, problem, start, starting, task, write } from "../state/task";
 import { DropZone } from "./DropZone";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
@@ -16,9 +15,6 @@ import { TextField } from "./TextField";
 const TaskFiles = lazy((later) => later.TaskFiles);
 const TaskOptions = lazy((later) => later.TaskOptions);
 
-/** Where the task that is being written is kept over a reload. */
-const DRAFT = "greenroom.draft.new";
-
 const EXAMPLES = [
   "Write a bash script that prints hello, and run it",
   "Make a small Python program that finds prime numbers, with tests",
@@ -26,37 +22,12 @@ const EXAMPLES = [
 ];
 
 export function Home() {
-  const [task, setTask] = useState(() => localStorage.getItem(DRAFT) ?? "");
-  const [files, setFiles] = useState<readonly File[]>([]);
-  const [chosen, setChosen] = useState<Chosen>({});
-  const [unfolded, setUnfolded] = useState(false);
-  const [busy, setBusy] = useState(false);
-  const [problem, setProblem] = useState<string | null>(null);
-  const attempt = useRef<Attempt | null>(null);
+  const [unfolded, setUnfolded] = useState(hasMore);
 
+  useLayoutEffect(openTask, []);
   useEffect(() => void loadOptions(), []);
 
-  const change = (text: string) => {
-    setTask(text);
-    keep(DRAFT, text);
-  };
-
-  const attach = (more: readonly File[]) => setFiles([...files, ...more]);
-
-  const start = async () => {
-    if (!task.trim() || busy) return;
-    setBusy(true);
-    setProblem(null);
-    try {
-      const { begin } = await import("../later");
-      const id = await begin(attempt, { ...chosen, task: task.trim() }, files);
-      keep(DRAFT, "");
-      navigate(`/sessions/${id}`);
-    } catch (error) {
-      setProblem((error as Error).message);
-      setBusy(false);
-    }
-  };
+  const choose = (to: Chosen) => (chosen.value = to);
 
   return (
     <DropZone hint="Drop to attach to your task" onFiles={attach}>
@@ -68,29 +39,35 @@ export function Home() {
           <TextField
             label="Task"
             placeholder="Describe a task"
-            value={task}
+            value={task.value}
             focus
             rows={3}
-            onChange={change}
+            onChange={write}
             onSend={() => void start()}
             onFiles={attach}
-            sendLabel={busy ? "Starting…" : "Start"}
-            sendDisabled={busy || !task.trim()}
+            sendLabel={starting.value ? "Starting…" : "Start"}
+            sendDisabled={starting.value || !task.value.trim()}
           />
-          {files.length > 0 && <TaskFiles files={files} onChange={setFiles} />}
+          {files.value.length > 0 && <TaskFiles files={files.value} onChange={(left) => (files.value = left)} />}
           <div class="task-choices">
-            <ModelChoice chosen={chosen} onChange={setChosen} />
+            <ModelChoice chosen={chosen.value} onChange={choose} />
             <button type="button" class="fold" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
               <Icon name="chevron" /> More options
             </button>
           </div>
-          {unfolded && <TaskOptions chosen={chosen} onChange={setChosen} />}
-          {problem && <Problem text={problem} onRetry={() => void start()} />}
-          <Examples onChoose={change} />
+          {unfolded && <TaskOptions chosen={chosen.value} onChange={choose} />}
+          {problem.value && <Problem text={problem.value} onRetry={() => void start()} />}
+          <Examples onChoose={write} />
         </div>
       </div>
     </DropZone>
   );
+}
+
+/** Whether something was chosen that is folded away. */
+function hasMore(): boolean {
+  const { model: _, ...more } = chosen.peek();
+  return Object.values(more).some((value) => value !== undefined);
 }
 
 function ModelChoice({ chosen, onChange }: { chosen: Chosen; onChange: (chosen: Chosen) => void }) {

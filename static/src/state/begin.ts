@@ -17,11 +17,13 @@ export interface Attempt {
   key: string;
   /** Where the files lie that are there already: they need not be sent again. */
   uploaded: Map<File, string>;
+  /** Those that its message named before the page was loaded again: the files themselves are gone then. */
+  attachments?: string[];
   /** The message that gives the task, where the session was made for its files before it. */
   message?: { said: string; key: string };
 }
 
-/** Returns the session's id. */
+/** Returns the session's id. What `last` holds is set before anything is sent: it may be all that is left after a reload. */
 export async function begin(last: { current: Attempt | null }, chosen: Chosen & { task: string }, files: readonly File[]): Promise<string> {
   const { task, budget, ...options } = chosen;
   const rest = { ...options, budget_usd: amountOf(budget) };
@@ -36,15 +38,16 @@ export async function begin(last: { current: Attempt | null }, chosen: Chosen & 
     return id;
   }
   const { id } = await createSession({ ...rest, title: task.split("\n", 1)[0]?.slice(0, 80) }, attempt.key);
-  const attachments: string[] = [];
+  const attachments = [...(attempt.attachments ?? [])];
   for (const file of files) {
     const path = attempt.uploaded.get(file) ?? (await uploadFile(id, file, () => {}, new AbortController().signal));
     attempt.uploaded.set(file, path);
     attachments.push(path);
   }
   const said = JSON.stringify([task, attachments]);
-  if (attempt.message?.said !== said) attempt.message = { said, key: newId() };
-  await sendMessage(id, { content: task, attachments }, attempt.message.key);
+  const message = attempt.message?.said === said ? attempt.message : { said, key: newId() };
+  last.current = Object.assign(attempt, { message });
+  await sendMessage(id, { content: task, attachments }, message.key);
   void refreshSessions();
   return id;
 }

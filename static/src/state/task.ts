@@ -1,0 +1,99 @@
+// The task that is being written, and its way to a session. It outlives its page: whoever goes elsewhere meanwhile, comes back, or loads
+// it again finds it as it is.
+
+import { signal } from "@preact/signals";
+import { keep } from "../keep";
+import { navigate, route } from "../route";
+import type { Attempt, Chosen } from "./begin";
+
+const TASK = "greenroom.task";
+const ATTEMPT = "greenroom.task.attempt";
+
+export const task = signal(localStorage.getItem(TASK) ?? "");
+export const files = signal<readonly File[]>([]);
+export const starting = signal(false);
+export const problem = signal<string | null>(null);
+
+const kept = readAttempt(localStorage.getItem(ATTEMPT));
+
+/** The attempt to start it, while nothing is known to have come of it. Kept at once: its key leads to the same session again. */
+const attempt = {
+  held: kept?.attempt ?? null,
+  get current(): Attempt | null {
+    return this.held;
+  },
+  set current(begun: Attempt | null) {
+    this.held = begun;
+    keep(ATTEMPT, begun ? JSON.stringify(begun) : "");
+  },
+};
+
+/** After a reload what was chosen for that attempt: anything else would be another session. */
+export const chosen = signal<Chosen>(kept?.chosen ?? {});
+
+/** How often the page of the task was opened. */
+let visits = 0;
+
+/** Its page is open, until the returned function is called. */
+export function openTask(): () => void {
+  visits += 1;
+  // Another tab may have written more of it, or sent it.
+  task.value = localStorage.getItem(TASK) ?? "";
+  return () => (problem.value = null);
+}
+
+export function write(text: string): void {
+  task.value = text;
+  keep(TASK, text);
+  // Where nothing is left of what was to be started, the same words later are another task. What the page before has begun may have
+  // been done long since: it is gone on with only as it was.
+  const isGone = text === "" && files.peek().length === 0;
+  if ((isGone || attempt.held === kept?.attempt) && !starting.peek()) attempt.current = null;
+}
+
+export function attach(more: readonly File[]): void {
+  files.value = [...files.peek(), ...more];
+}
+
+export async function start(): Promise<void> {
+  const sent = { task: task.peek(), files: files.peek(), visit: visits };
+  const wish = { ...chosen.peek(), task: sent.task.trim() };
+  if (!wish.task || starting.peek()) return;
+  starting.value = true;
+  problem.value = null;
+  try {
+    const { begin } = await import("../later");
+    const id = await begin(attempt, wish, sent.files);
+    attempt.current = null;
+    if (begun(sent)) navigate(`/sessions/${id}`);
+  } catch (error) {
+    problem.value = (error as Error).message;
+  } finally {
+    starting.value = false;
+  }
+}
+
+/** Forgets what was sent, and nothing that was written since. Whether the person still waits for it. */
+function begun(sent: { task: string; files: readonly File[]; visit: number }): boolean {
+  const isSame = task.peek() === sent.task;
+  files.value = files.peek().filter((file) => !sent.files.includes(file));
+  if (localStorage.getItem(TASK) === sent.task) keep(TASK, "");
+  if (isSame) {
+    task.value = "";
+    chosen.value = {};
+  }
+  return route.peek().page === "home" && (isSame || sent.visit === visits);
+}
+
+/** What a page before has left of an attempt, and what was chosen for it; `null` where that is nothing. */
+export function readAttempt(text: string | null): { attempt: Attempt; chosen: Chosen } | null {
+  try {
+    const last = JSON.parse(text ?? "") as Attempt;
+    const [, attachments] = JSON.parse(last.message?.said ?? "[]") as [string?, string[]?];
+    const attempt = { ...last, uploaded: new Map(), attachments };
+    const { task: _, budget_usd, ...options } = JSON.parse(attempt.wish) as Chosen & { task?: string; budget_usd?: number };
+    return { attempt, chosen: { ...options, budget: budget_usd?.toString() } };
+  } catch {
+    return null;
+  }
+}
