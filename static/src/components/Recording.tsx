@@ -6,6 +6,7 @@ import { Player } from "../state/player";
 import { readRecording } from "../wire/record";
 import { fetchText } from "../wire/manage";
 import { Chat } from "./Chat";
+import { DropZone } from "./DropZone";
 import { Page } from "./Page";
 import { PlayerBar } from "./PlayerBar";
 import { Problem } from "./Problem";
@@ -66,21 +67,23 @@ function Shown({ player }: { player: Player }) {
 
 function Chooser({ problem, onFile }: { problem: string | null; onFile: (file: File) => void }) {
   return (
-    <Page title="Open a recording">
-      <p class="muted">
-        A session that was exported as JSONL, or frames that were saved in the Events tab. It is shown here as it was;
-        nothing is sent anywhere, and nothing runs.
-      </p>
-      <input
-        type="file"
-        aria-label="Recording"
-        accept=".jsonl,application/x-ndjson"
-        onChange={(event) => {
-          const chosen = event.currentTarget.files?.[0];
-          if (chosen) onFile(chosen);
-        }}
-      />
-      {problem && <Problem text={problem} />}
-    </Page>
+    <DropZone hint="Drop to open it" onFiles={([dropped]) => dropped && onFile(dropped)}>
+      <Page title="Open a recording">
+        <p class="muted">
+          A session that was exported as JSONL, or frames that were saved in the Events tab. It is shown here as it was;
+          nothing is sent anywhere, and nothing runs.
+        </p>
+        <input
+          type="file"
+          aria-label="Recording"
+          accept=".jsonl,application/x-ndjson"
+          onChange={(event) => {
+            const chosen = event.currentTarget.files?.[0];
+            if (chosen) onFile(chosen);
+          }}
+        />
+        {problem && <Problem text={problem} />}
+      </Page>
+    </DropZone>
   );
 }

@@ -37,7 +37,7 @@ export function SessionPage({ id }: { id: string }) {
 }
 
 function Opened({ live }: { live: LiveSession }) {
-  const { connection, queue, question, sending, trouble } = live.state.value;
+  const { agentState, connection, queue, question, sending, trouble } = live.state.value;
 
   useEffect(() => {
     const interrupt = (event: KeyboardEvent) => {
@@ -63,7 +63,10 @@ function Opened({ live }: { live: LiveSession }) {
     );
   }
   return (
-    <DropZone hint="Drop to attach to your next message" onFiles={(files) => uploadsOf(live.id).add(files)}>
+    <DropZone
+      hint="Drop to attach to your next message"
+      onFiles={agentState === "ended" ? null : (files) => uploadsOf(live.id).add(files)}
+    >
       <SessionView
         live={live}
         header={<SessionHeader live={live} />}
