@@ -5,5 +5,6 @@
 import "./components/App";
 import "./astray";
 import "./refocus";
+import "./state/missed";
 import "./state/notify";
 import "./state/title";

@@ -3,7 +3,9 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../composing";
 import { focusField } from "../focus";
+import { keep } from "../keep";
 import type { LiveSession } from "../state/live";
+import { changeKey } from "../state/unsent";
 import type { QueueItem } from "../wire/event";
 import { Icon } from "./Icon";
 import { TextField } from "./TextField";
@@ -21,24 +23,34 @@ export function Queue({ live }: { live: LiveSession }) {
 }
 
 function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
-  const [edited, setEdited] = useState<string | null>(null);
+  const key = changeKey(live.id, queued.item);
+  // One that was begun before a reload, or before a look at another session, is gone on with.
+  const [edited, setEdited] = useState(() => localStorage.getItem(key));
   const change = edited?.trim() ?? "";
+  const asked = useRef(false);
+  const isChange = (text: string) => text !== "" && text !== queued.content;
 
-  // It may go away while somebody writes: neither what they wrote nor what they still type may get lost.
+  // It may leave the queue while somebody writes: neither what they wrote nor what they still type may get lost.
   const leave = useRef(() => {});
   leave.current = () => {
-    if (edited === null) return;
+    if (edited === null || live.state.peek().queue.some(({ item }) => item === queued.item)) return;
+    keep(key, "");
     focusField();
-    if (change && change !== queued.content) live.missedInQueue(queued.item, change);
+    if (isChange(change)) live.missedInQueue(queued.item, change);
   };
   useEffect(() => () => leave.current(), []);
 
+  const write = (text: string) => {
+    setEdited(text);
+    keep(key, isChange(text.trim()) ? text : "");
+  };
   const close = () => {
     setEdited(null);
+    keep(key, "");
     focusField();
   };
   if (edited !== null) {
-    const keep = () => {
+    const save = () => {
       if (change) live.editQueue(queued.item, change);
       close();
     };
@@ -55,15 +67,19 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
           placeholder=""
           value={edited}
           rows={1}
-          focus="asked"
-          onChange={setEdited}
-          onSend={keep}
+          focus={asked.current && "asked"}
+          onChange={write}
+          onSend={save}
           sendLabel="Keep the change"
           sendDisabled={!change}
         />
       </li>
     );
   }
+  const edit = () => {
+    asked.current = true;
+    setEdited(queued.content);
+  };
   const remove = () => {
     live.removeFromQueue(queued.item);
     focusField();
@@ -72,7 +88,7 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
     <li>
       <span class="queue-mark">queued</span>
       <span class="queue-text">{queued.content}</span>
-      <button type="button" class="icon-button" aria-label="Edit" title="Edit" onClick={() => setEdited(queued.content)}>
+      <button type="button" class="icon-button" aria-label="Edit" title="Edit" onClick={edit}>
         <Icon name="pencil" />
       </button>
       <button type="button" class="icon-button" aria-label="Remove" title="Remove" onClick={remove}>

@@ -1,4 +1,4 @@
-// Messages that the server has not taken yet, kept in this browser: what a person wrote outlives the page.
+// What the server has not taken yet, kept in this browser: what a person wrote outlives the page.
 
 import { keep } from "../keep";
 import type { Sent } from "./session";
@@ -6,9 +6,16 @@ import type { Sent } from "./session";
 /** One key each: two pages on one session do not write over each other. */
 const keyOf = (session: string, id = ""): string => `greenroom.unsent.${session}.${id}`;
 
-/** Those of a session, in the order in which they were written. */
+/** What is still being written in a session: by this name its message, … */
+const draftKey = (session: string): string => `greenroom.draft.${session}`;
+/** … the files of that message, … */
+export const filesKey = (session: string): string => `${draftKey(session)}.files`;
+/** … and the change to a message that waits in the queue. */
+export const changeKey = (session: string, item = ""): string => `${draftKey(session)}.change.${item}`;
+
+/** The messages on their way, in the order in which they were written. */
 export function unsentOf(session: string): Sent[] {
-  return keysOf(session)
+  return keysFrom(keyOf(session))
     .flatMap((key) => {
       try {
         return [JSON.parse(localStorage.getItem(key) ?? "") as Sent & { at: number }];
@@ -31,13 +38,14 @@ export function keepUnsent(session: string, before: readonly Sent[], after: read
   }
 }
 
-/** There is no session to send them to any more. */
+/** There is no session to send anything to any more. */
 export function forgetUnsent(session: string): void {
-  for (const key of keysOf(session)) keep(key, "");
+  for (const key of [draftKey(session), ...keysFrom(`${draftKey(session)}.`), ...keysFrom(keyOf(session))]) keep(key, "");
 }
 
-function keysOf(session: string): string[] {
-  return Object.keys(localStorage).filter((key) => key.startsWith(keyOf(session)));
+/** What is kept under names that begin like this. */
+export function keysFrom(start: string): string[] {
+  return Object.keys(localStorage).filter((key) => key.startsWith(start));
 }
 
 function isUnsent({ wish, seq }: Sent): boolean {

@@ -1,7 +1,10 @@
-// Files that a person gives to a message: they are uploaded at once, and named in the message when it is sent.
+// Files that a person gives to a message: they are uploaded at once, and named in the message when it is sent. Those that are there
+// are kept with its draft.
 
-import { signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 import { newId } from "../id";
+import { keep } from "../keep";
+import { filesKey } from "./unsent";
 
 export interface Upload {
   id: string;
@@ -15,13 +18,22 @@ export interface Upload {
   problem?: string;
 }
 
+/** One that lies in the workspace. */
+type There = Pick<Upload, "name" | "size"> & { path: string };
+
 /** The uploads of one message that is being written. */
 export class Uploads {
   readonly all = signal<readonly Upload[]>([]);
   private readonly aborts = new Map<string, AbortController>();
 
-  /** `session` may be still on its way, where the first message makes it. */
-  constructor(private readonly session: string) {}
+  constructor(private readonly session: string) {
+    this.put(read(filesKey(session)));
+    const there = computed(() => {
+      const files = this.all.value.flatMap(({ name, size, path }) => (path === undefined ? [] : { name, size, path }));
+      return files.length > 0 ? JSON.stringify(files) : "";
+    });
+    effect(() => keep(filesKey(session), there.value));
+  }
 
   get paths(): string[] {
     return this.all.peek().flatMap(({ path }) => path ?? []);
@@ -38,8 +50,7 @@ export class Uploads {
 
   /** Takes up files that lie in the workspace already. */
   take(paths: readonly string[]): void {
-    const taken = paths.map((path): Upload => ({ id: newId(), name: path.slice(path.lastIndexOf("/") + 1), size: null, progress: 1, path }));
-    this.all.value = [...this.all.value, ...taken];
+    this.put(paths.map((path) => ({ name: path.slice(path.lastIndexOf("/") + 1), size: null, path })));
   }
 
   remove(id: string): void {
@@ -49,6 +60,10 @@ export class Uploads {
 
   clear(): void {
     this.all.value = [];
+  }
+
+  private put(files: readonly There[]): void {
+    this.all.value = [...this.all.value, ...files.map((file) => ({ id: newId(), progress: 1, ...file }))];
   }
 
   private async send(file: File): Promise<void> {
@@ -69,6 +84,14 @@ export class Uploads {
 
   private change(id: string, change: Partial<Upload>): void {
     this.all.value = this.all.value.map((upload) => (upload.id === id ? { ...upload, ...change } : upload));
+  }
+}
+
+function read(key: string): There[] {
+  try {
+    return JSON.parse(localStorage.getItem(key) ?? "[]") as There[];
+  } catch {
+    return [];
   }
 }
 

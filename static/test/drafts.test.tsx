@@ -1,0 +1,109 @@
+// What is being written in a session outlives the page, and a look at another session.
+
+import "./dom";
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { render } from "preact";
+import { Queue } from "../src/components/Queue";
+import { show } from "../src/state/current";
+import "../src/state/missed";
+import { Uploads } from "../src/state/uploads";
+import { Script } from "./frames";
+import { press, root, settled, shown, Stage, write } from "./stage";
+
+const CHANGE = "greenroom.draft.s1.change.m";
+const kept = () => Object.keys(localStorage).sort();
+const waiting = () => new Script().see("queue", "", { items: [{ item: "m", content: "as it was" }] });
+const editor = () => root.querySelector("textarea");
+
+beforeEach(() => localStorage.clear());
+afterEach(() => render(null, root));
+
+/** A page that comes to a session in whose queue one message waits. */
+async function comes(): Promise<{ stage: Stage; script: Script }> {
+  const stage = new Stage();
+  const script = waiting();
+  stage.play(script);
+  await shown(<Queue live={stage.live} />);
+  return { stage, script };
+}
+
+async function edits(text: string) {
+  press("Edit");
+  await settled();
+  await write(text);
+}
+
+test("attached files that are there are attached after a reload, until they are sent", () => {
+  const uploads = new Uploads("s1");
+  uploads.all.value = [
+    { id: "a", name: "plan.md", size: 3, progress: 1, path: "uploads/plan.md" },
+    { id: "b", name: "big.bin", size: 9, progress: 0.5 },
+    { id: "c", name: "bad.bin", size: 9, progress: 0, problem: "it is too large" },
+  ];
+  uploads.take(["uploads/message.txt"]);
+  const after = new Uploads("s1");
+  assert.deepEqual(after.paths, ["uploads/plan.md", "uploads/message.txt"]);
+  assert.deepEqual(after.all.value.map(({ name, size }) => [name, size]), [["plan.md", 3], ["message.txt", null]]);
+  assert.equal(after.isIncomplete, false);
+  after.remove(after.all.value[0]!.id);
+  assert.deepEqual(new Uploads("s1").paths, ["uploads/message.txt"]);
+  after.clear();
+  assert.deepEqual(kept(), []);
+  assert.deepEqual(new Uploads("s1").paths, []);
+});
+
+test("a change to a message that waits is gone on with", async () => {
+  await comes();
+  await edits("as it shall be");
+  render(null, root);
+  await comes();
+  assert.equal(editor()?.value, "as it shall be");
+  assert.equal(document.activeElement, document.body, "nobody asked for the focus");
+});
+
+test("it is kept until it is saved, called off, or none any more", async () => {
+  for (const end of ["Keep the change", "Escape", "as it was ", " "]) {
+    const { stage } = await comes();
+    await edits("as it shall be");
+    assert.deepEqual(kept(), [CHANGE]);
+    if (end === "Escape") editor()!.dispatchEvent(new window.KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+    else if (end === "Keep the change") press(end);
+    else await write(end);
+    await settled();
+    assert.deepEqual(kept(), [], end);
+    assert.equal(stage.sent.length, end === "Keep the change" ? 1 : 0);
+    render(null, root);
+  }
+});
+
+test("where the message leaves the queue, the change is said to be missed once", async () => {
+  const { stage, script } = await comes();
+  await edits("as it shall be");
+  stage.play(script.see("queue", "", { items: [] }));
+  await settled();
+  assert.equal(localStorage.getItem(CHANGE), null);
+  assert.deepEqual(stage.live.state.value.sending.map(({ wish }) => wish.action === "message" && wish.args.content), ["as it shall be"]);
+});
+
+test("also where that was while nobody looked, and not before it is known", async () => {
+  localStorage.setItem(CHANGE, "as it shall be");
+  localStorage.setItem("greenroom.draft.s1.change.n", "still waits");
+  const stage = new Stage();
+  const hide = show(stage.live);
+  assert.equal(stage.live.state.value.sending.length, 0);
+  stage.play(new Script().see("queue", "", { items: [{ item: "n", content: "it waits" }] }));
+  stage.say({ status: "synced", seq: 1 });
+  const missed = stage.live.state.value.sending;
+  assert.deepEqual(missed.map(({ wish }) => wish.action === "message" && wish.args.content), ["as it shall be"]);
+  assert.match(missed[0]?.refusal ?? "", /taken this message as it was/);
+  assert.deepEqual(kept(), ["greenroom.draft.s1.change.n", `greenroom.unsent.s1.${missed[0]?.id}`]);
+  hide();
+});
+
+test("of a session that is gone nothing is kept, and all of any other", () => {
+  const others = ["greenroom.draft.s10", "greenroom.draft.s10.files", "greenroom.layout.s1", "greenroom.task"];
+  for (const key of ["greenroom.draft.s1", "greenroom.draft.s1.files", CHANGE, "greenroom.unsent.s1.a", ...others]) localStorage.setItem(key, "x");
+  new Stage().listener.refused("no_such_session");
+  assert.deepEqual(kept(), others);
+});
