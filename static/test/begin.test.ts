@@ -1,7 +1,7 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { begin, type Attempt } from "../src/state/begin";
+import { beginWith, type Attempt } from "../src/state/begin";
 
 /** Answers each upload with what `refuses` says of its address. */
 function uploads(refuses: (address: string) => boolean): string[] {
@@ -36,9 +36,9 @@ test("after an upload that failed it goes on where it was", async () => {
   const attempt: { current: Attempt | null } = { current: null };
   let full = true;
   const sent = uploads((address) => full && address.endsWith("b.txt"));
-  await assert.rejects(begin(attempt, { task: "look" }, files), /413/);
+  await assert.rejects(beginWith(attempt, { task: "look" }, files), /413/);
   full = false;
-  assert.equal(await begin(attempt, { task: "look" }, files), "s1");
+  assert.equal(await beginWith(attempt, { task: "look" }, files), "s1");
   assert.deepEqual(sent.map((address) => address.split("/").at(-1)), ["a.txt", "b.txt", "b.txt"]);
   assert.deepEqual(asked.map(({ path }) => path), ["/api/sessions", "/api/sessions", "/api/sessions/s1/messages"]);
   assert.equal(asked[0]?.key, asked[1]?.key);
@@ -56,11 +56,11 @@ test("a task that is edited after an upload that failed is given to the session 
   const files = [new File(["a"], "a.txt")];
   const attempt: { current: Attempt | null } = { current: null };
   for (const task of ["look", "look again"]) {
-    const begun = begin(attempt, { model: "m", task }, files);
+    const begun = beginWith(attempt, { model: "m", task }, files);
     await (task === "look" ? assert.rejects(begun, /does not answer/) : begun);
   }
   const before = asked.length;
-  await begin(attempt, { model: "m", task: "without" }, []);
+  await beginWith(attempt, { model: "m", task: "without" }, []);
   assert.deepEqual(asked.slice(before).map(({ key }) => key === asked[0]?.key), [true, false]);
   const [created, first, again, second] = asked;
   assert.equal(created?.key, again?.key);
@@ -74,7 +74,7 @@ test("a budget is sent as it was written, and what is none is said before anythi
     if (method === "POST") bodies.push(JSON.parse(String(body)));
     return new Response(JSON.stringify({ id: "s1", items: [], total: 0 }));
   }) as typeof fetch;
-  const start = (budget?: string) => begin({ current: null }, { task: "look", budget }, []);
+  const start = (budget?: string) => beginWith({ current: null }, { task: "look", budget }, []);
   for (const budget of ["0.05", " 2 ", "", undefined]) await start(budget);
   assert.deepEqual(bodies.map(({ budget_usd }) => budget_usd), [0.05, 2, undefined, undefined]);
   for (const budget of ["0", "-1", "0,05", "Infinity"]) await assert.rejects(start(budget), /no amount above zero/, budget);

@@ -3,7 +3,7 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { begin, type Attempt } from "../src/state/begin";
+import { beginWith, type Attempt } from "../src/state/begin";
 import { readAttempt } from "../src/state/task";
 
 let asked: { path: string; key: string | null; body: unknown }[] = [];
@@ -16,7 +16,7 @@ globalThis.fetch = (async (path: string, { method, headers, body }: RequestInit)
 }) as typeof fetch;
 
 /** Begins something, and comes back to what would be left of it if the page were loaded now. */
-async function reloaded(wish: Parameters<typeof begin>[1], files: readonly File[], isLost: boolean) {
+async function reloaded(wish: Parameters<typeof beginWith>[1], files: readonly File[], isLost: boolean) {
   asked = [];
   let left = "";
   const last = {
@@ -30,7 +30,7 @@ async function reloaded(wish: Parameters<typeof begin>[1], files: readonly File[
     },
   };
   isAway = isLost;
-  await begin(last, wish, files).catch(() => {});
+  await beginWith(last, wish, files).catch(() => {});
   isAway = false;
   return { ...readAttempt(left)!, before: asked.splice(0) };
 }
@@ -39,7 +39,7 @@ test("the same task started again leads to the same session", async () => {
   const task = "look around";
   const { attempt, chosen, before } = await reloaded({ model: "m", agent: "a", budget: " 0.50", task }, [], true);
   assert.deepEqual(chosen, { model: "m", agent: "a", budget: "0.5" });
-  await begin({ current: attempt }, { ...chosen, task }, []);
+  await beginWith({ current: attempt }, { ...chosen, task }, []);
   assert.deepEqual(asked, before);
 });
 
@@ -57,7 +57,7 @@ test("a task that came with files is given once, to the session that was made fo
   Object.assign(globalThis, { XMLHttpRequest: Uploaded });
   const task = "look at it";
   const { attempt, chosen, before } = await reloaded({ task }, [new File(["a"], "a.txt")], false);
-  await begin({ current: attempt }, { ...chosen, task }, []);
+  await beginWith({ current: attempt }, { ...chosen, task }, []);
   assert.deepEqual(asked, before);
   assert.deepEqual(asked.at(-1)?.body, { content: task, attachments: ["uploads/a.txt"] });
 });

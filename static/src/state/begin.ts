@@ -1,9 +1,12 @@
 // How a session begins: it is made, its files are brought, its task is given.
 
 import { newId } from "../id";
+import { keep } from "../keep";
+import { navigate, route } from "../route";
 import { createSession, sendMessage, type NewSession } from "../wire/manage";
 import { uploadFile } from "../wire/upload";
 import { refreshSessions } from "./list";
+import * as written from "./task";
 
 /** What a person chose beside the task. */
 export interface Chosen extends Pick<NewSession, "agent" | "model" | "image" | "directory"> {
@@ -23,8 +26,36 @@ export interface Attempt {
   message?: { said: string; key: string };
 }
 
+/** Starts the task that is written. */
+export async function begin(): Promise<void> {
+  const { task, files, chosen, visits, problem, starting } = written;
+  const sent = { task: task.peek(), files: files.peek(), visit: visits.peek() };
+  problem.value = null;
+  try {
+    const id = await beginWith(written.attempt, { ...chosen.peek(), task: sent.task.trim() }, sent.files);
+    const isAwaited = sent.visit === visits.peek() || sent.task === task.peek();
+    forget(sent);
+    if (isAwaited && route.peek().page === "home") navigate(`/sessions/${id}`);
+  } catch (error) {
+    problem.value = (error as Error).message;
+  } finally {
+    starting.value = false;
+  }
+}
+
+/** Nothing that was written since. */
+function forget(sent: { task: string; files: readonly File[] }): void {
+  const { task, files, chosen, attempt } = written;
+  attempt.current = null;
+  files.value = files.peek().filter((file) => !sent.files.includes(file));
+  if (localStorage.getItem(written.TASK) === sent.task) keep(written.TASK, "");
+  if (task.peek() !== sent.task) return;
+  task.value = "";
+  chosen.value = {};
+}
+
 /** Returns the session's id. What `last` holds is set before anything is sent: it may be all that is left after a reload. */
-export async function begin(last: { current: Attempt | null }, chosen: Chosen & { task: string }, files: readonly File[]): Promise<string> {
+export async function beginWith(last: { current: Attempt | null }, chosen: Chosen & { task: string }, files: readonly File[]): Promise<string> {
   const { task, budget, ...options } = chosen;
   const rest = { ...options, budget_usd: amountOf(budget) };
   // A session that was made for its files is gone on with, though its task or its files were changed after one could not be sent.

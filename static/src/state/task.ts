@@ -1,12 +1,12 @@
-// The task that is being written, and its way to a session. It outlives its page: whoever goes elsewhere meanwhile, comes back, or loads
-// it again finds it as it is.
+// The task that is being written. It outlives its page: whoever comes back from elsewhere finds it as it was, also while it starts; after
+// a reload, as far as a browser keeps it.
 
 import { signal } from "@preact/signals";
 import { keep } from "../keep";
-import { navigate, route } from "../route";
+import { loadLater } from "../ondemand";
 import type { Attempt, Chosen } from "./begin";
 
-const TASK = "greenroom.task";
+export const TASK = "greenroom.task";
 const ATTEMPT = "greenroom.task.attempt";
 
 export const task = signal(localStorage.getItem(TASK) ?? "");
@@ -17,7 +17,7 @@ export const problem = signal<string | null>(null);
 const kept = readAttempt(localStorage.getItem(ATTEMPT));
 
 /** The attempt to start it, while nothing is known to have come of it. Kept at once: its key leads to the same session again. */
-const attempt = {
+export const attempt = {
   held: kept?.attempt ?? null,
   get current(): Attempt | null {
     return this.held;
@@ -32,11 +32,11 @@ const attempt = {
 export const chosen = signal<Chosen>(kept?.chosen ?? {});
 
 /** How often the page of the task was opened. */
-let visits = 0;
+export const visits = signal(0);
 
 /** Its page is open, until the returned function is called. */
 export function openTask(): () => void {
-  visits += 1;
+  visits.value += 1;
   // Another tab may have written more of it, or sent it.
   task.value = localStorage.getItem(TASK) ?? "";
   return () => (problem.value = null);
@@ -56,33 +56,9 @@ export function attach(more: readonly File[]): void {
 }
 
 export async function start(): Promise<void> {
-  const sent = { task: task.peek(), files: files.peek(), visit: visits };
-  const wish = { ...chosen.peek(), task: sent.task.trim() };
-  if (!wish.task || starting.peek()) return;
+  if (starting.peek() || !task.peek().trim()) return;
   starting.value = true;
-  problem.value = null;
-  try {
-    const { begin } = await import("../later");
-    const id = await begin(attempt, wish, sent.files);
-    attempt.current = null;
-    if (begun(sent)) navigate(`/sessions/${id}`);
-  } catch (error) {
-    problem.value = (error as Error).message;
-  } finally {
-    starting.value = false;
-  }
-}
-
-/** Forgets what was sent, and nothing that was written since. Whether the person still waits for it. */
-function begun(sent: { task: string; files: readonly File[]; visit: number }): boolean {
-  const isSame = task.peek() === sent.task;
-  files.value = files.peek().filter((file) => !sent.files.includes(file));
-  if (localStorage.getItem(TASK) === sent.task) keep(TASK, "");
-  if (isSame) {
-    task.value = "";
-    chosen.value = {};
-  }
-  return route.peek().page === "home" && (isSame || sent.visit === visits);
+  await (await loadLater()).begin();
 }
 
 /** What a page before has left of an attempt, and what was chosen for it; `null` where that is nothing. */
