@@ -67,7 +67,7 @@ test("a session that has ended takes no files, and does not offer it", async () 
     close() {}
   }
   Object.assign(globalThis, { WebSocket: Silent });
-  const ended = (agent_state: string) => ({ seq: 1, at: "", source: "agent", observation: "agent_state_changed", content: "", extras: { agent_state, since: "" } });
+  const ended = (agent_state: string) => ({ seq: 1, at: "", source: "server", observation: "agent_state_changed", content: "", extras: { agent_state, since: "" } });
   for (const [state, effect, hint] of [["idle", "copy", true], ["ended", "none", false]] as const) {
     globalThis.fetch = (async () => new Response(JSON.stringify({ items: [ended(state)] }))) as typeof fetch;
     await shown(<SessionPage key={state} id={state} />);
