@@ -7,18 +7,23 @@ const isTouched = matchMedia("(pointer: coarse)");
 
 let held: EventTarget | null = null;
 let inWorkspace: Element | null = null;
+/** Rows that are scrolled away are taken away: the keys that scroll go on where they were. */
+let inList: HTMLElement | null = null;
 
 // A press beside all that can have the focus leaves it nowhere, and that was meant.
 addEventListener("pointerdown", () => (held = null), true);
 addEventListener("focusin", ({ target }) => {
   held = target;
   inWorkspace = (target as Element).closest(".workspace");
+  inList = (target as Element).closest<HTMLElement>(".long-list");
 });
 
 new MutationObserver(() => {
   if (!(held instanceof Element) || held.isConnected) return;
   held = null;
-  if (document.activeElement !== document.body || isTouched.matches) return;
+  if (document.activeElement !== document.body) return;
+  if (inList?.isConnected) return inList.focus({ preventScroll: true });
+  if (isTouched.matches) return;
   // Whoever was about to press a button that went away must not send what they had begun to write.
   if (!isDraft()) focusField(inWorkspace?.isConnected ? inWorkspace : undefined);
 }).observe(document.body, { childList: true, subtree: true });

@@ -1,4 +1,5 @@
-// A list of any length, of rows of one height: only those in sight are mounted. It follows its end while that is in sight.
+// A list of any length, of rows of one height: only those in sight are mounted. It follows its end while that is in sight, and
+// nobody goes through its rows by keyboard: what follows takes them away.
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -28,10 +29,22 @@ export function LongList({ label, count, rowHeight, row }: Props) {
     return () => measured.disconnect();
   }, []);
 
-  useLayoutEffect(() => {
+  const toEnd = () => {
     const element = box.current;
     if (element && following.current) element.scrollTop = element.scrollHeight;
-  }, [count, height]);
+  };
+  const rowWithFocus = () => box.current?.querySelector(":focus-visible");
+
+  useLayoutEffect(() => {
+    if (rowWithFocus()) following.current = false;
+    toEnd();
+  }, [count]);
+
+  // What opens beside the list takes its room, and not the row that it was opened with.
+  useLayoutEffect(() => {
+    toEnd();
+    rowWithFocus()?.scrollIntoView({ block: "nearest" });
+  }, [height]);
 
   const scrolled = () => {
     const element = box.current;

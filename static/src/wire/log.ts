@@ -4,7 +4,7 @@ import type { ServerFrame, Wish } from "./frame";
 
 /** One frame as it came or went. */
 export interface Entry {
-  /** Counts the frames of this page, from 1. */
+  /** Counts the frames of this page, from 1; those from before the first one, down from 0. */
   n: number;
   way: "in" | "out";
   /** When it passed here, milliseconds since the epoch. */
@@ -31,12 +31,12 @@ export class FrameLog {
     if (this.held.length > 1.25 * KEPT) this.held = this.held.slice(-KEPT);
   }
 
-  /** Frames from before the first one, as far as there is room. */
+  /** Frames from before the first one, as far as there is room. Those that are there stay the same: somebody may look at one. */
   putBefore(frames: readonly Entry["frame"][]): void {
     const at = Date.now();
-    const all = [...frames.map((frame): Entry => ({ n: 0, way: "in", at, frame, replayed: true })), ...this.held].slice(-KEPT);
-    this.held = all.map((entry, index) => ({ ...entry, n: index + 1 }));
-    this.count = all.length;
+    const first = (this.held[0]?.n ?? this.count + 1) - frames.length;
+    const before = frames.map((frame, index): Entry => ({ n: first + index, way: "in", at, frame, replayed: true }));
+    this.held = [...before, ...this.held].slice(-KEPT);
   }
 
   clear(): void {
