@@ -6,7 +6,8 @@ import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { EventsTab } from "../src/components/EventsTab";
 import "../src/refocus";
-import { FrameLog } from "../src/wire/log";
+import { everything, Sieve } from "../src/state/frames";
+import { FrameLog, type Entry } from "../src/wire/log";
 import { Script } from "./frames";
 import { root, settled, shown, Stage } from "./stage";
 
@@ -84,4 +85,30 @@ test("what came before does not take the place of what somebody looks at", () =>
   log.add("in", { status: "pong" }, 0, false);
   assert.equal(log.entries[3], looked);
   assert.deepEqual(log.entries.map(({ n }) => n), [-2, -1, 0, 1, 2]);
+});
+
+test("of frames that are filtered only the new ones are looked at", (context) => {
+  let looks = 0;
+  const entry = (n: number, content: string): Entry => ({
+    n,
+    way: "in",
+    at: 0,
+    replayed: false,
+    get frame() {
+      looks += 1;
+      return { delta: "text", item: "m", offset: 0, content } as const;
+    },
+  });
+  const log = Array.from({ length: 100 }, (_, n) => entry(n, n % 10 === 0 ? "A tenth" : "another"));
+  const sieve = new Sieve();
+  const tenths = { ...everything, deltas: true, text: "TENTH" };
+  assert.equal(sieve.of(log, tenths).length, 10);
+  looks = 0;
+  log.push(entry(100, "one tenth more"));
+  assert.equal(sieve.of(log, tenths).length, 11);
+  assert.ok(looks < 5, `${looks} looks`);
+  const written = context.mock.method(JSON, "stringify");
+  assert.equal(sieve.of(log, { ...tenths, text: "another" }).length, 90);
+  assert.equal(written.mock.callCount(), 0, "what they say is known");
+  assert.equal(sieve.of(log.slice(50), tenths).length, 6, "the log has let go of the oldest");
 });

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { coloured } from "../src/state/ansi";
 import { matching, sessionEntries, type PaletteEntry } from "../src/state/entries";
 import { inSight, plainOutput, withoutEscapes } from "../src/escapes";
-import { everything, filtered, kindOf, latency, summary } from "../src/state/frames";
+import { everything, kindOf, latency, Sieve, summary } from "../src/state/frames";
 import { moveByKey } from "../src/state/divider";
 import { AT_FIRST, clampShare, layoutOfNext, readLayout, type Layout } from "../src/state/layout";
 import { withLoad } from "../src/state/sandboxes";
@@ -124,7 +124,7 @@ test("frames are told in words, filtered, and timed", () => {
   assert.deepEqual(all.map(summary), [
     '{"session":null}', '{"content":"go"}', "Message: go.", '{"id":"w","seq":1}', "He", "Hello", '{"model":"m"}', "no",
   ]);
-  const numbers = (filter: Partial<typeof everything>) => filtered(all, { ...everything, ...filter }).map(({ n }) => n);
+  const numbers = (filter: Partial<typeof everything>) => new Sieve().of(all, { ...everything, ...filter }).map(({ n }) => n);
   assert.deepEqual(numbers({}), [1, 2, 3, 4, 6, 7, 8]);
   assert.deepEqual(numbers({ deltas: true }), [1, 2, 3, 4, 5, 6, 7, 8]);
   assert.deepEqual(numbers({ way: "out" }), [2]);

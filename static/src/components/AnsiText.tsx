@@ -1,11 +1,10 @@
 // What a program printed, in the colours that it asked for. Nothing else that a terminal can be told is done: no title, no
 // clipboard, no link, no cursor that wanders.
 
-import { useMemo } from "preact/hooks";
 import { coloured } from "../state/ansi";
 
 export function AnsiText({ text }: { text: string }) {
-  const pieces = useMemo(() => coloured(text), [text]);
+  const pieces = coloured(text);
   if (pieces.length === 0) return null;
   return (
     <pre class="ansi">

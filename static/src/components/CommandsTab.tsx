@@ -1,6 +1,6 @@
 // Every command that ran, with its output as a terminal shows it; and a line to run one's own.
 
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { now } from "../clock";
 import { duration, elapsed } from "../format";
@@ -24,6 +24,7 @@ export function CommandsTab({ live }: { live: LiveSession }) {
   const [limit, setLimit] = useState(WINDOW);
   const screen = useRef<HTMLDivElement>(null);
   const following = useRef(true);
+  const drawn = useRef(new WeakMap<ToolRow, VNode>());
 
   useLayoutEffect(() => {
     if (following.current && screen.current) screen.current.scrollTop = screen.current.scrollHeight;
@@ -32,6 +33,12 @@ export function CommandsTab({ live }: { live: LiveSession }) {
   const scrolled = () => {
     const element = screen.current;
     if (element) following.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
+  };
+
+  const view = (row: ToolRow) => {
+    const known = drawn.current.get(row) ?? <Command key={row.key} row={row} />;
+    drawn.current.set(row, known);
+    return known;
   };
 
   const readOnly = agentState === "ended" || connection.phase === "recorded";
@@ -46,9 +53,7 @@ export function CommandsTab({ live }: { live: LiveSession }) {
               Show {Math.min(WINDOW, all.length - limit)} earlier of {all.length - limit}
             </button>
           )}
-          {all.slice(-limit).map((row) => (
-            <Command key={row.key} row={row} />
-          ))}
+          {all.slice(-limit).map(view)}
           {unsent.map(({ id, wish }) => (
             <div key={id} class="unsent">
               <Line user command={wish.action === "run" ? wish.args.command : ""}>

@@ -1,7 +1,7 @@
 // The raw frames of this page, both ways, newest last: filtered, opened, saved.
 
-import { useState } from "preact/hooks";
-import { everything, filtered, kindOf, latency, summary, type Filter } from "../state/frames";
+import { useRef, useState } from "preact/hooks";
+import { everything, kindOf, latency, Sieve, summary, type Filter } from "../state/frames";
 import { duration } from "../format";
 import type { LiveSession } from "../state/live";
 import { toJsonLines, type Entry } from "../wire/log";
@@ -20,10 +20,11 @@ const WAYS: readonly { way: Filter["way"]; text: string }[] = [
 export function EventsTab({ live }: { live: LiveSession }) {
   const [filter, setFilter] = useState(everything);
   const [chosen, setChosen] = useState<Entry | null>(null);
+  const sieve = useRef(new Sieve());
   // The log is no signal; it changes exactly when the state does.
   void live.state.value;
   const all = live.log.entries;
-  const shown = filtered(all, filter);
+  const shown = sieve.current.of(all, filter);
 
   return (
     <div class="events">

@@ -1,4 +1,4 @@
-// Raw frames in words for the Events tab. Pure.
+// Raw frames in words for the Events tab. Pure, but that it remembers what it has looked at.
 
 import type { Entry } from "../wire/log";
 
@@ -22,14 +22,37 @@ export function kindOf({ frame }: Entry): { family: "action" | "observation" | "
   return { family: "wish", name: "action" in frame ? String(frame.action) : "?" };
 }
 
-export function filtered(entries: readonly Entry[], { text, way, deltas }: Filter): readonly Entry[] {
-  const wanted = text.trim().toLowerCase();
-  if (!wanted && way === "both" && deltas) return entries;
-  return entries.filter((entry) => {
-    if (way !== "both" && entry.way !== way) return false;
-    if (!deltas && "delta" in entry.frame) return false;
-    return !wanted || JSON.stringify(entry.frame).toLowerCase().includes(wanted);
-  });
+/** What of a log passes a filter. Of a log that has only grown since, and the same filter, no more is looked at than what is new. */
+export class Sieve {
+  private log: readonly Entry[] = [];
+  private filter = everything;
+  private looked = 0;
+  private passed: Entry[] = [];
+
+  of(log: readonly Entry[], filter: Filter): readonly Entry[] {
+    if (log !== this.log || filter !== this.filter) Object.assign(this, { log, filter, looked: 0, passed: [] });
+    const wanted = filter.text.trim().toLowerCase();
+    for (; this.looked < log.length; this.looked += 1) {
+      const entry = log[this.looked]!;
+      if (passes(entry, filter, wanted)) this.passed.push(entry);
+    }
+    return this.passed;
+  }
+}
+
+function passes(entry: Entry, { way, deltas }: Filter, wanted: string): boolean {
+  if (way !== "both" && entry.way !== way) return false;
+  if (!deltas && "delta" in entry.frame) return false;
+  return !wanted || textOf(entry).includes(wanted);
+}
+
+/** What the frames say: each letter that is typed asks all of them. */
+const texts = new WeakMap<Entry, string>();
+
+function textOf(entry: Entry): string {
+  const text = texts.get(entry) ?? JSON.stringify(entry.frame).toLowerCase();
+  texts.set(entry, text);
+  return text;
 }
 
 /**
