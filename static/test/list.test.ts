@@ -1,7 +1,7 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { newest, refreshSessions, search, sessions, showArchived, watchSessions } from "../src/state/list";
+import { listError, newest, refreshSessions, search, sessions, showArchived, watchSessions } from "../src/state/list";
 
 /** A server with these sessions; returns what it is asked. */
 function serves(titles: readonly string[]): string[] {
@@ -36,7 +36,41 @@ test("a hidden page looks seldom, and looks", async (context) => {
   const asked = serves([]);
   showArchived.value = false;
   const stop = watchSessions();
-  for (let second = 0; second < 60; second += 1) context.mock.timers.tick(1000);
+  for (let second = 0; second < 60; second += 1) {
+    context.mock.timers.tick(1000);
+    await new Promise(setImmediate);
+  }
   stop();
   assert.ok(asked.length >= 3 && asked.length <= 5, `${asked.length} times in a minute`);
+});
+
+test("one question at a time is under way, and a newer one takes its place", async (context) => {
+  context.mock.timers.enable({ apis: ["setInterval"] });
+  context.mock.getter(document, "hidden", () => false);
+  search.value = "";
+  showArchived.value = false;
+  const asked: { signal: AbortSignal; answer: (...ids: string[]) => void }[] = [];
+  globalThis.fetch = ((_: string, { signal }: RequestInit) =>
+    new Promise((resolve, reject) => {
+      signal!.addEventListener("abort", () => reject(signal!.reason));
+      const answer = (...ids: string[]) => {
+        const items = ids.map((id) => ({ id }));
+        resolve(new Response(JSON.stringify({ items, next_cursor: null, total: items.length })));
+      };
+      asked.push({ signal: signal!, answer });
+    })) as typeof fetch;
+  const stop = watchSessions();
+  context.mock.timers.tick(12_000);
+  assert.equal(asked.length, 1, "a poll waits for the one before");
+  showArchived.value = true;
+  const filtered = refreshSessions();
+  assert.deepEqual(asked.map(({ signal }) => signal.aborted), [true, false, false]);
+  asked[1]!.answer("archived");
+  asked[2]!.answer("new");
+  await filtered;
+  assert.deepEqual([ids(sessions), ids(newest), listError.value], [["archived"], ["new"], null]);
+  context.mock.timers.tick(4000);
+  assert.equal(asked.length, 5, "and then polls go on");
+  stop();
+  showArchived.value = false;
 });

@@ -1,7 +1,9 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { getSession, RequestError } from "../src/wire/rest";
+import { LiveSession } from "../src/state/live";
+import { endSession } from "../src/wire/manage";
+import { getSession, newestEvents, RequestError } from "../src/wire/rest";
 
 test("a connection that breaks within an answer is one like any other", async () => {
   const broken = new ReadableStream({ start: (stream) => stream.error(new TypeError("terminated")) });
@@ -9,4 +11,71 @@ test("a connection that breaks within an answer is one like any other", async ()
     globalThis.fetch = answer as typeof fetch;
     await assert.rejects(getSession("s1"), (error) => error instanceof RequestError && error.status === 0);
   }
+});
+
+test("a server that falls silent is given up, and one that is slow is not", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const passes = async (ms: number) => {
+    await new Promise(setImmediate);
+    context.mock.timers.tick(ms);
+    await new Promise(setImmediate);
+  };
+  let stream!: ReadableStreamDefaultController<Uint8Array>;
+  let begins = () => {};
+  globalThis.fetch = ((_: string, { signal }: RequestInit) =>
+    new Promise((resolve, reject) => {
+      const body = new ReadableStream<Uint8Array>({ start: (controller) => void (stream = controller) });
+      signal!.addEventListener("abort", () => {
+        reject(signal!.reason);
+        stream.error(signal!.reason);
+      });
+      begins = () => resolve(new Response(body));
+    })) as typeof fetch;
+  /** What becomes of a call when so much time has passed. */
+  const after = async (call: Promise<unknown>, ms: number) => {
+    let became = "waits";
+    call.then(
+      () => (became = "answered"),
+      (error: unknown) => (became = error instanceof RequestError && error.status === 0 ? "given up" : String(error)),
+    );
+    await passes(ms);
+    return became;
+  };
+  assert.equal(await after(getSession("s1"), 9000), "waits");
+  assert.equal(await after(getSession("s1"), 11_000), "given up");
+  assert.equal(await after(newestEvents("s1", 60), 2100), "given up", "the socket waits for these");
+  assert.equal(await after(endSession("s1"), 60_000), "waits", "it may have been done");
+
+  const slow = newestEvents("s1", 60);
+  await passes(1500);
+  begins();
+  for (const piece of ['{"items":[{"se', 'q":7},{"grüße":', "1}]}"]) {
+    await passes(1500);
+    stream.enqueue(new TextEncoder().encode(piece));
+  }
+  await passes(1500);
+  stream.close();
+  assert.deepEqual(await slow, [{ seq: 7 }, { grüße: 1 }]);
+  const broken = getSession("s1");
+  begins();
+  assert.equal(await after(broken, 11_000), "given up", "within an answer, too");
+});
+
+test("where the network is gone, the socket of a session does not wait for its newest events for long", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  let sockets = 0;
+  class Socket {
+    constructor() {
+      sockets += 1;
+    }
+    close() {}
+  }
+  const hangs = (_: string, { signal }: RequestInit) =>
+    new Promise((_, reject) => signal!.addEventListener("abort", () => reject(signal!.reason)));
+  Object.assign(globalThis, { WebSocket: Socket, fetch: hangs });
+  const live = new LiveSession("s1");
+  context.mock.timers.tick(2000);
+  await new Promise(setImmediate);
+  assert.equal(sockets, 1);
+  live.close();
 });

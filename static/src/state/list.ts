@@ -1,6 +1,6 @@
 // The list of sessions, read from the server every few seconds, and more seldom while the page is hidden.
 
-import { signal } from "@preact/signals";
+import { batch, signal } from "@preact/signals";
 import type { Session } from "../wire/frame";
 import { listSessions, signedOut } from "../wire/rest";
 
@@ -37,23 +37,29 @@ export function showMore(): void {
   void refreshSessions();
 }
 
-let asked = 0;
+/** The question that is under way. */
+let asking: AbortController | null = null;
 
+/** Asks anew. A question that is still under way may be about something else, or from before something was done: it is given up. */
 export async function refreshSessions(): Promise<void> {
-  const turn = ++asked;
+  asking?.abort();
+  const { signal } = (asking = new AbortController());
   try {
     const isPlain = search.peek() === "" && !showArchived.peek();
-    const asking = listSessions(search.peek(), showArchived.peek(), limit);
-    const [page, first] = await Promise.all([asking, isPlain ? asking : listSessions("", false, PAGE)]);
-    // A slow answer to an older question must not cover the newer one.
-    if (turn !== asked) return;
-    sessions.value = page.items;
-    newest.value = first.items.slice(0, PAGE);
-    learn([...first.items, ...page.items]);
-    total.value = page.total;
-    listError.value = null;
+    const listed = listSessions(search.peek(), showArchived.peek(), limit, signal);
+    const [page, first] = await Promise.all([listed, isPlain ? listed : listSessions("", false, PAGE, signal)]);
+    if (signal.aborted) return;
+    batch(() => {
+      sessions.value = page.items;
+      newest.value = first.items.slice(0, PAGE);
+      learn([...first.items, ...page.items]);
+      total.value = page.total;
+      listError.value = null;
+    });
   } catch (error) {
-    if (turn === asked) listError.value = (error as Error).message;
+    if (!signal.aborted) listError.value = (error as Error).message;
+  } finally {
+    if (!signal.aborted) asking = null;
   }
 }
 
@@ -67,7 +73,7 @@ export function watchSessions(): () => void {
     void refreshSessions();
   };
   refresh();
-  const timer = setInterval(refresh, REFRESH_MS);
+  const timer = setInterval(() => asking === null && refresh(), REFRESH_MS);
   document.addEventListener("visibilitychange", refresh);
   return () => {
     clearInterval(timer);

@@ -42,10 +42,10 @@ export interface NewSession {
 
 /** `key` makes a retry safe: the same key leads to the same session. */
 export const createSession = (session: NewSession, key: string): Promise<Session> =>
-  call("POST", "/sessions", session, { "Idempotency-Key": key });
+  call("POST", "/sessions", { body: session, headers: { "Idempotency-Key": key } });
 
 export const sendMessage = (id: string, message: { content: string; attachments?: string[] }, key: string): Promise<void> =>
-  call("POST", `${sessionPath(id)}/messages`, message, { "Idempotency-Key": key });
+  call("POST", `${sessionPath(id)}/messages`, { body: message, headers: { "Idempotency-Key": key } });
 
 /** Where a session can be downloaded from. */
 export const exportAddress = (id: string, format: "md" | "jsonl"): string => `/api${sessionPath(id)}/export?format=${format}`;
@@ -55,7 +55,7 @@ export const getEvents = (id: string, after: number, limit: number): Promise<{ i
   call("GET", `${sessionPath(id)}/events?${new URLSearchParams({ after: String(after), limit: String(limit) })}`);
 
 export const changeSession = (id: string, change: { title?: string; archived?: boolean }): Promise<Session> =>
-  call("PATCH", sessionPath(id), change);
+  call("PATCH", sessionPath(id), { body: change });
 
 export const endSession = (id: string): Promise<void> => call("DELETE", sessionPath(id));
 

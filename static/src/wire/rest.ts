@@ -23,8 +23,8 @@ export interface SessionPage {
   total: number;
 }
 
-export const listSessions = (q: string, archived: boolean, limit: number): Promise<SessionPage> =>
-  call("GET", `/sessions?${new URLSearchParams({ q, archived: String(archived), limit: String(limit) })}`);
+export const listSessions = (q: string, archived: boolean, limit: number, signal: AbortSignal): Promise<SessionPage> =>
+  call("GET", `/sessions?${new URLSearchParams({ q, archived: String(archived), limit: String(limit) })}`, { signal });
 
 /** What the server offers. */
 export interface Options {
@@ -40,33 +40,71 @@ export const getOptions = (): Promise<Options> => call("GET", "/options");
 
 export const getSession = (id: string): Promise<Session> => call("GET", sessionPath(id));
 
+/** A session's socket waits for them, and brings them itself where they do not come. */
 export const newestEvents = async (id: string, count: number): Promise<Event[]> =>
-  (await call<{ items: Event[] }>("GET", `${sessionPath(id)}/events?last=${count}`)).items;
+  (await call<{ items: Event[] }>("GET", `${sessionPath(id)}/events?last=${count}`, { silence: 2000 })).items;
 
 export const sessionPath = (id: string) => `/sessions/${encodeURIComponent(id)}`;
 
-export async function call<T>(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<T> {
-  const { response, text } = await reach(method, path, body, headers);
+/** So long nothing may come of an answer, in milliseconds: a network may be gone without a word, as after a sleep. */
+const SILENCE_MS = 10_000;
+
+interface Call {
+  body?: unknown;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+  /** In place of `SILENCE_MS`. */
+  silence?: number;
+}
+
+export async function call<T>(method: string, path: string, more: Call = {}): Promise<T> {
+  const { response, text } = await reach(method, path, more);
   if (response.status === 401) signedOut.value = true;
   const answer = parse(text);
   if (!response.ok) throw new RequestError(response.status, errorText(answer) ?? `the server answered ${response.status}`);
   return answer as T;
 }
 
-async function reach(method: string, path: string, body?: unknown, headers?: Record<string, string>) {
+async function reach(method: string, path: string, { body, headers, signal, silence = SILENCE_MS }: Call) {
+  const isRead = method === "GET";
+  const limit = new AbortController();
+  const giveUp = () => limit.abort();
+  signal?.addEventListener("abort", giveUp);
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const heard = () => {
+    clearTimeout(timer);
+    // What changes something may take its time, and is done even if nobody waits for it.
+    if (isRead) timer = setTimeout(giveUp, silence);
+  };
   try {
+    heard();
     const response = await fetch(`/api${path}`, {
       method,
       credentials: "same-origin",
       // Writes are refused without a JSON type, also those without a body: no HTML form can send it.
-      headers: method === "GET" ? headers : { "Content-Type": "application/json", ...headers },
+      headers: isRead ? headers : { "Content-Type": "application/json", ...headers },
       body: body === undefined ? undefined : JSON.stringify(body),
+      signal: limit.signal,
     });
-    // The connection may break within it, too.
-    return { response, text: await response.text() };
+    return { response, text: await textOf(response, heard) };
   } catch {
     throw new RequestError(0, "the server does not answer; is greenroom running?");
+  } finally {
+    clearTimeout(timer);
   }
+}
+
+/** Piece by piece: a long answer over a slow line takes longer than any silence. The connection may break within it, too. */
+async function textOf({ body }: Response, heard: () => void): Promise<string> {
+  const pieces = body?.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  while (pieces) {
+    heard();
+    const { done, value } = await pieces.read();
+    if (done) break;
+    text += value;
+  }
+  return text;
 }
 
 function parse(text: string): unknown {
