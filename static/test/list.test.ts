@@ -1,7 +1,8 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { listError, newest, refreshSessions, search, sessions, showArchived, watchSessions } from "../src/state/list";
+import { learn, listError, newest, refreshSessions, search, sessions, showArchived, watchSessions } from "../src/state/list";
+import type { Session } from "../src/wire/frame";
 
 /** A server with these sessions; returns what it is asked. */
 function serves(titles: readonly string[]): string[] {
@@ -73,4 +74,20 @@ test("one question at a time is under way, and a newer one takes its place", asy
   assert.equal(asked.length, 5, "and then polls go on");
   stop();
   showArchived.value = false;
+});
+
+test("an answer does not bring back a state that was left behind", async () => {
+  const told = (state: Session["state"], last_seq: number, title = "t") => ({ id: "s", state, last_seq, title }) as Session;
+  const answers = (session: Session) => {
+    globalThis.fetch = async () => new Response(JSON.stringify({ items: [session], next_cursor: null, total: 1 }));
+    return refreshSessions();
+  };
+  const shown = () => [sessions, newest].map((list) => `${list.value?.[0]?.title} ${list.value?.[0]?.state}`);
+  await answers(told("running", 5));
+  learn([told("idle", 7)]);
+  assert.deepEqual(shown(), ["t idle", "t idle"]);
+  await answers(told("running", 6, "renamed"));
+  assert.deepEqual(shown(), ["renamed idle", "renamed idle"]);
+  await answers(told("running", 8));
+  assert.deepEqual(shown(), ["t running", "t running"]);
 });

@@ -1,8 +1,14 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { show } from "../src/state/current";
+import { refreshSessions } from "../src/state/list";
 import { newsOf, stateBefore } from "../src/state/notify";
+import { notifying } from "../src/state/notifying";
 import { parseRoute } from "../src/route";
+import type { Session } from "../src/wire/frame";
+import { Script } from "./frames";
+import { Stage } from "./stage";
 
 test("what is worth a notification", () => {
   assert.equal(newsOf("running", "idle"), "done");
@@ -21,6 +27,38 @@ test("a session that was started since is told of, one that was only not seen be
   assert.equal(stateBefore("01A", known, "01B"), undefined, "further down the list");
   assert.equal(stateBefore("01C", known, undefined), undefined, "there was no list yet");
   assert.equal(newsOf(stateBefore("01C", known, "01B"), "awaiting_confirmation"), "waits");
+});
+
+test("who leaves a session is not told what they have seen there", async () => {
+  const told: string[] = [];
+  Object.assign(globalThis, {
+    Notification: class {
+      constructor(title: string) {
+        told.push(title);
+      }
+    },
+  });
+  notifying.value = true;
+  const lists = (state: Session["state"], last_seq: number) => {
+    const items = [{ id: "s1", title: "Work", state, last_seq }];
+    globalThis.fetch = async () => new Response(JSON.stringify({ items, next_cursor: null, total: 1 }));
+    return refreshSessions();
+  };
+  const script = new Script().state("running").state("awaiting_confirmation");
+  const stage = new Stage();
+  stage.play(script);
+  stage.say({ status: "synced", seq: 2 });
+  const hide = show(stage.live);
+  await lists("awaiting_confirmation", 2);
+  told.length = 0;
+  stage.play(script.state("running"));
+  hide();
+  assert.deepEqual(told, [], "they have answered");
+  await lists("awaiting_confirmation", 2);
+  assert.deepEqual(told, [], "that was asked for before they did");
+  await lists("idle", 4);
+  assert.deepEqual(told, ["Work is done"]);
+  notifying.value = false;
 });
 
 test("addresses", () => {

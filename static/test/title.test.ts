@@ -2,7 +2,8 @@ import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { show } from "../src/state/current";
-import { newest } from "../src/state/list";
+import { learn, newest } from "../src/state/list";
+import "../src/state/notify";
 import "../src/state/title";
 import type { Session } from "../src/wire/frame";
 import { Script } from "./frames";
@@ -23,5 +24,18 @@ test("the title tells that the session on the page waits, as soon as its socket 
   stage.play(script.state("running"));
   assert.match(document.title, /^● /, "and says it later");
   hide();
+  newest.value = [];
+});
+
+test("a session that is left is known as it was then, not as the list had it", () => {
+  const stage = new Stage();
+  const hide = show(stage.live);
+  const listed = { id: "s1", state: "awaiting_confirmation", title: "s1", last_seq: 1 } as Session;
+  newest.value = [listed];
+  learn([listed]);
+  stage.play(new Script().state("awaiting_confirmation").state("running"));
+  stage.say({ status: "synced", seq: 2 });
+  hide();
+  assert.equal(document.title, "Greenroom");
   newest.value = [];
 });

@@ -23,8 +23,21 @@ const known = signal<ReadonlyMap<string, Session>>(new Map());
 
 export const sessionOf = (id: string): Session | undefined => known.value.get(id);
 
+/** Takes in what was told of sessions, for every list that shows them. */
 export function learn(told: readonly Session[]): void {
-  known.value = new Map([...known.peek(), ...told.map((session) => [session.id, session] as const)]);
+  const all = new Map(known.peek());
+  for (const session of told) all.set(session.id, inLastState(session, all.get(session.id)));
+  batch(() => {
+    known.value = all;
+    for (const list of [sessions, newest]) list.value = list.peek()?.map((session) => all.get(session.id) ?? session) ?? null;
+  });
+}
+
+/** An answer may have been asked for before what is known already. Then its state is older; its title need not be, which is no event. */
+function inLastState(told: Session, before: Session | undefined): Session {
+  if (!(before && before.last_seq > told.last_seq)) return told;
+  const { state, reason, last_seq } = before;
+  return { ...told, state, reason, last_seq };
 }
 
 const PAGE = 100;

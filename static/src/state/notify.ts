@@ -4,7 +4,7 @@ import { computed, effect } from "@preact/signals";
 import { navigate, route } from "../route";
 import type { AgentState } from "../wire/event";
 import { current, currentTitle } from "./current";
-import { newest } from "./list";
+import { learn, newest, sessionOf } from "./list";
 import { notifying } from "./notifying";
 
 export type News = "done" | "failed" | "waits";
@@ -18,6 +18,17 @@ export function newsOf(before: AgentState | undefined, after: AgentState): News 
   if (after === "failed") return "failed";
   return after === "idle" && (before === "running" || before === "awaiting_confirmation") ? "done" : null;
 }
+
+// What the socket of the open session tells, the list shall know when that is left: it would be news to it seconds later.
+effect(() => {
+  const live = current.value?.live;
+  const state = live?.state.value;
+  if (!live || !state?.agentState || state.connection.phase !== "live") return;
+  const { agentState, reason, lastSeq } = state;
+  const listed = sessionOf(live.id);
+  if (!listed || listed.state === agentState || listed.last_seq > lastSeq) return;
+  learn([{ ...listed, state: agentState, reason, last_seq: lastSeq }]);
+});
 
 interface Seen {
   id: string;
