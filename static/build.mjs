@@ -12,8 +12,8 @@ const FIRST_LOAD_LIMIT = 60 * 1024;
 /** Where the first load leaves what the parts share that come on demand. */
 const SHARED = "globalThis.greenroom";
 
-/** The tab's icon: plain, while the agent works, and while somebody is waited for. */
-const ICONS = ["favicon.svg", "favicon-working.svg", "favicon-waiting.svg"];
+/** The tab's icon: plain, while the agent works, while somebody is waited for, and when it has finished unseen. */
+const ICONS = ["favicon.svg", "favicon-working.svg", "favicon-waiting.svg", "favicon-done.svg"];
 
 const root = dirname(fileURLToPath(import.meta.url));
 process.chdir(root);

@@ -3,7 +3,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { show } from "../src/state/current";
 import { learn, newest } from "../src/state/list";
-import "../src/state/notify";
 import "../src/state/title";
 import type { Session } from "../src/wire/frame";
 import { Script } from "./frames";
@@ -38,4 +37,30 @@ test("a session that is left is known as it was then, not as the list had it", (
   hide();
   assert.equal(document.title, "Greenroom");
   newest.value = [];
+});
+
+test("the title of a hidden page tells that the agent has finished, until the page is seen", (context) => {
+  let hidden = true;
+  context.mock.getter(document, "hidden", () => hidden);
+  const seen = () => {
+    hidden = false;
+    document.dispatchEvent(new window.Event("visibilitychange"));
+  };
+  const stage = new Stage();
+  const hide = show(stage.live);
+  const script = new Script().state("running");
+  stage.play(script);
+  stage.say({ status: "synced", seq: 1 });
+  assert.match(document.title, /^● /);
+  stage.play(script.state("idle"));
+  assert.match(document.title, /^✓ /);
+  stage.play(script.state("running"));
+  assert.match(document.title, /^● /, "what waited in the queue is begun");
+  stage.play(script.state("idle"));
+  assert.match(document.title, /^✓ /);
+  seen();
+  assert.doesNotMatch(document.title, /^✓ /);
+  stage.play(script.state("running").state("idle"));
+  assert.doesNotMatch(document.title, /^✓ /, "somebody saw it");
+  hide();
 });

@@ -1,6 +1,6 @@
 // Tells a person who looks elsewhere that a session has finished, failed, or waits for them.
 
-import { computed, effect } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 import { navigate, route } from "../route";
 import type { AgentState } from "../wire/event";
 import { current, currentTitle } from "./current";
@@ -46,6 +46,13 @@ const seen = computed((): Seen[] => {
   return [...listed.filter(({ id }) => id !== open.id), mine];
 });
 
+/** Whether a session has finished while nobody saw the page, until somebody does. */
+export const finished = signal(false);
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) finished.value = false;
+});
+
 const known = new Map<string, AgentState>();
 /** The newest session of the first list, once there was one; ids are in the order of time. */
 let newestAtFirst: string | undefined;
@@ -61,6 +68,7 @@ effect(() => {
   for (const { id, title, state } of seen.value) {
     const news = newsOf(stateBefore(id, known, newestAtFirst), state);
     known.set(id, state);
+    if (news === "done" && document.hidden) finished.value = true;
     if (news && notifying.peek() && isElsewhere(id)) tell(id, title, news);
   }
 });

@@ -1,9 +1,10 @@
-// The tab's title and icon: what is on the page, and whether somebody is needed.
+// The tab's title and icon: what is on the page, whether somebody is needed, and what they have missed.
 
 import { computed, effect } from "@preact/signals";
 import { route } from "../route";
 import { current, currentTitle } from "./current";
 import { newest } from "./list";
+import { finished } from "./notify";
 
 /** The session on the page, unless nobody can be waited for: a recording. */
 const open = computed(() => (current.value?.live.isRecorded ? undefined : current.value?.live));
@@ -14,12 +15,26 @@ const waiting = computed(() => {
   return [...others, open.value?.state.value.agentState].filter((state) => state === "awaiting_confirmation").length;
 });
 
-export type Mark = "waiting" | "working" | null;
+export type Mark = "waiting" | "working" | "done" | null;
 
 const mark = computed((): Mark => {
   if (waiting.value > 0) return "waiting";
   const state = open.value?.state.value.agentState;
-  return state === "running" || state === "starting" || state === "interrupting" ? "working" : null;
+  if (state === "running" || state === "starting" || state === "interrupting") return "working";
+  return finished.value ? "done" : null;
+});
+
+const badge = computed((): string => {
+  switch (mark.value) {
+    case "waiting":
+      return `(${waiting.value}) `;
+    case "working":
+      return "● ";
+    case "done":
+      return "✓ ";
+    case null:
+      return "";
+  }
 });
 
 const subject = computed((): string => {
@@ -38,8 +53,7 @@ const subject = computed((): string => {
 });
 
 effect(() => {
-  const badge = waiting.value > 0 ? `(${waiting.value}) ` : mark.value === "working" ? "● " : "";
-  document.title = badge + [subject.value, "Greenroom"].filter(Boolean).join(" · ");
+  document.title = badge.value + [subject.value, "Greenroom"].filter(Boolean).join(" · ");
 });
 
 effect(() => {
