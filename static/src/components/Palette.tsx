@@ -4,7 +4,7 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { isComposing } from "../composing";
 import { navigate } from "../route";
 import { asked, type Asked } from "../state/asked";
-import { current, toggleWorkspace } from "../state/current";
+import { current, currentState, toggleWorkspace } from "../state/current";
 import { matching, sessionEntries, type PaletteEntry } from "../state/entries";
 import { MOD, overlay } from "../state/keys";
 import { TABS } from "../state/layout";
@@ -17,22 +17,30 @@ import type { Session } from "../wire/frame";
 import { exportAddress } from "../wire/manage";
 import { Dialog } from "./Dialog";
 
+interface Shown extends PaletteEntry {
+  /** It could be done when it was found. */
+  gone?: boolean;
+}
+
 export function Palette() {
   const [query, setQuery] = useState("");
-  const [at, setAt] = useState(0);
+  const [chosenId, choose] = useState<string | null>(null);
+  const [missed, setMissed] = useState(0);
   const list = useRef<HTMLUListElement>(null);
-  const all = useMemo(
-    () => [...aboutThis(), ...aboutGreenroom(), ...sessionEntries(known(), open)],
-    [newest.value, sessions.value],
-  );
-  const found = matching(all, query);
-  const chosen = Math.min(at, found.length - 1);
+  const shown = useRef<readonly Shown[]>([]);
+  const all = useMemo(offered, [newest.value, sessions.value, current.value, currentState.value, missed]);
+  const found = useMemo(() => inPlace(shown.current, all, query), [all, query]);
+  shown.current = found;
+  const chosen = Math.max(0, found.findIndex(({ id }) => id === chosenId));
 
   const close = () => (overlay.value = null);
-  const act = (entry: PaletteEntry | undefined) => {
+  const act = (entry: Shown | undefined) => {
     if (!entry) return;
+    // As it is now: what was found may have become impossible, or be about something else.
+    const now = offered().find(({ id }) => id === entry.id);
+    if (!now) return setMissed(missed + 1);
     close();
-    entry.act();
+    now.act();
   };
   const keyDown = (event: KeyboardEvent) => {
     if (isComposing(event)) return;
@@ -40,7 +48,7 @@ export function Palette() {
     if (step !== undefined) {
       event.preventDefault();
       const next = (chosen + step + found.length) % Math.max(1, found.length);
-      setAt(next);
+      choose(found[next]?.id ?? null);
       list.current?.querySelector(`#entry-${next}`)?.scrollIntoView({ block: "nearest" });
     } else if (event.key === "Enter") {
       event.preventDefault();
@@ -61,8 +69,9 @@ export function Palette() {
         autofocus
         value={query}
         onInput={(event) => {
+          shown.current = [];
+          choose(null);
           setQuery(event.currentTarget.value);
-          setAt(0);
         }}
         onKeyDown={keyDown}
       />
@@ -73,12 +82,13 @@ export function Palette() {
             id={`entry-${index}`}
             role="option"
             aria-selected={index === chosen}
-            class="palette-entry"
+            aria-disabled={entry.gone}
+            class={entry.gone ? "palette-entry muted" : "palette-entry"}
             onClick={() => act(entry)}
-            onPointerMove={() => setAt(index)}
+            onPointerMove={() => choose(entry.id)}
           >
             <span class="palette-text">{entry.text}</span>
-            {entry.note && <span class="muted">{entry.note}</span>}
+            {entry.gone ? <span>not possible now</span> : entry.note && <span class="muted">{entry.note}</span>}
           </li>
         ))}
       </ul>
@@ -86,6 +96,18 @@ export function Palette() {
     </Dialog>
   );
 }
+
+/** What was found stays where it is: somebody is about to press it. What has come since stands below. */
+function inPlace(shown: readonly Shown[], all: readonly PaletteEntry[], query: string): Shown[] {
+  const now = new Map(all.map((entry) => [entry.id, entry]));
+  const places = new Set(shown.map(({ id }) => id));
+  return [
+    ...shown.map((entry) => now.get(entry.id) ?? { ...entry, gone: true }),
+    ...matching(all, query).filter(({ id }) => !places.has(id)),
+  ];
+}
+
+const offered = (): PaletteEntry[] => [...aboutThis(), ...aboutGreenroom(), ...sessionEntries(known(), open)];
 
 /** The newest, and what the list shows beside them: more of them, older ones that were searched for, archived ones. */
 function known(): Session[] {
@@ -100,7 +122,13 @@ function aboutThis(): PaletteEntry[] {
   if (!shown) return [];
   const { live, layout } = shown;
   const { agentState: state, connection, queue } = live.state.peek();
-  const entry = (text: string, act: () => void, note?: string): PaletteEntry => ({ id: text, text, note, group: "This session", act });
+  const entry = (text: string, act: () => void, note?: string): PaletteEntry => ({
+    id: `${live.id} ${text}`,
+    text,
+    note,
+    group: "This session",
+    act,
+  });
   const session = sessionOf(live.id) ?? live.state.peek().session;
   const ask = (text: string, act: Asked["act"]) => (session ? [entry(text, () => (asked.value = { session, act }))] : []);
   const tabs = TABS.map((tab) => entry(`Show ${tab}`, () => (layout.value = { ...layout.value, folded: null, tab }), "workspace"));
