@@ -43,12 +43,16 @@ function settled(line: string, isLast: boolean): string {
   return line.slice(from, isLast ? line.length : end);
 }
 
-/** Control characters, and those that turn the direction of the text around them. */
-const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+/**
+ * What takes no room, or looks like a blank and is none: controls, what Unicode says to leave unseen, what turns or breaks the
+ * text around it, an empty Braille cell. A selector in a pictogram or a keycap is seen by what it makes of that.
+ */
+const UNSEEN =
+  /(?!(?<=\p{Extended_Pictographic})[\ufe0e\ufe0f]|\ufe0f\u20e3)[\x00-\x08\x0b-\x1f\x7f-\x9f\p{Default_Ignorable_Code_Point}\p{Cf}\p{Zl}\p{Zp}\u2800]/gu;
 
 /** The text with every character in sight: what a person is asked to allow must not look like something else. */
 export function inSight(text: string): string {
-  return text.replace(UNSEEN, (char) => `\\u{${char.charCodeAt(0).toString(16)}}`);
+  return text.replace(UNSEEN, (char) => `\\u{${char.codePointAt(0)?.toString(16)}}`);
 }
 
 /** What a terminal without colours would show of an output in the end. */

@@ -83,6 +83,11 @@ test("a flood of one character takes no longer than any other", () => {
 test("what hides is brought in sight", () => {
   assert.equal(inSight("rm -r build\x1b[2K\rls\n\tok"), "rm -r build\\u{1b}[2K\\u{d}ls\n\tok");
   assert.equal(inSight("a\u202eb\u200bc\u2066d"), "a\\u{202e}b\\u{200b}c\\u{2066}d");
+  const unseen = "\u00ad\u034f\u115f\u1160\u180e\u2028\u2029\u2800\u3164\ufe0f\uffa0\u{e0001}\u{e0041}\u{e007f}\u{e0100}";
+  for (const char of unseen) assert.equal(inSight(`a${char}b`), `a\\u{${char.codePointAt(0)!.toString(16)}}b`);
+  const seen = "Größe\u0301 日本 한글 عربي ❤\ufe0f ⚠\ufe0e 1\ufe0f\u20e3 🎭";
+  assert.equal(inSight(seen), seen);
+  assert.equal(inSight("❤\ufe0f\ufe0f"), "❤\ufe0f\\u{fe0f}");
 });
 
 test("a line that was written over shows its end", () => {

@@ -36,7 +36,7 @@ export function Palette() {
   const close = () => (overlay.value = null);
   const act = (entry: Shown | undefined) => {
     if (!entry) return;
-    // As it is now: what was found may have become impossible, or be about something else.
+    // As it is now: it may have become impossible since it was found.
     const now = offered().find(({ id }) => id === entry.id);
     if (!now) return setMissed(missed + 1);
     close();
