@@ -19,7 +19,7 @@ export function newsOf(before: AgentState | undefined, after: AgentState): News 
   return after === "idle" && (before === "running" || before === "awaiting_confirmation") ? "done" : null;
 }
 
-// What the socket of the open session tells, the list shall know when that is left: it would be news to it seconds later.
+// Once a session is left, the list alone tells of it. It shall know by then what the socket told: else that is news once more.
 effect(() => {
   const live = current.value?.live;
   const state = live?.state.value;
