@@ -27,6 +27,56 @@ const LANGUAGES = {
 /** Longer code is left plain: colouring it would hold the page up. */
 const LIMIT = 50_000;
 
+/** Takes what is coloured as elements, where the library would write HTML: what the code says is text at every step. */
+class Spans {
+  readonly root = document.createDocumentFragment();
+  private readonly within: ParentNode[] = [];
+  private innermost: ParentNode = this.root;
+
+  addText(text: string): void {
+    this.innermost.append(text);
+  }
+
+  startScope(scope: string): void {
+    this.within.push(this.innermost);
+    this.innermost = this.span(classesOf(scope));
+  }
+
+  endScope(): void {
+    this.innermost = this.within.pop() ?? this.root;
+  }
+
+  // The library says the same by two names.
+  openNode = this.startScope;
+  closeNode = this.endScope;
+
+  /** Of a language that was guessed in vain there is the text alone. */
+  __addSublanguage({ root }: Spans, language: string | undefined): void {
+    const place = language ? this.span(`language-${language}`) : this.innermost;
+    place.append(root);
+  }
+
+  finalize(): void {}
+
+  toHTML(): string {
+    return "";
+  }
+
+  private span(classes: string): HTMLElement {
+    const span = document.createElement("span");
+    span.className = classes;
+    this.innermost.append(span);
+    return span;
+  }
+}
+
+/** As the library names them: `title.function` is `hljs-title function_`. */
+function classesOf(scope: string): string {
+  const [first, ...rest] = scope.split(".");
+  return [`hljs-${first}`, ...rest.map((name, depth) => name + "_".repeat(depth + 1))].join(" ");
+}
+
+hljs.configure({ __emitter: Spans });
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
 
 /** Colours one `code` element that says its language by its class. */
@@ -34,5 +84,7 @@ export function highlight(code: HTMLElement): void {
   const language = /language-(\S+)/.exec(code.className)?.[1];
   const text = code.textContent ?? "";
   if (!language || !hljs.getLanguage(language) || text.length > LIMIT) return;
-  code.innerHTML = hljs.highlight(text, { language, ignoreIllegals: true }).value;
+  const { _emitter: spans, errorRaised } = hljs.highlight(text, { language, ignoreIllegals: true });
+  // What broke has a beginning only.
+  if (!errorRaised && spans instanceof Spans) code.replaceChildren(spans.root);
 }
