@@ -1,5 +1,4 @@
-// A window for what needs one. Import it first: the sanitiser, and signals that read the browser, take what they find when
-// they are loaded.
+// A window for what needs one. Import it first: signals that read the browser take what they find when they are loaded.
 
 import { JSDOM } from "jsdom";
 

@@ -1,8 +1,9 @@
 // Markdown that grows: finished blocks are rendered once and frozen, only the tail is parsed again.
 
 import type { Token } from "marked";
+import type { ComponentChild } from "preact";
 import { withoutEscapes } from "../escapes";
-import { blocksOf, render, renderBlocks } from "./render";
+import { blocksOf, shown } from "./render";
 
 /** Closes what is half open, so that a `**` on its way is no star. Loaded once there is text that grows. */
 let closed: (text: string) => string = (text) => text;
@@ -21,21 +22,21 @@ export function expectGrowth(): Promise<void> {
 /** How many make a part at most. A browser looks at each of an element's children when one of them changes. */
 const PART = 32;
 
+/** Blocks as they are shown. */
+export type Part = ComponentChild[];
+
 export interface Blocks {
   /** The text that these blocks were made of. */
   text: string;
   /** How much of `text` the frozen blocks hold. */
   frozenTo: number;
-  /**
-   * Their HTML, of those together that were finished together. A part that is full is never replaced, and so is not drawn or
-   * laid out again.
-   */
-  parts: readonly (readonly string[])[];
-  /** The HTML of what may still change. */
-  tail: string;
+  /** Those in their order. Each is made once, and a part that is full is never replaced, so neither is drawn or laid out again. */
+  parts: readonly Part[];
+  /** What may still change. */
+  tail: Part;
 }
 
-export const noBlocks: Blocks = { text: "", frozenTo: 0, parts: [], tail: "" };
+export const noBlocks: Blocks = { text: "", frozenTo: 0, parts: [], tail: [] };
 
 /** A line that says where a link leads which stands elsewhere. No name has a bracket in it, so none is looked for any further. */
 const DEFINITION = /^ {0,3}\[(?:\\.|[^[\]\\])+\]:/m;
@@ -49,25 +50,26 @@ export function advance(before: Blocks, source: string, open: boolean): Blocks {
   const blocks = blocksOf(text.slice(start.frozenTo));
   const keep = open ? lastBlock(blocks) : blocks.length;
   const finished = blocks.slice(0, keep);
-  const frozen = inGroups(finished).map(renderBlocks).filter(Boolean);
   const rest = blocks.slice(keep).map(({ raw }) => raw).join("");
   return {
     text,
     frozenTo: start.frozenTo + finished.reduce((length, { raw }) => length + raw.length, 0),
-    parts: frozen.reduce(append, start.parts),
-    tail: rest.trim() === "" ? "" : render(open ? closed(rest) : rest),
+    parts: append(start.parts, draw(finished, false)),
+    tail: rest.trim() === "" ? [] : draw(blocksOf(closed(rest)), true),
   };
 }
 
-/** What is rendered together is made safe at once, which takes a document of its own. */
-function inGroups(blocks: Token[]): Token[][] {
-  const groups = Math.ceil(blocks.length / PART);
-  return Array.from({ length: groups }, (_, n) => blocks.slice(n * PART, (n + 1) * PART));
+function draw(blocks: readonly Token[], open: boolean): Part {
+  return blocks.map((block) => shown(block, open)).filter((block) => block !== null);
 }
 
-function append(parts: Blocks["parts"], block: string): Blocks["parts"] {
-  const last = parts.at(-1);
-  return last && last.length < PART ? [...parts.slice(0, -1), [...last, block]] : [...parts, [block]];
+function append(parts: Blocks["parts"], more: Part): Blocks["parts"] {
+  if (more.length === 0) return parts;
+  const last = parts.at(-1) ?? [];
+  const open = last.length < PART ? last : [];
+  const blocks = [...open, ...more];
+  const added = Array.from({ length: Math.ceil(blocks.length / PART) }, (_, n) => blocks.slice(n * PART, (n + 1) * PART));
+  return [...(open === last ? parts.slice(0, -1) : parts), ...added];
 }
 
 /** Where the block that may still grow begins: blank lines behind it do not end it (a list goes on after them). */

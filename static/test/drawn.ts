@@ -1,0 +1,19 @@
+// What is drawn of markdown, as a browser would write it down.
+
+import { render } from "preact";
+import { advance, noBlocks, type Part } from "../src/markdown/blocks";
+
+export function drawn(blocks: Part): Element {
+  const root = document.createElement("div");
+  render(blocks, root);
+  return root;
+}
+
+export function htmlOf(blocks: Part): string {
+  return drawn(blocks).innerHTML;
+}
+
+/** Of a text that has come to its end. */
+export function whole(markdown: string): Part {
+  return advance(noBlocks, markdown, false).parts.flat();
+}
