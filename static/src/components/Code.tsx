@@ -1,10 +1,11 @@
 // A piece of finished code in a message. When it is on the screen, it gets its colours and a button that copies it.
 
 import type { VNode } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
+import { useReach } from "../reach";
 
 export function Code({ children }: { children: VNode }) {
-  const box = useRef<HTMLPreElement>(null);
+  const box = useReach<HTMLPreElement>("Code");
   useEffect(() => void (box.current && dress(box.current)), []);
   return <pre ref={box}>{children}</pre>;
 }

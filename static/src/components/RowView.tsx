@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { inSight } from "../escapes";
+import { useReach } from "../reach";
 import type { NoticeRow, PlanRow, Row, TextRow, UserRow } from "../state/rows";
 import { Icon } from "./Icon";
 import { Markdown } from "./Markdown";
@@ -91,7 +92,15 @@ function Notice({ row }: { row: NoticeRow }) {
     <div class={`row notice ${row.tone}`}>
       <span>{row.text}</span>
       {row.detail && row.tone === "good" && <Markdown text={row.detail} open={false} />}
-      {row.detail && row.tone !== "good" && <pre class="detail">{inSight(row.detail)}</pre>}
+      {row.detail && row.tone !== "good" && <Detail text={row.detail} />}
     </div>
+  );
+}
+
+function Detail({ text }: { text: string }) {
+  return (
+    <pre class="detail" ref={useReach("Details", text)}>
+      {inSight(text)}
+    </pre>
   );
 }

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { now } from "../clock";
 import { duration, elapsed, firstLine } from "../format";
+import { useReach } from "../reach";
 import type { ToolRow } from "../state/rows";
 import { Diff } from "./Diff";
 import { Icon, type IconName } from "./Icon";
@@ -99,18 +100,26 @@ function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: b
   return (
     <div class="tool-body">
       {row.seq === null && <Output text={row.input.text} live />}
-      {row.name === "run" && subject.includes("\n") && <pre class="code">{subject}</pre>}
-      {row.name === "write" && typeof row.args.content === "string" && <pre class="code">{row.args.content}</pre>}
+      {row.name === "run" && subject.includes("\n") && <Lines label="Command" text={subject} />}
+      {row.name === "write" && typeof row.args.content === "string" && <Lines label="Content" text={row.args.content} />}
       {diff && <Diff text={diff} />}
-      {row.name !== null && !Object.hasOwn(LOOKS, row.name) && <pre class="code">{JSON.stringify(row.args, null, 2)}</pre>}
+      {row.name !== null && !Object.hasOwn(LOOKS, row.name) && <Lines label="Input" text={JSON.stringify(row.args, null, 2)} />}
       {row.seq !== null && !isSilent && <Output text={output} live={row.end === null} />}
       <Whole row={row} />
       {whole && (
         <details class="raw">
           <summary>Input and output as JSON</summary>
-          <pre class="code">{JSON.stringify({ input: row.args, output: row.end?.extras ?? null }, null, 2)}</pre>
+          <Lines label="Input and output" text={JSON.stringify({ input: row.args, output: row.end?.extras ?? null }, null, 2)} />
         </details>
       )}
     </div>
+  );
+}
+
+function Lines({ label, text }: { label: string; text: string }) {
+  return (
+    <pre class="code" ref={useReach(label, text)}>
+      {text}
+    </pre>
   );
 }

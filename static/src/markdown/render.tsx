@@ -4,6 +4,7 @@
 import type { ComponentChild, ComponentChildren } from "preact";
 import { Marked, type MarkedToken, type Token, type Tokens } from "marked";
 import { Code } from "../components/Code";
+import { useReach } from "../reach";
 import { decoded } from "./references";
 import { shortcuts } from "./shortcuts";
 
@@ -67,7 +68,7 @@ function draw(token: Token, place: Place): ComponentChild | ComponentChild[] {
     case "checkbox":
       return [<input type="checkbox" disabled defaultChecked={known.checked} aria-label={known.checked ? "done" : "to do"} />, " "];
     case "table":
-      return table(known, place);
+      return <Wide>{table(known, place)}</Wide>;
     case "code":
       return code(known, place);
     case "hr":
@@ -125,6 +126,14 @@ function table({ header, rows }: Tokens.Table, place: Place): ComponentChild {
         </tbody>
       )}
     </table>
+  );
+}
+
+function Wide({ children }: { children: ComponentChildren }) {
+  return (
+    <div class="wide" ref={useReach("Table")}>
+      {children}
+    </div>
   );
 }
 
