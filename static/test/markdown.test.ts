@@ -100,6 +100,13 @@ test("finished blocks are not rendered again", () => {
   assert.equal(more.parts[0], many.parts[0], "a part that is full stays as it is");
 });
 
+test("a text that had come to its end and comes with more is read anew", () => {
+  const before = advance(noBlocks, "- [ ] a", false);
+  assert.equal(advance(before, "- [ ] a", false), before, "the same, so nothing is drawn again");
+  const after = advance(before, "- [ ] a\n- [x] b", false);
+  assert.equal(htmlOf(after.parts.flat()), htmlOf(whole("- [ ] a\n- [x] b")));
+});
+
 test("a flood of beginnings takes no longer than any other text", () => {
   const count = (markdown: string, tag: string) => drawn(whole(markdown)).querySelectorAll(tag).length;
   assert.equal(count("[\n".repeat(32_768), "p"), 1);

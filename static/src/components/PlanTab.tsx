@@ -27,7 +27,7 @@ export function PlanTab({ live }: { live: LiveSession }) {
           </span>
         </div>
       )}
-      <Markdown text={markdown} open={false} />
+      <Markdown key={plan.key} text={markdown} open={false} />
     </div>
   );
 }

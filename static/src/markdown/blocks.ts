@@ -28,6 +28,8 @@ export type Part = ComponentChild[];
 export interface Blocks {
   /** The text that these blocks were made of. */
   text: string;
+  /** Whether more was to come. */
+  open: boolean;
   /** How much of `text` the frozen blocks hold. */
   frozenTo: number;
   /** Those in their order. Each is made once, and a part that is full is never replaced, so neither is drawn or laid out again. */
@@ -36,7 +38,7 @@ export interface Blocks {
   tail: Part;
 }
 
-export const noBlocks: Blocks = { text: "", frozenTo: 0, parts: [], tail: [] };
+export const noBlocks: Blocks = { text: "", open: true, frozenTo: 0, parts: [], tail: [] };
 
 /** A line that says where a link leads which stands elsewhere. No name has a bracket in it, so none is looked for any further. */
 const DEFINITION = /^ {0,3}\[(?:\\.|[^[\]\\])+\]:/m;
@@ -44,8 +46,10 @@ const DEFINITION = /^ {0,3}\[(?:\\.|[^[\]\\])+\]:/m;
 /** The blocks of `text`, which usually continues what `before` was made of. `open` while more is to come. */
 export function advance(before: Blocks, source: string, open: boolean): Blocks {
   const text = withoutEscapes(source.replace(/\r\n?/g, "\n"));
-  // A definition may be of a link in a block that is frozen: in the end they are read together.
-  const goesOn = text.startsWith(before.text) && (open || !DEFINITION.test(text));
+  if (!before.open && !open && text === before.text) return before;
+  // Where no more was to come, the last block is frozen too, and more may be more of it. And a definition may be of a link in a
+  // block that is frozen: in the end they are read together.
+  const goesOn = before.open && text.startsWith(before.text) && (open || !DEFINITION.test(text));
   const start = goesOn ? before : noBlocks;
   const blocks = blocksOf(text.slice(start.frozenTo));
   const keep = open ? lastBlock(blocks) : blocks.length;
@@ -53,6 +57,7 @@ export function advance(before: Blocks, source: string, open: boolean): Blocks {
   const rest = blocks.slice(keep).map(({ raw }) => raw).join("");
   return {
     text,
+    open,
     frozenTo: start.frozenTo + finished.reduce((length, { raw }) => length + raw.length, 0),
     parts: append(start.parts, draw(finished, false)),
     tail: rest.trim() === "" ? [] : draw(blocksOf(closed(rest)), true),
