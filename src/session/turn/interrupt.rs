@@ -25,6 +25,10 @@ impl Core {
         self.confirm = None;
         self.interrupting =
             Some(Interrupting { rung: Rung::Cancel, since_ms: moment.now_ms, cause, what: Vec::new(), partial: false });
+        if !self.runs() {
+            // What had not begun is gone already, and nobody is left who could say that it stopped.
+            return self.settle(moment, d);
+        }
         self.deliver(Command::Cancel {}, d);
         d.order(Order::Cut);
         d.ladder = Some(Ladder::Arm(ASK_MS));
@@ -81,7 +85,7 @@ impl Core {
 
     /// Something that was asked to stop has stopped. When it was the last, the receipt is written.
     pub(super) fn settle(&mut self, moment: Moment<'_>, d: &mut Decision) {
-        if self.turn.is_some() || self.act.is_some() {
+        if self.runs() {
             return;
         }
         let Some(Interrupting { rung, since_ms, cause, what, partial }) = self.interrupting.take() else { return };

@@ -386,9 +386,14 @@ impl Core {
         }
     }
 
-    /// Whether anything runs in the sandbox that an interrupt could stop.
+    /// Whether anything runs in the sandbox.
+    fn runs(&self) -> bool {
+        self.turn.is_some() || self.act.is_some()
+    }
+
+    /// Whether anything runs, or will as soon as it can, that an interrupt could stop.
     fn works(&self) -> bool {
-        self.turn.is_some() || self.act.is_some() || !self.acts.is_empty()
+        self.runs() || !self.acts.is_empty()
     }
 
     fn name(&mut self, what: &str) -> String {

@@ -281,6 +281,9 @@ fn a_message_can_interrupt() {
     let given = with(working(), &[say_as(Mode::Interrupt, "m")]);
     let events = ["interrupted x by Cancel", "chat m", "queue 0", "is running"];
     check(&given, turn_ended(2, cancelled("x")), State::Running, &events, &["prompt turn-6 m"]);
+    // Where nothing runs yet there is nothing to break into.
+    let waiting = [Input::Born, run()];
+    check(&waiting, say_as(Mode::Interrupt, "m"), State::Starting, &["message!", "queue 1"], &[]);
 }
 
 #[test]
@@ -297,8 +300,19 @@ fn a_pause_freezes_and_a_resume_goes_on() {
     refuses(&[Input::Born, up()], Input::Resume, "already");
     let idle = [Input::Born, up(), Input::Pause];
     check(&idle, say("m"), State::Running, &["message!", "chat m", "is running"], &["thaw", "prompt turn-2 m"]);
+    check(&idle, run(), State::Running, &["run!", "is running"], &["thaw", "act act-1"]);
     let failed = Input::OrderFailed { what: "freeze", why: "no".into() };
     check(&paused, failed, State::Running, &["error sandbox", "is running"], &[]);
+}
+
+#[test]
+fn what_ends_while_paused_leaves_the_session_to_be_woken() {
+    let act_ended = Input::ActEnded { act: "act-1".into(), outcome: Outcome::Done };
+    let given = [Input::Born, up(), run(), run(), Input::Pause, act_ended];
+    let orders = ["thaw", "prompt turn-5 m", "act act-3"];
+    check(&given, say("m"), State::Running, &["message!", "chat m", "is running"], &orders);
+    let events = ["interrupt!", "error not_begun", "interrupted nothing that was still running by Cancel", "is idle"];
+    check(&given, Input::Interrupt, State::Idle, &events, &["thaw"]);
 }
 
 #[test]

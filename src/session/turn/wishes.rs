@@ -51,7 +51,7 @@ impl Core {
                 let command = self.deliver(Command::Steer { content, attachments }, d);
                 self.steering.push(Steering { command, message });
             }
-            Mode::Interrupt if self.works() => {
+            Mode::Interrupt if self.runs() => {
                 self.queue.push_front(message);
                 if self.interrupting.is_none() {
                     self.cancel(cause, moment, d);
@@ -89,7 +89,7 @@ impl Core {
                 d.order(Order::Raise);
             }
             // Paused in the middle of something stays paused: only `resume` goes on with that.
-            Life::Paused if !self.works() => {
+            Life::Paused if !self.runs() => {
                 self.life = Life::Up;
                 d.order(Order::Thaw);
             }

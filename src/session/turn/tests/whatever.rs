@@ -67,7 +67,7 @@ fn any_but_the_end() -> impl Strategy<Value = Input> {
 proptest! {
     /// Whatever happens, in whatever order: a refusal changes nothing, what is stored comes back the same, the newest
     /// `agent_state_changed` tells the state, no sandbox is said to start whose agent is here, there is one turn
-    /// at a time, which ends once and for a reason, and every interrupt gets one receipt.
+    /// at a time, which ends once and for a reason, and every interrupt has something to stop and gets one receipt.
     #[test]
     fn whatever_happens(inputs in prop::collection::vec(any_input(), 1..60)) {
         let mut world = World::after(&[Input::Born]);
@@ -102,6 +102,7 @@ proptest! {
             let ended = before.interrupting.is_some() && world.core.interrupting.is_none();
             prop_assert!(receipts <= 1 && (!ended || receipts == 1));
             prop_assert!(world.core.interrupting.is_none() || decision.ladder != Some(Ladder::Disarm));
+            prop_assert!(world.core.interrupting.is_none() || world.core.runs(), "somebody must say that it has stopped");
             let stored = serde_json::to_value(&world.core).expect("it is stored");
             prop_assert_eq!(serde_json::from_value::<Core>(stored).expect("it comes back"), world.core.clone());
         }
