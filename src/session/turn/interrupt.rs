@@ -65,9 +65,7 @@ impl Core {
             what.push(in_words(&act.action));
         }
         self.drop_acts("its sandbox went away before it began", d);
-        for steering in self.steering.drain(..).rev() {
-            self.queue.push_front(steering.message);
-        }
+        self.miss(|_| true);
         self.outgoing.clear();
         self.confirm = None;
         if self.interrupting.is_none() && !what.is_empty() {

@@ -100,6 +100,9 @@ struct Waiting {
     item: QueueItem,
     /// The event in which a person said it.
     cause: Seq,
+    /// It was to steer a turn that did not hear it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    missed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -340,7 +343,7 @@ impl Core {
             Input::TurnEnded { turn, outcome } => self.turn_ended(&turn, outcome, moment, &mut d),
             Input::ActEnded { act, outcome } => self.act_ended(&act, outcome, moment, &mut d),
             Input::Steered { command } => self.steered(&command, &mut d),
-            Input::SteerMissed { command } => self.steer_missed(&command),
+            Input::SteerMissed { command } => self.miss(|steering| steering.command == command),
             Input::Asked { request } => self.confirm = Some(request),
             Input::LadderDue => self.ladder_due(moment, &mut d),
             Input::Lost(exit) => self.lost(exit, moment, &mut d),

@@ -203,6 +203,21 @@ fn a_steering_message_is_taken_in_or_waits() {
 }
 
 #[test]
+fn what_steered_nothing_waits_in_the_order_in_which_it_was_said() {
+    let queue = |given: &[Input]| -> Vec<String> {
+        World::after(given).core.queue.into_iter().map(|waiting| waiting.item.content).collect()
+    };
+    let missed = |n: u64| Input::SteerMissed { command: format!("command-{n}") };
+    let said = [say("q"), say_as(Mode::Steer, "s"), say_as(Mode::Steer, "t")];
+    let steering = with(working(), &said);
+    assert_eq!(queue(&with(steering.clone(), &[missed(6), missed(8)])), ["s", "t", "q"]);
+    assert_eq!(queue(&with(steering.clone(), &[missed(6), lost()])), ["s", "t", "q"]);
+    assert_eq!(queue(&with(steering.clone(), &[missed(6), Input::Greeted { boot: "b2".into() }])), ["s", "t", "q"]);
+    let interrupted = with(steering, &[missed(6), say_as(Mode::Interrupt, "i"), missed(8)]);
+    assert_eq!(queue(&interrupted), ["i", "s", "t", "q"]);
+}
+
+#[test]
 fn the_user_acts_beside_the_agent_one_at_a_time() {
     check(&working(), run(), State::Running, &["run!"], &["act act-4"]);
     check(&with(working(), &[run()]), run(), State::Running, &["run!"], &[]);

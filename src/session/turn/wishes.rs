@@ -24,7 +24,7 @@ impl Core {
         }
         let item = QueueItem { item: self.name("message"), content: task.clone(), attachments: Vec::new() };
         let cause = d.record(Source::User, None, Some(item.item.clone()), Action::Start { task });
-        self.queue.push_back(Waiting { item, cause });
+        self.queue.push_back(Waiting { item, cause, missed: false });
         self.wake(d);
         Ok(())
     }
@@ -44,7 +44,7 @@ impl Core {
         let item = QueueItem { item: self.name("message"), content: content.clone(), attachments: attachments.clone() };
         let said = Action::Message { content: content.clone(), mode, attachments: attachments.clone() };
         let cause = d.record(Source::User, None, Some(item.item.clone()), said);
-        let message = Waiting { item, cause };
+        let message = Waiting { item, cause, missed: false };
         let running = self.turn.is_some() && self.interrupting.is_none();
         match mode {
             Mode::Steer if running => {

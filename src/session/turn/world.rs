@@ -6,7 +6,7 @@ use greenroom_protocol::{
     observation::{Phase, Rung},
 };
 
-use super::{Core, Life, interrupt::keep_partials, sandbox, seen};
+use super::{Core, Life, Steering, Waiting, interrupt::keep_partials, sandbox, seen};
 use crate::{
     sandbox::Exit,
     session::decision::{Decision, Moment, Order},
@@ -45,9 +45,7 @@ impl Core {
         if act_lost {
             self.act = None;
         }
-        for steering in self.steering.drain(..).rev() {
-            self.queue.push_front(steering.message);
-        }
+        self.miss(|_| true);
         if turn_lost || act_lost || cut {
             let detail = "the agent stopped unexpectedly and was started again; what it was doing is cut".to_owned();
             let error = Seen::Error { code: "agent_restarted".to_owned(), detail };
@@ -112,10 +110,12 @@ impl Core {
         d.record(Source::User, Some(message.cause), Some(message.item.item), chat);
     }
 
-    pub(super) fn steer_missed(&mut self, command: &str) {
-        if let Some(at) = self.steering.iter().position(|steering| steering.command == command) {
-            let message = self.steering.remove(at).message;
-            self.queue.push_front(message);
+    /// These messages steer nothing any more. They wait before those that were to wait anyway, and behind those that fared
+    /// so before them: a person is answered in the order in which they spoke.
+    pub(super) fn miss(&mut self, is_missed: impl Fn(&Steering) -> bool) {
+        for Steering { message, .. } in self.steering.extract_if(.., |steering| is_missed(steering)) {
+            let last = self.queue.iter().rposition(|waiting| waiting.missed && waiting.cause < message.cause);
+            self.queue.insert(last.map_or(0, |last| last + 1), Waiting { missed: true, ..message });
         }
     }
 
