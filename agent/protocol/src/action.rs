@@ -1,6 +1,11 @@
 //! What somebody, a person or the agent, asked for or did.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
+
+/// How many characters of a text stand in a line for a person.
+const BRIEF: usize = 200;
 
 /// An act, as it stands in an event: `"action"` names it, `"args"` holds the rest.
 ///
@@ -157,23 +162,23 @@ impl Action {
         }
     }
 
-    /// One line for a person: what is being done.
+    /// One line for a person, and never a long one: what is being done.
     pub fn line(&self) -> String {
         match self {
             Action::Start { task } => format!("Task: {}", first_line(task)),
-            Action::Message { content, .. } => first_line(content).to_owned(),
+            Action::Message { content, .. } => first_line(content).into_owned(),
             Action::Run { command } => format!("Running command: {}", first_line(command)),
-            Action::Read { path } => format!("Reading file: {path}"),
-            Action::Write { path, .. } => format!("Writing file: {path}"),
-            Action::Edit { path, .. } => format!("Editing file: {path}"),
-            Action::Browse { url } => format!("Browsing: {url}"),
+            Action::Read { path } => format!("Reading file: {}", brief(path)),
+            Action::Write { path, .. } => format!("Writing file: {}", brief(path)),
+            Action::Edit { path, .. } => format!("Editing file: {}", brief(path)),
+            Action::Browse { url } => format!("Browsing: {}", brief(url)),
             Action::Think { content } => format!("Thinking: {}", first_line(content)),
             Action::Plan { .. } => "Updating the plan.".to_owned(),
             Action::Finish { message } if message.is_empty() => "The task is done.".to_owned(),
-            Action::Finish { message } => first_line(message).to_owned(),
+            Action::Finish { message } => first_line(message).into_owned(),
             Action::Confirm { decision: Decision::Deny, .. } => "Denied.".to_owned(),
             Action::Confirm { .. } => "Allowed.".to_owned(),
-            Action::SetModel { model } => format!("Model: {model}"),
+            Action::SetModel { model } => format!("Model: {}", brief(model)),
             Action::Interrupt {} => "Interrupt.".to_owned(),
             Action::Pause {} => "Pause.".to_owned(),
             Action::Resume {} => "Resume.".to_owned(),
@@ -183,6 +188,34 @@ impl Action {
     }
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
+/// The beginning of a text, where it is too long to be named whole in a line for a person.
+pub fn brief(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(BRIEF) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
+fn first_line(text: &str) -> Cow<'_, str> {
+    brief(text.lines().next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_never_long() {
+        let check = |said: &str, line: &str| {
+            let action = Action::Message { content: said.into(), mode: Mode::Queue, attachments: vec![] };
+            assert_eq!(action.line(), line);
+        };
+        check("", "");
+        check("one\ntwo", "one");
+        check(&"ä".repeat(BRIEF), &"ä".repeat(BRIEF));
+        check(&"ä".repeat(1 << 20), &format!("{}…", "ä".repeat(BRIEF)));
+        let path = "x".repeat(1 << 20);
+        assert_eq!(Action::Read { path: path.clone() }.line().len(), "Reading file: …".len() + BRIEF);
+        assert_eq!(Action::Browse { url: path }.line().len(), "Browsing: …".len() + BRIEF);
+    }
 }

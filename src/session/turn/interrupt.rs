@@ -1,6 +1,8 @@
 //! How an interrupt gets its way, whatever the agent does about it: by a ladder, each rung harder than the last.
 
-use greenroom_protocol::{Action, DeltaKind, Observation, Seen, Source, link::Command, observation::Rung};
+use greenroom_protocol::{
+    Action, DeltaKind, Observation, Seen, Source, action::brief, link::Command, observation::Rung,
+};
 
 use super::{ASK_MS, Core, Interrupting, Life, seen};
 use crate::{
@@ -123,7 +125,7 @@ pub(super) fn keep_partials(moment: Moment<'_>, d: &mut Decision) -> bool {
 /// An act of the user, as the receipt names it.
 pub(super) fn in_words(action: &Action) -> String {
     match action {
-        Action::Run { command } => format!("the command `{command}`"),
+        Action::Run { command } => format!("the command `{}`", brief(command)),
         other => format!("the act `{}`", other.name()),
     }
 }

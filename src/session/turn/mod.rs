@@ -6,6 +6,7 @@
 
 mod interrupt;
 mod refusal;
+mod room;
 #[cfg(test)]
 mod tests;
 mod wishes;

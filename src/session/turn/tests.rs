@@ -1,5 +1,6 @@
-//! The rules in full: one line for each, and in `whatever` what holds whatever happens.
+//! The rules in full: one line for each, and in its modules what one line does not say.
 
+mod room;
 mod whatever;
 
 use greenroom_protocol::{Body, DeltaKind, link::Api};

@@ -13,15 +13,13 @@ use crate::session::{
     messages::orders::Then,
 };
 
-/// How many messages, and how many acts of the user, may wait. One more is refused.
-const WAITING: usize = 100;
-
 impl Core {
     pub(super) fn start(&mut self, task: String, d: &mut Decision) -> Result<(), Refusal> {
         self.open()?;
         if self.turn.is_some() || !self.queue.is_empty() {
             return Err(Refusal::Busy);
         }
+        self.room_for_message(&task, &[])?;
         let item = QueueItem { item: self.name("message"), content: task.clone(), attachments: Vec::new() };
         let cause = d.record(Source::User, None, Some(item.item.clone()), Action::Start { task });
         self.queue.push_back(Waiting { item, cause, missed: false });
@@ -38,9 +36,7 @@ impl Core {
         d: &mut Decision,
     ) -> Result<(), Refusal> {
         self.open()?;
-        if self.queue.len() + self.steering.len() >= WAITING {
-            return Err(Refusal::BadArgs(format!("{WAITING} messages are waiting already; let the agent take some")));
-        }
+        self.room_for_message(&content, &attachments)?;
         let item = QueueItem { item: self.name("message"), content: content.clone(), attachments: attachments.clone() };
         let said = Action::Message { content: content.clone(), mode, attachments: attachments.clone() };
         let cause = d.record(Source::User, None, Some(item.item.clone()), said);
@@ -68,9 +64,7 @@ impl Core {
 
     pub(super) fn act(&mut self, action: Action, d: &mut Decision) -> Result<(), Refusal> {
         self.open()?;
-        if self.acts.len() >= WAITING {
-            return Err(Refusal::BadArgs(format!("{WAITING} acts are waiting already; let some of them end")));
-        }
+        self.room_for_act(&action)?;
         let id = self.name("act");
         let cause = d.record(Source::User, None, Some(id.clone()), action.clone());
         self.acts.push_back(Act { id, action, cause });
@@ -222,7 +216,10 @@ impl Core {
             (None, true) => {
                 self.queue.remove(at);
             }
-            (Some(content), false) => self.queue[at].item.content = content,
+            (Some(content), false) => {
+                self.room_for_change(&self.queue[at].item.content, &content)?;
+                self.queue[at].item.content = content;
+            }
             (None, false) | (Some(_), true) => {
                 return Err(Refusal::BadArgs("give either `content` or `remove: true`".to_owned()));
             }
@@ -235,6 +232,8 @@ impl Core {
         self.open()?;
         d.record(Source::User, None, None, Action::SetModel { model: settings.model.clone() });
         if self.boot.is_some() {
+            // A frozen agent takes none of them, however many there are, and the newest says it all.
+            self.outgoing.retain(|numbered| !matches!(numbered.command, Command::Settings(_)));
             self.deliver(Command::Settings(settings), d);
         }
         Ok(())

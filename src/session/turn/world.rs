@@ -2,6 +2,7 @@
 
 use greenroom_protocol::{
     Observation, Seen, Source,
+    action::brief,
     link::{Command, Outcome},
     observation::{Phase, Rung},
 };
@@ -95,7 +96,8 @@ impl Core {
             Outcome::Failed { .. } => (format!("{name}, which had just failed"), false),
         };
         if let Some(interrupting) = &mut self.interrupting {
-            interrupting.what.push(stopped);
+            // These are the agent's own words.
+            interrupting.what.push(brief(&stopped).into_owned());
             interrupting.partial |= cut;
         }
         self.settle(moment, d);
