@@ -24,6 +24,10 @@ use crate::{
     wakeups::gathered,
 };
 
+/// How much of what clients wish may be on its way to disk in one session, in bytes. One more wish is refused: the disk is
+/// everybody's, and what waits for it has a bound for all sessions together.
+const WISHED: usize = 16 << 20;
+
 /// A decision on its way to disk, with all that waits for it.
 pub(super) struct Pending {
     /// The newest event once it is on disk.
@@ -33,6 +37,8 @@ pub(super) struct Pending {
     orders: Vec<Order>,
     ladder: Option<Ladder>,
     replies: Vec<Reply>,
+    /// How much of it a client wished, in bytes. What an agent reports is held back by its link.
+    wished: usize,
     on_disk: bool,
 }
 
@@ -66,6 +72,9 @@ impl Session {
         }
         let record = self.refresh_record(!events.is_empty() || mark.is_some());
         let nothing = events.is_empty() && mark.is_none() && record.is_none();
+        let bytes = events.iter().map(|event| event.json.len()).sum::<usize>()
+            + record.as_ref().map_or(0, |record| record.core.as_str().len());
+        let is_wished = replies.iter().any(|reply| matches!(reply, Reply::Wish(..)));
         self.pending.push_back(Pending {
             tail: self.tail,
             mark: mark.clone(),
@@ -73,6 +82,7 @@ impl Session {
             orders,
             ladder,
             replies,
+            wished: if is_wished { bytes } else { 0 },
             on_disk: nothing,
         });
         self.say_how_it_is();
@@ -89,6 +99,18 @@ impl Session {
             }
             session.appended(tail, result, ctx);
         }));
+    }
+
+    /// Refuses a wish where too much is on its way to disk of those before it.
+    pub(super) fn room_on_the_way(&self) -> Result<(), Refusal> {
+        let wished: usize = self.pending.iter().map(|pending| pending.wished).sum();
+        if wished <= WISHED {
+            return Ok(());
+        }
+        Err(Refusal::Unavailable(format!(
+            "{} MiB of this session wait for the disk already; try again in a moment",
+            wished.div_ceil(1 << 20)
+        )))
     }
 
     pub(super) fn note_draft(

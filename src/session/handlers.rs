@@ -1,5 +1,8 @@
 //! One handler for each message: it forwards.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -142,7 +145,7 @@ impl Handler<Relay> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Relay { wish, key }: Relay, ctx: &mut Context<Session>) -> Self::Result {
-        match self.input(wish) {
+        match self.room_on_the_way().and_then(|()| self.input(wish)) {
             Ok(input) => self.wish(input, key, ctx),
             Err(refusal) => Box::pin(async { Err(refusal) }),
         }
