@@ -10,6 +10,7 @@ use std::{
 
 use actix::prelude::*;
 use greenroom_protocol::{Action, Seen, client::Wish, observation::Usage};
+use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use super::{
@@ -17,7 +18,7 @@ use super::{
     commit::Reply,
     decision::Decision,
     messages::*,
-    turn::{Input, Refusal},
+    turn::{Input, Named, Refusal},
     view::View,
 };
 use crate::{
@@ -27,11 +28,13 @@ use crate::{
 
 impl Session {
     /// Lets the rules decide about a wish; the answer comes when it is on disk.
-    fn wish(&mut self, input: Input, key: Option<String>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
+    fn wish(&mut self, input: Input, named: Option<Named>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
         self.entry.handled();
         self.active = Instant::now();
-        if let Some(seq) = key.as_ref().and_then(|key| self.core.remembers(key)) {
-            return self.answer_again(seq, ctx);
+        match named.as_ref().map_or(Ok(None), |named| self.core.remembers(named)) {
+            Ok(None) => {}
+            Ok(Some(seq)) => return self.answer_again(seq, ctx),
+            Err(refusal) => return Box::pin(async { Err(refusal) }),
         }
         let first = self.tail + 1;
         let decision = match self.decide(input) {
@@ -39,8 +42,8 @@ impl Session {
             Err(refusal) => return Box::pin(async { Err(refusal) }),
         };
         let seq = (!decision.drafts.is_empty()).then_some(first);
-        if let Some(key) = key {
-            self.core.remember(key, seq);
+        if let Some(named) = named {
+            self.core.remember(named, seq);
             self.core_changed = true;
         }
         self.answer(decision, seq, ctx)
@@ -136,6 +139,14 @@ impl Session {
     }
 }
 
+/// The name that a client gave to this wish, if it gave one.
+fn named(key: Option<String>, wish: &Wish) -> Option<Named> {
+    let key = key?;
+    // A wish is plain data with string keys, so this cannot fail.
+    let digest = Sha256::digest(serde_json::to_vec(wish).expect("a wish is JSON"));
+    Some(Named { key, digest: digest.iter().take(4).fold(0, |sum, byte| sum << 8 | u32::from(*byte)) })
+}
+
 /// A text that must say something.
 fn said(name: &str, text: String) -> Result<String, Refusal> {
     if text.trim().is_empty() { Err(Refusal::BadArgs(format!("`{name}` is empty"))) } else { Ok(text) }
@@ -145,8 +156,9 @@ impl Handler<Relay> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Relay { wish, key }: Relay, ctx: &mut Context<Session>) -> Self::Result {
+        let named = named(key, &wish);
         match self.room_on_the_way().and_then(|()| self.input(wish)) {
-            Ok(input) => self.wish(input, key, ctx),
+            Ok(input) => self.wish(input, named, ctx),
             Err(refusal) => Box::pin(async { Err(refusal) }),
         }
     }
@@ -156,7 +168,7 @@ impl Handler<Interrupt> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Interrupt { key }: Interrupt, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Interrupt, key, ctx)
+        self.wish(Input::Interrupt, named(key, &Wish::Interrupt {}), ctx)
     }
 }
 
@@ -164,7 +176,7 @@ impl Handler<Pause> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Pause { key }: Pause, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Pause, key, ctx)
+        self.wish(Input::Pause, named(key, &Wish::Pause {}), ctx)
     }
 }
 
@@ -172,7 +184,7 @@ impl Handler<Resume> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Resume { key }: Resume, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Resume, key, ctx)
+        self.wish(Input::Resume, named(key, &Wish::Resume {}), ctx)
     }
 }
 
@@ -180,7 +192,7 @@ impl Handler<Stop> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Stop { key, reason }: Stop, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Stop { reason }, key, ctx)
+        self.wish(Input::Stop { reason }, named(key, &Wish::Stop {}), ctx)
     }
 }
 
@@ -188,7 +200,7 @@ impl Handler<End> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, End { key }: End, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::End, key, ctx)
+        self.wish(Input::End, named(key, &Wish::End {}), ctx)
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Accepted {
 
 /// Carry out what a client wants: a message, a task, an act, an answer, a change of the queue or the model.
 ///
-/// Sent with the same `key` again, it is answered with what it led to, and acts once.
+/// Sent with the same `key` again, it is answered with what it led to, and acts once. Another wish with that `key` is refused.
 #[derive(Debug, Clone, Message)]
 #[rtype(result = "Answer")]
 pub struct Relay {

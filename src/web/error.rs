@@ -91,6 +91,7 @@ impl From<Refusal> for Failure {
             Refusal::Busy
             | Refusal::NothingToInterrupt
             | Refusal::Already(_)
+            | Refusal::IdReused(_)
             | Refusal::WrongState { .. }
             | Refusal::Ended => StatusCode::CONFLICT,
             Refusal::Overloaded(_) => StatusCode::TOO_MANY_REQUESTS,

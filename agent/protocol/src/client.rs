@@ -8,7 +8,8 @@ use crate::action::{Decision, Mode};
 /// A client's frame: an action, and the client's own name for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientFrame {
-    /// Chosen by the client. The same id again is answered with what it led to, and never acts twice.
+    /// Chosen by the client. The same wish with the same id again is answered with what it led to, and never acts twice; another
+    /// wish with that id is refused (`id_reused`).
     pub id: Option<String>,
     pub wish: Wish,
 }

@@ -124,3 +124,19 @@ async fn one_sessions_wishes_fill_their_own_share_of_the_disks_queue_and_no_more
     assert_eq!(code(stopped.expect("it lives")), "taken");
     assert_eq!(code(stage.wish(edit(50), None).await), "taken", "once they are on disk");
 }
+
+#[actix::test]
+async fn an_id_belongs_to_one_wish() {
+    let stage = Stage::idle().await;
+    let seq = |answer: Answer| answer.expect("it is taken").seq;
+    let first = seq(stage.wish(say("one"), Some("1")).await);
+    assert!(first.is_some());
+    assert_eq!(seq(stage.wish(say("one"), Some("1")).await), first, "the same again acts once");
+    assert_eq!(code(stage.wish(say("two"), Some("1")).await), "id_reused");
+    assert_eq!(code(stage.wish(Wish::Run { command: "one".into() }, Some("1")).await), "id_reused");
+    let interrupt = || stage.session.send(Interrupt { key: Some("1".into()) });
+    assert_eq!(code(interrupt().await.expect("it lives")), "id_reused");
+    assert_ne!(seq(stage.wish(say("two"), Some("2")).await), first);
+    let refused = stage.wish(say("three"), Some("1")).await.expect_err("it is another wish");
+    assert!(refused.to_string().contains("`1`"), "{refused}");
+}

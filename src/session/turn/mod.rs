@@ -5,6 +5,7 @@
 //! beside its events; it is stored with them, so a session that comes back decides as if it had never been away.
 
 mod interrupt;
+mod named;
 mod refusal;
 mod room;
 #[cfg(test)]
@@ -22,14 +23,12 @@ use greenroom_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use self::refusal::Refusal;
+pub use self::{named::Named, refusal::Refusal};
 use super::decision::{Decision, Ladder, Moment, Order};
 use crate::{sandbox::Exit, store::Seq};
 
 /// How long the agent has to stop by itself, milliseconds.
 const ASK_MS: u64 = 1_000;
-/// How many names that clients gave their wishes are remembered.
-const REMEMBERED: usize = 64;
 
 /// What a session must remember beside its events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,6 +59,9 @@ pub struct Core {
     named: u64,
     /// What clients called their wishes, and what these led to.
     remembered: VecDeque<(String, Option<Seq>)>,
+    /// Which wishes these were, of the newest of them: what an older version remembers has no digest.
+    #[serde(default)]
+    digests: VecDeque<u32>,
 }
 
 /// Whether there is a sandbox to work in.
@@ -231,6 +233,7 @@ impl Default for Core {
             rising: false,
             named: 0,
             remembered: VecDeque::new(),
+            digests: VecDeque::new(),
         }
     }
 }
@@ -273,19 +276,6 @@ impl Core {
     /// Whether anything was ever asked of the agent.
     pub fn was_spoken_to(&self) -> bool {
         self.named > 0
-    }
-
-    /// What a wish of that name led to, if it was carried out before.
-    pub fn remembers(&self, key: &str) -> Option<Option<Seq>> {
-        self.remembered.iter().find(|(known, _)| known == key).map(|(_, seq)| *seq)
-    }
-
-    /// A client may send this wish again; then it is answered with what it led to.
-    pub fn remember(&mut self, key: String, seq: Option<Seq>) {
-        if self.remembered.len() == REMEMBERED {
-            self.remembered.pop_front();
-        }
-        self.remembered.push_back((key, seq));
     }
 
     /// Up to where the journal is history for an agent that knows nothing: not the prompt that it is still to be given.

@@ -17,6 +17,8 @@ pub enum Refusal {
     NotQueued(String),
     #[error("no request `{0}` is open; it may have been answered already")]
     NoRequest(String),
+    #[error("the id `{0}` was given to another wish of this session before; send this one under an id of its own")]
+    IdReused(String),
     #[error("{0}")]
     BadArgs(String),
     #[error("no session `{0}`")]
@@ -43,6 +45,7 @@ impl Refusal {
             Refusal::Ended => "ended",
             Refusal::NotQueued(_) => "not_queued",
             Refusal::NoRequest(_) => "no_request",
+            Refusal::IdReused(_) => "id_reused",
             Refusal::BadArgs(_) => "invalid_args",
             Refusal::NoSession(_) => "not_found",
             Refusal::BudgetSpent(_) => "budget_spent",

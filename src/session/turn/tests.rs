@@ -454,3 +454,29 @@ fn a_death_is_told_with_its_code_its_cause_and_the_last_words() {
         assert_eq!((world.core.state(), world.core.reason().as_deref()), (State::Failed, Some(why)));
     }
 }
+
+#[test]
+fn what_was_asked_under_an_id_is_remembered_for_a_while() {
+    let named = |key: &str, digest| Named { key: key.into(), digest };
+    let mut core = Core::default();
+    core.remember(named("a", 1), Some(7));
+    core.remember(named("b", 2), None);
+    assert_eq!(core.remembers(&named("a", 1)), Ok(Some(Some(7))));
+    assert_eq!(core.remembers(&named("b", 2)), Ok(Some(None)));
+    assert_eq!(core.remembers(&named("c", 2)), Ok(None));
+    assert_eq!(core.remembers(&named("b", 1)), Err(Refusal::IdReused("b".into())));
+    // An older version kept no digests.
+    let mut kept = serde_json::to_value(&core).expect("it is stored");
+    kept.as_object_mut().expect("an object").remove("digests");
+    let mut core: Core = serde_json::from_value(kept).expect("it comes back");
+    core.remember(named("c", 3), Some(9));
+    assert_eq!(core.remembers(&named("a", 5)), Ok(Some(Some(7))), "whatever it was");
+    assert_eq!(core.remembers(&named("c", 5)), Err(Refusal::IdReused("c".into())));
+    for n in 0..63 {
+        core.remember(named(&format!("later {n}"), n), None);
+    }
+    assert_eq!(core.remembers(&named("b", 2)), Ok(None));
+    assert_eq!(core.remembers(&named("c", 3)), Ok(Some(Some(9))));
+    core.remember(named("d", 4), None);
+    assert_eq!(core.remembers(&named("c", 3)), Ok(None));
+}
