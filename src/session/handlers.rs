@@ -86,7 +86,10 @@ impl Session {
             Wish::Stop {} => Input::Stop { reason: None },
             Wish::End {} => Input::End,
             Wish::Confirm { request, decision, reason } => Input::Confirm { request, decision, reason },
-            Wish::EditQueue { item, content, remove } => Input::EditQueue { item, content, remove },
+            Wish::EditQueue { item, content, remove } => {
+                let content = content.map(|content| said("content", content)).transpose()?;
+                Input::EditQueue { item, content, remove }
+            }
             Wish::SetModel { model } => self.change_model(model, None)?,
             Wish::Initialize { model, title, image, directory, agent_cls } => {
                 return self.initialize(model, title, image.or(directory).or(agent_cls));

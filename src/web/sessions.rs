@@ -146,11 +146,13 @@ pub(super) async fn end(parts: Data<Parts>, id: Named, ending: Query<Ending>, ke
 
 /// Say something to the agent.
 #[utoipa::path(post, path = "/api/sessions/{id}/messages", tag = "sessions", request_body = NewMessage,
-    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "the same key again acts once")),
-    responses((status = 202, body = Receipt), (status = 409, body = ErrorAnswer)))]
+    params(("id" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same message with the same key again acts once")),
+    responses((status = 202, body = Receipt),
+        (status = 409, body = ErrorAnswer, description = "the session has ended, or the key was given to another wish")))]
 pub(super) async fn message(parts: Data<Parts>, id: Named, message: Json<NewMessage>, key: Key) -> Answer {
     let NewMessage { content, mode, attachments } = message.into_inner();
-    if content.trim().is_empty() && attachments.is_empty() {
+    if content.trim().is_empty() {
         return Err(Failure::invalid("`content` is empty"));
     }
     let wish = Wish::Message { content, mode, attachments };

@@ -37,6 +37,8 @@ async fn errors() {
     check("POST", "/api/sessions", Some(r#"{"titel":"x"}"#), 400, "invalid_args", "unknown field `titel`").await;
     check("POST", "/api/sessions", Some(r#"{"title":7}"#), 400, "invalid_args", "expected a string").await;
     check("POST", &format!("{NOWHERE}/messages"), Some("{}"), 400, "invalid_args", "missing field `content`").await;
+    let silent = r#"{"content":" ","attachments":["a"]}"#;
+    check("POST", &format!("{NOWHERE}/messages"), Some(silent), 400, "invalid_args", "`content` is empty").await;
     check("POST", &format!("{NOWHERE}/pause"), None, 404, "not_found", "no session").await;
     check("PATCH", NOWHERE, Some(r#"{"title":"x"}"#), 404, "not_found", "no session").await;
     check("DELETE", &format!("{NOWHERE}?purge=true"), None, 404, "not_found", "no session").await;
@@ -140,12 +142,15 @@ async fn the_same_key_acts_once() {
     assert_eq!((first.status.as_u16(), second.status.as_u16()), (201, 200));
     assert_eq!(id_of(&first), id_of(&second));
 
-    let say = || {
+    let say = |message: &str| {
         let uri = format!("/api/sessions/{}/messages", id_of(&first));
-        known("POST", &uri, Some(r#"{"content":"once"}"#)).insert_header(("idempotency-key", "m"))
+        known("POST", &uri, Some(message)).insert_header(("idempotency-key", "m"))
     };
-    let (one, two) = (stage.send(say()).await.json(), stage.send(say()).await.json());
+    let once = r#"{"content":"once"}"#;
+    let (one, two) = (stage.send(say(once)).await.json(), stage.send(say(once)).await.json());
     assert_eq!(one["seq"], two["seq"]);
+    let another = stage.send(say(r#"{"content":"another"}"#)).await;
+    assert_eq!(another.error(), (409, "id_reused".to_owned()));
     let bad = stage.send(known("POST", "/api/sessions", Some("{}")).insert_header(("idempotency-key", ""))).await;
     assert_eq!(bad.error(), (400, "invalid_args".to_owned()));
 }

@@ -126,6 +126,21 @@ async fn one_sessions_wishes_fill_their_own_share_of_the_disks_queue_and_no_more
 }
 
 #[actix::test]
+async fn what_says_nothing_is_refused_also_in_the_queue() {
+    let stage = Stage::idle().await;
+    for content in ["work", "later"] {
+        assert_eq!(code(stage.wish(say(content), None).await), "taken");
+    }
+    let edit =
+        |content: &str| Wish::EditQueue { item: "message-4".into(), content: Some(content.into()), remove: false };
+    for wish in [say(" "), edit(""), edit(" \n")] {
+        let refused = stage.wish(wish, None).await.expect_err("it says nothing");
+        assert_eq!((refused.code(), &*refused.to_string()), ("invalid_args", "`content` is empty"));
+    }
+    assert_eq!(code(stage.wish(edit("more"), None).await), "taken");
+}
+
+#[actix::test]
 async fn an_id_belongs_to_one_wish() {
     let stage = Stage::idle().await;
     let seq = |answer: Answer| answer.expect("it is taken").seq;
