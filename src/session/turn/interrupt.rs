@@ -20,8 +20,7 @@ impl Core {
     /// The first rung: ask the agent, and cut its model's stream in the same moment.
     pub(super) fn cancel(&mut self, cause: Seq, moment: Moment<'_>, d: &mut Decision) {
         if self.life == Life::Paused {
-            self.life = Life::Up;
-            d.order(Order::Thaw);
+            self.thaw(d);
         }
         self.drop_acts("the act was interrupted before it began", d);
         self.confirm = None;

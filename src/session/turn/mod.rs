@@ -55,6 +55,9 @@ pub struct Core {
     /// It was said that the sandbox is on its way, and not yet that it is ready.
     #[serde(default)]
     rising: bool,
+    /// It could not be thawed once already since it was paused.
+    #[serde(default)]
+    thaw_failed: bool,
     /// Counts turns, acts, items and commands, so that each name is used once.
     named: u64,
     /// What clients called their wishes, and what these led to.
@@ -231,6 +234,7 @@ impl Default for Core {
             outgoing: Vec::new(),
             boot: None,
             rising: false,
+            thaw_failed: false,
             named: 0,
             remembered: VecDeque::new(),
             digests: VecDeque::new(),
@@ -339,7 +343,7 @@ impl Core {
             Input::LadderDue => self.ladder_due(moment, &mut d),
             Input::Lost(exit) => self.lost(exit, moment, &mut d),
             Input::StartFailed { why, stderr_tail } => self.start_failed(why, stderr_tail, moment, &mut d),
-            Input::OrderFailed { what, why } => self.order_failed(what, why, &mut d),
+            Input::OrderFailed { what, why } => self.order_failed(what, &why, moment, &mut d),
         }
         self.go_on(&mut d);
         if self.queue != waiting {

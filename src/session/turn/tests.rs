@@ -1,5 +1,6 @@
 //! The rules in full: one line for each, and in its modules what one line does not say.
 
+mod pauses;
 mod room;
 mod whatever;
 
@@ -303,35 +304,6 @@ fn a_message_can_interrupt() {
 }
 
 #[test]
-fn a_pause_freezes_and_a_resume_goes_on() {
-    check(&working(), Input::Pause, State::Paused, &["pause!", "is paused"], &["freeze"]);
-    let paused = with(working(), &[Input::Pause]);
-    check(&paused, Input::Resume, State::Running, &["resume!", "is running"], &["thaw"]);
-    check(&paused, say("m"), State::Paused, &["message!", "queue 1"], &[]);
-    let asked = ["interrupt!", "is interrupting"];
-    check(&paused, Input::Interrupt, State::Interrupting, &asked, &["thaw", "cancel", "cut"]);
-    refuses(&paused, Input::Pause, "already");
-    refuses(&[Input::Born], Input::Pause, "wrong_state");
-    refuses(&with(working(), &[Input::Interrupt]), Input::Pause, "wrong_state");
-    refuses(&[Input::Born, up()], Input::Resume, "already");
-    let idle = [Input::Born, up(), Input::Pause];
-    check(&idle, say("m"), State::Running, &["message!", "chat m", "is running"], &["thaw", "prompt turn-2 m"]);
-    check(&idle, run(), State::Running, &["run!", "is running"], &["thaw", "act act-1"]);
-    let failed = Input::OrderFailed { what: "freeze", why: "no".into() };
-    check(&paused, failed, State::Running, &["error sandbox", "is running"], &[]);
-}
-
-#[test]
-fn what_ends_while_paused_leaves_the_session_to_be_woken() {
-    let act_ended = Input::ActEnded { act: "act-1".into(), outcome: Outcome::Done };
-    let given = [Input::Born, up(), run(), run(), Input::Pause, act_ended];
-    let orders = ["thaw", "prompt turn-5 m", "act act-3"];
-    check(&given, say("m"), State::Running, &["message!", "chat m", "is running"], &orders);
-    let events = ["interrupt!", "error not_begun", "interrupted nothing that was still running by Cancel", "is idle"];
-    check(&given, Input::Interrupt, State::Idle, &events, &["thaw"]);
-}
-
-#[test]
 fn a_stopped_session_comes_back() {
     let events = ["stop!", "interrupted the turn by Sandbox", "is stopped"];
     check(&working(), Input::Stop { reason: None }, State::Stopped, &events, &["cut", "stop"]);
@@ -413,17 +385,6 @@ fn a_person_is_asked_once() {
     check(&asked, answer("r"), State::Running, &["confirm!", "confirmed", "is running"], &["answer r"]);
     refuses(&asked, answer("q"), "no_request");
     refuses(&with(asked, &[answer("r")]), answer("r"), "no_request");
-}
-
-#[test]
-fn only_what_is_idle_rests() {
-    let rest = || Input::Rest { reason: "idle".into() };
-    check(&[Input::Born, up()], rest(), State::Paused, &["sandbox Paused", "is paused"], &["freeze"]);
-    refuses(&working(), rest(), "busy");
-    refuses(&[Input::Born], rest(), "wrong_state");
-    let stop = || Input::StopResting { reason: Some("idle".into()) };
-    check(&[Input::Born, up(), rest()], stop(), State::Stopped, &["stop!", "is stopped"], &["cut", "stop"]);
-    refuses(&with(working(), &[Input::Pause]), stop(), "busy");
 }
 
 #[test]

@@ -84,8 +84,7 @@ impl Core {
             }
             // Paused in the middle of something stays paused: only `resume` goes on with that.
             Life::Paused if !self.runs() => {
-                self.life = Life::Up;
-                d.order(Order::Thaw);
+                self.thaw(d);
             }
             Life::Starting | Life::Up | Life::Paused | Life::Ended => {}
         }
@@ -111,8 +110,7 @@ impl Core {
         match self.life {
             Life::Up if self.interrupting.is_none() => {
                 d.record(Source::User, None, None, Action::Pause {});
-                self.life = Life::Paused;
-                d.order(Order::Freeze);
+                self.freeze(d);
                 Ok(())
             }
             Life::Paused => Err(Refusal::Already("paused")),
@@ -121,6 +119,17 @@ impl Core {
             Life::Stopped { .. } | Life::Failed { .. } => Err(self.wrong("be paused", "there is nothing to freeze")),
             Life::Ended => Err(Refusal::Ended),
         }
+    }
+
+    fn freeze(&mut self, d: &mut Decision) {
+        self.life = Life::Paused;
+        self.thaw_failed = false;
+        d.order(Order::Freeze);
+    }
+
+    pub(super) fn thaw(&mut self, d: &mut Decision) {
+        self.life = Life::Up;
+        d.order(Order::Thaw);
     }
 
     pub(super) fn resume(&mut self, d: &mut Decision) -> Result<(), Refusal> {
@@ -161,7 +170,7 @@ impl Core {
     }
 
     /// Takes the sandbox away, and ends whatever ran in it.
-    fn put_down(&mut self, then: Then, moment: Moment<'_>, d: &mut Decision) {
+    pub(super) fn put_down(&mut self, then: Then, moment: Moment<'_>, d: &mut Decision) {
         self.cut_short(Rung::Sandbox, moment, d);
         self.held = !self.queue.is_empty();
         self.boot = None;
@@ -178,8 +187,7 @@ impl Core {
             Life::Up => {
                 let paused = Observation { seen: sandbox(Phase::Paused, None), content: reason };
                 d.record(Source::Server, None, None, paused);
-                self.life = Life::Paused;
-                d.order(Order::Freeze);
+                self.freeze(d);
                 Ok(())
             }
             Life::Starting | Life::Paused | Life::Stopped { .. } | Life::Failed { .. } | Life::Ended => {

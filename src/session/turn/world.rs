@@ -10,7 +10,10 @@ use greenroom_protocol::{
 use super::{Core, Life, Steering, Waiting, interrupt::keep_partials, sandbox, seen};
 use crate::{
     sandbox::Exit,
-    session::decision::{Decision, Moment, Order},
+    session::{
+        decision::{Decision, Moment, Order},
+        messages::orders::Then,
+    },
 };
 
 impl Core {
@@ -165,11 +168,20 @@ impl Core {
         self.life = Life::Failed { reason };
     }
 
-    pub(super) fn order_failed(&mut self, what: &'static str, why: String, d: &mut Decision) {
+    /// Whether the engine did it nevertheless, and later, nobody knows: what follows makes the sandbox what the session says it is.
+    pub(super) fn order_failed(&mut self, what: &'static str, why: &str, moment: Moment<'_>, d: &mut Decision) {
         let detail = format!("the sandbox could not {what}: {why}");
-        d.record(Source::Server, None, None, seen(Seen::Error { code: "sandbox".to_owned(), detail }));
+        d.record(Source::Server, None, None, seen(Seen::Error { code: "sandbox".to_owned(), detail: detail.clone() }));
         if what == "freeze" && self.life == Life::Paused {
-            self.life = Life::Up;
+            self.thaw(d);
+        } else if what == "thaw" && self.life == Life::Up {
+            if self.thaw_failed {
+                self.put_down(Then::Rest, moment, d);
+                self.life = Life::Failed { reason: detail };
+            } else {
+                self.thaw_failed = true;
+                self.thaw(d);
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ fn ends(input: &Input, ended: &str) -> bool {
         | Input::StopResting { .. }
         | Input::End
         | Input::LadderDue
+        | Input::OrderFailed { what: "thaw", .. }
         // A second one takes the agent away.
         | Input::Interrupt
         | Input::Message { mode: Mode::Interrupt, .. }
