@@ -55,6 +55,9 @@ pub struct Core {
     /// It was said that the sandbox is on its way, and not yet that it is ready.
     #[serde(default)]
     rising: bool,
+    /// Why it was paused, where nobody asked for that.
+    #[serde(default)]
+    rests: Option<String>,
     /// It could not be thawed once already since it was paused.
     #[serde(default)]
     thaw_failed: bool,
@@ -234,6 +237,7 @@ impl Default for Core {
             outgoing: Vec::new(),
             boot: None,
             rising: false,
+            rests: None,
             thaw_failed: false,
             named: 0,
             remembered: VecDeque::new(),
@@ -263,7 +267,8 @@ impl Core {
         match &self.life {
             Life::Stopped { reason } => reason.clone(),
             Life::Failed { reason } => Some(reason.clone()),
-            Life::Starting | Life::Up | Life::Paused | Life::Ended => None,
+            Life::Paused => self.rests.clone(),
+            Life::Starting | Life::Up | Life::Ended => None,
         }
     }
 

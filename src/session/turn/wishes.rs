@@ -110,7 +110,7 @@ impl Core {
         match self.life {
             Life::Up if self.interrupting.is_none() => {
                 d.record(Source::User, None, None, Action::Pause {});
-                self.freeze(d);
+                self.freeze(None, d);
                 Ok(())
             }
             Life::Paused => Err(Refusal::Already("paused")),
@@ -121,8 +121,10 @@ impl Core {
         }
     }
 
-    fn freeze(&mut self, d: &mut Decision) {
+    /// `rests` says why, where nobody asked for it.
+    fn freeze(&mut self, rests: Option<String>, d: &mut Decision) {
         self.life = Life::Paused;
+        self.rests = rests;
         self.thaw_failed = false;
         d.order(Order::Freeze);
     }
@@ -185,9 +187,9 @@ impl Core {
         }
         match self.life {
             Life::Up => {
-                let paused = Observation { seen: sandbox(Phase::Paused, None), content: reason };
+                let paused = Observation { seen: sandbox(Phase::Paused, None), content: reason.clone() };
                 d.record(Source::Server, None, None, paused);
-                self.freeze(d);
+                self.freeze(Some(reason), d);
                 Ok(())
             }
             Life::Starting | Life::Paused | Life::Stopped { .. } | Life::Failed { .. } | Life::Ended => {

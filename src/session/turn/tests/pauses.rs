@@ -65,4 +65,21 @@ fn only_what_is_idle_rests() {
     let stop = || Input::StopResting { reason: Some("idle".into()) };
     check(&[Input::Born, up(), rest()], stop(), State::Stopped, &["stop!", "is stopped"], &["cut", "stop"]);
     refuses(&with(working(), &[Input::Pause]), stop(), "busy");
+    // Whoever looks is told why, unless a person wanted it.
+    let reason = |given: &[Input]| {
+        let mut world = World::after(&[Input::Born]);
+        let told = given.iter().flat_map(|input| world.feed(input.clone()).expect("it is taken").drafts).last();
+        let Some(Body::Observation(Observation { seen: Seen::AgentStateChanged { reason, .. }, .. })) =
+            told.map(|draft| draft.body)
+        else {
+            panic!("its state changed last");
+        };
+        assert_eq!(reason, world.core.reason());
+        reason
+    };
+    assert_eq!(reason(&[up(), rest()]).as_deref(), Some("idle"));
+    assert_eq!(reason(&[up(), Input::Pause]), None);
+    assert_eq!(reason(&[up(), rest(), Input::Resume]), None);
+    assert_eq!(reason(&[up(), rest(), Input::Resume, Input::Pause]), None);
+    assert_eq!(reason(&[up(), rest(), Input::End]), None);
 }
