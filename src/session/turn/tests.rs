@@ -336,6 +336,8 @@ fn a_lost_sandbox_is_told_and_the_next_message_starts_a_fresh_one() {
     check(&[Input::Born, start("t")], never.clone(), State::Failed, &["sandbox Failed", "is failed"], &["cut"]);
     let back = [Input::Born, start("t"), never];
     check(&back, Input::Resume, State::Starting, &["resume!", "is starting"], &["raise"]);
+    let events = ["sandbox Ready", "chat t", "queue 0", "is running"];
+    check(&with(back.to_vec(), &[Input::Resume]), up(), State::Running, &events, &["prompt turn-2 t"]);
 }
 
 #[test]
