@@ -9,6 +9,7 @@ use super::{chromium::Browser, page::Page};
 use crate::harness::{
     driver::Driver,
     host,
+    model::{Model, Rule},
     puppet::Puppet,
     server::{Options, Server},
 };
@@ -62,6 +63,8 @@ impl Gallery<'_> {
     }
 }
 
+const PRICED: &str = "claude-sonnet-4-5";
+
 /// The sessions that the screens show.
 struct Sessions {
     done: String,
@@ -76,7 +79,15 @@ struct Sessions {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn every_screen_in_both_themes_wide_and_narrow() {
-    let server = Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0")).await;
+    // A model that has a price, and has been given nearly all that it can hold.
+    let say = "It has a build directory and a README.".to_owned();
+    let model = Model::with(vec![Rule { say: Some(say), times: 1, input_tokens: Some(171_000), ..Rule::default() }]);
+    let options = Options::new(Driver::Process)
+        .env("GREENROOM_MODEL__DEFAULT", "demo")
+        .env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0")
+        .env("GREENROOM_MODEL__ANTHROPIC__API_KEY", "key")
+        .env("GREENROOM_MODEL__ANTHROPIC__BASE_URL", &model.url());
+    let server = Server::start(options).await;
     let browser = Browser::open().await;
     let page = Page::signed_in(&browser, &server).await;
     let axe = Path::new(env!("CARGO_MANIFEST_DIR")).join("static/node_modules/axe-core/axe.min.js");
@@ -120,8 +131,10 @@ async fn set_up(server: &Server) -> Sessions {
     let ended = rest.start("run: printf '\\033[32mgreen\\033[0m and \\033[1;31mred\\033[0m\\n'; exit 3").await;
     rest.until_state(&ended, "idle").await;
     rest.delete(&format!("/api/sessions/{ended}")).await.expect(200);
-    let (asking, mut agent) =
-        Puppet::in_a_new_session(server, json!({ "title": "Tidy the repository", "budget_usd": 2.5 })).await;
+    let wanted = json!({ "title": "Tidy the repository", "task": "What is in this repository?", "model": PRICED, "budget_usd": 0.6 });
+    let asking = rest.create(wanted).await;
+    rest.until_state(&asking, "idle").await;
+    let mut agent = Puppet::take_over(server, &asking).await;
     rest.post(
         &format!("/api/sessions/{asking}/messages"),
         json!({ "content": "Tidy the repository, and tell me what you find." }),
@@ -179,12 +192,6 @@ async fn play(agent: &mut Puppet) {
     agent.event(Some("r"), json!({ "action": "run", "args": { "command": "cargo test" } })).await;
     let ran = json!({ "command": "cargo test", "exit_code": 101, "duration_ms": 8123 });
     agent.event(Some("r"), json!({ "observation": "run", "content": "\u{1b}[1;32m   Compiling\u{1b}[0m tidy v0.1.0\n\u{1b}[31mFAILED\u{1b}[0m tests::links\n", "extras": ran })).await;
-    let usage = json!({
-        "model": "claude-sonnet-4-5", "input_tokens": 41_000, "output_tokens": 1_900, "cost_usd": 0.15,
-        "total_input_tokens": 82_000, "total_output_tokens": 5_100, "total_cost_usd": 2.2,
-        "context_used": 171_000, "context_limit": 200_000,
-    });
-    agent.event(None, json!({ "observation": "usage", "content": "", "extras": usage })).await;
     let options = ["allow", "allow_always", "deny"];
     let extras = json!({ "request": "q1", "action": "rm -r build", "risk": "high", "options": options });
     let question = json!({ "observation": "confirm", "content": "It deletes a directory that it did not make.", "extras": extras });

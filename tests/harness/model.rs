@@ -49,6 +49,8 @@ pub(crate) struct Rule {
     pub(crate) tool: Option<Tool>,
     /// Answers with this status, and no stream.
     pub(crate) status: Option<u16>,
+    /// How many tokens it says that it was given; a few where nothing is said.
+    pub(crate) input_tokens: Option<u64>,
     /// Says nothing more and does not end.
     #[serde(default)]
     pub(crate) hang: bool,

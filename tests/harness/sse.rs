@@ -17,7 +17,8 @@ pub(super) enum Dialect {
 /// A part of an answer that leaves at once.
 #[derive(Debug, Clone)]
 pub(super) enum Piece {
-    Begin,
+    /// With how many tokens it was given.
+    Begin(u64),
     BeginThought,
     Thought(String),
     EndThought,
@@ -27,8 +28,9 @@ pub(super) enum Piece {
     Stamp,
     EndText,
     Call(Tool),
-    /// With how many tokens it took, and whether it ends with a call of a tool.
+    /// With how many tokens it was given and took, and whether it ends with a call of a tool.
     End {
+        given: u64,
         tokens: usize,
         calls: bool,
     },
@@ -42,7 +44,8 @@ impl Piece {
 
 /// The pieces of an answer, in their order.
 pub(super) fn pieces(rule: &Rule) -> Vec<Piece> {
-    let mut pieces = vec![Piece::Begin];
+    let given = rule.input_tokens.unwrap_or(10);
+    let mut pieces = vec![Piece::Begin(given)];
     if let Some(thought) = &rule.think {
         pieces.push(Piece::BeginThought);
         pieces.extend(words(thought).map(Piece::Thought));
@@ -60,7 +63,7 @@ pub(super) fn pieces(rule: &Rule) -> Vec<Piece> {
     pieces.extend(rule.tool.clone().map(Piece::Call));
     if !rule.hang {
         let tokens = pieces.iter().filter(|piece| piece.is_word()).count();
-        pieces.push(Piece::End { tokens, calls: rule.tool.is_some() });
+        pieces.push(Piece::End { given, tokens, calls: rule.tool.is_some() });
     }
     pieces
 }
@@ -111,11 +114,11 @@ fn anthropic(piece: &Piece) -> String {
         |index: u32, delta: Value| event(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
     let stop = |index: u32| event(json!({ "type": "content_block_stop", "index": index }));
     match piece {
-        Piece::Begin => event(json!({
+        Piece::Begin(given) => event(json!({
             "type": "message_start",
             "message": {
                 "id": "msg_scripted", "type": "message", "role": "assistant", "model": "scripted", "content": [],
-                "stop_reason": null, "usage": { "input_tokens": 10, "output_tokens": 1 },
+                "stop_reason": null, "usage": { "input_tokens": given, "output_tokens": 1 },
             },
         })),
         Piece::BeginThought => start(0, json!({ "type": "thinking", "thinking": "", "signature": "" })),
@@ -130,7 +133,7 @@ fn anthropic(piece: &Piece) -> String {
             let input = json!({ "type": "input_json_delta", "partial_json": tool.input.to_string() });
             start(2, block) + &delta(2, input) + &stop(2)
         }
-        Piece::End { tokens, calls } => {
+        Piece::End { given: _, tokens, calls } => {
             let reason = if *calls { "tool_use" } else { "end_turn" };
             event(json!({
                 "type": "message_delta",
@@ -153,7 +156,7 @@ fn openai(piece: &Piece) -> String {
         event(json!([{ "index": 0, "delta": delta, "finish_reason": reason }]), Value::Null)
     };
     match piece {
-        Piece::Begin => chunk(json!({ "role": "assistant", "content": "" }), Value::Null),
+        Piece::Begin(_) => chunk(json!({ "role": "assistant", "content": "" }), Value::Null),
         Piece::Thought(word) => chunk(json!({ "reasoning_content": word }), Value::Null),
         Piece::Word(word) => chunk(json!({ "content": word }), Value::Null),
         Piece::Stamp => chunk(json!({ "content": stamp() }), Value::Null),
@@ -163,9 +166,10 @@ fn openai(piece: &Piece) -> String {
             let call = json!({ "index": 0, "id": call_id(), "type": "function", "function": function });
             chunk(json!({ "tool_calls": [call] }), Value::Null)
         }
-        Piece::End { tokens, calls } => {
+        Piece::End { given, tokens, calls } => {
             let reason = if *calls { "tool_calls" } else { "stop" };
-            let usage = json!({ "prompt_tokens": 10, "completion_tokens": tokens, "total_tokens": tokens + 10 });
+            let usage =
+                json!({ "prompt_tokens": given, "completion_tokens": tokens, "total_tokens": *tokens as u64 + given });
             chunk(json!({}), reason.into()) + &event(json!([]), usage) + "data: [DONE]\n\n"
         }
     }
