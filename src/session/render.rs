@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use bytes::Bytes;
-use greenroom_protocol::{Body, Event, Observation, Seen};
+use greenroom_protocol::{Body, Event, Observation, Seen, excerpt, link::EVENT_LIMIT};
 
 use super::{audience::Ended, decision::Draft};
 use crate::{
@@ -11,8 +11,8 @@ use crate::{
     store::{NewEvent, Seq},
 };
 
-/// The largest event, in bytes. One that is larger says so instead of what it said.
-const EVENT_LIMIT: usize = 2 * 1024 * 1024;
+/// The longest line for a person of an event that is too large, in bytes.
+const LINE_LIMIT: usize = 1024;
 
 /// How many actions are remembered whose result has not come. An agent has a few under way; of one that never ends any, the
 /// results of the oldest name no cause.
@@ -41,26 +41,24 @@ impl Rendered {
         }
         let cause = cause.or_else(|| item.as_ref().and_then(|item| causes.get(item).copied()));
         follow(causes, seq, item.as_deref(), &body);
-        let message = match &body {
-            Body::Action(action) => action.line(),
-            Body::Observation(observation) => observation.line(),
-            Body::Opaque(_) => String::new(),
-        };
+        let message = body.line();
         let mut event = Event { seq, at, source, cause, item, body, message };
         let begin = self.text.len();
-        let len = self.write(&event);
-        let len = if len <= EVENT_LIMIT {
-            len
-        } else {
+        let mut len = self.write(&event);
+        if len > EVENT_LIMIT {
+            event.body = event.body.fit(EVENT_LIMIT / 2);
+            event.message = excerpt(&event.message, LINE_LIMIT).map_or(event.message, |cut| cut.text);
+            len = self.rewrite(begin, &event);
+        }
+        if len > EVENT_LIMIT {
             let name = event.body.name();
             let detail = format!("an event `{name}` of {len} bytes was left out: the limit is {EVENT_LIMIT}");
             event.message.clone_from(&detail);
             event.body =
                 Observation { seen: Seen::Error { code: "too_large".to_owned(), detail }, content: String::new() }
                     .into();
-            self.text.truncate(begin);
-            self.write(&event)
-        };
+            len = self.rewrite(begin, &event);
+        }
         let kind = match &event.body {
             Body::Action(action) => action.name().into(),
             Body::Observation(observation) => observation.name().into(),
@@ -80,6 +78,12 @@ impl Rendered {
         // Every type of the vocabulary has string keys and no fallible `Serialize`, so this cannot fail.
         serde_json::to_writer(&mut self.text, event).expect("an event is JSON");
         self.text.len() - begin
+    }
+
+    /// Writes it in the place of what was written from there on.
+    fn rewrite(&mut self, begin: usize, event: &Event) -> usize {
+        self.text.truncate(begin);
+        self.write(event)
     }
 
     pub(super) fn finish(self) -> Vec<NewEvent> {
@@ -130,16 +134,44 @@ mod tests {
         assert!(causes.is_empty());
     }
 
-    #[test]
-    fn an_event_that_is_too_large_says_so() {
-        let body = Action::Write { path: "a".into(), content: "x".repeat(EVENT_LIMIT) }.into();
-        let draft = |body: Body| Draft { source: Source::Agent, cause: None, item: None, body };
+    fn written(body: impl Into<Body>) -> NewEvent {
         let mut rendered = Rendered::new();
-        rendered.add(draft(body), 1, &mut HashMap::new());
+        let draft = |body| Draft { source: Source::Agent, cause: None, item: None, body };
+        rendered.add(draft(body.into()), 1, &mut HashMap::new());
         rendered.add(draft(Action::Run { command: "ls".into() }.into()), 2, &mut HashMap::new());
-        let [left, next] = &rendered.finish()[..] else { panic!("two events") };
-        assert!(left.json.len() < 1024);
-        assert_eq!((&*left.kind, &*next.kind), ("error", "run"));
-        assert_eq!(serde_json::from_slice::<Event>(&next.json).expect("an event").seq, 2);
+        let [event, next] = <[NewEvent; 2]>::try_from(rendered.finish()).expect("two events");
+        assert_eq!((&*next.kind, serde_json::from_slice::<Event>(&next.json).expect("an event").seq), ("run", 2));
+        assert!(event.json.len() <= EVENT_LIMIT, "{} bytes", event.json.len());
+        event
+    }
+
+    #[test]
+    fn an_event_that_is_too_large_keeps_heads_and_tails_and_says_so() {
+        let content = format!("BEGIN{}END", "x".repeat(EVENT_LIMIT));
+        let event = written(Action::Write { path: "a".into(), content });
+        assert_eq!(&*event.kind, "write");
+        let Body::Action(Action::Write { path, content }) =
+            serde_json::from_slice::<Event>(&event.json).expect("an event").body
+        else {
+            panic!("it is no `write` any more")
+        };
+        assert!(path == "a" && content.starts_with("BEGIN") && content.ends_with("END"));
+        assert!(content.contains("bytes left out"), "{}", content.len());
+    }
+
+    /// Its line for a person says the same again.
+    #[test]
+    fn a_long_line_does_not_make_an_event_too_large() {
+        let event = written(Action::Run { command: "x".repeat(EVENT_LIMIT * 2 / 3) });
+        let read: Event = serde_json::from_slice(&event.json).expect("an event");
+        assert!(read.body.name() == "run" && read.message.starts_with("Running command: xxx"));
+    }
+
+    #[test]
+    fn what_cannot_be_cut_says_that_it_was_left_out() {
+        let extras: serde_json::Map<_, _> = (0..EVENT_LIMIT / 14).map(|n| (format!("k{n}"), n.into())).collect();
+        let smell = serde_json::json!({ "observation": "smell", "extras": extras });
+        let event = written(serde_json::from_value::<Body>(smell).expect("a body"));
+        assert!(event.json.len() < 1024 && &*event.kind == "error");
     }
 }

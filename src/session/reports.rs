@@ -150,8 +150,8 @@ impl Session {
                 return self.commit(decision, Some(mark), reply, ctx);
             }
             Report::Piece { .. } => return self.commit(Decision::after(self.tail), Some(mark), reply, ctx),
-            Report::TurnEnded { turn, outcome } => Input::TurnEnded { turn, outcome: self.explained(outcome) },
-            Report::ActEnded { act, outcome } => Input::ActEnded { act, outcome },
+            Report::TurnEnded { turn, outcome } => Input::TurnEnded { turn, outcome: self.explained(outcome).fit() },
+            Report::ActEnded { act, outcome } => Input::ActEnded { act, outcome: outcome.fit() },
             Report::Steered { command } => Input::Steered { command },
             Report::SteerMissed { command } => Input::SteerMissed { command },
         };

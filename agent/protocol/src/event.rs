@@ -57,6 +57,17 @@ impl Body {
                 .unwrap_or("unknown"),
         }
     }
+
+    /// One line for a person; empty for what this version does not know.
+    pub fn line(&self) -> String {
+        match self {
+            Body::Action(action) => action.line(),
+            Body::Observation(observation) => observation.line(),
+            Body::Opaque(fields) => {
+                Observation::deserialize(fields).map_or_else(|_| String::new(), |observation| observation.line())
+            }
+        }
+    }
 }
 
 impl From<Action> for Body {

@@ -16,8 +16,13 @@
 //! server that the agent itself started again and knows nothing but what `history` tells it.
 //!
 //! Deltas are neither: what a cut connection lost comes again as the item so far, with offset 0.
+//!
+//! What is reported is small enough for a frame ([`Report::fit`]).
 
+mod fit;
 mod read;
+
+pub use self::fit::{EVENT_LIMIT, REPORT_LIMIT};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,205 @@
+//! What is too large is cut, and says so: no report is too large for a frame, and no event for the journal.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use super::{Outcome, Report};
+use crate::{Body, CONTENT_LIMIT, Observation, excerpt};
+
+/// The largest event, in bytes of JSON.
+pub const EVENT_LIMIT: usize = 2 * 1024 * 1024;
+
+/// How much of an observation's content goes into one report, in bytes. This much of the worst text (six bytes of JSON for
+/// each) still fits into a frame of the link, with all the rest of an event. What is more goes before it in pieces.
+pub const REPORT_LIMIT: usize = 2 * 1024 * 1024;
+
+/// The longest line in which something is told of, and the longest name, in bytes.
+const LINE: usize = 1024;
+const NAME: usize = 256;
+
+/// How far texts and lists are cut, until all fits: so many bytes of each text, so many parts of each list. No name of an
+/// item or of a request is as long as the least.
+const STEPS: [(usize, usize); 4] = [(CONTENT_LIMIT, 8192), (8192, 1024), (1024, 128), (NAME, 16)];
+
+impl Report {
+    /// As it fits into a frame of the link, and without its content into an event.
+    pub fn fit(self) -> Report {
+        match self {
+            Report::Event { item, body: Body::Observation(Observation { seen, content }) } => {
+                let rest = Body::Observation(Observation { seen, content: String::new() });
+                let mut body = rest.fit(EVENT_LIMIT / 2);
+                if let Body::Observation(observation) = &mut body {
+                    observation.content = cut(content, REPORT_LIMIT);
+                }
+                Report::Event { item, body }
+            }
+            Report::Event { item, body } => Report::Event { item, body: body.fit(EVENT_LIMIT / 2) },
+            Report::TurnEnded { turn, outcome } => Report::TurnEnded { turn, outcome: outcome.fit() },
+            Report::ActEnded { act, outcome } => Report::ActEnded { act, outcome: outcome.fit() },
+            small @ (Report::Piece { .. } | Report::Steered { .. } | Report::SteerMissed { .. }) => small,
+        }
+    }
+}
+
+impl Body {
+    /// In at most `limit` bytes of JSON, if that is possible at all: long texts have their heads and tails, and say how much
+    /// is left out; so have long lists of texts.
+    pub fn fit(self, limit: usize) -> Body {
+        if size(&self) <= limit {
+            return self;
+        }
+        // Every type of the vocabulary has string keys and no fallible `Serialize`, so this cannot fail.
+        let mut value = serde_json::to_value(&self).expect("a body is JSON");
+        for (text, list) in STEPS {
+            shorten(&mut value, text, list);
+            if size(&value) <= limit {
+                break;
+            }
+        }
+        // An object at least, as it was one before.
+        serde_json::from_value(value).expect("a body whose texts are shorter is a body")
+    }
+}
+
+impl Outcome {
+    /// In words that fit into an event, and into what a session remembers.
+    pub fn fit(self) -> Outcome {
+        match self {
+            Outcome::Done => Outcome::Done,
+            Outcome::Cancelled { what, partial } => Outcome::Cancelled { what: cut(what, LINE), partial },
+            Outcome::Failed { code, detail } => {
+                Outcome::Failed { code: cut(code, NAME), detail: cut(detail, CONTENT_LIMIT) }
+            }
+        }
+    }
+}
+
+fn cut(text: String, limit: usize) -> String {
+    excerpt(&text, limit).map_or(text, |cut| cut.text)
+}
+
+fn shorten(value: &mut Value, text: usize, list: usize) {
+    match value {
+        Value::String(long) => {
+            if let Some(cut) = excerpt(long, text) {
+                *long = cut.text;
+            }
+        }
+        Value::Array(parts) => {
+            if parts.len() > list {
+                let (head, tail) = (list / 2, parts.len() - list / 2);
+                let omitted = tail - head;
+                let says_so = parts[0].is_string().then(|| format!("… {omitted} left out …").into());
+                parts.splice(head..tail, says_so);
+            }
+            parts.iter_mut().for_each(|part| shorten(part, text, list));
+        }
+        Value::Object(fields) => fields.values_mut().for_each(|field| shorten(field, text, list)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// How many bytes of JSON it is.
+fn size(value: &impl serde::Serialize) -> usize {
+    struct Count(usize);
+    impl Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // As above, and counting cannot fail either.
+    serde_json::to_writer(&mut count, value).expect("it is JSON");
+    count.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Action, LINK_FRAME_LIMIT, Seen,
+        action::{Edit, Place},
+        link::FromAgent,
+        observation::{Change, PlanItem},
+    };
+
+    /// The worst text: each byte is six of JSON.
+    fn worst(bytes: usize) -> String {
+        "\u{1}".repeat(bytes)
+    }
+
+    fn event(body: impl Into<Body>) -> Report {
+        Report::Event { item: Some("i".into()), body: body.into() }
+    }
+
+    fn seen(seen: Seen, content: String) -> Report {
+        event(Observation { seen, content })
+    }
+
+    #[test]
+    fn whatever_is_reported_fits_and_stays_what_it_was() {
+        let large = 3 << 20;
+        let lines = vec![worst(200); large / 200];
+        let at = || Place { old: Some(worst(large)), ..Place::default() };
+        let items = vec![PlanItem { text: worst(10), done: true }; large / 10];
+        let edited = Seen::Edit {
+            path: worst(large),
+            line: 1,
+            change: Change::Replace,
+            lines: lines.clone(),
+            diff: worst(large),
+        };
+        for report in [
+            event(Action::Run { command: worst(large) }),
+            event(Action::Write { path: worst(large), content: worst(large) }),
+            event(Action::Edit { path: "a".into(), edit: Edit::Replace { at: at(), lines } }),
+            event(Action::Finish { message: worst(large) }),
+            seen(edited, worst(large)),
+            seen(Seen::Plan { path: "p".into(), items }, worst(large)),
+            seen(Seen::Message { partial: true }, worst(large)),
+            seen(Seen::Error { code: worst(large), detail: worst(large) }, String::new()),
+        ] {
+            let Report::Event { body: before, .. } = report.clone() else { panic!("an event") };
+            let fit = report.fit();
+            let frame = FromAgent::Report { n: u64::MAX, report: fit.clone() };
+            assert!(size(&frame) <= LINK_FRAME_LIMIT, "`{}` has {} bytes", before.name(), size(&frame));
+            assert!(serde_json::to_string(&fit).expect("JSON").contains("left out …"), "`{}` says so", before.name());
+            let Report::Event { mut body, .. } = fit else { panic!("an event") };
+            assert_eq!(std::mem::discriminant(&body), std::mem::discriminant(&before));
+            assert_eq!(body.name(), before.name());
+            if let Body::Observation(observation) = &mut body {
+                observation.content.clear();
+            }
+            assert!(size(&body) <= EVENT_LIMIT / 2, "`{}` has {} bytes", body.name(), size(&body));
+        }
+    }
+
+    #[test]
+    fn what_fits_is_left_alone_and_what_does_not_says_so() {
+        let small = event(Action::Write { path: "a".into(), content: "x".repeat(EVENT_LIMIT / 2 - 100) });
+        assert_eq!(small.clone().fit(), small);
+        let content = format!("BEGIN{}END", "x".repeat(EVENT_LIMIT));
+        let Report::Event { body, .. } = event(Action::Write { path: "a".into(), content }).fit() else {
+            panic!("an event")
+        };
+        let Body::Action(Action::Write { path, content }) = body else { panic!("it is no `write` any more") };
+        assert!(content.starts_with("BEGINxx") && content.ends_with("xxEND") && path == "a");
+        assert!(
+            content.contains(&format!("… {} bytes left out …", EVENT_LIMIT + 8 - CONTENT_LIMIT)),
+            "how much is missing"
+        );
+    }
+
+    #[test]
+    fn an_outcome_is_told_in_few_words() {
+        let outcome = Outcome::Failed { code: worst(1 << 20), detail: worst(1 << 20) };
+        assert!(size(&outcome.fit()) < EVENT_LIMIT / 2);
+        let outcome = Outcome::Cancelled { what: worst(1 << 20), partial: true };
+        assert!(size(&outcome.fit()) < 8192);
+    }
+}
