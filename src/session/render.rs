@@ -107,13 +107,17 @@ pub(super) fn follow(causes: &mut HashMap<String, Seq>, seq: Seq, item: Option<&
         (Some(item), Body::Observation(_)) => {
             causes.remove(item);
         }
+        // One that is marked as a part of a whole.
+        (Some(item), Body::Opaque(fields)) if fields.contains_key("observation") => {
+            causes.remove(item);
+        }
         (Some(_), Body::Opaque(_)) | (None, _) => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use greenroom_protocol::{Action, Source};
+    use greenroom_protocol::{Action, Source, observation::Truncated};
 
     use super::*;
 
@@ -173,5 +177,23 @@ mod tests {
         let smell = serde_json::json!({ "observation": "smell", "extras": extras });
         let event = written(serde_json::from_value::<Body>(smell).expect("a body"));
         assert!(event.json.len() < 1024 && &*event.kind == "error");
+    }
+
+    #[test]
+    fn a_part_of_a_whole_is_a_result_like_any_other() {
+        let mut causes = HashMap::from([("i".to_owned(), 7)]);
+        let whole = Truncated { bytes: 9, href: Some("/api/x".into()) };
+        let plan = Observation { seen: Seen::Plan { path: "p".into(), items: Vec::new() }, content: "# Plan".into() };
+        let mut rendered = Rendered::new();
+        let draft = Draft { source: Source::Agent, cause: None, item: Some("i".into()), body: plan.part_of(whole) };
+        assert_eq!(rendered.add(draft, 8, &mut causes), Some(Ended::Whole("i".into())));
+        assert!(causes.is_empty());
+        let events = rendered.finish();
+        let event: serde_json::Value = serde_json::from_slice(&events[0].json).expect("an event");
+        assert_eq!((&*events[0].kind, &event["cause"]), ("plan", &7.into()));
+        assert_eq!(
+            (&event["message"], &event["extras"]["truncated"]["href"]),
+            (&"The plan is updated.".into(), &"/api/x".into())
+        );
     }
 }

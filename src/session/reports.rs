@@ -96,53 +96,35 @@ impl Session {
         durable: Durable,
         ctx: &mut Context<Session>,
     ) -> ActorResponse<Session, ()> {
-        let told_in_pieces = pieces_of(&mark.boot, &report);
         let content = take_large_content(&mut report);
-        if told_in_pieces.is_none() && content.is_none() && !matches!(report, Report::Piece { .. }) {
-            self.report(mark, report, durable, ctx);
+        let taken = Taken { mark, report, whole: None };
+        let is_piece = matches!(taken.report, Report::Piece { .. });
+        if content.is_none() && left_out(&taken.report).is_none() && !is_piece {
+            self.report(taken, durable, ctx);
             return ActorResponse::reply(());
         }
         let (store, id) = (self.parts.store.clone(), self.id);
-        let keep = async move {
-            if let Report::Piece { item, offset, text } = &mut report {
-                keep_piece(&*store, id, &content_name(&mark.boot, item), *offset, std::mem::take(text)).await?;
-            }
-            let whole = match told_in_pieces {
-                Some(name) if store.finish_content(id, &name).await? => {
-                    let bytes = store.content(id, &name, 0, 0).await?.map_or(0, |part| part.total);
-                    Some((name, bytes))
-                }
-                Some(_) | None => None,
-            };
-            let whole = match (whole, content) {
-                (Some(whole), _) => Some(whole),
-                (None, Some(content)) => {
-                    let bytes = content.len() as u64;
-                    Some((store.put_content(id, content.into()).await?, bytes))
-                }
-                (None, None) => None,
-            };
-            if let Some((name, bytes)) = whole {
-                let href = format!("/api/sessions/{id}/contents/{name}");
-                mark_truncated(&mut report, Truncated { bytes, href: Some(href) });
-            }
-            Ok((mark, report))
-        };
-        ActorResponse::r#async(keep.into_actor(self).map(move |kept: Result<_, StoreError>, session, ctx| match kept {
+        let kept = keep(store, id, taken, content);
+        ActorResponse::r#async(kept.into_actor(self).map(move |kept, session, ctx| match kept {
             // The agent may have been started again meanwhile, and counts from the beginning.
-            Ok((mark, _)) if session.mark.as_ref().is_none_or(|newest| newest.boot != mark.boot) => {}
-            Ok((mark, report)) => session.report(mark, report, durable, ctx),
+            Ok(taken) if session.mark.as_ref().is_none_or(|newest| newest.boot != taken.mark.boot) => {}
+            Ok(taken) => session.report(taken, durable, ctx),
             Err(e) => session.give_up(&AppendError::Refused(Arc::new(io::Error::other(e))), ctx),
         }))
     }
 
-    fn report(&mut self, mark: Mark, report: Report, durable: Durable, ctx: &mut Context<Session>) {
+    fn report(&mut self, taken: Taken, durable: Durable, ctx: &mut Context<Session>) {
         self.active = Instant::now();
+        let Taken { mark, report, whole } = taken;
         let reply = vec![Reply::Report(durable)];
         let input = match report {
             Report::Event { item, body } => {
                 let asked = asks(&body).map(|request| Input::Asked { request });
                 let mut decision = Decision::after(self.tail);
+                let body = match (body, whole) {
+                    (Body::Observation(part), Some(whole)) => part.part_of(whole),
+                    (body, _) => body,
+                };
                 decision.record(Source::Agent, None, item, body);
                 if let Some(Ok(asked)) = asked.map(|asked| self.decide(asked)) {
                     decision.drafts.extend(asked.drafts);
@@ -174,26 +156,67 @@ impl Session {
     }
 }
 
+/// A report that has its place.
+struct Taken {
+    mark: Mark,
+    report: Report,
+    /// Where the whole is of which it has only a part.
+    whole: Option<Truncated>,
+}
+
+/// Keeps what is too large for an event, be it in the report or told before in pieces.
+async fn keep(
+    store: Arc<dyn Store>,
+    id: SessionId,
+    mut taken: Taken,
+    content: Option<String>,
+) -> Result<Taken, StoreError> {
+    if let Report::Piece { item, offset, text } = &mut taken.report {
+        let name = content_name(&taken.mark.boot, item);
+        keep_piece(&*store, id, &name, *offset, std::mem::take(text)).await?;
+    }
+    let whole = match (pieces_of(&taken.mark.boot, &taken.report), content) {
+        (Some(name), _) if store.finish_content(id, &name).await? => {
+            let bytes = store.content(id, &name, 0, 0).await?.map_or(0, |part| part.total);
+            Some((name, bytes))
+        }
+        (_, Some(content)) => {
+            let bytes = content.len() as u64;
+            Some((store.put_content(id, content.into()).await?, bytes))
+        }
+        (_, None) => None,
+    };
+    taken.whole = whole.map(|(name, bytes)| {
+        // The agent may have cut it before: then the size is its own word, and this is where the rest is.
+        let bytes = left_out(&taken.report).map_or(bytes, |cut| cut.bytes.max(bytes));
+        Truncated { bytes, href: Some(format!("/api/sessions/{id}/contents/{name}")) }
+    });
+    Ok(taken)
+}
+
 /// Whether a report may go into the journal together with others: it is an event and no more. Nothing is decided because of
 /// it, and nothing has to be on disk before it.
 pub fn goes_with_others(report: &Report) -> bool {
     match report {
         Report::Event { body: Body::Observation(Observation { seen, content }), .. } => {
-            content.len() <= CONTENT_LIMIT && !matches!(seen, Seen::Confirm { .. }) && !is_truncated(seen)
+            content.len() <= CONTENT_LIMIT && !matches!(seen, Seen::Confirm { .. }) && truncated(seen).is_none()
         }
         Report::Event { body: Body::Action(_) | Body::Opaque(_), .. } => true,
         _ => false,
     }
 }
 
-/// What it saw is longer than what it says.
-fn is_truncated(seen: &Seen) -> bool {
-    matches!(
-        seen,
-        Seen::Run { truncated: Some(_), .. }
-            | Seen::Read { truncated: Some(_), .. }
-            | Seen::Browse { truncated: Some(_), .. }
-    )
+/// What it says of how much it left out.
+fn left_out(report: &Report) -> Option<&Truncated> {
+    let Report::Event { body: Body::Observation(Observation { seen, .. }), .. } = report else { return None };
+    truncated(seen)
+}
+
+fn truncated(seen: &Seen) -> Option<&Truncated> {
+    let (Seen::Run { truncated, .. } | Seen::Read { truncated, .. } | Seen::Browse { truncated, .. }) = seen else {
+        return None;
+    };
+    truncated.as_ref()
 }
 
 /// Takes the whole content out of an observation that is too large for an event, and leaves its head and tail.
@@ -214,10 +237,8 @@ fn content_name(boot: &str, item: &str) -> String {
 
 /// The name of the pieces that may have come before this report.
 fn pieces_of(boot: &str, report: &Report) -> Option<String> {
-    let Report::Event { item: Some(item), body: Body::Observation(Observation { seen, .. }) } = report else {
-        return None;
-    };
-    is_truncated(seen).then(|| content_name(boot, item))
+    let Report::Event { item: Some(item), .. } = report else { return None };
+    left_out(report).map(|_| content_name(boot, item))
 }
 
 async fn keep_piece(store: &dyn Store, id: SessionId, name: &str, offset: u64, text: String) -> Result<(), StoreError> {
@@ -228,16 +249,6 @@ async fn keep_piece(store: &dyn Store, id: SessionId, name: &str, offset: u64, t
     store.extend_content(id, name, offset, text.into()).await
 }
 
-fn mark_truncated(report: &mut Report, whole: Truncated) {
-    if let Report::Event { body: Body::Observation(Observation { seen, .. }), .. } = report
-        && let Seen::Run { truncated, .. } | Seen::Read { truncated, .. } | Seen::Browse { truncated, .. } = seen
-    {
-        // The agent may have cut it before: then the size is its own word, and this is where the rest is.
-        let bytes = truncated.as_ref().map_or(whole.bytes, |cut| cut.bytes.max(whole.bytes));
-        *truncated = Some(Truncated { bytes, ..whole });
-    }
-}
-
 /// Under which name an event of the agent asks a person.
 fn asks(body: &Body) -> Option<String> {
     match body {
@@ -245,3 +256,6 @@ fn asks(body: &Body) -> Option<String> {
         Body::Observation(_) | Body::Action(_) | Body::Opaque(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,7 +40,8 @@ pub enum Source {
 pub enum Body {
     Action(Action),
     Observation(Observation),
-    /// A kind that this version does not know, from a newer agent or an older journal: passed on as it came.
+    /// A kind that this version does not know, from a newer agent or an older journal: passed on as it came. Or one that has
+    /// more to it than its type ([`Observation::part_of`]), on its way out.
     Opaque(Opaque),
 }
 

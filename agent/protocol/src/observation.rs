@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::Body;
+
 /// Something seen: its text in `content`, the rest by kind in `extras`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
@@ -133,7 +135,8 @@ pub enum Seen {
     },
 }
 
-/// Says that `content` is only a part, and where the whole is.
+/// Says that `content` is only a part, and where the whole is. It stands in `extras.truncated`, whatever the kind: a field of
+/// those of which an agent leaves something out, and put there by [`Observation::part_of`] in any.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Truncated {
     /// How many bytes the whole has.
@@ -263,6 +266,22 @@ impl Observation {
 }
 
 impl Observation {
+    /// The same, marked as a part of what is kept elsewhere.
+    ///
+    /// For a reader that asks for no such mark it is the observation that it was.
+    pub fn part_of(self, whole: Truncated) -> Body {
+        // Every type of the vocabulary has string keys and no fallible `Serialize`, so neither can fail.
+        let fields = serde_json::to_value(&self).expect("an observation is JSON");
+        let whole = serde_json::to_value(whole).expect("a mark is JSON");
+        let Value::Object(mut fields) = fields else { unreachable!("an observation is an object") };
+        if let Some(Value::Object(extras)) = fields.get_mut("extras") {
+            extras.insert("truncated".to_owned(), whole);
+        }
+        Body::Opaque(fields)
+    }
+}
+
+impl Observation {
     /// One line for a person: what came of it.
     pub fn line(&self) -> String {
         match &self.seen {
@@ -310,3 +329,40 @@ impl State {
 
 /// An observation or action of a kind that this version does not know: kept and passed on as it came.
 pub type Opaque = Map<String, Value>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Event, Source};
+
+    #[test]
+    fn every_kind_says_in_one_place_that_it_is_a_part_and_is_read_as_before() {
+        let whole = || Truncated { bytes: 9, href: Some("/api/x".into()) };
+        let agents = Truncated { bytes: 7, href: None };
+        for seen in [
+            Seen::Message { partial: true },
+            Seen::Plan { path: "p".into(), items: Vec::new() },
+            Seen::Read { path: "p".into(), truncated: Some(agents) },
+        ] {
+            let part = Observation { seen, content: "head and tail".into() };
+            let (name, line) = (part.name(), part.line());
+            let body = part.clone().part_of(whole());
+            assert_eq!((body.name(), body.line()), (name, line));
+            let event = Event {
+                seq: 1,
+                at: String::new(),
+                source: Source::Agent,
+                cause: None,
+                item: None,
+                body,
+                message: String::new(),
+            };
+            let json = serde_json::to_value(&event).expect("it serializes");
+            assert_eq!(json["extras"]["truncated"], serde_json::json!({ "bytes": 9, "href": "/api/x" }));
+            let Body::Observation(read) = serde_json::from_value::<Event>(json).expect("an event").body else {
+                panic!("`{name}` is not read as an observation any more")
+            };
+            assert_eq!((read.name(), read.content), (name, part.content));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What becomes of an agent's words in the journal: over a store in memory, and a link that does nothing.
+
+use greenroom_protocol::{
+    Event,
+    client::Wish,
+    link::{Api, Hello, Settings},
+    observation::{PlanItem, State},
+};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::{
+    census::Census,
+    session::{
+        Parts,
+        messages::{Fell, LinkPort, Relay, orders},
+    },
+    store::{Limit, Memory, Record, Totals, memory::MemoryStore},
+};
+
+/// Takes orders, and hears that sessions are gone.
+struct Ear;
+
+impl Actor for Ear {
+    type Context = Context<Ear>;
+}
+
+macro_rules! hears {
+    ($($message:ty),+) => {$(
+        impl Handler<$message> for Ear {
+            type Result = ();
+            fn handle(&mut self, _: $message, _: &mut Context<Ear>) {}
+        }
+    )+};
+}
+hears!(Fell, orders::Raise, orders::Deliver, orders::Cut, orders::Freeze, orders::Thaw, orders::Kill);
+
+struct House {
+    store: Arc<MemoryStore>,
+    id: SessionId,
+    session: Addr<Session>,
+}
+
+impl House {
+    /// One session, whose agent has introduced itself as the boot `b`.
+    async fn new() -> House {
+        let store = Arc::new(MemoryStore::new());
+        let id = store.create(record()).await.expect("it is made").record.id;
+        let (epoch, snapshot) = store.claim(id).await.expect("it is there");
+        let parts = Parts {
+            store: store.clone(),
+            census: Census::default(),
+            link: Box::new(|_, _, _| {
+                let ear = Ear.start();
+                LinkPort {
+                    leash: tokio_util::sync::CancellationToken::new().drop_guard(),
+                    raise: ear.clone().recipient(),
+                    deliver: ear.clone().recipient(),
+                    cut: ear.clone().recipient(),
+                    freeze: ear.clone().recipient(),
+                    thaw: ear.clone().recipient(),
+                    kill: ear.recipient(),
+                }
+            }),
+            may_use: Box::new(|_| Ok(())),
+            settings: Box::new(|_| Settings {
+                model: String::new(),
+                api: Api::Anthropic,
+                directory: String::new(),
+                run_timeout_s: 1,
+                max_steps: 1,
+            }),
+            fell: Ear.start().recipient(),
+        };
+        let session = Session::start_from(Arc::new(parts), epoch, snapshot, None).expect("it starts");
+        let hello =
+            Hello { link_version: LINK_VERSION, boot: "b".into(), agent_version: String::new(), last_n: 0, turn: None };
+        session.send(Greeted { hello }).await.expect("it lives").expect("it is welcomed");
+        House { store, id, session }
+    }
+
+    /// On its way; done when it is on disk.
+    fn begin(&self, n: u64, reports: Vec<Report>) -> oneshot::Receiver<Result<(), OutOfOrder>> {
+        let (durable, on_disk) = oneshot::channel();
+        self.session.do_send(Reported { boot: "b".into(), n, reports, durable });
+        on_disk
+    }
+
+    async fn report(&self, n: u64, reports: Vec<Report>) {
+        self.begin(n, reports).await.expect("it is told").expect("it is in order");
+    }
+
+    /// The events that the agent's reports led to.
+    async fn events(&self) -> Vec<Value> {
+        let page = self.store.read(self.id, 0, Limit { events: 1000, bytes: usize::MAX }).await.expect("it is read");
+        let events = page.iter().map(|(_, event)| serde_json::from_slice::<Value>(&event.json).expect("JSON"));
+        events.skip_while(|event| event["extras"]["agent_state"] != "idle").skip(1).collect()
+    }
+
+    async fn whole(&self, event: &Value) -> String {
+        let href = event["extras"]["truncated"]["href"].as_str().expect("where the whole is");
+        let name = href.strip_prefix(&format!("/api/sessions/{}/contents/", self.id)).expect("it is this session's");
+        let part =
+            self.store.content(self.id, name, 0, usize::MAX >> 1).await.expect("it is read").expect("it is kept");
+        String::from_utf8(part.bytes.to_vec()).expect("a text")
+    }
+}
+
+fn record() -> Record {
+    Record {
+        id: SessionId::generate(),
+        title: String::new(),
+        state: State::Starting,
+        reason: None,
+        agent: "greenroom".into(),
+        model: "demo".into(),
+        image: None,
+        sandbox: "nowhere".into(),
+        directory: None,
+        created_at: "2026-01-01T00:00:00.000Z".into(),
+        updated_at: "2026-01-01T00:00:00.000Z".into(),
+        usage: Totals::default(),
+        budget_usd: None,
+        archived: false,
+        key: None,
+        core: Memory::default(),
+    }
+}
+
+fn event(body: impl Into<Body>) -> Report {
+    Report::Event { item: Some("i".into()), body: body.into() }
+}
+
+fn seen(seen: Seen, content: &str) -> Report {
+    event(Observation { seen, content: content.to_owned() })
+}
+
+#[actix::test]
+async fn a_long_text_of_any_kind_is_kept_whole() {
+    let house = House::new().await;
+    let long = format!("BEGIN{}END", "ä".repeat(CONTENT_LIMIT));
+    let items = vec![PlanItem { text: "one".into(), done: false }];
+    for (n, kind) in (1..).zip([
+        Seen::Message { partial: false },
+        Seen::Think { partial: true },
+        Seen::Plan { path: "p".into(), items },
+        Seen::Read { path: "a".into(), truncated: None },
+    ]) {
+        house.report(n, vec![seen(kind, &long)]).await;
+    }
+    let events = house.events().await;
+    let kinds: Vec<_> = events.iter().map(|event| event["observation"].clone()).collect();
+    assert_eq!(kinds, ["message", "think", "plan", "read"]);
+    for event in &events {
+        let content = event["content"].as_str().expect("a text");
+        assert!(content.len() < CONTENT_LIMIT + 100 && content.starts_with("BEGIN") && content.ends_with("END"));
+        assert_eq!(event["extras"]["truncated"]["bytes"], long.len());
+        assert!(house.whole(event).await == long, "it is all there");
+        assert!(
+            serde_json::from_value::<Event>(event.clone())
+                .is_ok_and(|event| { matches!(event.body, Body::Observation(_)) && event.source == Source::Agent })
+        );
+    }
+}
+
+#[actix::test]
+async fn a_question_with_a_long_text_is_asked_all_the_same() {
+    let house = House::new().await;
+    let say = Wish::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() };
+    house.session.send(Relay { wish: say, key: None }).await.expect("it lives").expect("it is taken");
+    let confirm = Seen::Confirm { request: "r".into(), action: "run".into(), risk: "high".into(), options: Vec::new() };
+    house.report(1, vec![seen(confirm, &"why ".repeat(CONTENT_LIMIT))]).await;
+    let look = house.session.send(Look).await.expect("it lives");
+    assert_eq!(look.state, State::AwaitingConfirmation);
+}
+
+#[actix::test]
+async fn how_a_turn_ended_is_told_in_words_that_fit() {
+    let house = House::new().await;
+    let say = Wish::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() };
+    house.session.send(Relay { wish: say, key: None }).await.expect("it lives").expect("it is taken");
+    let events = house.events().await;
+    let turn = events.iter().find_map(|event| event["extras"]["turn"].as_str()).expect("a turn").to_owned();
+    let outcome = Outcome::Failed { code: "model_error".into(), detail: "x".repeat(5 << 20) };
+    house.report(1, vec![Report::TurnEnded { turn, outcome }]).await;
+    let events = house.events().await;
+    let error = events.iter().find(|event| event["observation"] == "error").expect("why");
+    assert_eq!(error["extras"]["code"], "model_error");
+    assert!(error["extras"]["detail"].as_str().expect("a text").len() < CONTENT_LIMIT + 100);
+}
