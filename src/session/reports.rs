@@ -106,9 +106,13 @@ impl Session {
         let (store, id) = (self.parts.store.clone(), self.id);
         let kept = keep(store, id, taken, content);
         ActorResponse::r#async(kept.into_actor(self).map(move |kept, session, ctx| match kept {
-            // The agent may have been started again meanwhile, and counts from the beginning.
-            Ok(taken) if session.mark.as_ref().is_none_or(|newest| newest.boot != taken.mark.boot) => {}
-            Ok(taken) => session.report(taken, durable, ctx),
+            Ok(taken) => match session.mark.as_ref().filter(|newest| newest.boot == taken.mark.boot) {
+                Some(newest) if newest.n + 1 == taken.mark.n => session.report(taken, durable, ctx),
+                // The link was cut meanwhile, and the agent said it once more: that has its place already.
+                Some(_) => session.commit(Decision::after(session.tail), None, vec![Reply::Report(durable)], ctx),
+                // The agent was started again meanwhile, and counts from the beginning.
+                None => {}
+            },
             Err(e) => session.give_up(&AppendError::Refused(Arc::new(io::Error::other(e))), ctx),
         }))
     }

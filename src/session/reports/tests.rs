@@ -175,6 +175,19 @@ async fn a_question_with_a_long_text_is_asked_all_the_same() {
     assert_eq!(look.state, State::AwaitingConfirmation);
 }
 
+/// The link was cut while the content was on its way to disk, and the agent dialled again said it once more.
+#[actix::test]
+async fn a_report_that_comes_again_while_its_content_is_kept_is_written_once() {
+    let house = House::new().await;
+    let said = || vec![seen(Seen::Message { partial: false }, &"x".repeat(2 * CONTENT_LIMIT))];
+    let (one, two) = (house.begin(1, said()), house.begin(1, said()));
+    for on_disk in [one, two] {
+        on_disk.await.expect("it is told").expect("it is in order");
+    }
+    house.report(2, vec![seen(Seen::Message { partial: false }, "that was all")]).await;
+    assert_eq!(house.events().await.len(), 2);
+}
+
 #[actix::test]
 async fn how_a_turn_ended_is_told_in_words_that_fit() {
     let house = House::new().await;
