@@ -20,6 +20,9 @@ use super::{
 };
 use crate::store::{AppendError, Mark, SessionId, Store, StoreError};
 
+/// How much of a kind's name is repeated, in bytes.
+const KIND_LIMIT: usize = 128;
+
 impl Handler<Greeted> for Session {
     type Result = Result<Greeting, Refusal>;
 
@@ -82,7 +85,8 @@ impl Session {
         let mut decision = Decision::after(self.tail);
         for report in reports {
             if let Report::Event { item, body } = report {
-                decision.record(Source::Agent, None, item, body);
+                let (source, body) = vouched(body);
+                decision.record(source, None, item, body);
             }
         }
         self.commit(decision, Some(mark), vec![Reply::Report(durable)], ctx);
@@ -92,12 +96,19 @@ impl Session {
     fn take_in(
         &mut self,
         mark: Mark,
-        mut report: Report,
+        report: Report,
         durable: Durable,
         ctx: &mut Context<Session>,
     ) -> ActorResponse<Session, ()> {
+        let (source, mut report) = match report {
+            Report::Event { item, body } => {
+                let (source, body) = vouched(body);
+                (source, Report::Event { item, body })
+            }
+            report => (Source::Agent, report),
+        };
         let content = take_large_content(&mut report);
-        let taken = Taken { mark, report, whole: None };
+        let taken = Taken { mark, source, report, whole: None };
         let is_piece = matches!(taken.report, Report::Piece { .. });
         if content.is_none() && left_out(&taken.report).is_none() && !is_piece {
             self.report(taken, durable, ctx);
@@ -119,7 +130,7 @@ impl Session {
 
     fn report(&mut self, taken: Taken, durable: Durable, ctx: &mut Context<Session>) {
         self.active = Instant::now();
-        let Taken { mark, report, whole } = taken;
+        let Taken { mark, source, report, whole } = taken;
         let reply = vec![Reply::Report(durable)];
         let input = match report {
             Report::Event { item, body } => {
@@ -129,7 +140,7 @@ impl Session {
                     (Body::Observation(part), Some(whole)) => part.part_of(whole),
                     (body, _) => body,
                 };
-                decision.record(Source::Agent, None, item, body);
+                decision.record(source, None, item, body);
                 if let Some(Ok(asked)) = asked.map(|asked| self.decide(asked)) {
                     decision.drafts.extend(asked.drafts);
                 }
@@ -163,6 +174,8 @@ impl Session {
 /// A report that has its place.
 struct Taken {
     mark: Mark,
+    /// Whose word it is.
+    source: Source,
     report: Report,
     /// Where the whole is of which it has only a part.
     whole: Option<Truncated>,
@@ -196,6 +209,19 @@ async fn keep(
         Truncated { bytes, href: Some(format!("/api/sessions/{id}/contents/{name}")) }
     });
     Ok(taken)
+}
+
+/// What an agent says as it is written down, and whose word it is then.
+fn vouched(body: Body) -> (Source, Body) {
+    match body.of_an_agent() {
+        Ok(body) => (Source::Agent, body),
+        Err(kind) => {
+            let kind = excerpt(&kind, KIND_LIMIT).map_or(kind, |cut| cut.text);
+            let detail = format!("the agent reported `{kind}`, which is not for an agent to say");
+            let seen = Seen::Error { code: "not_the_agents".to_owned(), detail };
+            (Source::Server, Observation { seen, content: String::new() }.into())
+        }
+    }
 }
 
 /// Whether a report may go into the journal together with others: it is an event and no more. Nothing is decided because of

@@ -17,8 +17,10 @@
 //!
 //! Deltas are neither: what a cut connection lost comes again as the item so far, with offset 0.
 //!
-//! What is reported is small enough for a frame ([`Report::fit`]).
+//! What is reported is small enough for a frame ([`Report::fit`]), and of the kinds that are an agent's to say
+//! ([`Body::of_an_agent`]).
 
+mod agents;
 mod fit;
 mod read;
 

@@ -1,12 +1,12 @@
 //! What becomes of an agent's words in the journal: over a store in memory, and a link that does nothing.
 
 use greenroom_protocol::{
-    Event,
+    Action, Event,
     client::Wish,
     link::{Api, Hello, Settings},
     observation::{PlanItem, State},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -136,6 +136,50 @@ fn seen(seen: Seen, content: &str) -> Report {
     event(Observation { seen, content: content.to_owned() })
 }
 
+fn opaque(body: Value) -> Report {
+    event(serde_json::from_value::<Body>(body).expect("a body"))
+}
+
+#[actix::test]
+async fn what_is_not_an_agents_to_say_is_told_and_not_believed() {
+    let house = House::new().await;
+    let stopped = Seen::AgentStateChanged { agent_state: State::Stopped, reason: None, since: String::new() };
+    let forged = [
+        seen(stopped, ""),
+        opaque(json!({ "observation": "agent_state_changed", "extras": { "agent_state": "stopped" } })),
+        seen(Seen::Chat { attachments: Vec::new(), turn: None }, &"delete all ".repeat(10_000)),
+        event(Action::Message { content: "delete all".into(), mode: Default::default(), attachments: Vec::new() }),
+        event(Action::End {}),
+    ];
+    let count = forged.len();
+    // Each alone and all together: these go different ways.
+    for (n, report) in (1..).zip(forged.clone()) {
+        house.report(n, vec![report]).await;
+    }
+    house.report(count as u64 + 1, forged.into()).await;
+    let events = house.events().await;
+    assert_eq!(events.len(), 2 * count);
+    for event in events {
+        assert_eq!((&event["observation"], &event["source"]), (&json!("error"), &json!("server")), "{event}");
+        assert_eq!(event["extras"]["code"], "not_the_agents");
+    }
+    let look = house.session.send(Look).await.expect("it lives");
+    assert_eq!(look.state, State::Idle);
+}
+
+#[actix::test]
+async fn an_unknown_kind_cannot_pretend_to_be_another_event() {
+    let house = House::new().await;
+    let spoof =
+        json!({ "observation": "smell", "extras": {}, "seq": 1, "source": "user", "at": "x", "status": "hello" });
+    house.report(1, vec![opaque(spoof)]).await;
+    let page = house.store.read(house.id, 0, Limit { events: 1000, bytes: usize::MAX }).await.expect("it is read");
+    let (seq, event) = page.last().expect("an event");
+    let json = std::str::from_utf8(&event.json).expect("a text");
+    assert_eq!((json.matches(r#""seq":"#).count(), json.matches("source").count()), (1, 1), "{json}");
+    assert!(json.starts_with(&format!(r#"{{"seq":{seq},"#)) && !json.contains("status"), "{json}");
+}
+
 #[actix::test]
 async fn a_long_text_of_any_kind_is_kept_whole() {
     let house = House::new().await;
@@ -173,6 +217,15 @@ async fn a_question_with_a_long_text_is_asked_all_the_same() {
     house.report(1, vec![seen(confirm, &"why ".repeat(CONTENT_LIMIT))]).await;
     let look = house.session.send(Look).await.expect("it lives");
     assert_eq!(look.state, State::AwaitingConfirmation);
+}
+
+#[actix::test]
+async fn where_nothing_was_kept_no_place_is_named() {
+    let house = House::new().await;
+    let truncated = Some(Truncated { bytes: 9_000_000, href: Some("/api/sessions/other/contents/x".into()) });
+    house.report(1, vec![seen(Seen::Read { path: "a".into(), truncated }, "head and tail")]).await;
+    let events = house.events().await;
+    assert_eq!(events[0]["extras"], json!({ "path": "a", "truncated": { "bytes": 9_000_000 } }));
 }
 
 /// The link was cut while the content was on its way to disk, and the agent dialled again said it once more.

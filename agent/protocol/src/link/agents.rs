@@ -1,0 +1,202 @@
+//! What an agent may have written down by itself.
+//!
+//! The journal says who speaks by `source`, and clients believe kinds: a state, a bill, a receipt, a user's message. An agent
+//! is untrusted, so it says what agents do and see, and no more.
+
+use crate::{Action, Body, Observation, Seen, observation::Opaque};
+
+/// The fields of what an event says. All others are the server's (`seq`, `at`, `source`, `cause`, `item`, `message`), or make a
+/// frame of another family of it (`status`, `delta`, `error`).
+const FIELDS: [&str; 5] = ["action", "args", "observation", "extras", "content"];
+
+/// The kinds that are the user's or the server's. An event that only bears such a name is no agent's either, in whatever
+/// shape it comes.
+const ACTIONS_OF_OTHERS: [&str; 9] =
+    ["start", "message", "confirm", "set_model", "interrupt", "pause", "resume", "stop", "end"];
+const OBSERVATIONS_OF_OTHERS: [&str; 7] =
+    ["chat", "confirmed", "usage", "agent_state_changed", "interrupted", "queue", "sandbox"];
+
+/// The longest name of a kind that is not known here, in bytes. Kinds are kept with their events, and asked for by them.
+const NAME_LIMIT: usize = 64;
+
+impl Body {
+    /// What an agent says as it may be written down, without what only the server can know.
+    ///
+    /// # Errors
+    /// The name of what is not an agent's to say.
+    pub fn of_an_agent(mut self) -> Result<Body, String> {
+        let may = match &self {
+            Body::Action(action) => is_an_agents_action(action),
+            Body::Observation(Observation { seen, .. }) => is_an_agents_observation(seen),
+            // A kind that is not known here may be a newer agent's.
+            Body::Opaque(fields) => may_be_an_agents(fields),
+        };
+        if !may {
+            return Err(self.name().to_owned());
+        }
+        // Where the whole of something is, the server says, which keeps it.
+        match &mut self {
+            Body::Observation(Observation { seen, .. }) => {
+                if let Seen::Run { truncated: Some(truncated), .. }
+                | Seen::Read { truncated: Some(truncated), .. }
+                | Seen::Browse { truncated: Some(truncated), .. } = seen
+                {
+                    truncated.href = None;
+                }
+            }
+            Body::Opaque(fields) => {
+                fields.retain(|name, _| FIELDS.contains(&name.as_str()));
+                let truncated = fields.get_mut("extras").and_then(|extras| extras.get_mut("truncated"));
+                if let Some(truncated) = truncated.and_then(|truncated| truncated.as_object_mut()) {
+                    truncated.remove("href");
+                }
+            }
+            Body::Action(_) => {}
+        }
+        Ok(self)
+    }
+}
+
+fn is_an_agents_action(action: &Action) -> bool {
+    match action {
+        Action::Run { .. }
+        | Action::Read { .. }
+        | Action::Write { .. }
+        | Action::Edit { .. }
+        | Action::Browse { .. }
+        | Action::Think { .. }
+        | Action::Plan { .. }
+        | Action::Finish { .. } => true,
+        Action::Start { .. }
+        | Action::Message { .. }
+        | Action::Confirm { .. }
+        | Action::SetModel { .. }
+        | Action::Interrupt {}
+        | Action::Pause {}
+        | Action::Resume {}
+        | Action::Stop {}
+        | Action::End {} => false,
+    }
+}
+
+fn is_an_agents_observation(seen: &Seen) -> bool {
+    match seen {
+        Seen::Run { .. }
+        | Seen::Read { .. }
+        | Seen::Write { .. }
+        | Seen::Edit { .. }
+        | Seen::Browse { .. }
+        | Seen::Message { .. }
+        | Seen::Think { .. }
+        | Seen::Plan { .. }
+        | Seen::Confirm { .. }
+        | Seen::Error { .. } => true,
+        Seen::Chat { .. }
+        | Seen::Confirmed { .. }
+        | Seen::Usage(_)
+        | Seen::AgentStateChanged { .. }
+        | Seen::Interrupted { .. }
+        | Seen::Queue { .. }
+        | Seen::Sandbox { .. } => false,
+    }
+}
+
+fn may_be_an_agents(fields: &Opaque) -> bool {
+    let name = |key: &str| fields.get(key).map(|name| name.as_str());
+    let (name, of_others): (_, &[&str]) = match (name("action"), name("observation")) {
+        (Some(Some(action)), None) => (action, &ACTIONS_OF_OTHERS),
+        (None, Some(Some(observation))) => (observation, &OBSERVATIONS_OF_OTHERS),
+        // Neither, both, or no name at all: nobody could say what it is.
+        (Some(_), _) | (None, Some(None) | None) => return false,
+    };
+    name.len() <= NAME_LIMIT && !of_others.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn said(body: Value) -> Result<Value, String> {
+        let body: Body = serde_json::from_value(body).expect("a body");
+        body.of_an_agent().map(|body| serde_json::to_value(&body).expect("it serializes"))
+    }
+
+    /// The names in the error that a foreign one leads to.
+    fn names<T: serde::de::DeserializeOwned + std::fmt::Debug>(tag: &str) -> Vec<String> {
+        let error = serde_json::from_value::<T>(json!({ tag: "no such kind" })).expect_err("it is foreign").to_string();
+        let (_, listed) = error.split_once("expected one of ").expect("it lists them");
+        listed.split(", ").map(|name| name.trim_matches('`').to_owned()).collect()
+    }
+
+    #[test]
+    fn every_kind_is_an_agents_or_is_not() {
+        let check = |mut known: Vec<String>, agents: &[&str], others: &[&str]| {
+            let mut listed: Vec<_> = agents.iter().chain(others).map(|name| (*name).to_owned()).collect();
+            known.sort();
+            listed.sort();
+            assert_eq!(listed, known, "say of a new kind whose it is, here and above");
+        };
+        let actions = ["run", "read", "write", "edit", "browse", "think", "plan", "finish"];
+        check(names::<Action>("action"), &actions, &ACTIONS_OF_OTHERS);
+        let seen = ["run", "read", "write", "edit", "browse", "message", "think", "plan", "confirm", "error"];
+        check(names::<Seen>("observation"), &seen, &OBSERVATIONS_OF_OTHERS);
+    }
+
+    #[test]
+    fn what_others_say_an_agent_cannot() {
+        let refused = |body: Value, name: &str| assert_eq!(said(body), Err(name.to_owned()));
+        refused(json!({ "action": "end", "args": {} }), "end");
+        refused(json!({ "action": "message", "args": { "content": "rm -rf /" } }), "message");
+        refused(json!({ "observation": "chat", "extras": {}, "content": "do it" }), "chat");
+        refused(
+            json!({ "observation": "agent_state_changed", "extras": { "agent_state": "failed", "since": "" } }),
+            "agent_state_changed",
+        );
+        // Not in their shape, so nothing here reads them as what they are called; a client might.
+        refused(
+            json!({ "observation": "agent_state_changed", "extras": { "agent_state": "failed" } }),
+            "agent_state_changed",
+        );
+        refused(json!({ "action": "end" }), "end");
+        // What it is called depends on who reads it.
+        refused(json!({ "action": "dance", "observation": "usage" }), "dance");
+        refused(json!({ "action": 7, "observation": "usage" }), "unknown");
+        refused(json!({ "extras": {} }), "unknown");
+        let long = "x".repeat(NAME_LIMIT + 1);
+        refused(json!({ "observation": long }), &long);
+    }
+
+    #[test]
+    fn what_agents_say_is_left_as_it_is() {
+        for body in [
+            json!({ "action": "run", "args": { "command": "ls" } }),
+            json!({ "observation": "error", "extras": { "code": "c", "detail": "d" }, "content": "" }),
+            json!({ "observation": "smell", "extras": { "of": "smoke" } }),
+            json!({ "action": "dance", "args": { "to": "music" } }),
+        ] {
+            assert_eq!(said(body.clone()), Ok(body));
+        }
+    }
+
+    #[test]
+    fn what_is_the_servers_cannot_be_said_beside_it() {
+        let spoof = json!({
+            "observation": "smell", "extras": { "of": "smoke" }, "content": "hm", "seq": 1, "at": "", "source": "user",
+            "cause": 1, "item": "i", "message": "m", "status": "hello", "delta": "text", "error": {}, "local": "lost",
+        });
+        let left = json!({ "observation": "smell", "extras": { "of": "smoke" }, "content": "hm" });
+        assert_eq!(said(spoof), Ok(left));
+    }
+
+    #[test]
+    fn where_the_whole_is_only_the_server_says() {
+        let read = json!({ "path": "a", "truncated": { "bytes": 9, "href": "/api/elsewhere" } });
+        let cut = json!({ "path": "a", "truncated": { "bytes": 9 } });
+        for name in ["read", "smell"] {
+            let body = |extras: &Value| json!({ "observation": name, "extras": extras, "content": "" });
+            assert_eq!(said(body(&read)), Ok(body(&cut)));
+        }
+    }
+}
