@@ -7,6 +7,9 @@ use crate::headtail::HeadTail;
 /// How much of an item is kept for a connection that comes later. Of a longer one it gets head and tail.
 const KEPT: usize = 256 * 1024;
 
+/// How much goes into one delta, in bytes. What an item has grown at once may be more than a frame of the link holds.
+const DELTA_LIMIT: usize = 256 * 1024;
+
 /// The items that no durable event has ended yet. Adjacent pieces of one item become one delta while the socket is busy.
 #[derive(Debug, Default)]
 pub struct Items {
@@ -65,7 +68,8 @@ impl Items {
     pub fn next_delta(&mut self) -> Option<Delta> {
         let at = self.open.iter().position(|open| !open.untold.is_empty())?;
         let mut open = self.open.remove(at);
-        let content = std::mem::take(&mut open.untold);
+        let rest = open.untold.split_off(open.untold.floor_char_boundary(DELTA_LIMIT));
+        let content = std::mem::replace(&mut open.untold, rest);
         let offset = open.told;
         open.told += content.len() as u64;
         let delta = Delta { kind: open.kind, item: open.item.clone(), offset, content };
@@ -107,6 +111,18 @@ mod tests {
             while let Some(delta) = items.next_delta() { hear(&mut heard, delta); }
             prop_assert_eq!(heard, whole);
         }
+    }
+
+    #[test]
+    fn what_grew_much_at_once_is_told_in_parts() {
+        let (mut items, mut heard) = (Items::default(), String::new());
+        let much = "ä".repeat(DELTA_LIMIT);
+        items.grow(DeltaKind::Text, "i", &much, true);
+        while let Some(delta) = items.next_delta() {
+            assert!(delta.content.len() <= DELTA_LIMIT);
+            hear(&mut heard, delta);
+        }
+        assert!(heard == much);
     }
 
     #[test]

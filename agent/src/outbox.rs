@@ -6,7 +6,7 @@ use greenroom_protocol::link::{FromAgent, Report};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 /// How many bytes of reports wait for their acknowledgement before whoever makes them has to wait too. Nothing is dropped;
-/// one report more than fits may be taken, so none is too large to be reported.
+/// one report more than fits may be taken.
 pub const LIMIT: usize = 8 * 1024 * 1024;
 
 /// Numbers reports 1, 2, 3 … and keeps each until it is acknowledged.
@@ -30,10 +30,11 @@ impl Outbox {
         self.last_n
     }
 
-    /// Takes a report and gives it its number.
+    /// Takes a report and gives it its number. One that no frame could hold is cut, and says so: sent, it would end the link,
+    /// and come again over the next.
     pub fn push(&mut self, report: Report) {
         self.last_n += 1;
-        let frame = FromAgent::Report { n: self.last_n, report };
+        let frame = FromAgent::Report { n: self.last_n, report: report.fit() };
         let frame = serde_json::to_string(&frame).expect("a report has string keys and no foreign types");
         self.bytes += frame.len();
         self.waiting.push_back((self.last_n, frame.into()));
@@ -138,8 +139,7 @@ mod tests {
     #[test]
     fn a_full_outbox_says_so_until_it_is_acknowledged() {
         let mut outbox = Outbox::default();
-        let detail = "x".repeat(LIMIT);
-        outbox.push(Report::ActEnded { act: "a".into(), outcome: Outcome::Failed { code: "c".into(), detail } });
+        outbox.push(Report::Piece { item: "i".into(), offset: 0, text: "x".repeat(LIMIT) });
         assert!(!outbox.has_room());
         outbox.ack(1);
         assert!(outbox.has_room());

@@ -5,7 +5,7 @@ use std::{error::Error, io, time::Duration};
 use greenroom_protocol::{Observation, Seen, observation::Truncated};
 use reqwest::{Client, Response, header::CONTENT_TYPE, redirect};
 
-use super::{Done, Fault, for_model};
+use super::{Bench, Done, Fault, for_model, in_words, whole::Whole};
 use crate::{clock, tls};
 
 /// How much of a page is read, in bytes.
@@ -14,16 +14,16 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Columns of the text that a page is rendered to.
 const WIDTH: usize = 100;
 
-pub(super) async fn browse(url: &str) -> Result<Done, Fault> {
+pub(super) async fn browse(url: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
     tokio::select! {
-        page = fetch(url) => page,
+        page = fetch(url, bench) => page,
         () = clock::sleep(TIMEOUT) => {
             Err(Fault::Failed(format!("`{url}` did not answer within {} s", TIMEOUT.as_secs())))
         }
     }
 }
 
-async fn fetch(url: &str) -> Result<Done, Fault> {
+async fn fetch(url: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err(Fault::Failed(format!("`{url}` is no http or https address; use `read` for a file")));
     }
@@ -54,13 +54,18 @@ async fn fetch(url: &str) -> Result<Done, Fault> {
     if !status.is_success() {
         return Err(Fault::Failed(format!("`{url}` answered {status}:\n{}", for_model(&content))));
     }
-    let truncated = cut.then_some(Truncated { bytes: size, href: None });
+    let title = title.map(|title| in_words(&title));
     let told = match &title {
         Some(title) => format!("{title}\n{url}\n\n{}", for_model(&content)),
         None => for_model(&content),
     };
+    // A page may be many times longer as text: a rule of four bytes is a line.
+    let mut whole = Whole::new();
+    whole.push(&content);
+    let kept = whole.finish(bench).await;
+    let truncated = kept.truncated().or(cut.then_some(Truncated { bytes: size, href: None }));
     let seen = Seen::Browse { url, title, screenshot: None, truncated };
-    Ok(Done { observation: Observation { seen, content }, told })
+    Ok(Done { observation: Observation { seen, content: kept.content() }, told })
 }
 
 /// The body, and whether it was longer than that.

@@ -1,10 +1,11 @@
 //! `edit`: part of a file, by line or by a text that occurs exactly once.
 
-use std::{ops::Range, time::Duration};
+use std::{borrow::Cow, mem::take, ops::Range, time::Duration};
 
 use greenroom_protocol::{
-    Observation, Seen,
+    CONTENT_LIMIT, Observation, Seen,
     action::{Edit, Place},
+    excerpt,
     observation::Change,
 };
 use similar::TextDiff;
@@ -13,6 +14,9 @@ use super::{Bench, Done, Fault, files, for_model};
 
 /// After this long a diff is finished roughly: the one thread has other things to do.
 const DIFF_TIME: Duration = Duration::from_millis(300);
+
+/// How much of one line is shown, in bytes: a file that no person wrote may have all of its text in one.
+const LINE_LIMIT: usize = 2 * 1024;
 
 pub(super) async fn edit(path: &str, edit: &Edit, bench: &Bench<'_>) -> Result<Done, Fault> {
     let file = files::locate(&bench.directory, path)?;
@@ -23,8 +27,8 @@ pub(super) async fn edit(path: &str, edit: &Edit, bench: &Bench<'_>) -> Result<D
     }
     files::replace(&file, path, &after)?;
     let (change, lines) = match edit {
-        Edit::Replace { lines, .. } => (Change::Replace, lines.clone()),
-        Edit::Insert { lines, .. } => (Change::Insert, lines.clone()),
+        Edit::Replace { lines, .. } => (Change::Replace, few(lines)),
+        Edit::Insert { lines, .. } => (Change::Insert, few(lines)),
         Edit::Delete { .. } => (Change::Delete, Vec::new()),
     };
     let diff = TextDiff::configure()
@@ -34,9 +38,66 @@ pub(super) async fn edit(path: &str, edit: &Edit, bench: &Bench<'_>) -> Result<D
         .context_radius(3)
         .header(&format!("a/{path}"), &format!("b/{path}"))
         .to_string();
+    let diff = narrow(&diff, column(&before, &after));
     let told = for_model(&diff);
+    let diff = excerpt(&diff, CONTENT_LIMIT).map_or(diff, |cut| cut.text);
     let seen = Seen::Edit { path: path.to_owned(), line, change, lines, diff };
     Ok(Done { observation: Observation { seen, content: String::new() }, told })
+}
+
+/// How far into its line the change begins, in bytes.
+fn column(before: &str, after: &str) -> usize {
+    let same = before.bytes().zip(after.bytes()).take_while(|(one, other)| one == other).count();
+    let end = before.as_bytes()[..same].iter().rposition(|byte| *byte == b'\n');
+    end.map_or(same, |end| same - end - 1)
+}
+
+/// A unified diff without what is too long in its lines. `column` is where the first that goes and the first that comes
+/// begin to differ.
+fn narrow(diff: &str, column: usize) -> String {
+    let (mut goes, mut comes) = (column, column);
+    let mut text = String::new();
+    // The first two lines name the file.
+    for (index, line) in diff.split_inclusive('\n').enumerate() {
+        let from = match line.as_bytes()[0] {
+            b'-' if index > 1 => take(&mut goes),
+            b'+' if index > 1 => take(&mut comes),
+            _ => 0,
+        };
+        match line.strip_suffix('\n') {
+            Some(line) => text.extend([&*part(line, from), "\n"]),
+            None => text.push_str(&part(line, from)),
+        }
+    }
+    text
+}
+
+/// A line, or of a long one its first character, which is a diff's sign, and what stands around `from`.
+fn part(line: &str, from: usize) -> Cow<'_, str> {
+    if line.len() <= LINE_LIMIT {
+        return line.into();
+    }
+    let sign = line.ceil_char_boundary(1);
+    let start = line.floor_char_boundary(from.saturating_sub(LINE_LIMIT / 4)).max(sign);
+    let end = line.floor_char_boundary(start + LINE_LIMIT);
+    let left_out = |bytes: usize| if bytes > 0 { format!("… {bytes} bytes left out …") } else { String::new() };
+    let (before, behind) = (left_out(start - sign), left_out(line.len() - end));
+    format!("{}{before}{}{behind}", &line[..sign], &line[start..end]).into()
+}
+
+/// The lines of a change, as far as they are told.
+fn few(lines: &[String]) -> Vec<String> {
+    let (mut few, mut room) = (Vec::new(), CONTENT_LIMIT);
+    for (index, line) in lines.iter().enumerate() {
+        let line = part(line, 0);
+        if line.len() >= room {
+            few.push(format!("… {} lines left out …", lines.len() - index));
+            break;
+        }
+        room -= line.len() + 1;
+        few.push(line.into_owned());
+    }
+    few
 }
 
 /// The line where the change begins, and the text after it.
@@ -162,6 +223,28 @@ mod tests {
             r#"{"change":"DELETE","old":"fn main()"}"#,
             Err("`old` does not occur in `a.txt` as given; line 1 has the same words in other spacing"),
         );
+    }
+
+    #[test]
+    fn of_a_long_line_the_part_is_shown_where_it_changes() {
+        let line = |word: &str| format!("{}{word}{}", "a".repeat(1 << 20), "ä".repeat(1 << 20));
+        let (before, after) = (format!("one\n{}\ntwo\n", line("old")), format!("one\n{}\ntwo\n", line("new")));
+        let diff = format!("--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n one\n-{}\n+{}\n two\n", line("old"), line("new"));
+        let shown = narrow(&diff, column(&before, &after));
+        assert!(shown.len() < 3 * LINE_LIMIT, "{} bytes", shown.len());
+        let lines: Vec<&str> = shown.lines().collect();
+        let [_, _, _, " one", goes, comes, " two"] = lines[..] else { panic!("{shown}") };
+        assert!(goes.starts_with("-… 1048063 bytes left out …aaa") && goes.contains("aaaoldäää"), "{goes}");
+        assert!(comes.starts_with("+… 1048063 bytes left out …aaa") && comes.contains("aaanewäää"), "{comes}");
+        assert!(comes.ends_with("bytes left out …"), "{comes}");
+    }
+
+    #[test]
+    fn many_lines_are_told_in_part() {
+        let told = few(&vec!["x".repeat(99); 10_000]);
+        assert_eq!(told.last().map(String::as_str), Some("… 9345 lines left out …"));
+        assert!(few(&["x".repeat(1 << 20)])[0].len() < LINE_LIMIT + 100);
+        assert_eq!(few(&["a".into(), String::new()]), ["a", ""]);
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub use schema::{Schema, all};
 /// How much of a result the model sees, in bytes.
 const TOLD_LIMIT: usize = 30 * 1024;
 
+/// How much of a command or a title stands in a sentence, in bytes.
+const WORDS_LIMIT: usize = 500;
+
 /// What a tool works with.
 pub struct Bench<'a> {
     /// The item that its output grows.
@@ -109,7 +112,7 @@ async fn dispatch(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> {
             Action::Read { path } => read::read(path, bench).await,
             Action::Write { path, content } => write::write(path, content, bench).await,
             Action::Edit { path, edit } => edit::edit(path, edit, bench).await,
-            Action::Browse { url } => browse::browse(url).await,
+            Action::Browse { url } => browse::browse(url, bench).await,
             Action::Plan { content } => plan::plan(content, bench).await,
             Action::Think { content } => Ok(think(content)),
             Action::Start { .. }
@@ -143,6 +146,14 @@ fn think(content: &str) -> Done {
 /// `text` as the model is told it.
 fn for_model(text: &str) -> String {
     excerpt(text, TOLD_LIMIT).map_or_else(|| text.to_owned(), |cut| cut.text)
+}
+
+/// `text` as it stands in a sentence.
+fn in_words(text: &str) -> String {
+    match text.floor_char_boundary(WORDS_LIMIT) {
+        end if end < text.len() => format!("{}…", &text[..end]),
+        _ => text.to_owned(),
+    }
 }
 
 /// What a panic said.

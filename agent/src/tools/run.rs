@@ -6,7 +6,7 @@ use greenroom_protocol::{DeltaKind, Observation, Seen};
 use tokio::{io::AsyncReadExt, net::unix::pipe};
 
 use super::{
-    Bench, Done, Fault,
+    Bench, Done, Fault, in_words,
     whole::{Kept, Whole},
 };
 use crate::{clock::Stopwatch, processes::Running};
@@ -56,7 +56,7 @@ pub(super) async fn run(command: &str, bench: &Bench<'_>) -> Result<Done, Fault>
         End::TimedOut => done(command, &kept, None, duration, Some(bench.timeout)),
         End::Stopped => {
             let observation = Some(Box::new(done(command, &kept, None, duration, None).observation));
-            return Err(Fault::Stopped { what: format!("the command `{command}`"), observation });
+            return Err(Fault::Stopped { what: format!("the command `{}`", in_words(command)), observation });
         }
     })
 }

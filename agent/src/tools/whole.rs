@@ -1,20 +1,20 @@
 //! A result that may be too large for one report. What does not fit is told in pieces while it grows, so that all of it can
 //! be fetched later and none of it has to be in memory.
 
-use greenroom_protocol::{CONTENT_LIMIT, WHOLE_LIMIT, link::Report, observation::Truncated};
+use greenroom_protocol::{
+    CONTENT_LIMIT, WHOLE_LIMIT,
+    link::{REPORT_LIMIT, Report},
+    observation::Truncated,
+};
 
 use super::{Bench, TOLD_LIMIT, for_model};
 use crate::headtail::HeadTail;
-
-/// How much of a result goes into its observation. A report with this much of the worst text (six bytes of JSON for each)
-/// still fits into a frame of the link.
-const KEPT_LIMIT: usize = 2 * 1024 * 1024;
 
 /// How much goes into one piece, bytes.
 const PIECE: usize = 256 * 1024;
 
 /// Where the pieces stop, so that the end of a longer text still has room.
-const MIDDLE: u64 = WHOLE_LIMIT - KEPT_LIMIT as u64;
+const MIDDLE: u64 = WHOLE_LIMIT - REPORT_LIMIT as u64;
 
 /// A result that grows.
 pub(super) struct Whole {
@@ -35,11 +35,11 @@ pub(super) struct Kept {
 
 impl Whole {
     pub(super) fn new() -> Whole {
-        Whole { kept: HeadTail::new(KEPT_LIMIT), in_pieces: false, waiting: String::new(), told: 0, is_full: false }
+        Whole { kept: HeadTail::new(REPORT_LIMIT), in_pieces: false, waiting: String::new(), told: 0, is_full: false }
     }
 
     pub(super) fn push(&mut self, text: &str) {
-        if !self.in_pieces && self.kept.total() + text.len() as u64 > KEPT_LIMIT as u64 {
+        if !self.in_pieces && self.kept.total() + text.len() as u64 > REPORT_LIMIT as u64 {
             self.waiting = self.kept.text();
             self.in_pieces = true;
         }

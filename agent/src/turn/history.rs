@@ -88,14 +88,14 @@ fn observed(conversation: &mut Conversation, item: &str, observation: &Observati
 
 /// A result as the model is told it.
 fn told(observation: &Observation) -> String {
-    let content = &observation.content;
-    let content = excerpt(content, RESULT_LIMIT).map_or_else(|| content.clone(), |cut| cut.text);
+    let short = |text: &String| excerpt(text, RESULT_LIMIT).map_or_else(|| text.clone(), |cut| cut.text);
+    let content = short(&observation.content);
     match &observation.seen {
         Seen::Run { timed_out: true, .. } => format!("{content}\n[It was killed: it ran out of time.]"),
         Seen::Run { exit_code: Some(code), .. } => format!("{content}\n[Exit code {code}.]"),
         Seen::Run { exit_code: None, .. } => format!("{content}\n[It was killed.]"),
-        Seen::Edit { diff, .. } => diff.clone(),
-        Seen::Error { detail, .. } => detail.clone(),
+        Seen::Edit { diff, .. } => short(diff),
+        Seen::Error { detail, .. } => short(detail),
         _ if content.is_empty() => observation.line(),
         _ => content,
     }
@@ -103,6 +103,8 @@ fn told(observation: &Observation) -> String {
 
 #[cfg(test)]
 mod tests {
+    use greenroom_protocol::observation::Change;
+
     use super::*;
     use crate::turn::conversation::Entry;
 
@@ -155,6 +157,18 @@ mod tests {
             &[CHAT, RUN, CHAT],
             &["user: do", r#"agent:  run#c1{"command":"ls"}"#, "result: c1=[Interrupted before it had a result.] do"],
         );
+    }
+
+    #[test]
+    fn of_a_long_result_the_model_is_told_head_and_tail() {
+        let diff = format!("BEGIN{}END", "x".repeat(RESULT_LIMIT));
+        for seen in [
+            Seen::Edit { path: "a".into(), line: 1, change: Change::Delete, lines: Vec::new(), diff: diff.clone() },
+            Seen::Error { code: "c".into(), detail: diff.clone() },
+        ] {
+            let told = told(&Observation { seen, content: String::new() });
+            assert!(told.starts_with("BEGIN") && told.ends_with("END") && told.len() < RESULT_LIMIT + 100);
+        }
     }
 
     #[test]

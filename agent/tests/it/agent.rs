@@ -7,7 +7,10 @@ use std::{
 };
 
 use futures::{SinkExt, StreamExt};
-use greenroom_protocol::link::{Api, FromAgent, Settings, ToAgent};
+use greenroom_protocol::{
+    LINK_FRAME_LIMIT,
+    link::{Api, FromAgent, Settings, ToAgent},
+};
 use tokio::net::UnixStream;
 use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
 
@@ -111,7 +114,10 @@ impl Link {
 
     pub(crate) async fn hear(&mut self) -> FromAgent {
         match self.message().await {
-            Some(Message::Text(text)) => serde_json::from_str(text.as_str()).expect("a frame"),
+            Some(Message::Text(text)) => {
+                assert!(text.len() <= LINK_FRAME_LIMIT, "the server takes no frame of {} bytes", text.len());
+                serde_json::from_str(text.as_str()).expect("a frame")
+            }
             other => panic!("no frame but {other:?}"),
         }
     }

@@ -3,6 +3,7 @@
 mod agent;
 mod cancel;
 mod gateway;
+mod large;
 mod link;
 mod restore;
 mod session;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use greenroom_protocol::{
     Action, Body, Delta, DeltaKind, Event, Observation, Seen,
-    link::{Command, FromAgent, Hello, LINK_VERSION, Numbered, Outcome, Report, ToAgent, Welcome},
+    link::{Command, EVENT_LIMIT, FromAgent, Hello, LINK_VERSION, Numbered, Outcome, Report, ToAgent, Welcome},
 };
 
 use crate::{
@@ -119,6 +119,10 @@ impl Session {
     }
 
     fn keep(&mut self, report: Report) {
+        if let Report::Event { body, .. } = &report {
+            assert_fits_into_an_event(body.clone());
+            assert!(body.clone().of_an_agent().is_ok(), "`{}` is not for an agent to say", body.name());
+        }
         if let Report::Event { item: Some(item), body: Body::Observation(_) } = &report {
             assert!(self.ended.insert(item.clone()), "two observations of `{item}`");
         }
@@ -200,6 +204,15 @@ impl Session {
         };
         self.reports.iter().filter_map(short).collect()
     }
+}
+
+/// The server keeps the content elsewhere if it is large, and nothing else.
+fn assert_fits_into_an_event(mut body: Body) {
+    if let Body::Observation(observation) = &mut body {
+        observation.content.clear();
+    }
+    let size = serde_json::to_string(&body).expect("it serializes").len();
+    assert!(size <= EVENT_LIMIT / 2, "`{}` has {size} bytes", body.name());
 }
 
 fn gist(observation: &Observation) -> String {
