@@ -13,6 +13,9 @@ use super::{
 };
 use crate::outgoing::Outgoing;
 
+/// The longest id of a call that names its item, in bytes. The link ends for a name of more than 256.
+const ID_LIMIT: usize = 128;
+
 /// Why an answer did not become whole. What there was of it has been told, marked as partial, and is in `text`.
 #[derive(Debug)]
 pub(super) struct Broken {
@@ -111,8 +114,7 @@ impl Teller<'_> {
         let at = match self.calls.iter().position(|call| call.id == id) {
             Some(at) => at,
             None => {
-                let item =
-                    if self.conversation.knows(id) { format!("{id}-{}", Ulid::generate()) } else { id.to_owned() };
+                let item = self.item_of(id);
                 self.calls.push(CallSoFar { id: id.to_owned(), item, told: 0 });
                 self.calls.len() - 1
             }
@@ -137,11 +139,22 @@ impl Teller<'_> {
         true
     }
 
+    /// How a call of this id is named here: as the model does, if it can be.
+    fn item_of(&self, id: &str) -> String {
+        let own = Ulid::generate();
+        match id {
+            long if long.is_empty() || long.len() > ID_LIMIT => own.to_string(),
+            id if self.conversation.knows(id) => format!("{id}-{own}"),
+            id => id.to_owned(),
+        }
+    }
+
     fn rename(&self, mut said: Said) -> Said {
         for call in &mut said.calls {
-            if let Some(known) = self.calls.iter().find(|known| known.id == call.id) {
-                call.id.clone_from(&known.item);
-            }
+            call.id = match self.calls.iter().find(|known| known.id == call.id) {
+                Some(known) => known.item.clone(),
+                None => self.item_of(&call.id),
+            };
         }
         said
     }

@@ -67,6 +67,24 @@ async fn much_that_a_model_says_is_told_with_head_and_tail_and_done_whole() {
 }
 
 #[tokio::test]
+async fn a_call_whose_id_is_too_long_for_a_name_gets_one() {
+    let long: &'static str = "x".repeat(5000).leak();
+    let mut session = Session::open(vec![
+        Whole(vec![call(long, "run", json!({ "command": "echo one" }))]),
+        Whole(vec![call("", "run", json!({ "command": "echo two" }))]),
+        Whole(vec![text("Over.")]),
+    ])
+    .await;
+    session.prompt("t1", "go").await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    // An action, its result: of one name, which is none of the model's.
+    let names: Vec<&str> = session.items().into_iter().filter(|item| item.len() == 26).collect();
+    assert_eq!((names.len(), names[0], names[2]), (5, names[1], names[3]), "{names:?}");
+    let told = session.agent.gateway.requests()[1]["messages"].to_string();
+    assert!(told.contains(names[0]) && !told.contains(long));
+}
+
+#[tokio::test]
 async fn an_interrupt_of_a_long_command_is_told_in_few_words() {
     let mut session = Session::open(vec![Hangs(vec![Part::Text("x".into())])]).await;
     let command = format!("sleep 600 # {}", "x".repeat(100 << 10));

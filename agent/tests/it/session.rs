@@ -175,6 +175,15 @@ impl Session {
         self.reports.iter().filter_map(observation).collect()
     }
 
+    /// The names of what the events are about, oldest first.
+    pub(crate) fn items(&self) -> Vec<&str> {
+        let item = |report| match report {
+            &Report::Event { ref item, .. } => item.as_deref(),
+            _ => None,
+        };
+        self.reports.iter().filter_map(item).collect()
+    }
+
     /// What was told in pieces of the text that ends `item`.
     pub(crate) fn pieces(&self, item: &str) -> String {
         let mut whole = String::new();
