@@ -42,7 +42,8 @@ struct Shared {
 
 struct State {
     boot: String,
-    history: History,
+    /// The history came whole, or a command came without it; one that comes later tells nothing new.
+    settled: bool,
     /// Every command of this boot. A session sends a few thousand at most, and an id has 26 bytes.
     seen: HashSet<String>,
     begun: Begun,
@@ -50,15 +51,6 @@ struct State {
     acts: Lane<Act>,
     /// Where a steering message goes while a turn runs.
     intake: Option<Intake>,
-}
-
-/// How far the journal has come that a new boot is sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum History {
-    None,
-    Coming,
-    /// It came whole, or a command came without it; one that comes later tells nothing new.
-    Settled,
 }
 
 /// Things to be done one after the other.
@@ -117,8 +109,8 @@ impl Desk {
         };
         let driver = tokio::sync::Mutex::new(OwnLoop::new(places.gateway_socket.clone()));
         let state = State {
-            boot: Ulid::generate().to_string(),
-            history: History::None,
+            boot: String::new(),
+            settled: false,
             seen: HashSet::new(),
             begun: Begun::open(&places.acts),
             turns: Lane::default(),
@@ -135,12 +127,12 @@ impl Desk {
         }))
     }
 
-    /// The name of this boot. One that was cut off from its history has done nothing yet, and begins again under a new
-    /// name, so that the server sends the history again.
-    pub fn boot(&self) -> String {
+    /// The name of this boot, for a connection that begins. One that has not got its history has done nothing yet, and
+    /// introduces itself under a new name each time: the server sends the history to a name once, and cannot know whether it
+    /// came, nor even its welcome.
+    pub fn introduce(&self) -> String {
         let mut state = self.state();
-        if state.history == History::Coming {
-            state.history = History::None;
+        if !state.settled {
             state.boot = Ulid::generate().to_string();
         }
         state.boot.clone()
@@ -158,32 +150,31 @@ impl Desk {
 
     /// The journal follows, from its beginning.
     pub async fn await_history(&self) {
-        if self.history() != History::Settled {
+        if !self.is_settled() {
             // No turn has begun in this boot, so nobody holds the driver for long.
             self.0.driver.lock().await.forget();
-            self.state().history = History::Coming;
         }
     }
 
     /// The next part of the journal. A server that lost its memory of this boot sends one that is known; it is passed over.
     pub async fn restore(&self, part: &[Event], complete: bool) {
-        if self.history() == History::Settled {
+        if self.is_settled() {
             return;
         }
         self.0.driver.lock().await.restore(part);
         if complete {
-            self.state().history = History::Settled;
+            self.state().settled = true;
         }
     }
 
-    fn history(&self) -> History {
-        self.state().history
+    fn is_settled(&self) -> bool {
+        self.state().settled
     }
 
     /// Takes a command; one that came before is known, and does nothing.
     pub fn take(&self, Numbered { id, command }: Numbered) {
         let mut state = self.state();
-        state.history = History::Settled;
+        state.settled = true;
         if !state.seen.insert(id.clone()) {
             return;
         }

@@ -133,7 +133,7 @@ impl Drop for Disconnect {
 fn hello(desk: &Desk, outgoing: &Outgoing) -> Hello {
     Hello {
         link_version: LINK_VERSION,
-        boot: desk.boot(),
+        boot: desk.introduce(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         last_n: outgoing.last_n(),
         turn: desk.turn(),

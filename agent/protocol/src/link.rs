@@ -58,7 +58,8 @@ pub enum FromAgent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     pub link_version: u32,
-    /// Made anew each time the agent's process starts.
+    /// Made anew each time the agent's process starts, and for each `hello` until it has its history, or a command without
+    /// one: until then it has nothing to report.
     pub boot: String,
     pub agent_version: String,
     /// The number of the newest report of this boot, 0 before the first.

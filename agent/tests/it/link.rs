@@ -141,6 +141,15 @@ async fn what_is_no_frame_closes_its_connection_with_a_reason() {
     assert_eq!(session.outcome("a1").await, Outcome::Done);
 }
 
+/// The server may have written its welcome, and the history, into a socket that was cut.
+#[tokio::test]
+async fn a_welcome_that_did_not_come_is_asked_for_again() {
+    let agent = Agent::start(vec![]);
+    let FromAgent::Hello(first) = agent.dial().await.hear().await else { panic!("no hello") };
+    let FromAgent::Hello(second) = agent.dial().await.hear().await else { panic!("no hello") };
+    assert_ne!(first.boot, second.boot);
+}
+
 #[tokio::test]
 async fn a_history_that_was_cut_is_asked_for_again() {
     let agent = Agent::start(vec![]);

@@ -48,6 +48,8 @@ impl Session {
         };
         session.welcome(true).await;
         session.link.say(&ToAgent::History { events, complete: true }).await;
+        // The agent answers in order: it has the history, and from now on its name.
+        session.link.ping().await;
         session
     }
 
