@@ -1,6 +1,8 @@
 //! The link, both of its real ends, over a stream that is cut, delayed and split at random bytes: exactly once and in order,
 //! both ways. Thousands of such histories, each from a seed that a failure names.
 
+mod model;
+
 use std::{
     path::{Path, PathBuf},
     sync::{
@@ -23,7 +25,7 @@ use greenroom::{
         Parts, Session,
         messages::{Fell, Relay},
     },
-    store::{Limit, NewEvent, Record, SessionId, Store, Totals, memory::MemoryStore},
+    store::{Batch, Limit, NewEvent, Record, SessionId, Store, Totals, memory::MemoryStore},
 };
 use greenroom_agent::{desk::Desk, link::listen, outgoing::Outgoing, processes::Processes};
 use greenroom_protocol::{
@@ -32,6 +34,7 @@ use greenroom_protocol::{
     link::{Api, Report, Settings},
     observation::{State, Truncated},
 };
+use model::Model;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream, unix},
@@ -45,12 +48,14 @@ const CUTS: usize = 25;
 /// What the agent says in one history, and what the user does.
 const SAYINGS: usize = 24;
 const ACTS: usize = 8;
+/// How many events were before, of which the agent knows by the history alone.
+const BEFORE: usize = 2;
 
 /// Where in a connection it is cut: after less than so many bytes, in either direction.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
     /// In the first exchange, or soon after.
-    Early = 700,
+    Early = 3_000,
     Late = 12_000,
 }
 
@@ -65,7 +70,7 @@ async fn links_that_are_cut_amid_the_work_carry_everything_once_and_in_order() {
 }
 
 async fn play(cut: Cut) {
-    let house = House::new();
+    let house = House::new(Arc::new(MemoryStore::new()));
     let first = fastrand::u64(..1 << 40);
     let histories = futures::stream::iter(first..first + HISTORIES).map(|seed| {
         let house = &house;
@@ -81,15 +86,16 @@ async fn play(cut: Cut) {
 /// What the histories share.
 struct House {
     dir: tempfile::TempDir,
-    store: Arc<MemoryStore>,
+    store: Arc<dyn Store>,
     sessions: Arc<Parts>,
     processes: Processes,
+    model: Model,
 }
 
 impl House {
-    fn new() -> House {
+    fn new(store: Arc<dyn Store>) -> House {
         let dir = tempfile::tempdir().expect("a directory");
-        let (store, census) = (Arc::new(MemoryStore::new()), Census::default());
+        let census = Census::default();
         let at = |name: &str| dir.path().join(name);
         let links = Arc::new(LinkParts {
             sandbox: Arc::new(Nowhere),
@@ -130,24 +136,22 @@ impl House {
             }),
             fell: Ear.start().recipient(),
         });
-        House { dir, store, sessions, processes: Processes::new(None).expect("the kernel allows it") }
+        let model = Model::start(&at("model.sock"));
+        House { dir, store, sessions, processes: Processes::new(None).expect("the kernel allows it"), model }
     }
 
     /// Plays one history to its end and looks at the journal; returns how often the link was cut.
     async fn play(&self, seed: u64, cut: Cut) -> usize {
         let mut dice = Rng::with_seed(seed);
-        let id = self.store.create(record()).await.expect("it is made").record.id;
-        let run = RunDir::of(&self.dir.path().join("r"), id);
-        run.prepare(rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()).expect("a run directory");
-        let (inside, outside) = (self.dir.path().join(id.to_string()), run.agent().join("agent.sock"));
+        let id = self.session_with_a_past().await;
+        let inside = self.dir.path().join(id.to_string());
         let outgoing = Outgoing::default();
         let agent = self.agent(&inside, &outgoing);
         let cuts = Arc::new(AtomicUsize::new(0));
         let wire = Wire { dice: dice.fork(), agent: inside.clone(), cuts: cuts.clone(), cut };
-        let wire = tokio::spawn(wire.carry(UnixListener::bind(&outside).expect("a socket")));
+        let wire = tokio::spawn(wire.carry(self.listen(id)));
 
-        let (epoch, snapshot) = self.store.claim(id).await.expect("it is there");
-        let session = Session::start_from(self.sessions.clone(), epoch, snapshot, None).expect("it starts");
+        let session = self.start(id).await;
         act(&session, 0, &mut dice).await;
         // An agent says nothing before it was asked for something: until then it may be told the history anew.
         self.until_ended(id, 1).await;
@@ -161,15 +165,48 @@ impl House {
         let events = self.events(id).await;
         check(&events, seed);
         self.check_whole(id, &events, seed).await;
+        self.check_history(id, &session, seed).await;
         agent.abort();
         wire.abort();
         cuts.load(Relaxed)
     }
 
+    /// A session that is older than its agent.
+    async fn session_with_a_past(&self) -> SessionId {
+        let id = self.store.create(record()).await.expect("it is made").record.id;
+        let asked = r#""source":"user","observation":"chat","extras":{},"content":"once asked""#;
+        let said =
+            format!(r#""source":"agent","item":"m","observation":"message","extras":{{}},"content":"{}""#, once(id));
+        self.write(id, &[("chat", asked.to_owned()), ("message", said)]).await;
+        id
+    }
+
+    /// Writes events down before the session starts, each in a batch of its own.
+    async fn write(&self, id: SessionId, events: &[(&'static str, String)]) {
+        let (epoch, snapshot) = self.store.claim(id).await.expect("it is there");
+        for (at, (kind, said)) in (snapshot.tail..).zip(events) {
+            let json = format!(r#"{{"seq":{},"at":"2026-01-01T00:00:00.000Z",{said}}}"#, at + 1).into();
+            let batch = Batch { events: vec![NewEvent { kind: (*kind).into(), json }], mark: None, record: None };
+            self.store.append(id, epoch, at, batch).await.expect("there is room");
+        }
+    }
+
+    /// Where the session looks for its agent.
+    fn listen(&self, id: SessionId) -> UnixListener {
+        let run = RunDir::of(&self.dir.path().join("r"), id);
+        run.prepare(rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()).expect("a run directory");
+        UnixListener::bind(run.agent().join("agent.sock")).expect("a socket")
+    }
+
+    async fn start(&self, id: SessionId) -> Addr<Session> {
+        let (epoch, snapshot) = self.store.claim(id).await.expect("it is there");
+        Session::start_from(self.sessions.clone(), epoch, snapshot, None).expect("it starts")
+    }
+
     fn agent(&self, socket: &Path, outgoing: &Outgoing) -> JoinHandle<std::io::Result<()>> {
         let places = greenroom_agent::places::Places {
             agent_socket: socket.to_owned(),
-            gateway_socket: "/nonexistent".into(),
+            gateway_socket: self.model.socket.clone(),
             workspace: "/nonexistent".into(),
             acts: socket.with_extension("acts"),
         };
@@ -196,6 +233,18 @@ impl House {
         page.iter().map(|(_, event)| serde_json::from_slice(&event.json).expect("an event")).collect()
     }
 
+    /// What the agent tells its model of what was before it.
+    async fn check_history(&self, id: SessionId, session: &Addr<Session>, seed: u64) {
+        let wish = Wish::Message { content: Model::question(id), mode: Default::default(), attachments: Vec::new() };
+        session.send(Relay { wish, key: None }).await.expect("it lives").expect("it is taken");
+        let told = self.model.told(id).await;
+        assert_eq!(
+            told.matches(&once(id)).count(),
+            1,
+            "seed {seed}: the agent does not know what was before it: {told}"
+        );
+    }
+
     /// The text that came in pieces.
     async fn check_whole(&self, id: SessionId, events: &[Event], seed: u64) {
         let href = events.iter().find_map(|event| match &event.body {
@@ -206,6 +255,11 @@ impl House {
         let whole = self.store.content(id, name, 0, usize::MAX >> 1).await.expect("it is read").expect("it is kept");
         assert!(whole.bytes == large().concat(), "seed {seed}: the pieces do not make the whole");
     }
+}
+
+/// What the agent said before it was started again.
+fn once(id: SessionId) -> String {
+    format!("once said in {id}")
 }
 
 fn large() -> Vec<String> {
@@ -263,7 +317,7 @@ fn check(events: &[Event], seed: u64) {
     assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>(), "seed {seed}: numbers");
     let mut sayings = 0;
     let mut written = Vec::new();
-    for event in events {
+    for event in &events[BEFORE..] {
         match &event.body {
             Body::Observation(Observation { seen: Seen::Message { .. }, content }) => {
                 assert!(content.starts_with(&format!("saying {sayings} ")), "seed {seed}: {content} is not {sayings}");

@@ -1,0 +1,73 @@
+//! A model that is asked once by each session, and answers that it is spent: what it was told is all that matters.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use greenroom::store::SessionId;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream},
+};
+
+const SPENT: &[u8] = b"HTTP/1.1 402 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+pub(crate) struct Model {
+    pub(crate) socket: PathBuf,
+    /// By the session that is named in the question.
+    told: Arc<Mutex<HashMap<String, String>>>,
+}
+
+impl Model {
+    pub(crate) fn start(socket: &Path) -> Model {
+        let listener = UnixListener::bind(socket).expect("a socket");
+        let told: Arc<Mutex<HashMap<String, String>>> = Arc::default();
+        let all = told.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(answer(stream, all.clone()));
+            }
+        });
+        Model { socket: socket.to_owned(), told }
+    }
+
+    /// What the agent of a session says to it, by which the model knows the session.
+    pub(crate) fn question(id: SessionId) -> String {
+        format!("and now, in {id}?")
+    }
+
+    /// What it was told when it was asked that.
+    pub(crate) async fn told(&self, id: SessionId) -> String {
+        loop {
+            let told = self.told.lock().expect("nobody panics here").remove(&id.to_string());
+            match told {
+                Some(told) => return told,
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    }
+}
+
+async fn answer(mut stream: UnixStream, told: Arc<Mutex<HashMap<String, String>>>) {
+    let (mut got, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let Ok(read @ 1..) = stream.read(&mut piece).await else { return };
+        got.extend_from_slice(&piece[..read]);
+        let Some(end) = got.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let (head, body) = (String::from_utf8_lossy(&got[..end]).to_lowercase(), &got[end + 4..]);
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
+        if body.len() < length.trim().parse::<usize>().expect("a number") {
+            continue;
+        }
+        let body = String::from_utf8_lossy(body);
+        let (_, id) = body.rsplit_once("and now, in ").expect("the question");
+        let id = id.split('?').next().expect("a session").to_owned();
+        told.lock().expect("nobody panics here").insert(id, body.into_owned());
+        // The agent may have gone away; then nobody is told.
+        let _ = stream.write_all(SPENT).await;
+        return;
+    }
+}
