@@ -35,7 +35,7 @@ use crate::{
         Session, Shared, goes_with_others,
         messages::{Greeted, OutOfOrder, Reported, Took},
     },
-    store::{Limit, Seq, SessionId, Store},
+    store::{Limit, Seq, SessionId, Store, damage::read_on},
 };
 
 /// How many reports, each with those that go with it, may be on their way to disk.
@@ -62,6 +62,15 @@ pub(super) enum Broken {
     SessionLeft,
 }
 
+/// How far an agent has come.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// It has introduced itself, be it over an earlier connection.
+    pub(super) answered: Cell<bool>,
+    /// It has said something more over this one.
+    pub(super) spoke: Cell<bool>,
+}
+
 type Socket = WebSocketStream<UnixStream>;
 
 impl From<Error> for Broken {
@@ -74,15 +83,16 @@ impl From<Error> for Broken {
     }
 }
 
-/// Speaks with the agent until the connection ends. Sets `answered` once the agent has introduced itself.
+/// Speaks with the agent until the connection ends.
 pub(super) async fn converse(
     id: SessionId,
     stream: UnixStream,
     session: &WeakAddr<Session>,
     store: &Arc<dyn Store>,
     commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
-    answered: &Cell<bool>,
+    progress: &Progress,
 ) -> Broken {
+    progress.spoke.set(false);
     let config = WebSocketConfig::default()
         .read_buffer_size(4096)
         .write_buffer_size(4096)
@@ -95,7 +105,7 @@ pub(super) async fn converse(
         Err(e) => return Broken::Cut(e.to_string()),
     };
     let mut conversation = Conversation { id, socket, session, store, boot: String::new(), ahead: None, read: 0 };
-    match conversation.hold(commands, answered).await {
+    match conversation.hold(commands, progress).await {
         Ok(never) => never,
         Err(broken) => broken,
     }
@@ -125,9 +135,9 @@ impl Conversation<'_> {
     async fn hold(
         &mut self,
         commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
-        answered: &Cell<bool>,
+        progress: &Progress,
     ) -> Result<Broken, Broken> {
-        let live = Box::pin(self.greet(commands, answered)).await?;
+        let live = Box::pin(self.greet(commands, progress)).await?;
         let mut on_their_way = OnTheirWay::default();
         let mut owed = Owed::default();
         loop {
@@ -148,7 +158,9 @@ impl Conversation<'_> {
                 },
                 n = poll_fn(|cx| owed.poll_due(cx)) => owed.pay(n, self.read),
                 frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.0.len() < WINDOW => {
-                    self.pass_on(frame?, &live, &mut on_their_way)?
+                    let frame = frame?;
+                    progress.spoke.set(true);
+                    self.pass_on(frame, &live, &mut on_their_way)?
                 }
             };
             match step {
@@ -218,7 +230,7 @@ impl Conversation<'_> {
     async fn greet(
         &mut self,
         commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
-        answered: &Cell<bool>,
+        progress: &Progress,
     ) -> Result<Arc<Shared>, Broken> {
         let hello = loop {
             let frame = self.socket.next().await;
@@ -228,7 +240,7 @@ impl Conversation<'_> {
                 None => {}
             }
         };
-        answered.set(true);
+        progress.answered.set(true);
         self.boot.clone_from(&hello.boot);
         // What waits here belongs to an earlier connection; the session gives again what the agent may not have.
         while commands.try_recv().is_ok() {}
@@ -246,7 +258,7 @@ impl Conversation<'_> {
         let mut after = 0;
         loop {
             let limit = Limit { events: 1024, bytes: HISTORY_PART };
-            let page = self.store.read(self.id, after, limit).await;
+            let page = read_on(&**self.store, self.id, after, limit).await;
             let page = page.map_err(|e| Broken::Cut(format!("the journal cannot be read: {e}")))?;
             let last = page.last().map_or(to, |(seq, _)| *seq);
             let complete = last >= to || page.is_empty();

@@ -1,7 +1,6 @@
 //! Bringing a sandbox up, and staying with it until it is gone.
 
 use std::{
-    cell::Cell,
     future::poll_fn,
     io,
     pin::pin,
@@ -23,7 +22,7 @@ use tracing::{debug, warn};
 
 use super::{
     Frozen, Parts,
-    conversation::{Broken, converse},
+    conversation::{Broken, Progress, converse},
 };
 use crate::{
     census::Entry,
@@ -40,8 +39,10 @@ const ANSWER_STEP: Duration = Duration::from_millis(500);
 const TRIES: u32 = 4;
 /// The first wait between two such starts; it grows fourfold.
 const BACKOFF: Duration = Duration::from_millis(200);
-/// How often the socket is tried while the agent comes up.
+/// How often the socket is tried while the agent comes up, and how soon one is dialled again that was cut.
 const DIAL_EVERY: Duration = Duration::from_millis(4);
+/// How long it takes until another dial at most, where connections come to nothing: each such wait is twice the one before.
+const DIAL_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 /// How often pull progress is shown.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
@@ -104,27 +105,29 @@ impl Attendance {
         }
         let sandbox = self.parts.sandbox.clone();
         let mut death = pin!(sandbox.wait(self.id));
-        let answered = Rc::new(Cell::new(false));
+        let progress = Rc::new(Progress::default());
         // Not in this future, and let go of with the first word: there is one of those for each session that lives.
-        let mut patience = Some(actix::spawn(patience(self.frozen.clone(), answered.clone())));
+        let mut patience = Some(actix::spawn(patience(self.frozen.clone(), progress.clone())));
         let mut silence = poll_fn(|cx| {
-            if answered.get() {
+            if progress.answered.get() {
                 patience = None;
             }
             patience.as_mut().map_or(Poll::Pending, |patience| patience.poll_unpin(cx).map(|_over| ()))
         });
+        let mut wait = Duration::ZERO;
         loop {
             self.entry.state("dialling");
             let stream = tokio::select! {
-                exit = &mut death => return self.died(exit, answered.get()),
+                exit = &mut death => return self.died(exit, progress.answered.get()),
                 () = &mut silence => return Came::Never(self.said_nothing().await),
-                stream = self.dial() => stream,
+                stream = self.dial(wait) => stream,
             };
             self.entry.state("connected");
+            let since = Instant::now();
             let broken = tokio::select! {
-                exit = &mut death => return self.died(exit, answered.get()),
+                exit = &mut death => return self.died(exit, progress.answered.get()),
                 () = &mut silence => return Came::Never(self.said_nothing().await),
-                broken = converse(self.id, stream, &self.session, &self.parts.store, commands, &answered) => broken,
+                broken = converse(self.id, stream, &self.session, &self.parts.store, commands, &progress) => broken,
             };
             match broken {
                 Broken::Cut(why) => debug!(session = %self.id, "the link was cut: {why}"),
@@ -136,7 +139,8 @@ impl Attendance {
                     return Came::Never(Gone::NeverCame { why, stderr_tail: None });
                 }
             }
-            sleep(DIAL_EVERY).await;
+            let came_to_something = progress.spoke.get() || since.elapsed() >= DIAL_AT_LEAST_EVERY;
+            wait = if came_to_something { DIAL_EVERY } else { (wait * 2).clamp(DIAL_EVERY, DIAL_AT_LEAST_EVERY) };
         }
     }
 
@@ -191,8 +195,11 @@ impl Attendance {
         })
     }
 
-    /// A connection to the agent, however long it takes.
-    async fn dial(&self) -> UnixStream {
+    /// A connection to the agent, not before so long, and however long it takes.
+    async fn dial(&self, wait: Duration) -> UnixStream {
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
         loop {
             self.frozen.until_thawed().await;
             match self.run.dial_agent().await {
@@ -217,9 +224,9 @@ impl Attendance {
 
 /// Ends when an agent has let its time pass without a word, be it that nobody listens or that it takes the connection and says
 /// nothing; or when it has introduced itself, after which only its death ends the trying.
-async fn patience(frozen: Arc<Frozen>, answered: Rc<Cell<bool>>) {
+async fn patience(frozen: Arc<Frozen>, progress: Rc<Progress>) {
     let mut left = ANSWER;
-    while !left.is_zero() && !answered.get() {
+    while !left.is_zero() && !progress.answered.get() {
         frozen.until_thawed().await;
         sleep(ANSWER_STEP).await;
         left = left.saturating_sub(ANSWER_STEP);

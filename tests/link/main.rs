@@ -1,7 +1,9 @@
 //! The link, both of its real ends, over a stream that is cut, delayed and split at random bytes: exactly once and in order,
-//! both ways. Thousands of such histories, each from a seed that a failure names.
+//! both ways. Thousands of such histories, each from a seed that a failure names. And what becomes of agents that do not do their
+//! part (`scripted`).
 
 mod model;
+mod scripted;
 
 use std::{
     path::{Path, PathBuf},

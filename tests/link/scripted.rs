@@ -1,0 +1,135 @@
+//! Agents of the test's own, on the session's socket, which do what no agent should; and what the server tells them.
+
+use std::{
+    fs,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix::Addr;
+use futures::{SinkExt, StreamExt};
+use greenroom::{
+    session::{Session, messages::Look},
+    store::{local::LocalStore, memory::MemoryStore},
+};
+use greenroom_protocol::{
+    Body, Event, LINK_FRAME_LIMIT, Observation, Seen,
+    link::{FromAgent, Hello, LINK_VERSION, ToAgent},
+    observation::State,
+};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
+
+use crate::{House, record};
+
+struct Agent(WebSocketStream<UnixStream>);
+
+impl Agent {
+    /// Takes the server's next connection, and introduces itself.
+    async fn meet(listener: &UnixListener, boot: &str) -> Agent {
+        let (stream, _) = within("the server to dial", listener.accept()).await.expect("it is heard");
+        let mut agent = Agent(accept_async(stream).await.expect("it speaks WebSocket"));
+        let (boot, agent_version) = (boot.to_owned(), "scripted".to_owned());
+        let hello = Hello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
+        agent.say(&FromAgent::Hello(hello)).await;
+        agent
+    }
+
+    async fn say(&mut self, frame: &FromAgent) {
+        let text = serde_json::to_string(frame).expect("a frame is JSON");
+        self.0.send(Message::text(text)).await.expect("the server listens");
+    }
+
+    /// The whole history, which is told in frames that an agent takes.
+    async fn history(&mut self) -> Vec<Event> {
+        let mut all = Vec::new();
+        loop {
+            let message = within("the history", self.0.next()).await.expect("the link holds").expect("the link holds");
+            let text = message.into_text().expect("a text");
+            assert!(text.len() <= LINK_FRAME_LIMIT, "a frame of {} bytes", text.len());
+            match serde_json::from_str(&text).expect("a frame") {
+                ToAgent::Welcome(welcome) => assert!(welcome.restore),
+                ToAgent::History { events, complete } => {
+                    all.extend(events);
+                    if complete {
+                        return all;
+                    }
+                }
+                other => panic!("{other:?} before the history"),
+            }
+        }
+    }
+}
+
+async fn within<T>(what: &str, comes: impl Future<Output = T>) -> T {
+    let comes = tokio::time::timeout(Duration::from_secs(20), comes).await;
+    comes.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
+
+async fn session(house: &House) -> (Addr<Session>, UnixListener) {
+    let id = house.store.create(record()).await.expect("it is made").record.id;
+    let listener = house.listen(id);
+    (house.start(id).await, listener)
+}
+
+#[actix::test]
+async fn who_hangs_up_again_and_again_is_dialled_more_and_more_seldom() {
+    let house = House::new(Arc::new(MemoryStore::new()));
+    let (_session, listener) = session(&house).await;
+    let (mut dialled, begin) = (0, Instant::now());
+    while begin.elapsed() < Duration::from_millis(1200) {
+        let (_hung_up, _) = within("the server to dial", listener.accept()).await.expect("it is heard");
+        dialled += 1;
+    }
+    assert!((4..=16).contains(&dialled), "{dialled} times in {:?}", begin.elapsed());
+    // One that says something is worth being dialled at once.
+    for boot in ["b", "c"] {
+        let mut agent = Agent::meet(&listener, boot).await;
+        agent.history().await;
+        agent.say(&FromAgent::Taken { command: "none".into() }).await;
+        // The server answers in order, so it has heard that.
+        agent.0.send(Message::Ping("?".into())).await.expect("the server listens");
+        while !matches!(within("an answer", agent.0.next()).await, Some(Ok(Message::Pong(_)))) {}
+        drop(agent);
+        let begin = Instant::now();
+        let _hung_up = within("the server to dial", listener.accept()).await.expect("it is heard");
+        assert!(begin.elapsed() < Duration::from_millis(500), "after {:?}", begin.elapsed());
+    }
+}
+
+#[actix::test]
+async fn a_session_with_a_damaged_event_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let id = {
+        let house = House::new(Arc::new(LocalStore::open(dir.path()).expect("it opens")));
+        let id = house.store.create(record()).await.expect("it is made").record.id;
+        let said = |what: &str| {
+            ("message", format!(r#""source":"agent","observation":"message","extras":{{}},"content":"{what}""#))
+        };
+        house.write(id, &[said("the first"), said("the second"), said("the third")]).await;
+        id
+    };
+    let log = dir.path().join("log/00000001.log");
+    let mut bytes = fs::read(&log).expect("it is read");
+    let at = bytes.windows(10).position(|part| part == b"the second").expect("it is there as it was written");
+    bytes[at] ^= 0xff;
+    fs::write(&log, bytes).expect("it is written");
+
+    let house = House::new(Arc::new(open(dir.path())));
+    let listener = house.listen(id);
+    let session = house.start(id).await;
+    let events = Agent::meet(&listener, "b").await.history().await;
+    let said = |event: &Event| match &event.body {
+        Body::Observation(Observation { seen: Seen::Error { code, .. }, .. }) => code.clone(),
+        Body::Observation(Observation { content, .. }) => content.clone(),
+        Body::Action(_) | Body::Opaque(_) => panic!("{event:?}"),
+    };
+    assert_eq!(events.iter().take(3).map(said).collect::<Vec<_>>(), ["the first", "damaged", "the third"]);
+    assert_eq!(session.send(Look).await.expect("it lives").state, State::Idle);
+}
+
+/// The lock of the one before may outlive it for a moment.
+fn open(dir: &std::path::Path) -> LocalStore {
+    let again = |_| LocalStore::open(dir).inspect_err(|_| std::thread::sleep(Duration::from_millis(20))).ok();
+    (0..100).find_map(again).expect("it opens again")
+}
