@@ -17,7 +17,7 @@ use std::{
 use actix::WeakAddr;
 use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture};
 use greenroom_protocol::{
-    Event, LINK_FRAME_LIMIT,
+    Body, Event, LINK_FRAME_LIMIT, Observation, Seen,
     link::{FromAgent, Numbered, Report, ToAgent},
 };
 use tokio::{
@@ -43,8 +43,10 @@ const WINDOW: usize = 64;
 /// How much may go with one report: so many frames, or so many bytes.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 64 << 10;
-/// The longest name of an item, bytes. The agent's own have some forty.
-const ITEM_LIMIT: usize = 256;
+/// The longest name of an item, or of a request, bytes. The agent's own have some forty.
+const NAME_LIMIT: usize = 256;
+/// The longest name of a start of the agent, bytes. It goes into the record with every report.
+const BOOT_LIMIT: usize = 64;
 /// How long an agent keeps what is on disk already. It loses nothing by it, whatever dies: a new connection begins with what
 /// the journal holds. A frame for each event is a system call more for either side, and wakes the agent.
 const ACK_AFTER: Duration = Duration::from_millis(500);
@@ -240,6 +242,10 @@ impl Conversation<'_> {
                 None => {}
             }
         };
+        if hello.boot.len() > BOOT_LIMIT {
+            let why = format!("a start's name of {} bytes (at most {BOOT_LIMIT})", hello.boot.len());
+            return Err(Broken::Nonsense(why));
+        }
         progress.answered.set(true);
         self.boot.clone_from(&hello.boot);
         // What waits here belongs to an earlier connection; the session gives again what the agent may not have.
@@ -280,12 +286,12 @@ impl Conversation<'_> {
                 self.read += text.len();
                 let frame = FromAgent::read(&text)
                     .map_err(|e| Broken::Nonsense(format!("a frame that is none of the protocol: {e}")))?;
-                match item_of(&frame) {
-                    // Names are kept while their items are open.
-                    Some(item) if item.len() > ITEM_LIMIT => {
-                        Err(Broken::Nonsense(format!("an item's name of {} bytes (at most {ITEM_LIMIT})", item.len())))
+                match longest_name(&frame) {
+                    // Names are kept while what bears them is open.
+                    bytes if bytes > NAME_LIMIT => {
+                        Err(Broken::Nonsense(format!("a name of {bytes} bytes (at most {NAME_LIMIT})")))
                     }
-                    Some(_) | None => Ok(Some(frame)),
+                    _ => Ok(Some(frame)),
                 }
             }
             Some(Ok(Message::Binary(_))) => Err(Broken::Nonsense("a binary frame".to_owned())),
@@ -309,12 +315,19 @@ impl Conversation<'_> {
     }
 }
 
-fn item_of(frame: &FromAgent) -> Option<&str> {
+/// How long the longest name of an item or of a request is, in bytes.
+fn longest_name(frame: &FromAgent) -> usize {
     match frame {
-        FromAgent::Delta(delta) => Some(&delta.item),
-        FromAgent::Report { report: Report::Event { item, .. }, .. } => item.as_deref(),
-        FromAgent::Report { report: Report::Piece { item, .. }, .. } => Some(item),
-        FromAgent::Report { .. } | FromAgent::Hello(_) | FromAgent::Taken { .. } => None,
+        FromAgent::Delta(delta) => delta.item.len(),
+        FromAgent::Report { report: Report::Event { item, body }, .. } => {
+            let request = match body {
+                Body::Observation(Observation { seen: Seen::Confirm { request, .. }, .. }) => request.len(),
+                Body::Observation(_) | Body::Action(_) | Body::Opaque(_) => 0,
+            };
+            item.as_ref().map_or(0, String::len).max(request)
+        }
+        FromAgent::Report { report: Report::Piece { item, .. }, .. } => item.len(),
+        FromAgent::Report { .. } | FromAgent::Hello(_) | FromAgent::Taken { .. } => 0,
     }
 }
 

@@ -14,7 +14,7 @@ use greenroom::{
 };
 use greenroom_protocol::{
     Body, Event, LINK_FRAME_LIMIT, Observation, Seen,
-    link::{FromAgent, Hello, LINK_VERSION, ToAgent},
+    link::{FromAgent, Hello, LINK_VERSION, Report, ToAgent},
     observation::State,
 };
 use tokio::net::{UnixListener, UnixStream};
@@ -70,6 +70,43 @@ async fn session(house: &House) -> (Addr<Session>, UnixListener) {
     let id = house.store.create(record()).await.expect("it is made").record.id;
     let listener = house.listen(id);
     (house.start(id).await, listener)
+}
+
+/// Waits until the session has failed, and returns why.
+async fn failure(session: &Addr<Session>) -> String {
+    let failed = async {
+        loop {
+            let view = session.send(Look).await.expect("it lives");
+            if view.state == State::Failed {
+                return view.reason.expect("it says why");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("the session to fail", failed).await
+}
+
+#[actix::test]
+async fn a_start_whose_name_is_too_long_is_refused() {
+    let house = House::new(Arc::new(MemoryStore::new()));
+    let (session, listener) = session(&house).await;
+    let _agent = Agent::meet(&listener, &"b".repeat(65)).await;
+    let why = failure(&session).await;
+    assert!(why.contains("65 bytes (at most 64)"), "{why}");
+}
+
+#[actix::test]
+async fn a_question_whose_name_is_too_long_is_refused() {
+    let house = House::new(Arc::new(MemoryStore::new()));
+    let (session, listener) = session(&house).await;
+    let mut agent = Agent::meet(&listener, "b").await;
+    agent.history().await;
+    let request = "r".repeat(257);
+    let seen = Seen::Confirm { request, action: String::new(), risk: String::new(), options: Vec::new() };
+    let body = Observation { seen, content: String::new() }.into();
+    agent.say(&FromAgent::Report { n: 1, report: Report::Event { item: None, body } }).await;
+    let why = failure(&session).await;
+    assert!(why.contains("257 bytes (at most 256)"), "{why}");
 }
 
 #[actix::test]
