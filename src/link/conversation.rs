@@ -17,9 +17,11 @@ use std::{
 use actix::WeakAddr;
 use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture};
 use greenroom_protocol::{
-    Body, Event, LINK_FRAME_LIMIT, Observation, Seen,
+    Body, CONTENT_LIMIT, Event, LINK_FRAME_LIMIT, Observation, Seen,
     link::{FromAgent, Numbered, Report, ToAgent},
+    observation::Truncated,
 };
+use serde::Deserialize;
 use tokio::{
     net::UnixStream,
     sync::{mpsc, oneshot},
@@ -35,7 +37,7 @@ use crate::{
         Session, Shared, goes_with_others,
         messages::{Greeted, OutOfOrder, Reported, Took},
     },
-    store::{Limit, Seq, SessionId, Store, damage::read_on},
+    store::{Limit, NewEvent, Seq, SessionId, Store, damage::read_on},
 };
 
 /// How many reports, each with those that go with it, may be on their way to disk.
@@ -54,6 +56,8 @@ const ACK_AFTER: Duration = Duration::from_millis(500);
 const ACK_BYTES: usize = 1 << 20;
 /// How much of the journal goes into one `history` frame, bytes.
 const HISTORY_PART: usize = 1 << 20;
+/// The longest message of the agent that it is given back whole, bytes: half of what it tells a model.
+const MESSAGE_LIMIT: usize = 256 << 10;
 
 /// Why a connection ended.
 pub(super) enum Broken {
@@ -268,14 +272,50 @@ impl Conversation<'_> {
             let page = page.map_err(|e| Broken::Cut(format!("the journal cannot be read: {e}")))?;
             let last = page.last().map_or(to, |(seq, _)| *seq);
             let complete = last >= to || page.is_empty();
-            let wanted = page.iter().filter(|(seq, _)| *seq <= to);
-            let events: Vec<Event> = wanted.filter_map(|(_, event)| serde_json::from_slice(&event.json).ok()).collect();
+            let (mut events, mut added) = (Vec::new(), 0);
+            for (_, event) in page.iter().filter(|(seq, _)| *seq <= to) {
+                let Ok(mut read) = serde_json::from_slice::<Event>(&event.json) else { continue };
+                if let Some(whole) = self.whole_message(event).await
+                    && let Body::Observation(Observation { content, .. }) = &mut read.body
+                {
+                    added += whole.len();
+                    *content = whole;
+                }
+                events.push(read);
+                if added > HISTORY_PART {
+                    let part = ToAgent::History { events: std::mem::take(&mut events), complete: false };
+                    self.socket.send(written(&part)).await?;
+                    added = 0;
+                }
+            }
             self.socket.send(written(&ToAgent::History { events, complete })).await?;
             if complete {
                 return Ok(());
             }
             after = last;
         }
+    }
+
+    /// What the agent once said, where the event has only a part of it. A result it is told in part anyway, and where a message
+    /// cannot be had, the part says how much is missing.
+    async fn whole_message(&self, event: &NewEvent) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Part {
+            extras: Extras,
+        }
+        #[derive(Deserialize)]
+        struct Extras {
+            truncated: Option<Truncated>,
+        }
+        if event.kind != "message" || event.json.len() < CONTENT_LIMIT {
+            return None;
+        }
+        let part: Part = serde_json::from_slice(&event.json).ok()?;
+        let href = part.extras.truncated?.href?;
+        let name = href.rsplit('/').next()?;
+        let whole = self.store.content(self.id, name, 0, MESSAGE_LIMIT).await.ok()??;
+        let is_whole = whole.bytes.len() as u64 == whole.total;
+        is_whole.then(|| String::from_utf8(whole.bytes.into()).ok())?
     }
 
     /// `None` for frames that mean nothing here.

@@ -10,10 +10,10 @@ use actix::Addr;
 use futures::{SinkExt, StreamExt};
 use greenroom::{
     session::{Session, messages::Look},
-    store::{local::LocalStore, memory::MemoryStore},
+    store::{SessionId, local::LocalStore, memory::MemoryStore},
 };
 use greenroom_protocol::{
-    Body, Event, LINK_FRAME_LIMIT, Observation, Seen,
+    Body, CONTENT_LIMIT, Event, LINK_FRAME_LIMIT, Observation, Seen,
     link::{FromAgent, Hello, LINK_VERSION, Report, ToAgent},
     observation::State,
 };
@@ -169,4 +169,34 @@ async fn a_session_with_a_damaged_event_goes_on() {
 fn open(dir: &std::path::Path) -> LocalStore {
     let again = |_| LocalStore::open(dir).inspect_err(|_| std::thread::sleep(Duration::from_millis(20))).ok();
     (0..100).find_map(again).expect("it opens again")
+}
+
+#[actix::test]
+async fn an_agent_is_given_back_the_whole_of_what_it_once_said() {
+    let house = House::new(Arc::new(MemoryStore::new()));
+    let id = house.store.create(record()).await.expect("it is made").record.id;
+    // Six bytes of JSON for each: all at once would be more than a frame holds.
+    let long: Vec<String> = (0..20).map(|n| format!("{n} {}", "\u{1}".repeat(3 * CONTENT_LIMIT))).collect();
+    let endless = "x".repeat(1 << 20);
+    for whole in long.iter().chain([&endless]) {
+        house.write(id, &[("message", part_of(&house, id, whole).await)]).await;
+    }
+    let listener = house.listen(id);
+    let _session = house.start(id).await;
+    let events = Agent::meet(&listener, "b").await.history().await;
+    for (event, whole) in events.iter().zip(&long) {
+        let Body::Observation(Observation { content, .. }) = &event.body else { panic!("no observation") };
+        assert!(content == whole, "event {} is not whole", event.seq);
+    }
+    let Body::Observation(Observation { content, .. }) = &events[long.len()].body else { panic!("no observation") };
+    assert!(content.contains("bytes left out"), "of what is too long for any model it is told how much is missing");
+}
+
+/// A message of which the event has head and tail.
+async fn part_of(house: &House, id: SessionId, whole: &str) -> String {
+    let name = house.store.put_content(id, whole.to_owned().into()).await.expect("it is kept");
+    let part = greenroom_protocol::excerpt(whole, CONTENT_LIMIT).expect("it is long").text;
+    let extras = serde_json::json!({ "truncated": { "bytes": whole.len(), "href": format!("/api/sessions/{id}/contents/{name}") } });
+    let content = serde_json::Value::String(part);
+    format!(r#""source":"agent","observation":"message","extras":{extras},"content":{content}"#)
 }
