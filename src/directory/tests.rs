@@ -1,7 +1,5 @@
 //! Sessions that fall and come back: over a store that can be told to fail, and a link that only listens.
 
-mod faulty;
-
 use std::{
     sync::{
         Mutex,
@@ -15,20 +13,16 @@ use greenroom_protocol::{
     Body, Event, Observation, Seen,
     link::{Api, Hello, LINK_VERSION, Outcome, Report, Settings},
 };
-use tokio::sync::watch;
 
-use self::faulty::Faulty;
 use super::*;
 use crate::{
+    frontend::tests::faulty::Faulty,
     gateway::GatewayOptions,
     sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
     session::messages::{
         Amend, Attach, Ending, Greeted, Interrupt, LinkPort, OutOfOrder, Published, Relay, Reported, Settle, orders,
     },
-    store::{
-        AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Part, Query, Seq, StoredEvent,
-        memory::MemoryStore,
-    },
+    store::{Limit, NewEvent, Seq},
 };
 
 /// No wall at all: nothing ever runs in it.

@@ -11,6 +11,8 @@ mod frames;
 mod pull;
 mod refuse;
 mod socket;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::sync::Arc;
 

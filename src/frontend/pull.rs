@@ -16,7 +16,7 @@ use crate::{
         Listening, Look, Refusal, Seen,
         messages::{Attach, Attached, Published},
     },
-    store::{Limit, Seq, SessionId, StoredEvent, damage::read_on},
+    store::{Limit, Seq, SessionId, StoreError, StoredEvent, damage::read_on},
 };
 
 /// The most that is read from the journal at once.
@@ -98,6 +98,7 @@ impl Pull {
                 Look::Deltas(deltas) => self.deltas.extend(deltas),
                 Look::Behind { tail } => match read_on(&*self.parts.store, self.id, self.cursor, PAGE).await {
                     Ok(page) => self.page.extend(page.into_iter().take_while(|(seq, _)| *seq <= tail)),
+                    Err(StoreError::NoSession(id)) => return Pulled::Gone(Refusal::NoSession(id.to_string())),
                     Err(_) => actix::clock::sleep(LOOK_AGAIN).await,
                 },
                 Look::Closed => match attach(&self.parts, self.id, &self.bell).await {

@@ -1,13 +1,14 @@
 //! The FrontendSocket actor: one attached client, and how far it has come in its session.
 
+mod wishes;
+
 use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
 use bytestring::ByteString;
-use futures::FutureExt;
-use greenroom_protocol::client::{ClientFrame, ErrorBody, ErrorFrame, Status, Wish};
+use greenroom_protocol::client::{ErrorBody, ErrorFrame, Status};
 use serde::Serialize;
 
 use super::{
@@ -21,15 +22,13 @@ use crate::{
     data::Pass,
     session::{
         Listening, Look, Refusal, Seen, Session, View,
-        messages::{Accepted, Attach, Attached, End, Interrupt, Pause, Published, Relay, Resume, Stop},
+        messages::{Attach, Attached, Published},
     },
-    store::{Limit, Seq, SessionId, StoreError, StoredEvent, damage::read_on},
+    store::{Limit, Seq, SessionId, Store, StoreError, StoredEvent, damage::read_on},
 };
 
 /// The most that is read from the journal at once.
 const PAGE: Limit = Limit { events: 256, bytes: 64 * 1024 };
-/// How many wishes of one client may be under way. One more is refused.
-const UNDER_WAY: u8 = 64;
 /// The first wait before a session is looked for again whose actor is gone; it doubles up to [`LOOK_AGAIN_MAX`].
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
@@ -78,7 +77,8 @@ struct Attachment {
     seen: Seen,
     /// The replay ends here; then the client is told that it is in sync.
     replay_to: Option<Seq>,
-    /// A page of the journal is being read.
+    /// A page of the journal is being read, whatever becomes of the source meanwhile: a second one that began at the same
+    /// cursor would send all of it once more.
     reading: bool,
 }
 
@@ -88,7 +88,8 @@ enum Source {
         session: Addr<Session>,
         listening: Listening,
     },
-    /// The session's actor cannot be had, as where nothing can be written. What is in the journal, up to here, can be read.
+    /// The session's actor cannot be had, as where nothing can be written, and is looked for. What is in the journal, up to
+    /// here, can be read.
     Journal {
         tail: Seq,
         refusal: Box<Refusal>,
@@ -138,32 +139,34 @@ impl FrontendSocket {
     }
 
     fn attach(&mut self, id: SessionId, session: Addr<Session>, ctx: &mut Context) {
-        let listener = ctx.address().recipient();
-        let attached = session.send(Attach { listener }).into_actor(self);
-        ctx.wait(attached.map(move |attached, socket, ctx| match attached {
-            Ok(Attached { view, listening }) => {
+        let attached = attach(session.clone(), ctx.address().recipient(), self.parts.store.clone(), id);
+        ctx.wait(attached.into_actor(self).map(move |attached, socket, ctx| match attached {
+            Some((view, listening)) => {
                 (socket.looks, socket.is_told) = (0, false);
                 socket.attached(id, Source::Session { session, listening }, &view, ctx);
             }
-            Err(_) => socket.find_again(ctx),
+            None => socket.find_again(ctx),
         }));
     }
 
     fn attached(&mut self, id: SessionId, source: Source, view: &View, ctx: &mut Context) {
-        let tail = source.tail();
-        // Whoever comes back to a session whose actor was replaced goes on where it was.
-        let since = self.arrival.take().map(|arrival| arrival.since);
-        let (cursor, replay_to) = match (&self.attached, since) {
-            (Some(before), _) => (before.cursor, before.replay_to),
-            (None, None | Some(Since::Start)) => (0, Some(tail)),
-            (None, Some(Since::After(seq))) => (seq.min(tail), Some(tail)),
-            (None, Some(Since::Tail)) => (tail, Some(tail)),
-        };
-        self.entry = Some(self.parts.census.register(Kind::FrontendSocket, Some(id.to_string())));
-        if self.attached.is_none() {
-            self.hello(Some(view), tail, ctx);
+        match &mut self.attached {
+            // Whoever comes back to a session whose actor was replaced goes on where it was. Its items are others, whatever
+            // they are called.
+            Some(at) => (at.source, at.seen) = (source, Seen::new()),
+            None => {
+                let tail = view.last_seq;
+                let cursor = match self.arrival.take().map_or(Since::Start, |arrival| arrival.since) {
+                    Since::Start => 0,
+                    Since::After(seq) => seq.min(tail),
+                    Since::Tail => tail,
+                };
+                self.entry = Some(self.parts.census.register(Kind::FrontendSocket, Some(id.to_string())));
+                self.hello(Some(view), tail, ctx);
+                self.attached =
+                    Some(Attachment { id, source, cursor, seen: Seen::new(), replay_to: Some(tail), reading: false });
+            }
         }
-        self.attached = Some(Attachment { id, source, cursor, seen: Seen::new(), replay_to, reading: false });
         self.pull(ctx);
     }
 
@@ -209,19 +212,21 @@ impl FrontendSocket {
         let found = async move { sessions.open(id).await }.into_actor(self);
         ctx.wait(found.map(move |found, socket, ctx| match found {
             Ok(session) => socket.attach(id, session, ctx),
-            Err(refusal @ Refusal::NoSession(_)) => {
-                socket.refused(&refusal, None, ctx);
-                close(4404, &refusal.to_string(), ctx);
-            }
+            Err(refusal @ Refusal::NoSession(_)) => socket.gone(&refusal, ctx),
             Err(refusal) => {
                 let Some(at) = &mut socket.attached else { return socket.read_alone(id, refusal, ctx) };
                 at.source = Source::Journal { tail: at.source.tail(), refusal: Box::new(refusal.clone()) };
-                at.reading = false;
                 socket.tell_once(&refusal, ctx);
                 socket.pull(ctx);
                 socket.find_again(ctx);
             }
         }));
+    }
+
+    /// There is no such session, or no more.
+    fn gone(&mut self, why: &Refusal, ctx: &mut Context) {
+        self.refused(why, None, ctx);
+        close(4404, &why.to_string(), ctx);
     }
 
     /// Sends what the client has room for: first the journal up to its end, then what the open items have grown.
@@ -234,9 +239,9 @@ impl FrontendSocket {
             }
             match at.look(room as usize) {
                 Look::Closed => {
-                    at.reading = true;
+                    // From here on the dead actor is held by nobody here, and its successor is looked for once at a time.
+                    at.source = Source::Journal { tail: at.source.tail(), refusal: Box::new(being_brought_back()) };
                     self.find_again(ctx);
-                    return;
                 }
                 Look::Behind { tail } => return self.read(tail, ctx),
                 Look::Deltas(deltas) => {
@@ -261,8 +266,6 @@ impl FrontendSocket {
     }
 
     fn send_page(&mut self, tail: Seq, page: Result<Vec<StoredEvent>, StoreError>, ctx: &mut Context) {
-        let Some(at) = &mut self.attached else { return };
-        at.reading = false;
         match page {
             Ok(page) => {
                 for (seq, event) in page.into_iter().filter(|(seq, _)| *seq <= tail) {
@@ -274,12 +277,20 @@ impl FrontendSocket {
                         self.send(text, ctx);
                     }
                 }
+                self.read_further(ctx);
             }
+            Err(StoreError::NoSession(id)) => self.gone(&Refusal::NoSession(id.to_string()), ctx),
             Err(e) => {
                 self.error("journal_unavailable", e.to_string(), None, ctx);
-                ctx.run_later(LOOK_AGAIN_MAX, FrontendSocket::pull);
-                return;
+                // Until then nothing else reads: every answer to a Ping would begin a row of tries of its own.
+                ctx.run_later(LOOK_AGAIN_MAX, FrontendSocket::read_further);
             }
+        }
+    }
+
+    fn read_further(&mut self, ctx: &mut Context) {
+        if let Some(at) = &mut self.attached {
+            at.reading = false;
         }
         self.pull(ctx);
     }
@@ -291,87 +302,6 @@ impl FrontendSocket {
             let seq = at.cursor;
             self.say(&Status::Synced { seq }, ctx);
         }
-    }
-
-    fn hear(&mut self, text: &str, ctx: &mut Context) {
-        match ClientFrame::parse(text) {
-            Ok(ClientFrame { wish: Wish::Ping {}, .. }) => self.say(&Status::Pong {}, ctx),
-            Ok(ClientFrame { id, wish }) => match &self.attached {
-                Some(Attachment { source: Source::Session { session, .. }, .. }) => {
-                    let session = session.clone();
-                    self.relay(&session, id, wish, ctx);
-                }
-                Some(Attachment { source: Source::Journal { refusal, .. }, .. }) => {
-                    let refusal = refusal.clone();
-                    self.refused(&refusal, id, ctx);
-                }
-                None => self.create(id, wish, ctx),
-            },
-            Err(bad) => self.error(bad.code, bad.message, bad.id, ctx),
-        }
-    }
-
-    fn relay(&mut self, session: &Addr<Session>, id: Option<String>, wish: Wish, ctx: &mut Context) {
-        if self.under_way >= UNDER_WAY {
-            let message = format!("{UNDER_WAY} frames are unanswered already; wait for some of the answers");
-            return self.error("too_many", message, id, ctx);
-        }
-        self.under_way += 1;
-        let key = id.clone();
-        // Sent here and now, so that a client's frames reach its session in their order.
-        let answer = match wish {
-            Wish::Interrupt {} => session.send(Interrupt { key }).boxed(),
-            Wish::Pause {} => session.send(Pause { key }).boxed(),
-            Wish::Resume {} => session.send(Resume { key }).boxed(),
-            Wish::Stop {} => session.send(Stop { key, reason: None }).boxed(),
-            Wish::End {} => session.send(End { key }).boxed(),
-            wish => session.send(Relay { wish, key }).boxed(),
-        };
-        ctx.spawn(answer.into_actor(self).map(move |answer, socket, ctx| {
-            socket.under_way -= 1;
-            let gone = |_| Err(Refusal::Unavailable("the session is being brought back; try again".to_owned()));
-            socket.answered(answer.unwrap_or_else(gone), id, ctx);
-        }));
-    }
-
-    fn answered(&mut self, answer: Result<Accepted, Refusal>, id: Option<String>, ctx: &mut Context) {
-        match (answer, id) {
-            (Ok(accepted), Some(id)) => self.say(&Status::Accepted { id, seq: accepted.seq }, ctx),
-            (Ok(_), None) => {}
-            (Err(refusal), id) => self.refused(&refusal, id, ctx),
-        }
-    }
-
-    /// The first wish of a client without a session. What comes after it waits until there is one.
-    fn create(&mut self, id: Option<String>, wish: Wish, ctx: &mut Context) {
-        if !matches!(wish, Wish::Initialize { .. } | Wish::Start { .. }) {
-            let message = "there is no session yet; begin with `initialize` or `start`, or attach with `?session=`";
-            return self.error("no_session", message.to_owned(), id, ctx);
-        }
-        if matches!(&wish, Wish::Start { task } if task.trim().is_empty()) {
-            return self.refused(&Refusal::BadArgs("`task` is empty".to_owned()), id, ctx);
-        }
-        let sessions = self.parts.sessions.clone();
-        let key = id.clone();
-        let made = async move {
-            let made = sessions.create(&wish, key).await;
-            (made, wish)
-        };
-        ctx.wait(made.into_actor(self).map(move |(made, wish), socket, ctx| match made {
-            Ok((session_id, session)) => {
-                socket.attach(session_id, session.clone(), ctx);
-                // What the session was made from is no wish any more; a task is.
-                match wish {
-                    Wish::Start { .. } => socket.relay(&session, id, wish, ctx),
-                    _ => socket.answered(
-                        Ok(Accepted { seq: None, state: greenroom_protocol::observation::State::Starting }),
-                        id,
-                        ctx,
-                    ),
-                }
-            }
-            Err(refusal) => socket.refused(&refusal, id, ctx),
-        }));
     }
 
     fn refused(&mut self, refusal: &Refusal, id: Option<String>, ctx: &mut Context) {
@@ -397,6 +327,23 @@ impl FrontendSocket {
             entry.queued(self.credit.unconfirmed());
         }
     }
+}
+
+/// Listens to a session, and takes it as the journal has it: what its actor has decided may not be on disk yet. `None` where the
+/// actor is gone.
+async fn attach(
+    session: Addr<Session>,
+    listener: Recipient<Published>,
+    store: Arc<dyn Store>,
+    id: SessionId,
+) -> Option<(View, Listening)> {
+    let Attached { view, listening } = session.send(Attach { listener }).await.ok()?;
+    let snapshot = store.get(id).await.ok()??;
+    Some((View::new(&snapshot, view.attached), listening))
+}
+
+fn being_brought_back() -> Refusal {
+    Refusal::Unavailable("the session is being brought back; try again".to_owned())
 }
 
 impl Actor for FrontendSocket {

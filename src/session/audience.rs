@@ -85,6 +85,11 @@ impl Shared {
         self.live().listeners.len()
     }
 
+    /// The newest event on disk.
+    pub(super) fn tail(&self) -> Seq {
+        self.live().tail
+    }
+
     /// Events up to `tail` are decided, and that these end with them. What listeners would read of them from now on would not
     /// be in the event that ends them.
     pub(super) fn decide(&self, tail: Seq, ended: &[Ended]) {

@@ -45,6 +45,11 @@ use crate::{
 /// How many characters of a task become a session's title.
 const TITLE: usize = 80;
 
+/// The session was removed with every trace: whoever still listens to it is to find that out.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Vanished;
+
 /// Makes the link of a session, on the thread that the session runs on.
 pub type MakeLink = dyn Fn(Addr<Session>, SessionId, Arc<Allowance>) -> LinkPort + Send + Sync;
 
@@ -269,8 +274,10 @@ impl Session {
         self.link.get_or_insert_with(|| (parts.link)(ctx.address(), id, allowance.clone()))
     }
 
+    /// The record is as it is decided; the journal has it a moment later.
     fn view(&self) -> View {
-        let snapshot = Snapshot { record: Record::clone(&self.record), revision: 0, tail: self.tail, mark: None };
+        let tail = self.shared.tail();
+        let snapshot = Snapshot { record: Record::clone(&self.record), revision: 0, tail, mark: None };
         View::new(&snapshot, self.shared.listeners())
     }
 
@@ -282,6 +289,15 @@ impl Session {
 
 impl Actor for Session {
     type Context = Context<Session>;
+}
+
+impl Handler<Vanished> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Vanished, ctx: &mut Context<Session>) {
+        self.ending = Ending::AtRest;
+        ctx.stop();
+    }
 }
 
 impl Drop for Session {

@@ -1,29 +1,46 @@
-//! A store that fails when it is told to.
+//! A store that fails, or takes its time, when it is told to.
 
-use super::*;
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+
+use crate::store::{
+    AppendError, Batch, Compacted, Epoch, Limit, Listing, Part, Query, Record, Seq, SessionId, Snapshot, Store,
+    StoreError, StoredEvent, memory::MemoryStore,
+};
 
 /// A store that does what it is told, to the sessions that it is told about.
 #[derive(Default)]
-pub(super) struct Faulty {
+pub(crate) struct Faulty {
     inner: Arc<MemoryStore>,
-    pub(super) refuses: AtomicBool,
+    pub(crate) refuses: AtomicBool,
     /// The next append of this session panics.
-    pub(super) panics: Mutex<Option<SessionId>>,
+    pub(crate) panics: Mutex<Option<SessionId>>,
+    /// How long each page takes to be read.
+    pub(crate) slowness: Mutex<Duration>,
     /// While there is one, appends wait until so many of them may pass.
-    pub(super) gate: Mutex<Option<Gate>>,
+    gate: Mutex<Option<Gate>>,
 }
 
-pub(super) struct Gate {
-    pub(super) asked: usize,
-    pub(super) passed: watch::Sender<usize>,
+struct Gate {
+    asked: usize,
+    passed: watch::Sender<usize>,
 }
 
 impl Faulty {
-    pub(super) fn hold(&self) {
+    pub(crate) fn hold(&self) {
         *self.gate.lock().expect("nobody panics here") = Some(Gate { asked: 0, passed: watch::Sender::new(0) });
     }
 
-    pub(super) fn release_one(&self) {
+    pub(crate) fn release_one(&self) {
         let gate = self.gate.lock().expect("nobody panics here");
         gate.as_ref().expect("appends are held").passed.send_modify(|passed| *passed += 1);
     }
@@ -66,6 +83,8 @@ impl Store for Faulty {
         })
     }
     async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
+        let slowness = *self.slowness.lock().expect("nobody panics here");
+        tokio::time::sleep(slowness).await;
         self.inner.read(session, after, limit).await
     }
     async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError> {

@@ -1,0 +1,102 @@
+//! What a client wants: read from its frames, given to its session, and answered when it is written down.
+
+use actix::prelude::*;
+use futures::FutureExt;
+use greenroom_protocol::{
+    client::{ClientFrame, Status, Wish},
+    observation::State,
+};
+
+use super::{Attachment, Context, FrontendSocket, Source, being_brought_back};
+use crate::session::{
+    Refusal, Session,
+    messages::{Accepted, End, Interrupt, Pause, Relay, Resume, Stop},
+};
+
+/// How many wishes of one client may be under way. One more is refused.
+const UNDER_WAY: u8 = 64;
+
+impl FrontendSocket {
+    pub(super) fn hear(&mut self, text: &str, ctx: &mut Context) {
+        match ClientFrame::parse(text) {
+            Ok(ClientFrame { wish: Wish::Ping {}, .. }) => self.say(&Status::Pong {}, ctx),
+            Ok(ClientFrame { id, wish }) => match &self.attached {
+                Some(Attachment { source: Source::Session { session, .. }, .. }) => {
+                    let session = session.clone();
+                    self.relay(&session, id, wish, ctx);
+                }
+                Some(Attachment { source: Source::Journal { refusal, .. }, .. }) => {
+                    let refusal = refusal.clone();
+                    self.refused(&refusal, id, ctx);
+                }
+                // It asked for a session, and must not be given another one while that is looked for.
+                None if self.arrival.as_ref().is_some_and(|arrival| arrival.wanted.is_some()) => {
+                    self.refused(&being_brought_back(), id, ctx);
+                }
+                None => self.create(id, wish, ctx),
+            },
+            Err(bad) => self.error(bad.code, bad.message, bad.id, ctx),
+        }
+    }
+
+    fn relay(&mut self, session: &Addr<Session>, id: Option<String>, wish: Wish, ctx: &mut Context) {
+        if self.under_way >= UNDER_WAY {
+            let message = format!("{UNDER_WAY} frames are unanswered already; wait for some of the answers");
+            return self.error("too_many", message, id, ctx);
+        }
+        self.under_way += 1;
+        let key = id.clone();
+        // Sent here and now, so that a client's frames reach its session in their order.
+        let answer = match wish {
+            Wish::Interrupt {} => session.send(Interrupt { key }).boxed(),
+            Wish::Pause {} => session.send(Pause { key }).boxed(),
+            Wish::Resume {} => session.send(Resume { key }).boxed(),
+            Wish::Stop {} => session.send(Stop { key, reason: None }).boxed(),
+            Wish::End {} => session.send(End { key }).boxed(),
+            wish => session.send(Relay { wish, key }).boxed(),
+        };
+        ctx.spawn(answer.into_actor(self).map(move |answer, socket, ctx| {
+            socket.under_way -= 1;
+            socket.answered(answer.unwrap_or_else(|_| Err(being_brought_back())), id, ctx);
+        }));
+    }
+
+    fn answered(&mut self, answer: Result<Accepted, Refusal>, id: Option<String>, ctx: &mut Context) {
+        match (answer, id) {
+            (Ok(accepted), Some(id)) => self.say(&Status::Accepted { id, seq: accepted.seq }, ctx),
+            (Ok(_), None) => {}
+            (Err(refusal), id) => self.refused(&refusal, id, ctx),
+        }
+    }
+
+    /// The first wish of a client without a session. What comes after it waits until there is one.
+    fn create(&mut self, id: Option<String>, wish: Wish, ctx: &mut Context) {
+        if !matches!(wish, Wish::Initialize { .. } | Wish::Start { .. }) {
+            let message = "there is no session yet; begin with `initialize` or `start`, or attach with `?session=`";
+            return self.error("no_session", message.to_owned(), id, ctx);
+        }
+        if matches!(&wish, Wish::Start { task } if task.trim().is_empty()) {
+            return self.refused(&Refusal::BadArgs("`task` is empty".to_owned()), id, ctx);
+        }
+        let sessions = self.parts.sessions.clone();
+        let key = id.clone();
+        let made = async move {
+            let made = sessions.create(&wish, key).await;
+            (made, wish)
+        };
+        ctx.wait(made.into_actor(self).map(move |(made, wish), socket, ctx| match made {
+            Ok((session_id, session)) => {
+                if let Some(arrival) = &mut socket.arrival {
+                    arrival.wanted = Some(session_id);
+                }
+                socket.attach(session_id, session.clone(), ctx);
+                // What the session was made from is no wish any more; a task is.
+                match wish {
+                    Wish::Start { .. } => socket.relay(&session, id, wish, ctx),
+                    _ => socket.answered(Ok(Accepted { seq: None, state: State::Starting }), id, ctx),
+                }
+            }
+            Err(refusal) => socket.refused(&refusal, id, ctx),
+        }));
+    }
+}

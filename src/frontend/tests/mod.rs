@@ -1,0 +1,151 @@
+//! Clients of sessions that fall, are removed, or cannot be had for a while.
+
+pub(crate) mod faulty;
+mod stage;
+
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+
+use greenroom_protocol::client::Wish;
+use serde_json::{Value, json};
+
+use self::stage::{Client, say, stage};
+use super::{Pull, Pulled};
+use crate::{
+    session::{Refusal, Vanished},
+    store::{Seq, Store},
+};
+
+/// Every event up to `last` is there, once and in its place.
+fn check_events(frames: &[Value], last: Seq) {
+    let events = frames.iter().filter(|frame| frame.get("at").is_some());
+    let seqs: Vec<_> = events.filter_map(|frame| frame["seq"].as_u64()).collect();
+    let wrong = seqs.iter().zip(1..).find(|(seq, expected)| *seq != expected);
+    assert_eq!((seqs.len(), wrong), (last as usize, None));
+}
+
+fn unavailable() -> Option<Refusal> {
+    Some(Refusal::Journal("no space left on device".to_owned()))
+}
+
+#[actix::test]
+async fn no_event_is_sent_twice_while_its_session_cannot_be_had() {
+    let stage = stage();
+    let id = stage.journal(600).await;
+    // A page takes longer than the session is looked for again, so that both go on at the same time.
+    stage.slow(Duration::from_millis(150));
+    stage.refuse(unavailable());
+    let mut client = Client::attach(&stage, Some(id)).await;
+    let first = client.until(|frame| frame["seq"] == 256).await;
+    let told: Vec<_> = first.iter().filter_map(|frame| frame["error"]["code"].as_str()).collect();
+    assert_eq!(told, ["journal_unavailable"]);
+    // It comes back while the next page is being read.
+    stage.refuse(None);
+    let rest = client.until(|frame| frame["status"] == "synced").await;
+    check_events(&[first, rest].concat(), 600);
+}
+
+#[actix::test]
+async fn a_client_that_reads_while_its_session_falls_and_comes_back_goes_on_where_it_was() {
+    let stage = stage();
+    let id = stage.journal(900).await;
+    stage.slow(Duration::from_millis(250));
+    let mut client = Client::attach(&stage, Some(id)).await;
+    let mut frames = client.until(|frame| frame["seq"] == 1).await;
+    let session = stage.session_of(id).await;
+    session.send(Vanished).await.expect("it lives");
+    stage.refuse(unavailable());
+    frames.extend(client.until(|frame| frame["seq"] == 600).await);
+    stage.refuse(None);
+    frames.extend(client.until(|frame| frame["status"] == "synced").await);
+    check_events(&frames, 900);
+    assert_eq!(frames.iter().filter(|frame| frame["status"] == "hello").count(), 1);
+    // It is the session that is heard now, not the journal alone.
+    say(&stage.session_of(id).await, "hello").await;
+    client.until(|frame| frame["args"]["content"] == "hello").await;
+}
+
+#[actix::test]
+async fn a_client_that_asked_for_a_session_never_makes_another() {
+    let stage = stage();
+    let (id, session) = stage.session().await;
+    let (_, stale) = stage.session().await;
+    stale.send(Vanished).await.expect("it lives");
+    *stage.rooms.stale.lock().expect("nobody panics here") = Some(stale);
+    let made = stage.rooms.made.load(SeqCst);
+    let mut client = Client::attach(&stage, Some(id)).await;
+    client.say(json!({ "action": "start", "args": { "task": "go" }, "id": "a" }));
+    let refused = client.hear().await.expect("an answer");
+    assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!("unavailable"), &json!("a")), "{refused}");
+    let hello = client.hear().await.expect("it is found again");
+    assert_eq!(hello["session"]["id"], id.to_string(), "{hello}");
+    assert_eq!(stage.rooms.made.load(SeqCst), made);
+    client.say(json!({ "action": "start", "args": { "task": "go" }, "id": "a" }));
+    client.until(|frame| frame["status"] == "accepted").await;
+    assert!(session.connected());
+}
+
+/// As where the session's actor stops between its making and the first word to it.
+#[actix::test]
+async fn a_session_that_falls_as_soon_as_it_is_made_is_found_again() {
+    let stage = stage();
+    let (_, stale) = stage.session().await;
+    stale.send(Vanished).await.expect("it lives");
+    let mut client = Client::attach(&stage, None).await;
+    assert_eq!(client.hear().await.expect("a hello")["session"], Value::Null);
+    *stage.rooms.stale.lock().expect("nobody panics here") = Some(stale);
+    client.say(json!({ "action": "start", "args": { "task": "go" } }));
+    let frames = client.until(|frame| frame["session"].is_object()).await;
+    assert_eq!(frames[0]["error"]["code"], "unavailable", "the task was not taken: {frames:?}");
+}
+
+#[actix::test]
+async fn who_listens_to_a_session_that_is_removed_is_told() {
+    let stage = stage();
+    let (id, session) = stage.session().await;
+    let mut client = Client::attach(&stage, Some(id)).await;
+    client.until(|frame| frame["status"] == "synced").await;
+    let mut chat = Client::chat(&stage, id).await;
+    chat.so_far().await;
+    let mut pull = Pull::open(stage.parts.clone(), id, Seq::MAX).await.expect("it is there");
+    stage.store.forget(id).await.expect("it is forgotten");
+    session.send(Vanished).await.expect("it lives");
+    assert_eq!((client.closed().await, chat.closed().await), (Some(4404), Some(4404)));
+    assert!(matches!(pull.next().await, Pulled::Gone(Refusal::NoSession(_))));
+}
+
+/// The store is what tells it, however its actor is.
+#[actix::test]
+async fn who_reads_a_journal_that_is_removed_is_told() {
+    let stage = stage();
+    let id = stage.journal(900).await;
+    let mut client = Client::attach(&stage, Some(id)).await;
+    let mut pull = Pull::open(stage.parts.clone(), id, 0).await.expect("it is there");
+    client.until(|frame| frame["seq"] == 1).await;
+    assert!(matches!(pull.next().await, Pulled::Event((1, _))));
+    stage.store.forget(id).await.expect("it is forgotten");
+    assert_eq!(client.closed().await, Some(4404));
+    let rest = async { while !matches!(pull.next().await, Pulled::Gone(Refusal::NoSession(_))) {} };
+    tokio::time::timeout(Duration::from_secs(5), rest).await.expect("it ends");
+}
+
+#[actix::test]
+async fn hello_shows_what_is_on_disk() {
+    let stage = stage();
+    let (id, session) = stage.session().await;
+    let on_disk = async || stage.store.get(id).await.expect("it is read").expect("it is there");
+    let before = on_disk().await;
+    stage.store.hold();
+    let wish = Wish::Run { command: "ls".into() };
+    let answer = session.send(crate::session::messages::Relay { wish, key: None });
+    let answer = tokio::spawn(answer);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let hello = Client::attach(&stage, Some(id)).await.hear().await.expect("a hello");
+    assert_eq!((&hello["last_seq"], &hello["session"]["last_seq"]), (&json!(before.tail), &json!(before.tail)));
+    assert_eq!((&hello["state"], &hello["session"]["state"]), (&json!("idle"), &json!("idle")));
+    assert_eq!(hello["session"]["attached"], 1);
+    let view = session.send(crate::session::messages::Look).await.expect("it lives");
+    assert_eq!(view.last_seq, before.tail);
+    stage.store.release_one();
+    answer.await.expect("it is not lost").expect("it lives").expect("it is taken");
+    assert!(on_disk().await.tail > before.tail);
+}

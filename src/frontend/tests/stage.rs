@@ -1,0 +1,314 @@
+//! Sessions, and clients of theirs, without a Directory and without a network.
+
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use actix::prelude::*;
+use actix_codec::{Decoder, Encoder};
+use actix_http::ws::{Codec, Frame, Message as Words};
+use actix_web::{
+    FromRequest, HttpRequest, HttpResponse, body::BoxBody, body::MessageBody, dev, test::TestRequest, web::Payload,
+};
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, future::poll_fn, stream};
+use greenroom_protocol::{
+    client::Wish,
+    link::{Api, Hello, LINK_VERSION, Settings},
+    observation::State,
+};
+use serde_json::Value;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::faulty::Faulty;
+use crate::{
+    census::Census,
+    clock,
+    frontend::{AttachQuery, Parts, Sessions, open, open_chat},
+    session::{
+        self, Refusal, Session,
+        messages::{
+            Fell, Greeted, LinkPort, Relay,
+            orders::{Cut, Deliver, Freeze, Kill, Raise, Thaw},
+        },
+    },
+    store::{Batch, Memory, NewEvent, Record, Seq, SessionId, Store, Totals},
+};
+
+/// How long a client waits for what it is to be told.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A link whose agent never answers, and whoever should hear that a session fell.
+struct Silence;
+
+impl Actor for Silence {
+    type Context = Context<Silence>;
+}
+
+macro_rules! hears {
+    ($($message:ty),*) => {$(
+        impl Handler<$message> for Silence {
+            type Result = ();
+            fn handle(&mut self, _: $message, _: &mut Context<Silence>) {}
+        }
+    )*};
+}
+hears!(Raise, Deliver, Cut, Freeze, Thaw, Kill, Fell);
+
+fn silent_link() -> LinkPort {
+    let link = Silence.start();
+    LinkPort {
+        leash: CancellationToken::new().drop_guard(),
+        raise: link.clone().recipient(),
+        deliver: link.clone().recipient(),
+        cut: link.clone().recipient(),
+        freeze: link.clone().recipient(),
+        thaw: link.clone().recipient(),
+        kill: link.recipient(),
+    }
+}
+
+/// Where clients find sessions, or do not.
+pub(super) struct Rooms {
+    store: Arc<Faulty>,
+    parts: Arc<session::Parts>,
+    live: Mutex<HashMap<SessionId, Addr<Session>>>,
+    /// Why none is to be had.
+    pub(super) refusal: Mutex<Option<Refusal>>,
+    /// Given in place of the right one, once.
+    pub(super) stale: Mutex<Option<Addr<Session>>>,
+    pub(super) made: AtomicUsize,
+}
+
+#[async_trait]
+impl Sessions for Rooms {
+    async fn open(&self, id: SessionId) -> Result<Addr<Session>, Refusal> {
+        if let Some(refusal) = self.refusal.lock().expect("nobody panics here").clone() {
+            return Err(refusal);
+        }
+        if let Some(stale) = self.stale.lock().expect("nobody panics here").take() {
+            return Ok(stale);
+        }
+        let live = self.live.lock().expect("nobody panics here").get(&id).cloned();
+        if let Some(live) = live.filter(Addr::connected) {
+            return Ok(live);
+        }
+        let claimed = self.store.claim(id).await;
+        let (epoch, snapshot) = claimed.map_err(|_| Refusal::NoSession(id.to_string()))?;
+        let session = Session::start_from(self.parts.clone(), epoch, snapshot, None)?;
+        self.live.lock().expect("nobody panics here").insert(id, session.clone());
+        Ok(session)
+    }
+
+    async fn create(&self, _: &Wish, key: Option<String>) -> Result<(SessionId, Addr<Session>), Refusal> {
+        self.made.fetch_add(1, SeqCst);
+        let id = SessionId::generate();
+        self.store.create(record(id, key)).await.expect("it is made");
+        Ok((id, self.open(id).await?))
+    }
+}
+
+fn record(id: SessionId, key: Option<String>) -> Record {
+    Record {
+        id,
+        title: String::new(),
+        state: State::Starting,
+        reason: None,
+        agent: "greenroom".to_owned(),
+        model: "demo".to_owned(),
+        image: None,
+        sandbox: "process".to_owned(),
+        directory: None,
+        created_at: clock::now(),
+        updated_at: clock::now(),
+        usage: Totals::default(),
+        budget_usd: None,
+        archived: false,
+        key,
+        core: Memory::default(),
+    }
+}
+
+pub(super) struct Stage {
+    pub(super) store: Arc<Faulty>,
+    pub(super) rooms: Arc<Rooms>,
+    pub(super) parts: Arc<Parts>,
+}
+
+pub(super) fn stage() -> Stage {
+    let (store, census) = (Arc::new(Faulty::default()), Census::default());
+    let sessions = session::Parts {
+        store: store.clone(),
+        census: census.clone(),
+        link: Box::new(|_, _, _| silent_link()),
+        settings: Box::new(|record| Settings {
+            model: record.model.clone(),
+            api: Api::Anthropic,
+            directory: "/workspace".into(),
+            run_timeout_s: 1,
+            max_steps: 1,
+        }),
+        may_use: Box::new(|_| Ok(())),
+        fell: Silence.start().recipient(),
+    };
+    let rooms = Arc::new(Rooms {
+        store: store.clone(),
+        parts: Arc::new(sessions),
+        live: Mutex::default(),
+        refusal: Mutex::default(),
+        stale: Mutex::default(),
+        made: AtomicUsize::new(0),
+    });
+    let closing = CancellationToken::new();
+    let parts = Arc::new(Parts { sessions: rooms.clone(), store: store.clone(), census, closing });
+    Stage { store, rooms, parts }
+}
+
+impl Stage {
+    /// A session that nobody has opened, with so many events of the agent's.
+    pub(super) async fn journal(&self, events: Seq) -> SessionId {
+        let id = SessionId::generate();
+        self.store.create(record(id, None)).await.expect("it is made");
+        let (epoch, _) = self.store.claim(id).await.expect("it is there");
+        let event = |seq| NewEvent {
+            kind: "message".into(),
+            json: Bytes::from(format!(
+                r#"{{"seq":{seq},"at":"","source":"agent","observation":"message","extras":{{}},"content":"{seq}","message":""}}"#
+            )),
+        };
+        let batch = Batch { events: (1..=events).map(event).collect(), ..Batch::default() };
+        self.store.append(id, epoch, 0, batch).await.expect("it is written");
+        id
+    }
+
+    /// A session whose agent is there, and has nothing to do.
+    pub(super) async fn session(&self) -> (SessionId, Addr<Session>) {
+        let (id, session) = self.rooms.create(&Wish::Ping {}, None).await.expect("it is made");
+        let (boot, agent_version) = ("b".to_owned(), String::new());
+        let hello = Hello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
+        session.send(Greeted { hello }).await.expect("it lives").expect("it is welcomed");
+        (id, session)
+    }
+
+    pub(super) async fn session_of(&self, id: SessionId) -> Addr<Session> {
+        self.rooms.open(id).await.expect("it is to be had")
+    }
+
+    pub(super) fn refuse(&self, refusal: Option<Refusal>) {
+        *self.rooms.refusal.lock().expect("nobody panics here") = refusal;
+    }
+
+    pub(super) fn slow(&self, slowness: Duration) {
+        *self.store.slowness.lock().expect("nobody panics here") = slowness;
+    }
+}
+
+pub(super) async fn say(session: &Addr<Session>, content: &str) {
+    let wish = Wish::Message { content: content.into(), mode: Default::default(), attachments: vec![] };
+    session.send(Relay { wish, key: None }).await.expect("it lives").expect("it is taken");
+}
+
+/// A client, at the other end of a socket.
+pub(super) struct Client {
+    says: mpsc::UnboundedSender<Bytes>,
+    body: Pin<Box<BoxBody>>,
+    heard: BytesMut,
+    codec: Codec,
+}
+
+impl Client {
+    pub(super) async fn attach(stage: &Stage, session: Option<SessionId>) -> Client {
+        let query = AttachQuery { session: session.map(|id| id.to_string()), after: None };
+        Client::over(|req, body| open(req, body, &query, stage.parts.clone())).await
+    }
+
+    pub(super) async fn chat(stage: &Stage, session: SessionId) -> Client {
+        Client::over(|req, body| open_chat(req, body, &session.to_string(), stage.parts.clone())).await
+    }
+
+    async fn over(open: impl FnOnce(&HttpRequest, Payload) -> Result<HttpResponse, actix_web::Error>) -> Client {
+        let headers = [
+            ("connection", "upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
+        let request = headers.into_iter().fold(TestRequest::default(), |request, header| request.insert_header(header));
+        let request = request.to_http_request();
+        let (says, said) = mpsc::unbounded_channel();
+        let said = stream::unfold(said, |mut said| async move { Some((Ok(said.recv().await?), said)) });
+        let mut payload = dev::Payload::Stream { payload: said.boxed_local() };
+        let payload = Payload::from_request(&request, &mut payload).await.expect("it is there");
+        let body = open(&request, payload).expect("it is let in").into_body();
+        let codec = Codec::new().max_size(4 << 20).client_mode();
+        Client { says, body: Box::pin(body), heard: BytesMut::new(), codec }
+    }
+
+    pub(super) fn say(&mut self, frame: Value) {
+        self.send(Words::Text(frame.to_string().into()));
+    }
+
+    fn send(&mut self, words: Words) {
+        let mut bytes = BytesMut::new();
+        self.codec.encode(words, &mut bytes).expect("it is a frame");
+        // A socket that is closed hears nothing more.
+        let _ = self.says.send(bytes.freeze());
+    }
+
+    /// The next frame; `Err` with the code where the server closed.
+    pub(super) async fn hear(&mut self) -> Result<Value, Option<u16>> {
+        loop {
+            match self.codec.decode(&mut self.heard).expect("the server speaks the protocol") {
+                Some(Frame::Text(text)) => return Ok(serde_json::from_slice(&text).expect("JSON")),
+                Some(Frame::Close(reason)) => return Err(reason.map(|reason| reason.code.into())),
+                Some(Frame::Ping(payload)) => self.send(Words::Pong(payload)),
+                Some(Frame::Binary(_) | Frame::Continuation(_) | Frame::Pong(_)) => {}
+                None => match poll_fn(|cx| self.body.as_mut().poll_next(cx)).await {
+                    Some(Ok(bytes)) => self.heard.extend_from_slice(&bytes),
+                    Some(Err(_)) | None => return Err(None),
+                },
+            }
+        }
+    }
+
+    /// Reads on to the first frame for which `is` holds; all of them.
+    pub(super) async fn until(&mut self, is: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut frames = Vec::new();
+        let last = timeout(PATIENCE, async {
+            while !frames.last().is_some_and(&is) {
+                frames.push(self.hear().await.expect("the socket stays open"));
+            }
+        });
+        let came = last.await.is_ok();
+        assert!(came, "waited in vain; there were {} frames, and last {:?}", frames.len(), frames.last());
+        frames
+    }
+
+    /// Reads to the end; the code with which the server closed.
+    pub(super) async fn closed(&mut self) -> Option<u16> {
+        let closed = async {
+            loop {
+                if let Err(code) = self.hear().await {
+                    return code;
+                }
+            }
+        };
+        timeout(PATIENCE, closed).await.expect("it is closed in time")
+    }
+
+    /// What is said of a chat before its answer to a ping: each frame's type.
+    pub(super) async fn so_far(&mut self) -> Vec<String> {
+        self.say(serde_json::json!({ "type": "ping" }));
+        let frames = self.until(|frame| frame["type"] == "pong").await;
+        let kinds = frames.iter().filter_map(|frame| frame["type"].as_str());
+        kinds.filter(|kind| *kind != "pong").map(str::to_owned).collect()
+    }
+}
