@@ -5,13 +5,13 @@ use std::sync::Arc;
 use actix::prelude::*;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
-use greenroom_protocol::{Event, action::Mode, client::Wish, observation::State};
+use greenroom_protocol::{Body, Event, Observation, Seen, action::Mode, client::Wish};
 
 use super::{
     Parts, Pull, Pulled,
     connection::{Connection, close},
     credit::Credit,
-    dialect::{Dialect, Frame, Said, Told},
+    dialect::{Dialect, Frame, Said, Told, Turn},
     frames::{Heard, Pieces, READ_LIMIT},
 };
 use crate::{
@@ -19,9 +19,10 @@ use crate::{
     data::Pass,
     session::{
         Refusal,
-        messages::{Interrupt, Look, Relay},
+        messages::{Interrupt, Relay},
+        turn_began,
     },
-    store::{Seq, SessionId},
+    store::{Limit, SessionId, Snapshot, Store, damage::read_on},
 };
 
 type Context = WebsocketContext<ChatSocket>;
@@ -62,12 +63,12 @@ impl ChatSocket {
     fn attach(&self, ctx: &mut Context) {
         let (parts, id) = (self.parts.clone(), self.id);
         let attached = async move {
-            let pull = Pull::open(parts.clone(), id, Seq::MAX).await?;
-            Ok((pull, state(&parts, id).await?))
+            let (pull, snapshot) = Pull::join(parts.clone(), id).await?;
+            Ok((pull, turn(&*parts.store, &snapshot).await))
         };
         ctx.wait(attached.into_actor(self).map(|attached: Result<_, Refusal>, socket, ctx| match attached {
-            Ok((pull, state)) => {
-                socket.dialect = Dialect::joining(is_at_work(state));
+            Ok((pull, turn)) => {
+                socket.dialect = Dialect::joining(turn);
                 socket.pull = Some(pull);
                 socket.pull(ctx);
             }
@@ -167,21 +168,16 @@ impl ChatSocket {
     }
 }
 
-/// How the session is: by its own word, or as the journal has it where its actor cannot be had.
-async fn state(parts: &Parts, id: SessionId) -> Result<State, Refusal> {
-    let gone = |_| Refusal::Unavailable("the session is being brought back; try again".to_owned());
-    let asked = async { parts.sessions.open(id).await?.send(Look).await.map_err(gone) };
-    match asked.await {
-        Ok(view) => Ok(view.state),
-        Err(refusal) => match parts.store.get(id).await {
-            Ok(Some(snapshot)) => Ok(snapshot.record.state),
-            Ok(None) | Err(_) => Err(refusal),
-        },
+/// The turn that the session is in: its name is in the event that began it.
+async fn turn(store: &dyn Store, snapshot: &Snapshot) -> Option<Turn> {
+    let began = turn_began(&snapshot.record)?;
+    let first = read_on(store, snapshot.record.id, began - 1, Limit { events: 1, bytes: 0 }).await.unwrap_or_default();
+    let event = first.first().and_then(|(_, event)| serde_json::from_slice::<Event>(&event.json).ok());
+    match event.map(|event| event.body) {
+        Some(Body::Observation(Observation { seen: Seen::Chat { turn, .. }, .. })) => Some(turn),
+        // It is damaged; that there is a turn is known all the same.
+        Some(Body::Observation(_) | Body::Action(_) | Body::Opaque(_)) | None => Some(None),
     }
-}
-
-fn is_at_work(state: State) -> bool {
-    matches!(state, State::Running | State::AwaitingConfirmation | State::Interrupting | State::Paused)
 }
 
 impl Actor for ChatSocket {

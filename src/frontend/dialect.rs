@@ -1,8 +1,14 @@
 //! A session as a chat shows it: the same events in fewer words, for clients that want no more. Pure.
 
-use std::collections::HashMap;
+use std::{
+    collections::VecDeque,
+    hash::{BuildHasher, RandomState},
+};
 
-use greenroom_protocol::{Action, Body, Delta, DeltaKind, Event, Observation, Seen, Source, observation::State};
+use greenroom_protocol::{
+    Action, Body, Delta, DeltaKind, Event, Observation, Seen, Source,
+    observation::{Phase, State},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -43,37 +49,44 @@ impl From<Told> for Frame {
     }
 }
 
+/// A turn's name; `None` where it is not known.
+pub(super) type Turn = Option<String>;
+
 /// How far a chat has been told.
 #[derive(Debug, Default)]
 pub(super) struct Dialect {
-    /// The turn that the agent is in: exactly one `done` or `error` ends it. `Some(None)` where its name is not known.
-    turn: Option<Option<String>>,
-    /// How much of an item that still grows was told, bytes.
-    told: HashMap<String, usize>,
-    /// Tools that were begun: item → name.
-    tools: HashMap<String, String>,
+    /// The turn that the agent is in: exactly one `done` or `error` ends it.
+    turn: Option<Turn>,
+    /// The sandbox died, and that is what ends the turn: the receipt of what was cut short with it comes first.
+    has_fallen: bool,
+    /// Up to where items that still grow were told, bytes.
+    told: Recent<usize>,
+    /// Tools that were begun: what they are called.
+    tools: Recent<&'static str>,
 }
 
 impl Dialect {
-    /// For a client that comes while the agent works, or while it does not.
-    pub(super) fn joining(works: bool) -> Dialect {
-        Dialect { turn: works.then_some(None), ..Dialect::default() }
+    /// For a client that comes while the agent is in `turn`.
+    pub(super) fn joining(turn: Option<Turn>) -> Dialect {
+        Dialect { turn, ..Dialect::default() }
     }
 
     pub(super) fn delta(&mut self, delta: Delta) -> Option<Frame> {
         let Delta { kind, item, offset, mut content } = delta;
-        let so_far = self.told.get(&item).copied().unwrap_or_default();
+        let mut from = usize::try_from(offset).ok()?;
+        let so_far = self.told.get(&item).unwrap_or_default();
         if offset == 0 && so_far > 0 {
             // It begins anew: what was told of it before is not told again.
             content = content.get(so_far..).filter(|rest| !rest.is_empty())?.to_owned();
+            from = so_far;
         }
-        let bytes = content.len();
+        let end = from + content.len();
         let told = match kind {
             DeltaKind::Text => Told::TextDelta { content },
             DeltaKind::Thinking => Told::Thinking { content },
             DeltaKind::ToolInput | DeltaKind::Output => return None,
         };
-        self.told.insert(item, so_far + bytes);
+        self.told.put(&item, end);
         Some(told.into())
     }
 
@@ -96,11 +109,21 @@ impl Dialect {
             | Action::Edit { .. }
             | Action::Browse { .. }
             | Action::Plan { .. } => {}
-            _ => return None,
+            Action::Start { .. }
+            | Action::Message { .. }
+            | Action::Think { .. }
+            | Action::Finish { .. }
+            | Action::Confirm { .. }
+            | Action::SetModel { .. }
+            | Action::Interrupt {}
+            | Action::Pause {}
+            | Action::Resume {}
+            | Action::Stop {}
+            | Action::End {} => return None,
         }
         let tool_use_id = item.unwrap_or_else(|| seq.to_string());
+        self.tools.put(&tool_use_id, action.name());
         let tool_name = action.name().to_owned();
-        self.tools.insert(tool_use_id.clone(), tool_name.clone());
         // An action is plain data with string keys, so this cannot fail.
         let tool_input = serde_json::to_value(action).expect("an action is JSON")["args"].take();
         Some(Told::ToolUseStart { tool_use_id, tool_name, tool_input })
@@ -108,38 +131,76 @@ impl Dialect {
 
     fn observation(&mut self, source: Source, item: Option<String>, observation: Observation, frames: &mut Vec<Told>) {
         let Observation { seen, content } = observation;
-        let tool = item.as_ref().and_then(|item| self.tools.remove_entry(item));
+        let tool = item.as_deref().and_then(|item| self.tools.take(item));
         match seen {
+            Seen::Message { .. } => {
+                frames.extend(self.rest(item, content).map(|content| Told::TextDelta { content }));
+            }
+            Seen::Think { .. } => frames.extend(self.rest(item, content).map(|content| Told::Thinking { content })),
+            Seen::Error { detail, .. } if tool.is_some() => frames.extend(result(item, tool, detail)),
+            // One that ends an item is not the turn's: an act of a person failed, or a tool that was begun before this client came.
+            Seen::Error { .. } if item.is_some() => {}
+            Seen::Error { code, detail } => {
+                if source == Source::Agent || code == "agent_restarted" {
+                    self.end(Told::Error { message: detail }, frames);
+                }
+            }
+            Seen::Run { .. }
+            | Seen::Read { .. }
+            | Seen::Write { .. }
+            | Seen::Edit { .. }
+            | Seen::Browse { .. }
+            | Seen::Plan { .. } => frames.extend(result(item, tool, content)),
+            // How the session stands is not for an agent to say.
+            Seen::Chat { .. }
+            | Seen::Usage(_)
+            | Seen::AgentStateChanged { .. }
+            | Seen::Interrupted { .. }
+            | Seen::Sandbox { .. }
+                if source == Source::Agent => {}
             Seen::Chat { turn, .. } => {
                 if self.turn.as_ref().is_some_and(|open| open.is_some() && *open != turn) {
                     self.end(Told::Done, frames);
                 }
                 self.turn = Some(turn);
             }
-            Seen::Message { .. } => {
-                frames.extend(self.rest(item, content).map(|content| Told::TextDelta { content }));
-            }
-            Seen::Think { .. } => frames.extend(self.rest(item, content).map(|content| Told::Thinking { content })),
             Seen::Usage(usage) => frames.push(Told::CostUpdate {
                 cost_usd: usage.total_cost_usd,
                 input_tokens: usage.total_input_tokens,
                 output_tokens: usage.total_output_tokens,
             }),
-            Seen::Error { detail, .. } if tool.is_some() => frames.extend(result(tool, detail)),
-            // One that ends an item is not the turn's: an act of a person failed, or a tool that was begun before this client came.
-            Seen::Error { .. } if item.is_some() => {}
-            Seen::Error { code, detail } if source == Source::Agent || code == "agent_restarted" => {
-                self.end(Told::Error { message: detail }, frames);
-            }
+            Seen::AgentStateChanged { agent_state, reason, .. } => self.stands(agent_state, reason, frames),
+            Seen::Interrupted { .. } if self.has_fallen => {}
             Seen::Interrupted { .. } => self.end(Told::Done, frames),
-            Seen::AgentStateChanged { agent_state: State::Failed, reason, .. } => {
+            Seen::Sandbox { phase: Phase::Lost | Phase::Failed, .. } => self.has_fallen = true,
+            Seen::Sandbox {
+                phase:
+                    Phase::Pulling
+                    | Phase::Creating
+                    | Phase::Starting
+                    | Phase::Connecting
+                    | Phase::Ready
+                    | Phase::Paused
+                    | Phase::Stopped,
+                ..
+            }
+            | Seen::Confirm { .. }
+            | Seen::Confirmed { .. }
+            | Seen::Queue { .. } => {}
+        }
+    }
+
+    /// The session is in another state than before.
+    fn stands(&mut self, state: State, reason: Option<String>, frames: &mut Vec<Told>) {
+        match state {
+            State::Failed => {
+                // Also where no turn is open: a message may wait for a sandbox that never came up.
+                self.turn.get_or_insert(None);
                 let message = reason.unwrap_or_else(|| "the sandbox failed".to_owned());
                 self.end(Told::Error { message }, frames);
             }
-            Seen::AgentStateChanged { agent_state: State::Idle | State::Stopped | State::Ended, .. } => {
-                self.end(Told::Done, frames);
-            }
-            _ => frames.extend(result(tool, content)),
+            State::Idle | State::Stopped | State::Ended => self.end(Told::Done, frames),
+            State::Starting | State::Running | State::AwaitingConfirmation | State::Interrupting | State::Paused => {}
         }
     }
 
@@ -147,19 +208,69 @@ impl Dialect {
         if self.turn.take().is_some() {
             frames.push(with);
         }
+        self.has_fallen = false;
         self.told.clear();
+        self.tools.clear();
     }
 
     /// What was not told of an item while it grew.
     fn rest(&mut self, item: Option<String>, content: String) -> Option<String> {
-        let told = item.and_then(|item| self.told.remove(&item)).unwrap_or_default();
+        let told = item.and_then(|item| self.told.take(&item)).unwrap_or_default();
         content.get(told..).filter(|rest| !rest.is_empty()).map(str::to_owned)
     }
 }
 
-fn result(tool: Option<(String, String)>, content: String) -> Option<Told> {
-    let (tool_use_id, tool_name) = tool?;
-    Some(Told::ToolResult { tool_use_id, tool_name, content })
+fn result(item: Option<String>, tool: Option<&'static str>, content: String) -> Option<Told> {
+    let (tool_use_id, tool_name) = item.zip(tool)?;
+    Some(Told::ToolResult { tool_use_id, tool_name: tool_name.to_owned(), content })
+}
+
+/// What is known of the items that were begun last. An agent names its items as it likes and need not end them, so there are
+/// no more than so many, and their names are not kept.
+#[derive(Debug)]
+struct Recent<T> {
+    names: RandomState,
+    /// Oldest first.
+    known: VecDeque<(u64, T)>,
+}
+
+/// As many as may grow at once (`session/audience.rs`).
+const MOST_ITEMS: usize = 64;
+
+impl<T: Copy> Recent<T> {
+    fn get(&self, item: &str) -> Option<T> {
+        let name = self.names.hash_one(item);
+        self.known.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
+    fn take(&mut self, item: &str) -> Option<T> {
+        let name = self.names.hash_one(item);
+        let at = self.known.iter().position(|(known, _)| *known == name)?;
+        self.known.remove(at).map(|(_, value)| value)
+    }
+
+    fn put(&mut self, item: &str, value: T) {
+        let name = self.names.hash_one(item);
+        match self.known.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => {
+                if self.known.len() == MOST_ITEMS {
+                    self.known.pop_front();
+                }
+                self.known.push_back((name, value));
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.known.clear();
+    }
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Recent<T> {
+        Recent { names: RandomState::new(), known: VecDeque::new() }
+    }
 }
 
 #[cfg(test)]

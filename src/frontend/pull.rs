@@ -16,7 +16,7 @@ use crate::{
         Listening, Look, Refusal, Seen,
         messages::{Attach, Attached, Published},
     },
-    store::{Limit, Seq, SessionId, StoreError, StoredEvent, damage::read_on},
+    store::{Limit, Seq, SessionId, Snapshot, StoreError, StoredEvent, damage::read_on},
 };
 
 /// The most that is read from the journal at once.
@@ -63,6 +63,20 @@ impl Pull {
     /// # Errors
     /// Why the session cannot be listened to.
     pub async fn open(parts: Arc<Parts>, id: SessionId, after: Seq) -> Result<Pull, Refusal> {
+        let pull = Pull::attach(parts, id).await?;
+        Ok(Pull { cursor: after.min(pull.source.tail()), ..pull })
+    }
+
+    /// Begins where the journal ends, and says how the session is right there.
+    pub(super) async fn join(parts: Arc<Parts>, id: SessionId) -> Result<(Pull, Snapshot), Refusal> {
+        let snapshot = parts.store.get(id).await.map_err(|e| Refusal::Journal(e.to_string()))?;
+        let snapshot = snapshot.ok_or_else(|| Refusal::NoSession(id.to_string()))?;
+        let pull = Pull::attach(parts, id).await?;
+        // Not the end that the session tells: it may hear of what is on disk a moment later than the snapshot.
+        Ok((Pull { cursor: snapshot.tail, ..pull }, snapshot))
+    }
+
+    async fn attach(parts: Arc<Parts>, id: SessionId) -> Result<Pull, Refusal> {
         let rung = Arc::new(Notify::new());
         let bell = Bell { rung: rung.clone(), entry: parts.census.register(Kind::EventStream, Some(id.to_string())) };
         let bell = bell.start();
@@ -73,9 +87,8 @@ impl Pull {
                 Ok(None) | Err(_) => return Err(refusal),
             },
         };
-        let cursor = after.min(source.tail());
         let (seen, page, deltas) = (Seen::new(), VecDeque::new(), VecDeque::new());
-        Ok(Pull { parts, id, source, bell, rung, cursor, seen, page, deltas })
+        Ok(Pull { parts, id, source, bell, rung, cursor: 0, seen, page, deltas })
     }
 
     /// Waits for the next thing. Nothing is lost where the caller stops waiting.

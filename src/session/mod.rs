@@ -287,6 +287,11 @@ impl Session {
     }
 }
 
+/// Where the turn began that a session of this record is in; `None` where it is in none, or another version wrote the record.
+pub fn turn_began(record: &Record) -> Option<Seq> {
+    serde_json::from_str::<Option<Core>>(record.core.as_str()).ok()??.turn_began()
+}
+
 impl Actor for Session {
     type Context = Context<Session>;
 }

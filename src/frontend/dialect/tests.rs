@@ -1,4 +1,4 @@
-use greenroom_protocol::observation::{Rung, Usage};
+use greenroom_protocol::observation::{QueueItem, Rung, Usage};
 use proptest::prelude::*;
 
 use super::*;
@@ -48,7 +48,7 @@ fn words(frames: impl IntoIterator<Item = Frame>) -> Vec<String> {
 
 #[test]
 fn a_turn_with_a_tool() {
-    let mut dialect = Dialect::joining(false);
+    let mut dialect = Dialect::joining(None);
     let mut told = Vec::new();
     told.extend(words(dialect.event(chat("turn-1"))));
     told.extend(words(dialect.delta(grew(DeltaKind::Thinking, "t", 0, "Let me "))));
@@ -103,72 +103,181 @@ fn a_frame_is_as_the_protocol_says() {
     assert!(serde_json::from_str::<Said>(r#"{"type":"message"}"#).is_err());
 }
 
+fn interrupted(rung: Rung) -> Event {
+    let seen = Seen::Interrupted { what: "the turn".into(), stopped_ms: 1, rung, partial: true };
+    self::seen(Source::Server, None, seen, "")
+}
+
+fn sandbox(phase: Phase) -> Event {
+    let (exit_code, out_of_memory, stderr_tail, isolation) = (None, false, None, None);
+    let seen = Seen::Sandbox { phase, exit_code, out_of_memory, stderr_tail, isolation };
+    self::seen(Source::Server, None, seen, "the sandbox died")
+}
+
+fn partial(item: &str, content: &str) -> Event {
+    seen(Source::Agent, Some(item), Seen::Message { partial: true }, content)
+}
+
+fn queue(waiting: usize) -> Event {
+    let item = |n| QueueItem { item: format!("message-{n}"), content: "go".into(), attachments: vec![] };
+    seen(Source::Server, None, Seen::Queue { items: (0..waiting).map(item).collect() }, "")
+}
+
+fn failed(source: Source, item: Option<&str>, code: &str) -> Event {
+    seen(source, item, Seen::Error { code: code.into(), detail: "why".into() }, "")
+}
+
+fn check(mut dialect: Dialect, events: Vec<Event>, expected: &[&str]) {
+    let in_words = format!("{events:?}");
+    let told = words(events.into_iter().flat_map(|event| dialect.event(event)).collect::<Vec<_>>());
+    assert_eq!(told, expected, "{in_words}");
+}
+
+/// As `session/turn/tests.rs` has them: what a decision writes down, in its order.
 #[test]
 fn how_turns_end() {
-    let end = |events: Vec<Event>| {
-        let mut dialect = Dialect::joining(false);
-        dialect.event(chat("turn-1"));
-        words(events.into_iter().flat_map(|event| dialect.event(event)).collect::<Vec<_>>())
+    let end = |events: Vec<Event>, expected: &[&str]| {
+        check(Dialect::joining(None), [vec![chat("turn-1")], events].concat(), expected);
     };
-    let error = |code: &str| {
-        seen(Source::Agent, None, Seen::Error { code: code.into(), detail: "too many requests".into() }, "")
+    let (idle, running) = (|| state(State::Idle, None), || state(State::Running, None));
+    end(vec![running(), idle(), idle()], &["done"]);
+    end(vec![running(), failed(Source::Agent, None, "model_error"), idle()], &["error why"]);
+    end(vec![running(), state(State::Interrupting, None), interrupted(Rung::Cancel), idle()], &["done"]);
+    end(vec![failed(Source::Server, None, "agent_restarted"), idle()], &["error why"]);
+    end(vec![state(State::Paused, None), running()], &[]);
+    end(vec![chat("turn-1")], &[]);
+    end(vec![chat("turn-2"), idle()], &["done", "done"]);
+    // Stopped, ended and killed by a person: what was asked for was done.
+    end(vec![interrupted(Rung::Sandbox), state(State::Stopped, None)], &["done"]);
+    end(vec![interrupted(Rung::Sandbox), state(State::Ended, None)], &["done"]);
+    end(
+        vec![partial("m", "Once"), interrupted(Rung::RestartAgent), state(State::Starting, None)],
+        &["text_delta Once", "done"],
+    );
+    // What the sandbox's death cut short is no end of it that anybody wanted.
+    let death = |phase| {
+        vec![
+            running(),
+            sandbox(phase),
+            partial("m", "Once"),
+            interrupted(Rung::Sandbox),
+            state(State::Failed, Some("gone")),
+        ]
     };
-    let interrupted = Seen::Interrupted { what: "the turn".into(), stopped_ms: 1, rung: Rung::Cancel, partial: true };
-    assert_eq!(end(vec![error("model"), state(State::Idle, None)]), ["error too many requests"]);
-    assert_eq!(end(vec![seen(Source::Server, None, interrupted, ""), state(State::Idle, None)]), ["done"]);
-    assert_eq!(end(vec![state(State::Failed, Some("out of memory"))]), ["error out of memory"]);
-    assert_eq!(end(vec![state(State::Paused, None), state(State::Running, None)]), Vec::<String>::new());
-    assert_eq!(end(vec![chat("turn-1")]), Vec::<String>::new(), "steered into the turn that runs");
-    assert_eq!(end(vec![chat("turn-2"), state(State::Idle, None)]), ["done", "done"], "the next began at once");
+    end(death(Phase::Lost), &["text_delta Once", "error gone"]);
+    end(death(Phase::Failed), &["text_delta Once", "error gone"]);
+    let next = vec![
+        queue(1),
+        state(State::Starting, None),
+        sandbox(Phase::Ready),
+        chat("turn-2"),
+        queue(0),
+        running(),
+        idle(),
+    ];
+    end([death(Phase::Lost), next].concat(), &["text_delta Once", "error gone", "done"]);
+}
+
+#[test]
+fn whoever_waits_for_a_sandbox_that_never_comes_up_is_told() {
+    let events =
+        vec![queue(1), sandbox(Phase::Starting), sandbox(Phase::Failed), state(State::Failed, Some("no image"))];
+    check(Dialect::joining(None), events, &["error no image"]);
+}
+
+#[test]
+fn who_comes_in_the_middle_of_a_turn_hears_the_end_of_that_one() {
+    let in_turn = || Dialect::joining(Some(Some("turn-1".into())));
+    let (idle, running) = (|| state(State::Idle, None), || state(State::Running, None));
+    check(in_turn(), vec![chat("turn-1"), idle()], &["done"]);
+    // A message waited: the next turn begins at once, and the state stays as it is.
+    check(in_turn(), vec![chat("turn-2"), queue(0), idle()], &["done", "done"]);
+    // Its name could not be read.
+    check(Dialect::joining(Some(None)), vec![idle()], &["done"]);
+    // Nothing but an act of a person is under way.
+    check(Dialect::joining(None), vec![idle()], &[]);
+    check(
+        Dialect::joining(None),
+        vec![running(), interrupted(Rung::Cancel), idle(), chat("turn-1"), idle()],
+        &["done"],
+    );
 }
 
 #[test]
 fn a_client_that_comes_late_hears_the_item_so_far_and_the_end_of_the_turn() {
-    let mut dialect = Dialect::joining(true);
+    let mut dialect = Dialect::joining(Some(None));
     assert_eq!(words(dialect.delta(grew(DeltaKind::Text, "m", 0, "Hello"))), ["text_delta Hello"]);
     assert_eq!(words(dialect.delta(grew(DeltaKind::Text, "m", 0, "Hello you"))), ["text_delta  you"]);
     assert_eq!(words(dialect.event(said("m", "Hello you."))), ["text_delta ."]);
     assert_eq!(words(dialect.event(state(State::Idle, None))), ["done"]);
 }
 
+/// How a session stands is its server's word; an agent that claims it changes nothing.
+#[test]
+fn an_agent_does_not_end_a_turn_by_saying_so() {
+    let claim = |event: Event| Event { source: Source::Agent, ..event };
+    let claims = [chat("turn-9"), sandbox(Phase::Lost), interrupted(Rung::Cancel), state(State::Failed, None)];
+    let events = [vec![chat("turn-1")], claims.map(claim).into(), vec![interrupted(Rung::Cancel)]].concat();
+    check(Dialect::joining(None), events, &["done"]);
+}
+
+#[test]
+fn an_agent_that_ends_nothing_of_what_it_begins_fills_no_memory() {
+    let mut dialect = Dialect::joining(None);
+    dialect.event(chat("turn-1"));
+    for n in 0..10 * MOST_ITEMS {
+        dialect.delta(grew(DeltaKind::Text, &format!("text-{n}"), 0, "Hello"));
+        dialect.event(event(Source::Agent, Some(&format!("tool-{n}")), Action::Run { command: "ls".into() }));
+    }
+    assert_eq!((dialect.told.known.len(), dialect.tools.known.len()), (MOST_ITEMS, MOST_ITEMS));
+    // The newest are known, and those of before are not.
+    let newest = 10 * MOST_ITEMS - 1;
+    assert_eq!(words(dialect.event(said(&format!("text-{newest}"), "Hello you"))), ["text_delta  you"]);
+    let write = || Seen::Write { path: "a".into(), bytes: 1 };
+    let done =
+        |dialect: &mut Dialect, n| words(dialect.event(seen(Source::Agent, Some(&format!("tool-{n}")), write(), "x")));
+    assert_eq!(done(&mut dialect, newest), ["tool_result x run"]);
+    assert_eq!(done(&mut dialect, 0), [] as [&str; 0]);
+    // What of an item is not known any more goes on where it goes on.
+    assert_eq!(words(dialect.delta(grew(DeltaKind::Text, "text-0", 5, " you"))), ["text_delta  you"]);
+    assert_eq!(words(dialect.event(said("text-0", "Hello you."))), ["text_delta ."]);
+}
+
 proptest! {
     /// Whatever a turn goes through, it ends once; and what was said arrives once.
     #[test]
-    fn a_turn_ends_once(steps in prop::collection::vec(0..7usize, 0..60)) {
-        let mut dialect = Dialect::joining(false);
+    fn a_turn_ends_once(steps in prop::collection::vec(0..8usize, 0..60)) {
+        let mut dialect = Dialect::joining(None);
         let (mut turns, mut ends, mut open, mut n) = (0, 0, false, 0);
         let (mut spoken, mut heard) = (String::new(), String::new());
         for step in steps {
             n += 1;
-            let mut frames = Vec::new();
-            match step {
+            let mut deltas = Vec::new();
+            let events = match step {
                 0 => {
                     turns += 1;
                     open = true;
-                    frames.extend(dialect.event(chat(&format!("turn-{n}"))));
+                    vec![chat(&format!("turn-{n}")), state(State::Running, None)]
                 }
-                1 => frames.extend(dialect.event(state(State::Idle, None))),
-                2 => frames.extend(dialect.event(state(State::Failed, None))),
-                3 => {
-                    let failed = Seen::Error { code: "model".into(), detail: "d".into() };
-                    frames.extend(dialect.event(seen(Source::Agent, None, failed, "")));
-                }
+                1 => vec![state(State::Idle, None)],
+                2 if open => vec![sandbox(Phase::Lost), interrupted(Rung::Sandbox), state(State::Failed, None)],
+                2 => vec![],
+                3 => vec![failed(Source::Agent, None, "model"), state(State::Idle, None)],
                 4 => {
                     let text = format!("said {n}. ");
-                    let piece = grew(DeltaKind::Text, &n.to_string(), 0, &text[..3]);
-                    frames.extend(dialect.delta(piece));
-                    frames.extend(dialect.event(said(&n.to_string(), &text)));
+                    deltas.push(grew(DeltaKind::Text, &n.to_string(), 0, &text[..3]));
                     spoken.push_str(&text);
+                    vec![said(&n.to_string(), &text)]
                 }
-                5 => frames.extend(dialect.event(state(State::Paused, None))),
-                _ => {
-                    let retried = Seen::Error { code: "provider_retrying".into(), detail: "d".into() };
-                    frames.extend(dialect.event(seen(Source::Server, None, retried, "")));
-                }
-            }
-            if matches!(step, 1..=3) {
+                5 => vec![state(State::Paused, None)],
+                6 => vec![interrupted(Rung::Cancel), state(State::Idle, None)],
+                _ => vec![failed(Source::Server, None, "provider_retrying")],
+            };
+            if matches!(step, 1..=3 | 6) {
                 open = false;
             }
+            let mut frames: Vec<_> = deltas.into_iter().flat_map(|delta| dialect.delta(delta)).collect();
+            frames.extend(events.into_iter().flat_map(|event| dialect.event(event)));
             for frame in frames {
                 match frame.told {
                     Told::Done | Told::Error { .. } => ends += 1,
@@ -184,9 +293,8 @@ proptest! {
 
 #[test]
 fn what_fails_within_a_turn_does_not_end_it() {
-    let error = |code: &str| Seen::Error { code: code.into(), detail: "why".into() };
-    let mut dialect = Dialect::joining(true);
-    assert_eq!(words(dialect.event(seen(Source::Agent, Some("act-1"), error("tool_failed"), ""))), [] as [&str; 0]);
+    let mut dialect = Dialect::joining(Some(None));
+    assert_eq!(words(dialect.event(failed(Source::Agent, Some("act-1"), "tool_failed"))), [] as [&str; 0]);
     assert_eq!(words(dialect.event(said("m", "and on"))), ["text_delta and on"]);
-    assert_eq!(words(dialect.event(seen(Source::Agent, None, error("model_error"), ""))), ["error why"]);
+    assert_eq!(words(dialect.event(failed(Source::Agent, None, "model_error"))), ["error why"]);
 }

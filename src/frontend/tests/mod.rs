@@ -5,14 +5,22 @@ mod stage;
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use greenroom_protocol::client::Wish;
+use greenroom_protocol::{
+    Observation, Seen,
+    client::Wish,
+    link::{Outcome, Report},
+};
 use serde_json::{Value, json};
 
-use self::stage::{Client, say, stage};
+use self::stage::{Client, Stage, report, say, stage, turn_ended, wish};
 use super::{Pull, Pulled};
 use crate::{
-    session::{Refusal, Vanished},
-    store::{Seq, Store},
+    sandbox::Exit,
+    session::{
+        Refusal, Vanished,
+        messages::{Lost, StartFailed},
+    },
+    store::{Seq, SessionId, Store},
 };
 
 /// Every event up to `last` is there, once and in its place.
@@ -148,4 +156,66 @@ async fn hello_shows_what_is_on_disk() {
     stage.store.release_one();
     answer.await.expect("it is not lost").expect("it lives").expect("it is taken");
     assert!(on_disk().await.tail > before.tail);
+}
+
+/// Up to the end of a turn: how it ended.
+async fn end(chat: &mut Client) -> Value {
+    let is_end = |frame: &Value| frame["type"] == "done" || frame["type"] == "error";
+    chat.until(is_end).await.pop().expect("there is a last one")
+}
+
+#[actix::test]
+async fn a_chat_is_told_that_the_sandbox_died_and_not_that_the_turn_is_done() {
+    let stage = stage();
+    let (id, session) = stage.session().await;
+    let mut chat = Client::chat(&stage, id).await;
+    chat.so_far().await;
+    say(&session, "go").await;
+    let exit = Exit { code: Some(137), out_of_memory: true, stderr_tail: String::new() };
+    session.send(Lost { exit }).await.expect("it lives");
+    let error = end(&mut chat).await;
+    assert_eq!((&error["type"], &error["message"]), (&json!("error"), &json!("the sandbox ran out of memory")));
+    assert_eq!(chat.so_far().await, [] as [&str; 0], "it ended once");
+    // And where a message waits for a sandbox that never comes up.
+    say(&session, "once more").await;
+    session.send(StartFailed { why: "no image".into(), stderr_tail: None }).await.expect("it lives");
+    assert_eq!(end(&mut chat).await["message"], "no image");
+    assert_eq!(chat.so_far().await, [] as [&str; 0], "it ended once");
+}
+
+#[actix::test]
+async fn a_chat_that_joins_hears_the_end_of_the_turn_that_runs_and_of_no_other() {
+    let stage = stage();
+    let (id, session) = stage.session().await;
+    say(&session, "one").await;
+    say(&session, "two").await;
+    let mut chat = Client::chat(&stage, id).await;
+    chat.so_far().await;
+    // The next one begins at once.
+    let first = stage.turn(id).await;
+    report(&session, 1, turn_ended(first)).await;
+    assert_eq!(end(&mut chat).await["type"], "done");
+    let second = stage.turn(id).await;
+    report(&session, 2, turn_ended(second)).await;
+    assert_eq!(end(&mut chat).await["type"], "done");
+    // An act of a person is no turn.
+    wish(&session, Wish::Run { command: "ls".into() }).await;
+    let mut late = Client::chat(&stage, id).await;
+    late.so_far().await;
+    let act = act(&stage, id).await;
+    report(&session, 3, Report::ActEnded { act, outcome: Outcome::Done }).await;
+    say(&session, "three").await;
+    let third = stage.turn(id).await;
+    let body = Observation { seen: Seen::Message { partial: false }, content: "here".into() }.into();
+    report(&session, 4, Report::Event { item: Some("m".into()), body }).await;
+    report(&session, 5, turn_ended(third)).await;
+    let frames = late.until(|frame| frame["type"] == "done").await;
+    let kinds: Vec<_> = frames.iter().filter_map(|frame| frame["type"].as_str()).collect();
+    assert_eq!(kinds, ["text_delta", "done"]);
+}
+
+/// The act of a person that was asked for last.
+async fn act(stage: &Stage, id: SessionId) -> String {
+    let acts = stage.events(id).await.into_iter().filter(|event| event.body.name() == "run");
+    acts.filter_map(|event| event.item).next_back().expect("an act was asked for")
 }

@@ -20,12 +20,16 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, future::poll_fn, stream};
 use greenroom_protocol::{
+    Event, Observation, Seen,
     client::Wish,
-    link::{Api, Hello, LINK_VERSION, Settings},
+    link::{Api, Hello, LINK_VERSION, Outcome, Report, Settings},
     observation::State,
 };
 use serde_json::Value;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::faulty::Faulty;
@@ -36,11 +40,11 @@ use crate::{
     session::{
         self, Refusal, Session,
         messages::{
-            Fell, Greeted, LinkPort, Relay,
+            Fell, Greeted, LinkPort, Relay, Reported,
             orders::{Cut, Deliver, Freeze, Kill, Raise, Thaw},
         },
     },
-    store::{Batch, Memory, NewEvent, Record, Seq, SessionId, Store, Totals},
+    store::{Batch, Limit, Memory, NewEvent, Record, Seq, SessionId, Store, Totals},
 };
 
 /// How long a client waits for what it is to be told.
@@ -209,11 +213,39 @@ impl Stage {
     pub(super) fn slow(&self, slowness: Duration) {
         *self.store.slowness.lock().expect("nobody panics here") = slowness;
     }
+
+    pub(super) async fn events(&self, id: SessionId) -> Vec<Event> {
+        let page = self.store.read(id, 0, Limit { events: 1000, bytes: 1 << 20 }).await.expect("it can be read");
+        page.into_iter().map(|(_, event)| serde_json::from_slice(&event.json).expect("an event")).collect()
+    }
+
+    /// The turn that began last.
+    pub(super) async fn turn(&self, id: SessionId) -> String {
+        let turn = |event: Event| match event.body {
+            greenroom_protocol::Body::Observation(Observation { seen: Seen::Chat { turn, .. }, .. }) => turn,
+            _ => None,
+        };
+        self.events(id).await.into_iter().filter_map(turn).next_back().expect("a turn has begun")
+    }
+}
+
+pub(super) async fn wish(session: &Addr<Session>, wish: Wish) {
+    session.send(Relay { wish, key: None }).await.expect("it lives").expect("it is taken");
 }
 
 pub(super) async fn say(session: &Addr<Session>, content: &str) {
-    let wish = Wish::Message { content: content.into(), mode: Default::default(), attachments: vec![] };
-    session.send(Relay { wish, key: None }).await.expect("it lives").expect("it is taken");
+    wish(session, Wish::Message { content: content.into(), mode: Default::default(), attachments: vec![] }).await;
+}
+
+/// The agent's report `n`; done when it is on disk.
+pub(super) async fn report(session: &Addr<Session>, n: u64, report: Report) {
+    let (durable, on_disk) = oneshot::channel();
+    session.send(Reported { boot: "b".into(), n, reports: vec![report], durable }).await.expect("it lives");
+    on_disk.await.expect("it is told").expect("it follows on what came before");
+}
+
+pub(super) fn turn_ended(turn: String) -> Report {
+    Report::TurnEnded { turn, outcome: Outcome::Done }
 }
 
 /// A client, at the other end of a socket.
