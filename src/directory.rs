@@ -1,16 +1,15 @@
 //! The Directory actor: session id → address. The only place where a session is started.
 
+mod create;
 mod fallen;
 mod messages;
+mod purge;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::{HashMap, HashSet},
-    fs::{self, Permissions},
-    io,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -22,20 +21,20 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tracing::warn;
 
+pub use self::create::AGENT;
 use self::fallen::Fallen;
 pub use self::messages::{Close, Create, Created, Find, NewSession, Open, Purge, Tidy};
 use crate::{
     census::{Census, Entry, Kind},
-    clock,
     frontend::Sessions,
     gateway::Gateway,
     link::Starts,
-    sandbox::{RunDir, Sandbox},
+    sandbox::Sandbox,
     session::{
         self, Refusal, Session,
-        messages::{Begin, End, Fell, Look, Retire, Stop},
+        messages::{Fell, Retire, Stop},
     },
-    store::{Memory, Record, SessionId, Snapshot, Store, StoreError, Totals},
+    store::{SessionId, Snapshot, Store, StoreError},
     threads::Threads,
 };
 
@@ -186,54 +185,10 @@ impl Directory {
         self.say_how_it_is();
     }
 
-    fn record(&self, id: SessionId, new: &NewSession, key: Option<String>) -> Result<Record, Refusal> {
-        let model = new.model.clone().filter(|model| !model.is_empty()).unwrap_or_else(|| self.gateway.default_model());
-        self.gateway.ready(&model).map_err(|e| Refusal::BadArgs(e.to_string()))?;
-        let agent = new.agent.clone().unwrap_or_else(|| AGENT.to_owned());
-        if agent != AGENT {
-            return Err(Refusal::BadArgs(format!("there is no agent `{agent}` (known agents: `{AGENT}`)")));
-        }
-        if let Some(directory) = &new.directory
-            && !directory.starts_with('/')
-        {
-            return Err(Refusal::BadArgs(format!(
-                "`directory` is an absolute path inside the sandbox, not `{directory}`"
-            )));
-        }
-        if new.task.as_ref().is_some_and(|task| task.trim().is_empty()) {
-            return Err(Refusal::BadArgs("`task` is empty; leave it out, or say what is to be done".to_owned()));
-        }
-        if new.budget_usd.is_some_and(|budget| !budget.is_finite() || budget <= 0.0) {
-            return Err(Refusal::BadArgs("`budget_usd` is a number above 0".to_owned()));
-        }
-        let now = clock::now();
-        Ok(Record {
-            id,
-            title: new.title.clone().unwrap_or_default(),
-            state: State::Starting,
-            reason: None,
-            agent,
-            model,
-            image: new.image.clone(),
-            sandbox: self.sandbox.name().to_owned(),
-            directory: new.directory.clone(),
-            created_at: now.clone(),
-            updated_at: now,
-            usage: Totals { cost_usd: Some(0.0), ..Totals::default() },
-            budget_usd: new.budget_usd,
-            archived: false,
-            key,
-            core: Memory::default(),
-        })
-    }
-
     fn say_how_it_is(&self) {
         self.entry.state(format!("live sessions: {}", self.slots.len()));
     }
 }
-
-/// The agent that every session has, until others can be configured.
-pub const AGENT: &str = "greenroom";
 
 impl Actor for Directory {
     type Context = Context<Directory>;
@@ -258,141 +213,6 @@ impl Handler<Find> for Directory {
             Some(Slot::Live(_) | Slot::Opening(_)) | None => None,
         }
     }
-}
-
-impl Handler<Create> for Directory {
-    type Result = ResponseActFuture<Directory, Result<Created, Refusal>>;
-
-    fn handle(&mut self, Create { new, key, near }: Create, ctx: &mut Context<Directory>) -> Self::Result {
-        self.entry.handled();
-        if let Some(id) = key.as_ref().and_then(|key| self.keys.get(key)).copied() {
-            let opened = self.open(id, ctx);
-            return Box::pin(async move { created(opened.await?, new.task, false).await }.into_actor(self));
-        }
-        if self.closing {
-            return Box::pin(fut::ready(Err(shutting_down())));
-        }
-        if self.starts.are_too_many(self.being_made + 1) {
-            return Box::pin(fut::ready(Err(Refusal::Overloaded(self.starts.most_waiting()))));
-        }
-        let id = self.threads.new_session(near);
-        let record = match self.record(id, &new, key.clone()) {
-            Ok(record) => record,
-            Err(refusal) => return Box::pin(fut::ready(Err(refusal))),
-        };
-        if let Some(key) = key.clone() {
-            self.keys.insert(key, id);
-        }
-        // Whoever asks for it in the meantime waits with the one who asked first.
-        self.slots.insert(id, Slot::Opening(Vec::new()));
-        self.being_made += 1;
-        let store = self.store.clone();
-        let made = async move { store.create(record).await }.into_actor(self);
-        Box::pin(made.then(move |made, directory, ctx| match made {
-            Ok(_) => {
-                let (asker, opened) = oneshot::channel();
-                if let Some(Slot::Opening(waiting)) = directory.slots.get_mut(&id) {
-                    waiting.push(asker);
-                }
-                directory.start_session(id, ctx);
-                async move { created(opened.await.unwrap_or_else(|_| Err(shutting_down()))?, new.task, true).await }
-                    .into_actor(directory)
-                    .map(|created, directory: &mut Directory, _| {
-                        directory.being_made -= 1;
-                        created
-                    })
-                    .boxed_local()
-            }
-            Err(e) => {
-                if let Some(key) = key {
-                    directory.keys.remove(&key);
-                }
-                directory.being_made -= 1;
-                let refusal = refusal(&e);
-                directory.opened(id, Err(refusal.clone()), ctx);
-                fut::ready(Err(refusal)).boxed_local()
-            }
-        }))
-    }
-}
-
-async fn created(session: Addr<Session>, task: Option<String>, fresh: bool) -> Result<Created, Refusal> {
-    let gone = |_| Refusal::Unavailable("the session stopped as soon as it was made".to_owned());
-    if let Some(task) = task {
-        session.send(Begin { task }).await.map_err(gone)??;
-    }
-    let view = session.send(Look).await.map_err(gone)?;
-    Ok(Created { session, view, fresh })
-}
-
-impl Handler<Purge> for Directory {
-    type Result = ResponseActFuture<Directory, Result<(), Refusal>>;
-
-    fn handle(&mut self, Purge { id }: Purge, ctx: &mut Context<Directory>) -> Self::Result {
-        self.entry.handled();
-        let opened = self.open(id, ctx);
-        let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
-        let places = self.places.clone();
-        let purged = async move {
-            // One that has ended already is as good.
-            if let Ok(session) = opened.await {
-                let _ = session.send(End { key: None }).await;
-            } else if store.get(id).await.map_err(|e| refusal(&e))?.is_none() {
-                return Err(Refusal::NoSession(id.to_string()));
-            }
-            sandbox.remove(id).await.map_err(|e| Refusal::Unavailable(e.to_string()))?;
-            // First: of what is forgotten nobody would know that it is to be removed.
-            clear(id, places).await.map_err(|e| {
-                Refusal::Unavailable(format!("its directories cannot be removed: {e}; see to that, and purge it again"))
-            })?;
-            store.forget(id).await.map_err(|e| refusal(&e))
-        };
-        Box::pin(purged.into_actor(self).map(move |purged, directory, _| {
-            if purged.is_ok() {
-                directory.slots.remove(&id);
-                directory.keys.retain(|_, made| *made != id);
-                directory.say_how_it_is();
-            }
-            purged
-        }))
-    }
-}
-
-/// Removes a session's directories.
-async fn clear(id: SessionId, places: [PathBuf; 3]) -> io::Result<()> {
-    let cleared = tokio::task::spawn_blocking(move || {
-        let [runs, workspaces, homes] = places;
-        RunDir::of(&runs, id).remove()?;
-        for below in [workspaces, homes] {
-            remove_tree(&below.join(id.to_string()))?;
-        }
-        Ok(())
-    });
-    cleared.await.unwrap_or_else(|e| Err(io::Error::other(e)))
-}
-
-/// Removes a directory with all that is in it, also what an agent made unreadable, as some tools do with what they cache.
-fn remove_tree(tree: &Path) -> io::Result<()> {
-    let removed = match fs::remove_dir_all(tree) {
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(tree)?;
-            fs::remove_dir_all(tree)
-        }
-        other => other,
-    };
-    removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
-}
-
-fn open_up(directory: &Path) -> io::Result<()> {
-    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        // No link is followed: it is a file of its own here.
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 impl Handler<Tidy> for Directory {

@@ -1,5 +1,8 @@
 //! Sessions that fall and come back: over a store that can be told to fail, and a link that only listens.
 
+mod falls;
+mod keys;
+
 use std::{
     sync::{
         Mutex,
@@ -20,7 +23,8 @@ use crate::{
     gateway::GatewayOptions,
     sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
     session::messages::{
-        Amend, Attach, Ending, Greeted, Interrupt, LinkPort, OutOfOrder, Published, Relay, Reported, Settle, orders,
+        Amend, Attach, End, Ending, Greeted, Interrupt, LinkPort, Look, OutOfOrder, Published, Relay, Reported, Settle,
+        orders,
     },
     store::{Limit, NewEvent, Seq},
 };
@@ -230,61 +234,6 @@ impl Handler<Published> for Listener {
 }
 
 #[actix::test]
-async fn a_panic_in_one_session_is_its_own_and_it_comes_back() {
-    let house = house(Arc::default());
-    let (hit, spared) = (house.create(None).await, house.create(None).await);
-    let told = Arc::new(AtomicBool::new(false));
-    let listener = Listener(told.clone()).start().recipient();
-    let attached = hit.session.send(Attach { listener }).await.expect("it lives");
-    *house.store.panics.lock().expect("nobody panics here") = Some(hit.view.id);
-    assert!(hit.session.send(say("boom", None)).await.is_err(), "the actor is gone, and so is its answer");
-    eventually("its listeners to be told", || async { told.load(SeqCst) }).await;
-    eventually("the session to be back", || async { house.has(hit.view.id, "session_restarted").await }).await;
-    let again = house.open(hit.view.id).await.expect("it is back");
-    again.send(say("hello", None)).await.expect("it lives").expect("it is taken");
-    assert!(matches!(attached.listening.look(0, &mut Default::default(), 1), crate::session::Look::Closed));
-    spared.session.send(say("hello", None)).await.expect("it lives").expect("nothing happened to it");
-}
-
-#[actix::test]
-async fn a_journal_that_refuses_is_told_and_the_session_goes_on_when_there_is_room() {
-    let house = house(Arc::default());
-    let made = house.create(None).await;
-    let before = house.events(made.view.id).await.len();
-    house.store.refuses.store(true, SeqCst);
-    let refusal = made.session.send(say("too much", None)).await.expect("an answer").expect_err("it is refused");
-    assert_eq!(refusal.code(), "journal_unavailable", "{refusal}");
-    assert!(refusal.to_string().contains("no space left"), "{refusal}");
-    assert_eq!(house.open(made.view.id).await.expect_err("not yet").code(), "journal_unavailable");
-    assert_eq!(house.events(made.view.id).await.len(), before, "nothing was changed, and reading goes on");
-    house.store.refuses.store(false, SeqCst);
-    eventually("the session to be back", || async { house.open(made.view.id).await.is_ok() }).await;
-    let back = house.open(made.view.id).await.expect("it is back");
-    back.send(say("now", None)).await.expect("it lives").expect("it is taken");
-}
-
-#[actix::test]
-async fn a_name_that_a_client_gave_makes_one_thing() {
-    let store = Arc::new(Faulty::default());
-    let house_one = house(store.clone());
-    let both = futures::join!(house_one.create(Some("k")), house_one.create(Some("k")));
-    assert_eq!(both.0.view.id, both.1.view.id);
-    assert_eq!((both.0.fresh, both.1.fresh), (true, false));
-    let id = both.0.view.id;
-    let first = both.0.session.send(say("once", Some("m"))).await.expect("it lives").expect("it is taken");
-    let again = both.0.session.send(say("once", Some("m"))).await.expect("it lives").expect("it is known");
-    assert_eq!(first.seq, again.seq);
-    // A server after this one knows both names from the journal.
-    let house_two = house(store);
-    assert_eq!(house_two.create(Some("k")).await.view.id, id);
-    let session = house_two.open(id).await.expect("it is back");
-    let later = session.send(say("once", Some("m"))).await.expect("it lives").expect("it is known");
-    assert_eq!(first.seq, later.seq);
-    let said = |event: &Event| event.body.name() == "message";
-    assert_eq!(house_two.events(id).await.iter().filter(|event| said(event)).count(), 1);
-}
-
-#[actix::test]
 async fn a_title_that_is_given_again_or_refused_changes_nothing() {
     let house = house(Arc::default());
     let session = house.create(None).await.session;
@@ -307,23 +256,6 @@ async fn a_title_that_is_given_again_or_refused_changes_nothing() {
     session.send(End::default()).await.expect("it lives").expect("it ends");
     initialize("third", "l").await.expect("it lives").expect_err("it has ended");
     assert_eq!(title().await, "second");
-}
-
-#[actix::test]
-async fn a_task_is_given_once_however_often_its_session_is_asked_for() {
-    let house = house(Arc::default());
-    let make = |task: Option<&str>| {
-        let new = NewSession { task: task.map(str::to_owned), ..NewSession::default() };
-        house.directory.send(Create { new, key: Some("k".to_owned()), near: None })
-    };
-    // As where the first answer was lost, and the task with it.
-    let made = make(None).await.expect("an answer").expect("it is made");
-    for _ in 0..2 {
-        let again = make(Some("tidy up")).await.expect("an answer").expect("it is there");
-        assert_eq!((again.view.id, again.fresh), (made.view.id, false));
-    }
-    let events = house.events(made.view.id).await;
-    assert_eq!(events.iter().filter(|event| event.body.name() == "start").count(), 1);
 }
 
 #[actix::test]

@@ -1,0 +1,126 @@
+//! How a session comes to be, once for each key.
+
+use actix::prelude::*;
+use greenroom_protocol::observation::State;
+use tokio::sync::oneshot;
+
+use super::{Create, Created, Directory, NewSession, Slot, refusal, shutting_down};
+use crate::{
+    clock,
+    session::{
+        Refusal, Session,
+        messages::{Begin, Look},
+    },
+    store::{Memory, Record, SessionId, Totals},
+};
+
+/// The agent that every session has, until others can be configured.
+pub const AGENT: &str = "greenroom";
+
+impl Handler<Create> for Directory {
+    type Result = ResponseActFuture<Directory, Result<Created, Refusal>>;
+
+    fn handle(&mut self, Create { new, key, near }: Create, ctx: &mut Context<Directory>) -> Self::Result {
+        self.entry.handled();
+        if let Some(id) = key.as_ref().and_then(|key| self.keys.get(key)).copied() {
+            let opened = self.open(id, ctx);
+            return Box::pin(async move { created(opened.await?, new.task, false).await }.into_actor(self));
+        }
+        if self.closing {
+            return Box::pin(fut::ready(Err(shutting_down())));
+        }
+        if self.starts.are_too_many(self.being_made + 1) {
+            return Box::pin(fut::ready(Err(Refusal::Overloaded(self.starts.most_waiting()))));
+        }
+        let id = self.threads.new_session(near);
+        let record = match self.record(id, &new, key.clone()) {
+            Ok(record) => record,
+            Err(refusal) => return Box::pin(fut::ready(Err(refusal))),
+        };
+        if let Some(key) = key.clone() {
+            self.keys.insert(key, id);
+        }
+        // Whoever asks for it in the meantime waits with the one who asked first.
+        self.slots.insert(id, Slot::Opening(Vec::new()));
+        self.being_made += 1;
+        let store = self.store.clone();
+        let made = async move { store.create(record).await }.into_actor(self);
+        Box::pin(made.then(move |made, directory, ctx| match made {
+            Ok(_) => {
+                let (asker, opened) = oneshot::channel();
+                if let Some(Slot::Opening(waiting)) = directory.slots.get_mut(&id) {
+                    waiting.push(asker);
+                }
+                directory.start_session(id, ctx);
+                async move { created(opened.await.unwrap_or_else(|_| Err(shutting_down()))?, new.task, true).await }
+                    .into_actor(directory)
+                    .map(|created, directory: &mut Directory, _| {
+                        directory.being_made -= 1;
+                        created
+                    })
+                    .boxed_local()
+            }
+            Err(e) => {
+                if let Some(key) = key {
+                    directory.keys.remove(&key);
+                }
+                directory.being_made -= 1;
+                let refusal = refusal(&e);
+                directory.opened(id, Err(refusal.clone()), ctx);
+                fut::ready(Err(refusal)).boxed_local()
+            }
+        }))
+    }
+}
+
+async fn created(session: Addr<Session>, task: Option<String>, fresh: bool) -> Result<Created, Refusal> {
+    let gone = |_| Refusal::Unavailable("the session stopped as soon as it was made".to_owned());
+    if let Some(task) = task {
+        session.send(Begin { task }).await.map_err(gone)??;
+    }
+    let view = session.send(Look).await.map_err(gone)?;
+    Ok(Created { session, view, fresh })
+}
+
+impl Directory {
+    fn record(&self, id: SessionId, new: &NewSession, key: Option<String>) -> Result<Record, Refusal> {
+        let model = new.model.clone().filter(|model| !model.is_empty()).unwrap_or_else(|| self.gateway.default_model());
+        self.gateway.ready(&model).map_err(|e| Refusal::BadArgs(e.to_string()))?;
+        let agent = new.agent.clone().unwrap_or_else(|| AGENT.to_owned());
+        if agent != AGENT {
+            return Err(Refusal::BadArgs(format!("there is no agent `{agent}` (known agents: `{AGENT}`)")));
+        }
+        if let Some(directory) = &new.directory
+            && !directory.starts_with('/')
+        {
+            return Err(Refusal::BadArgs(format!(
+                "`directory` is an absolute path inside the sandbox, not `{directory}`"
+            )));
+        }
+        if new.task.as_ref().is_some_and(|task| task.trim().is_empty()) {
+            return Err(Refusal::BadArgs("`task` is empty; leave it out, or say what is to be done".to_owned()));
+        }
+        if new.budget_usd.is_some_and(|budget| !budget.is_finite() || budget <= 0.0) {
+            return Err(Refusal::BadArgs("`budget_usd` is a number above 0".to_owned()));
+        }
+        let now = clock::now();
+        Ok(Record {
+            id,
+            title: new.title.clone().unwrap_or_default(),
+            state: State::Starting,
+            reason: None,
+            agent,
+            model,
+            image: new.image.clone(),
+            sandbox: self.sandbox.name().to_owned(),
+            directory: new.directory.clone(),
+            created_at: now.clone(),
+            updated_at: now,
+            usage: Totals { cost_usd: Some(0.0), ..Totals::default() },
+            budget_usd: new.budget_usd,
+            archived: false,
+            key,
+            core: Memory::default(),
+        })
+    }
+}

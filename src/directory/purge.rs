@@ -1,0 +1,87 @@
+//! How a session goes, with every trace of it.
+
+use std::{
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use actix::prelude::*;
+
+use super::{Directory, Purge, refusal};
+use crate::{
+    sandbox::RunDir,
+    session::{Refusal, messages::End},
+    store::SessionId,
+};
+
+impl Handler<Purge> for Directory {
+    type Result = ResponseActFuture<Directory, Result<(), Refusal>>;
+
+    fn handle(&mut self, Purge { id }: Purge, ctx: &mut Context<Directory>) -> Self::Result {
+        self.entry.handled();
+        let opened = self.open(id, ctx);
+        let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
+        let places = self.places.clone();
+        let purged = async move {
+            // One that has ended already is as good.
+            if let Ok(session) = opened.await {
+                let _ = session.send(End { key: None }).await;
+            } else if store.get(id).await.map_err(|e| refusal(&e))?.is_none() {
+                return Err(Refusal::NoSession(id.to_string()));
+            }
+            sandbox.remove(id).await.map_err(|e| Refusal::Unavailable(e.to_string()))?;
+            // First: of what is forgotten nobody would know that it is to be removed.
+            clear(id, places).await.map_err(|e| {
+                Refusal::Unavailable(format!("its directories cannot be removed: {e}; see to that, and purge it again"))
+            })?;
+            store.forget(id).await.map_err(|e| refusal(&e))
+        };
+        Box::pin(purged.into_actor(self).map(move |purged, directory, _| {
+            if purged.is_ok() {
+                directory.slots.remove(&id);
+                directory.keys.retain(|_, made| *made != id);
+                directory.say_how_it_is();
+            }
+            purged
+        }))
+    }
+}
+
+/// Removes a session's directories.
+async fn clear(id: SessionId, places: [PathBuf; 3]) -> io::Result<()> {
+    let cleared = tokio::task::spawn_blocking(move || {
+        let [runs, workspaces, homes] = places;
+        RunDir::of(&runs, id).remove()?;
+        for below in [workspaces, homes] {
+            remove_tree(&below.join(id.to_string()))?;
+        }
+        Ok(())
+    });
+    cleared.await.unwrap_or_else(|e| Err(io::Error::other(e)))
+}
+
+/// Removes a directory with all that is in it, also what an agent made unreadable, as some tools do with what they cache.
+fn remove_tree(tree: &Path) -> io::Result<()> {
+    let removed = match fs::remove_dir_all(tree) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(tree)?;
+            fs::remove_dir_all(tree)
+        }
+        other => other,
+    };
+    removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+}
+
+fn open_up(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        // No link is followed: it is a file of its own here.
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
+}
