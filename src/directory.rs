@@ -2,6 +2,7 @@
 
 mod create;
 mod fallen;
+mod keys;
 mod messages;
 mod purge;
 #[cfg(test)]
@@ -22,8 +23,8 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 pub use self::create::AGENT;
-use self::fallen::Fallen;
 pub use self::messages::{Close, Create, Created, Find, NewSession, Open, Purge, Tidy};
+use self::{fallen::Fallen, keys::Keys};
 use crate::{
     census::{Census, Entry, Kind},
     frontend::Sessions,
@@ -67,8 +68,7 @@ pub struct Directory {
     threads: Threads,
     sessions: Arc<session::Parts>,
     slots: HashMap<SessionId, Slot>,
-    /// Which session a client's key made.
-    keys: HashMap<String, SessionId>,
+    keys: Keys,
     /// Sessions that fell and are not back yet.
     fallen: HashMap<SessionId, Fallen>,
     /// The server is going.
@@ -101,7 +101,7 @@ impl Directory {
                 threads,
                 sessions: Arc::new(sessions(ctx.address().recipient())),
                 slots: HashMap::new(),
-                keys: HashMap::new(),
+                keys: Keys::default(),
                 fallen: HashMap::new(),
                 closing: false,
             };
@@ -110,16 +110,14 @@ impl Directory {
         })
     }
 
-    /// Brings back what a server before this one left running.
+    /// Brings back what a server before this one left running, and what it was asked for.
     fn take_up(&self, ctx: &mut Context<Directory>) {
         let store = self.store.clone();
         let live = async move { store.live().await }.into_actor(self);
         ctx.wait(live.map(|live, directory, ctx| match live {
             Ok(live) => {
                 for Snapshot { record, .. } in live {
-                    if let Some(key) = &record.key {
-                        directory.keys.insert(key.clone(), record.id);
-                    }
+                    directory.keys.learn(record.key, record.id);
                     if !matches!(record.state, State::Stopped | State::Failed | State::Ended) {
                         drop(directory.open(record.id, ctx));
                     }
@@ -128,6 +126,9 @@ impl Directory {
             }
             Err(e) => warn!("the sessions of the last run cannot be listed: {e}"),
         }));
+        // A client may ask again for what has ended long ago. Whoever comes with a key waits for this; nobody else does.
+        let ended = keys::of_ended(self.store.clone()).into_actor(self);
+        ctx.spawn(ended.map(|ended, directory, _| directory.keys.learn_all(ended)));
     }
 
     /// The session's address, now or when its actor is there.

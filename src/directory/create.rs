@@ -22,12 +22,20 @@ impl Handler<Create> for Directory {
 
     fn handle(&mut self, Create { new, key, near }: Create, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
-        if let Some(id) = key.as_ref().and_then(|key| self.keys.get(key)).copied() {
+        if let Some(id) = key.as_ref().and_then(|key| self.keys.get(key)) {
             let opened = self.open(id, ctx);
             return Box::pin(async move { created(opened.await?, new.task, false).await }.into_actor(self));
         }
         if self.closing {
             return Box::pin(fut::ready(Err(shutting_down())));
+        }
+        if key.is_some() && !self.keys.are_all_known() {
+            let (known, here) = (self.keys.until_all_are_known(), ctx.address());
+            let asked_again = async move {
+                known.await;
+                here.send(Create { new, key, near }).await.unwrap_or_else(|_| Err(shutting_down()))
+            };
+            return Box::pin(asked_again.into_actor(self));
         }
         if self.starts.are_too_many(self.being_made + 1) {
             return Box::pin(fut::ready(Err(Refusal::Overloaded(self.starts.most_waiting()))));
@@ -37,9 +45,7 @@ impl Handler<Create> for Directory {
             Ok(record) => record,
             Err(refusal) => return Box::pin(fut::ready(Err(refusal))),
         };
-        if let Some(key) = key.clone() {
-            self.keys.insert(key, id);
-        }
+        self.keys.learn(key, id);
         // Whoever asks for it in the meantime waits with the one who asked first.
         self.slots.insert(id, Slot::Opening(Vec::new()));
         self.being_made += 1;
@@ -61,9 +67,7 @@ impl Handler<Create> for Directory {
                     .boxed_local()
             }
             Err(e) => {
-                if let Some(key) = key {
-                    directory.keys.remove(&key);
-                }
+                directory.keys.forget(id);
                 directory.being_made -= 1;
                 let refusal = refusal(&e);
                 directory.opened(id, Err(refusal.clone()), ctx);

@@ -41,7 +41,7 @@ impl Handler<Purge> for Directory {
         Box::pin(purged.into_actor(self).map(move |purged, directory, _| {
             if purged.is_ok() {
                 directory.slots.remove(&id);
-                directory.keys.retain(|_, made| *made != id);
+                directory.keys.forget(id);
                 directory.say_how_it_is();
             }
             purged

@@ -26,7 +26,7 @@ use crate::{
         Amend, Attach, End, Ending, Greeted, Interrupt, LinkPort, Look, OutOfOrder, Published, Relay, Reported, Settle,
         orders,
     },
-    store::{Limit, NewEvent, Seq},
+    store::{Limit, NewEvent, Record, Seq},
 };
 
 /// No wall at all: nothing ever runs in it.

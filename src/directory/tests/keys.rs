@@ -1,6 +1,9 @@
 //! What a client names makes one thing.
 
+use std::time::Instant;
+
 use super::*;
+use crate::frontend::tests::stage::record;
 
 #[actix::test]
 async fn a_name_that_a_client_gave_makes_one_thing() {
@@ -38,4 +41,42 @@ async fn a_task_is_given_once_however_often_its_session_is_asked_for() {
     }
     let events = house.events(made.view.id).await;
     assert_eq!(events.iter().filter(|event| event.body.name() == "start").count(), 1);
+}
+
+#[actix::test]
+async fn a_key_is_known_after_its_session_has_ended_and_the_server_was_started_again() {
+    let store = Arc::new(Faulty::default());
+    let first = house(store.clone());
+    let create = |house: &House| {
+        let new = NewSession { task: Some("tidy up".to_owned()), ..NewSession::default() };
+        house.directory.send(Create { new, key: Some("k".to_owned()), near: None })
+    };
+    let made = create(&first).await.expect("an answer").expect("it is made");
+    let archive = Amend { archived: Some(true), ..Amend::default() };
+    made.session.send(archive).await.expect("it lives").expect("it is archived");
+    made.session.send(End::default()).await.expect("it lives").expect("it ends");
+    let second = house(store);
+    let again = create(&second).await.expect("an answer").expect("it is there");
+    assert_eq!((again.view.id, again.fresh), (made.view.id, false));
+    let events = second.events(made.view.id).await;
+    assert_eq!(events.iter().filter(|event| event.body.name() == "start").count(), 1);
+}
+
+#[actix::test]
+async fn a_server_that_has_made_thousands_of_sessions_knows_their_keys_at_once() {
+    let store = Arc::new(Faulty::default());
+    let ended = |n: usize| {
+        let record = record(SessionId::generate(), Some(format!("k-{n}")));
+        Record { state: State::Ended, archived: n.is_multiple_of(2), ..record }
+    };
+    let ended: Vec<_> = (0..3000).map(ended).collect();
+    for record in &ended {
+        store.create(record.clone()).await.expect("it is made");
+    }
+    let started = Instant::now();
+    let house = house(store);
+    for n in [0, 1, 1234, 2999] {
+        assert_eq!(house.create(Some(&format!("k-{n}"))).await.view.id, ended[n].id);
+    }
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }

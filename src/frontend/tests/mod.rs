@@ -1,7 +1,7 @@
 //! Clients of sessions that fall, are removed, or cannot be had for a while.
 
 pub(crate) mod faulty;
-mod stage;
+pub(crate) mod stage;
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
@@ -42,7 +42,7 @@ async fn no_event_is_sent_twice_while_its_session_cannot_be_had() {
     // A page takes longer than the session is looked for again, so that both go on at the same time.
     stage.slow(Duration::from_millis(150));
     stage.refuse(unavailable());
-    let mut client = Client::attach(&stage, Some(id)).await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
     let first = client.until(|frame| frame["seq"] == 256).await;
     let told: Vec<_> = first.iter().filter_map(|frame| frame["error"]["code"].as_str()).collect();
     assert_eq!(told, ["journal_unavailable"]);
@@ -57,7 +57,7 @@ async fn a_client_that_reads_while_its_session_falls_and_comes_back_goes_on_wher
     let stage = stage();
     let id = stage.journal(900).await;
     stage.slow(Duration::from_millis(250));
-    let mut client = Client::attach(&stage, Some(id)).await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
     let mut frames = client.until(|frame| frame["seq"] == 1).await;
     let session = stage.session_of(id).await;
     session.send(Vanished).await.expect("it lives");
@@ -80,7 +80,7 @@ async fn a_client_that_asked_for_a_session_never_makes_another() {
     stale.send(Vanished).await.expect("it lives");
     *stage.rooms.stale.lock().expect("nobody panics here") = Some(stale);
     let made = stage.rooms.made.load(SeqCst);
-    let mut client = Client::attach(&stage, Some(id)).await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
     client.say(json!({ "action": "start", "args": { "task": "go" }, "id": "a" }));
     let refused = client.hear().await.expect("an answer");
     assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!("unavailable"), &json!("a")), "{refused}");
@@ -98,7 +98,7 @@ async fn a_session_that_falls_as_soon_as_it_is_made_is_found_again() {
     let stage = stage();
     let (_, stale) = stage.session().await;
     stale.send(Vanished).await.expect("it lives");
-    let mut client = Client::attach(&stage, None).await;
+    let mut client = Client::attach(&stage.parts, None).await;
     assert_eq!(client.hear().await.expect("a hello")["session"], Value::Null);
     *stage.rooms.stale.lock().expect("nobody panics here") = Some(stale);
     client.say(json!({ "action": "start", "args": { "task": "go" } }));
@@ -110,9 +110,9 @@ async fn a_session_that_falls_as_soon_as_it_is_made_is_found_again() {
 async fn who_listens_to_a_session_that_is_removed_is_told() {
     let stage = stage();
     let (id, session) = stage.session().await;
-    let mut client = Client::attach(&stage, Some(id)).await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
     client.until(|frame| frame["status"] == "synced").await;
-    let mut chat = Client::chat(&stage, id).await;
+    let mut chat = Client::chat(&stage.parts, id).await;
     chat.so_far().await;
     let mut pull = Pull::open(stage.parts.clone(), id, Seq::MAX).await.expect("it is there");
     stage.store.forget(id).await.expect("it is forgotten");
@@ -126,7 +126,7 @@ async fn who_listens_to_a_session_that_is_removed_is_told() {
 async fn who_reads_a_journal_that_is_removed_is_told() {
     let stage = stage();
     let id = stage.journal(900).await;
-    let mut client = Client::attach(&stage, Some(id)).await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
     let mut pull = Pull::open(stage.parts.clone(), id, 0).await.expect("it is there");
     client.until(|frame| frame["seq"] == 1).await;
     assert!(matches!(pull.next().await, Pulled::Event((1, _))));
@@ -147,7 +147,7 @@ async fn hello_shows_what_is_on_disk() {
     let answer = session.send(crate::session::messages::Relay { wish, key: None });
     let answer = tokio::spawn(answer);
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let hello = Client::attach(&stage, Some(id)).await.hear().await.expect("a hello");
+    let hello = Client::attach(&stage.parts, Some(id)).await.hear().await.expect("a hello");
     assert_eq!((&hello["last_seq"], &hello["session"]["last_seq"]), (&json!(before.tail), &json!(before.tail)));
     assert_eq!((&hello["state"], &hello["session"]["state"]), (&json!("idle"), &json!("idle")));
     assert_eq!(hello["session"]["attached"], 1);
@@ -168,7 +168,7 @@ async fn end(chat: &mut Client) -> Value {
 async fn a_chat_is_told_that_the_sandbox_died_and_not_that_the_turn_is_done() {
     let stage = stage();
     let (id, session) = stage.session().await;
-    let mut chat = Client::chat(&stage, id).await;
+    let mut chat = Client::chat(&stage.parts, id).await;
     chat.so_far().await;
     say(&session, "go").await;
     let exit = Exit { code: Some(137), out_of_memory: true, stderr_tail: String::new() };
@@ -189,7 +189,7 @@ async fn a_chat_that_joins_hears_the_end_of_the_turn_that_runs_and_of_no_other()
     let (id, session) = stage.session().await;
     say(&session, "one").await;
     say(&session, "two").await;
-    let mut chat = Client::chat(&stage, id).await;
+    let mut chat = Client::chat(&stage.parts, id).await;
     chat.so_far().await;
     // The next one begins at once.
     let first = stage.turn(id).await;
@@ -200,7 +200,7 @@ async fn a_chat_that_joins_hears_the_end_of_the_turn_that_runs_and_of_no_other()
     assert_eq!(end(&mut chat).await["type"], "done");
     // An act of a person is no turn.
     wish(&session, Wish::Run { command: "ls".into() }).await;
-    let mut late = Client::chat(&stage, id).await;
+    let mut late = Client::chat(&stage.parts, id).await;
     late.so_far().await;
     let act = act(&stage, id).await;
     report(&session, 3, Report::ActEnded { act, outcome: Outcome::Done }).await;

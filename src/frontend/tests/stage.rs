@@ -120,7 +120,7 @@ impl Sessions for Rooms {
     }
 }
 
-fn record(id: SessionId, key: Option<String>) -> Record {
+pub(crate) fn record(id: SessionId, key: Option<String>) -> Record {
     Record {
         id,
         title: String::new(),
@@ -249,7 +249,7 @@ pub(super) fn turn_ended(turn: String) -> Report {
 }
 
 /// A client, at the other end of a socket.
-pub(super) struct Client {
+pub(crate) struct Client {
     says: mpsc::UnboundedSender<Bytes>,
     body: Pin<Box<BoxBody>>,
     heard: BytesMut,
@@ -257,13 +257,13 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) async fn attach(stage: &Stage, session: Option<SessionId>) -> Client {
+    pub(crate) async fn attach(parts: &Arc<Parts>, session: Option<SessionId>) -> Client {
         let query = AttachQuery { session: session.map(|id| id.to_string()), after: None };
-        Client::over(|req, body| open(req, body, &query, stage.parts.clone())).await
+        Client::over(|req, body| open(req, body, &query, parts.clone())).await
     }
 
-    pub(super) async fn chat(stage: &Stage, session: SessionId) -> Client {
-        Client::over(|req, body| open_chat(req, body, &session.to_string(), stage.parts.clone())).await
+    pub(crate) async fn chat(parts: &Arc<Parts>, session: SessionId) -> Client {
+        Client::over(|req, body| open_chat(req, body, &session.to_string(), parts.clone())).await
     }
 
     async fn over(open: impl FnOnce(&HttpRequest, Payload) -> Result<HttpResponse, actix_web::Error>) -> Client {
@@ -284,7 +284,7 @@ impl Client {
         Client { says, body: Box::pin(body), heard: BytesMut::new(), codec }
     }
 
-    pub(super) fn say(&mut self, frame: Value) {
+    pub(crate) fn say(&mut self, frame: Value) {
         self.send(Words::Text(frame.to_string().into()));
     }
 
@@ -296,7 +296,7 @@ impl Client {
     }
 
     /// The next frame; `Err` with the code where the server closed.
-    pub(super) async fn hear(&mut self) -> Result<Value, Option<u16>> {
+    pub(crate) async fn hear(&mut self) -> Result<Value, Option<u16>> {
         loop {
             match self.codec.decode(&mut self.heard).expect("the server speaks the protocol") {
                 Some(Frame::Text(text)) => return Ok(serde_json::from_slice(&text).expect("JSON")),
@@ -312,7 +312,7 @@ impl Client {
     }
 
     /// Reads on to the first frame for which `is` holds; all of them.
-    pub(super) async fn until(&mut self, is: impl Fn(&Value) -> bool) -> Vec<Value> {
+    pub(crate) async fn until(&mut self, is: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut frames = Vec::new();
         let last = timeout(PATIENCE, async {
             while !frames.last().is_some_and(&is) {
@@ -325,7 +325,7 @@ impl Client {
     }
 
     /// Reads to the end; the code with which the server closed.
-    pub(super) async fn closed(&mut self) -> Option<u16> {
+    pub(crate) async fn closed(&mut self) -> Option<u16> {
         let closed = async {
             loop {
                 if let Err(code) = self.hear().await {
@@ -337,7 +337,7 @@ impl Client {
     }
 
     /// What is said of a chat before its answer to a ping: each frame's type.
-    pub(super) async fn so_far(&mut self) -> Vec<String> {
+    pub(crate) async fn so_far(&mut self) -> Vec<String> {
         self.say(serde_json::json!({ "type": "ping" }));
         let frames = self.until(|frame| frame["type"] == "pong").await;
         let kinds = frames.iter().filter_map(|frame| frame["type"].as_str());
