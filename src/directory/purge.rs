@@ -8,11 +8,12 @@ use std::{
 };
 
 use actix::prelude::*;
+use tokio::sync::oneshot;
 
-use super::{Directory, Purge, refusal};
+use super::{Directory, Opened, Purge, Slot, refusal};
 use crate::{
     sandbox::RunDir,
-    session::{Refusal, messages::End},
+    session::{Refusal, Vanished, messages::End},
     store::SessionId,
 };
 
@@ -40,12 +41,36 @@ impl Handler<Purge> for Directory {
         };
         Box::pin(purged.into_actor(self).map(move |purged, directory, _| {
             if purged.is_ok() {
-                directory.slots.remove(&id);
-                directory.keys.forget(id);
-                directory.say_how_it_is();
+                directory.purged(id);
             }
             purged
         }))
+    }
+}
+
+impl Directory {
+    /// Whoever listens to it holds its actor, which would live on for them without a journal.
+    fn purged(&mut self, id: SessionId) {
+        match self.slots.get_mut(&id) {
+            Some(Slot::Live(session)) => {
+                session.do_send(Vanished);
+                self.slots.remove(&id);
+            }
+            // It fell meanwhile, and is being brought back for somebody.
+            Some(Slot::Opening(waiting)) => {
+                let (asker, opened) = oneshot::channel::<Opened>();
+                waiting.push(asker);
+                actix::spawn(async move {
+                    if let Ok(Ok(session)) = opened.await {
+                        session.do_send(Vanished);
+                    }
+                });
+            }
+            None => {}
+        }
+        self.keys.forget(id);
+        self.fallen.remove(&id);
+        self.say_how_it_is();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sessions that fall, and how they come back.
 
 use super::*;
+use crate::frontend::{self, tests::stage::Client};
 
 #[actix::test]
 async fn a_panic_in_one_session_is_its_own_and_it_comes_back() {
@@ -34,4 +35,28 @@ async fn a_journal_that_refuses_is_told_and_the_session_goes_on_when_there_is_ro
     eventually("the session to be back", || async { house.open(made.view.id).await.is_ok() }).await;
     let back = house.open(made.view.id).await.expect("it is back");
     back.send(say("now", None)).await.expect("it lives").expect("it is taken");
+}
+
+#[actix::test]
+async fn whoever_listens_to_a_session_that_is_purged_is_told() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    let id = made.view.id;
+    made.session.send(End::default()).await.expect("it lives").expect("it ends");
+    let parts = Arc::new(frontend::Parts {
+        sessions: Arc::new(house.directory.clone()),
+        store: house.store.clone(),
+        census: Census::default(),
+        closing: Default::default(),
+    });
+    let (mut client, mut chat) = (Client::attach(&parts, Some(id)).await, Client::chat(&parts, id).await);
+    client.until(|frame| frame["status"] == "synced").await;
+    chat.so_far().await;
+    let mut pull = frontend::Pull::open(parts, id, Seq::MAX).await.expect("it is there");
+    // They have read all that there is, so nothing but the session itself can tell them.
+    house.directory.send(Purge { id }).await.expect("it lives").expect("it is purged");
+    assert_eq!((client.closed().await, chat.closed().await), (Some(4404), Some(4404)));
+    let gone = async { while !matches!(pull.next().await, frontend::Pulled::Gone(Refusal::NoSession(_))) {} };
+    tokio::time::timeout(Duration::from_secs(5), gone).await.expect("the stream ends");
+    assert_eq!(house.open(id).await.expect_err("no trace").code(), "not_found");
 }
