@@ -69,7 +69,7 @@ pub struct Directory {
     sessions: Arc<session::Parts>,
     slots: HashMap<SessionId, Slot>,
     keys: Keys,
-    /// Sessions that fell and are not back yet.
+    /// Sessions that fell and are not back yet, or not for long.
     fallen: HashMap<SessionId, Fallen>,
     /// The server is going.
     closing: bool,
@@ -142,6 +142,9 @@ impl Directory {
             Some(Slot::Opening(waiting)) => waiting.push(asker),
             Some(Slot::Live(_)) | None if self.closing => drop(asker),
             Some(Slot::Live(_)) | None => {
+                if let Some(refusal) = self.fallen.get(&id).and_then(Fallen::holds) {
+                    return Box::pin(async { Err(refusal) });
+                }
                 self.slots.insert(id, Slot::Opening(vec![asker]));
                 self.start_session(id, ctx);
             }
@@ -152,7 +155,7 @@ impl Directory {
     fn start_session(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
         let (threads, home) = (self.threads.clone(), self.threads.home(id));
         let (store, parts) = (self.store.clone(), self.sessions.clone());
-        let after = self.fallen.get(&id).map(|fallen| fallen.how);
+        let after = self.fallen.get(&id).and_then(Fallen::how);
         let started = async move {
             let (epoch, snapshot) = store.claim(id).await.map_err(|e| refusal(&e))?;
             let (tell, started) = oneshot::channel();
@@ -175,8 +178,9 @@ impl Directory {
             }
         }
         match opened {
+            Ok(_) => self.came_back(id, ctx),
             // One that was purged meanwhile is not missed.
-            Ok(_) | Err(Refusal::NoSession(_)) => drop(self.fallen.remove(&id)),
+            Err(Refusal::NoSession(_)) => drop(self.fallen.remove(&id)),
             Err(why) => {
                 if self.come_back(id, ctx) {
                     warn!(session = %id, "the session cannot be brought back yet: {why}");

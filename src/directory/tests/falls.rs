@@ -1,5 +1,7 @@
 //! Sessions that fall, and how they come back.
 
+use std::time::Instant;
+
 use super::*;
 use crate::frontend::{self, tests::stage::Client};
 
@@ -35,6 +37,29 @@ async fn a_journal_that_refuses_is_told_and_the_session_goes_on_when_there_is_ro
     eventually("the session to be back", || async { house.open(made.view.id).await.is_ok() }).await;
     let back = house.open(made.view.id).await.expect("it is back");
     back.send(say("now", None)).await.expect("it lives").expect("it is taken");
+}
+
+#[actix::test]
+async fn a_session_that_falls_whenever_it_is_back_comes_back_ever_more_slowly_whoever_asks() {
+    let house = house(Arc::default());
+    let id = house.create(None).await.view.id;
+    let told = async || house.events(id).await.iter().filter(|event| event.body.name() == "error").count();
+    let mut took = Vec::new();
+    for falls in 1..=4 {
+        let session = house.open(id).await.expect("it is back");
+        *house.store.panics.lock().expect("nobody panics here") = Some(id);
+        session.send(say("boom", None)).await.expect_err("the actor is gone");
+        let fell = Instant::now();
+        // Somebody asks for it all the time, as its listeners do.
+        eventually("the session to be back, and to say so", || async {
+            let held = house.open(id).await.err();
+            assert!(held.as_ref().is_none_or(|held| held.code() == "unavailable"), "{held:?}");
+            told().await == falls
+        })
+        .await;
+        took.push(fell.elapsed());
+    }
+    assert!(took[2] >= Duration::from_millis(150) && took[3] >= Duration::from_millis(300), "{took:?}");
 }
 
 #[actix::test]
