@@ -5,14 +5,14 @@ use std::sync::Arc;
 use actix::prelude::*;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
-use greenroom_protocol::{Body, Event, Observation, Seen, action::Mode, client::Wish};
+use greenroom_protocol::{Body, CLIENT_FRAME_LIMIT, Event, Observation, Seen, action::Mode, client::Wish};
 
 use super::{
     Parts, Pull, Pulled,
     connection::{Connection, close},
     credit::Credit,
     dialect::{Dialect, Frame, Said, Told, Turn},
-    frames::{Heard, Pieces, READ_LIMIT},
+    frames::{Heard, Pieces},
 };
 use crate::{
     census::{Entry, Kind},
@@ -56,7 +56,7 @@ impl ChatSocket {
             pieces: Pieces::default(),
             pass: request.extensions_mut().remove(),
         };
-        WsResponseBuilder::new(socket, request, body).frame_size(READ_LIMIT).start()
+        WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
     }
 
     /// From here on; what was before is for REST to tell.
@@ -217,8 +217,10 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
                 Heard::Text(text) => self.hear(&text, ctx),
                 Heard::NotText => self.error("a frame is JSON in a text frame, not binary".to_owned(), ctx),
                 Heard::TooLarge => {
-                    let limit = greenroom_protocol::CLIENT_FRAME_LIMIT;
-                    self.error(format!("a frame is at most {limit} bytes; put what is larger into a file"), ctx);
+                    self.error(
+                        format!("a frame is at most {CLIENT_FRAME_LIMIT} bytes; put what is larger into a file"),
+                        ctx,
+                    );
                 }
                 Heard::Nothing => {}
             },

@@ -1,12 +1,9 @@
-//! Putting a client's frames together, and finding the ones that are too large without losing the connection.
+//! Putting a client's messages together, and finding the ones that are too large without losing the connection. No frame is
+//! larger than [`CLIENT_FRAME_LIMIT`]: one that is sent so comes in pieces (`web/upgrade/cut.rs`).
 
 use actix_http::ws::{Item, Message};
 use actix_web::web::{Bytes, BytesMut};
 use greenroom_protocol::CLIENT_FRAME_LIMIT;
-
-/// The largest single frame that is read at all, in bytes: a client that sends more than this at once is cut off. Between
-/// this and [`CLIENT_FRAME_LIMIT`] it is told `too_large`, and its connection stays usable.
-pub(super) const READ_LIMIT: usize = 16 * CLIENT_FRAME_LIMIT;
 
 /// What came of a frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,9 +38,7 @@ impl Pieces {
     /// Control frames are not for this.
     pub(super) fn hear(&mut self, message: Message) -> Heard {
         match message {
-            Message::Text(text) if text.len() > CLIENT_FRAME_LIMIT => Heard::TooLarge,
             Message::Text(text) => Heard::Text(text.into()),
-            Message::Binary(bytes) if bytes.len() > CLIENT_FRAME_LIMIT => Heard::TooLarge,
             Message::Binary(_) => Heard::NotText,
             Message::Continuation(item) => self.piece(item),
             Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Nop => Heard::Nothing,

@@ -8,14 +8,17 @@ use actix::prelude::*;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
 use bytestring::ByteString;
-use greenroom_protocol::client::{ErrorBody, ErrorFrame, Status};
+use greenroom_protocol::{
+    CLIENT_FRAME_LIMIT,
+    client::{ErrorBody, ErrorFrame, Status},
+};
 use serde::Serialize;
 
 use super::{
     Parts,
     connection::{Connection, close},
     credit::Credit,
-    frames::{Heard, Pieces, READ_LIMIT},
+    frames::{Heard, Pieces},
 };
 use crate::{
     census::{Entry, Kind},
@@ -135,7 +138,7 @@ impl FrontendSocket {
             looks: 0,
             is_told: false,
         };
-        WsResponseBuilder::new(socket, request, body).frame_size(READ_LIMIT).start()
+        WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
     }
 
     fn attach(&mut self, id: SessionId, session: Addr<Session>, ctx: &mut Context) {
@@ -401,18 +404,13 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for FrontendSocket {
                     self.error("invalid_json", "a frame is JSON in a text frame, not binary".to_owned(), None, ctx);
                 }
                 Heard::TooLarge => {
-                    let limit = greenroom_protocol::CLIENT_FRAME_LIMIT;
-                    let message = format!("a frame is at most {limit} bytes; put what is larger into a file");
+                    let message =
+                        format!("a frame is at most {CLIENT_FRAME_LIMIT} bytes; put what is larger into a file");
                     self.error("too_large", message, None, ctx);
                 }
                 Heard::Nothing => {}
             },
-            Err(ProtocolError::Overflow) => {
-                close(1009, &format!("a frame is at most {READ_LIMIT} bytes"), ctx);
-            }
-            Err(e) => {
-                close(1002, &e.to_string(), ctx);
-            }
+            Err(e) => close(1002, &e.to_string(), ctx),
         }
     }
 }

@@ -5,6 +5,8 @@
 //! every frame through one of them; and there are ten thousand of it, nearly all of which wait. What the socket's actor says
 //! goes out from where it was made; what the client says is read into a buffer that the whole thread shares.
 
+mod cut;
+
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -42,6 +44,7 @@ use tokio::{
     time::{Instant, Sleep, sleep, timeout},
 };
 
+use self::cut::Cutter;
 use super::handover::{Handover, can_move};
 
 /// How much may wait for a client that does not take it, in bytes, before its actor has to wait.
@@ -154,9 +157,10 @@ where
     }
     framed.send(Message::Item((head.into(), BodySize::None))).await?;
     let parts = framed.into_parts();
-    let at_once = Bytes::copy_from_slice(&parts.read_buf);
+    let mut frames = Cutter::default();
+    let at_once = frames.pass(&parts.read_buf)?;
     *arrived.borrow_mut() = if at_once.is_empty() { Arrived::Nothing } else { Arrived::Bytes(at_once) };
-    Ok(Some(Upgraded::new(parts.io, body, arrived)))
+    Ok(Some(Upgraded { frames, ..Upgraded::new(parts.io, body, arrived) }))
 }
 
 /// An answer that leaves everything as it was.
@@ -237,6 +241,7 @@ struct Upgraded {
     is_over: bool,
     call: Arc<Call>,
     waker: Waker,
+    frames: Cutter,
     arrived: Rc<RefCell<Arrived>>,
     unsent: VecDeque<Bytes>,
     stalled: Option<Box<Stalled>>,
@@ -246,7 +251,8 @@ impl Upgraded {
     fn new(stream: TcpStream, actor: BoxBody, arrived: Rc<RefCell<Arrived>>) -> Upgraded {
         let call = Arc::new(Call::default());
         let waker = call.clone().into();
-        Upgraded { stream, actor, is_over: false, call, waker, arrived, unsent: VecDeque::new(), stalled: None }
+        let (frames, unsent) = (Cutter::default(), VecDeque::new());
+        Upgraded { stream, actor, is_over: false, call, waker, frames, arrived, unsent, stalled: None }
     }
 
     /// Done when the actor has said its last, and the client has it.
@@ -336,15 +342,18 @@ impl Upgraded {
             let read = match self.stream.poll_read_ready(cx) {
                 Poll::Pending => return false,
                 Poll::Ready(Err(e)) => Err(e),
-                Poll::Ready(Ok(())) => READING.with_borrow_mut(|buffer| {
-                    self.stream.try_read(buffer).map(|count| Bytes::copy_from_slice(&buffer[..count]))
+                Poll::Ready(Ok(())) => READING.with_borrow_mut(|buffer| match self.stream.try_read(buffer)? {
+                    0 => Ok(None),
+                    count => self.frames.pass(&buffer[..count]).map(Some),
                 }),
             };
             *arrived = match read {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(e) => Arrived::Broken(e),
-                Ok(bytes) if bytes.is_empty() => Arrived::Over,
-                Ok(bytes) => Arrived::Bytes(bytes),
+                Ok(None) => Arrived::Over,
+                // The beginning of a header says nothing yet.
+                Ok(Some(bytes)) if bytes.is_empty() => continue,
+                Ok(Some(bytes)) => Arrived::Bytes(bytes),
             };
             return true;
         }

@@ -15,6 +15,7 @@ use crate::harness::{
     model::Model,
     rest::Rest,
     server::{Options, Server},
+    socket::Socket,
     within,
 };
 
@@ -64,6 +65,29 @@ impl Chat {
             }
         }
     }
+}
+
+/// A frame of any size is refused in words; the same client goes on.
+#[tokio::test]
+async fn a_frame_of_any_size_is_refused_and_the_connection_goes_on() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let large = "x".repeat(40 << 20);
+    let mut chat = Chat::open(&server.rest, &session).await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    socket.status("synced").await;
+    for _ in 0..2 {
+        chat.say_text(&large).await;
+        let told = chat.hear().await.expect("the chat goes on");
+        assert!(told["message"].as_str().expect("words").contains("at most 1048576 bytes"), "{told}");
+        socket.send_text(large.clone()).await;
+        socket.error("too_large").await;
+    }
+    chat.say(json!({ "type": "ping" })).await;
+    assert_eq!(chat.hear().await, Ok(json!({ "type": "pong" })));
+    socket.act("ping", json!({})).await;
+    socket.status("pong").await;
 }
 
 /// Which types there were. What a call cost may be known before its last words have come.
