@@ -9,6 +9,7 @@ use actix_web::{
 use bytes::Bytes;
 use futures::{Stream, stream};
 use serde_json::json;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     Parts,
@@ -60,28 +61,76 @@ fn frames(pull: Pull, kind: Option<String>) -> impl Stream<Item = Result<Bytes, 
         let kind = kind.clone();
         async move {
             let mut pull = pull?;
-            loop {
-                let frame = match tokio::time::timeout(HEARTBEAT, pull.next()).await {
-                    Err(_) => ":\n\n".to_owned(),
-                    Ok(Pulled::Event((_, event))) if kind.as_ref().is_some_and(|kind| !is_of_kind(&event, kind)) => {
-                        continue;
-                    }
-                    Ok(Pulled::Event((seq, event))) => {
-                        format!("id: {seq}\ndata: {}\n\n", String::from_utf8_lossy(&event.json))
-                    }
-                    Ok(Pulled::Delta(_)) if kind.is_some() => continue,
-                    Ok(Pulled::Delta(delta)) => named("delta", &json!(delta)),
-                    Ok(Pulled::Gone(why)) => {
-                        let error = json!({ "error": { "code": why.code(), "message": why.to_string() } });
-                        return Some((Ok(Bytes::from(named("error", &error))), None));
-                    }
-                };
-                return Some((Ok(Bytes::from(frame)), Some(pull)));
-            }
+            let (text, is_last) = match frame(async || pull.next().await, kind.as_deref()).await {
+                Frame::Sent(text) => (text, false),
+                Frame::Last(text) => (text, true),
+            };
+            Some((Ok(Bytes::from(text)), (!is_last).then_some(pull)))
         }
     })
 }
 
+/// What a client is sent.
+#[derive(Debug, PartialEq)]
+enum Frame {
+    Sent(String),
+    Last(String),
+}
+
+/// The next frame: what comes `next` and is of that kind, or in good time that there is nothing. What is left out gives nobody
+/// a sign of life, so the time runs on over it.
+async fn frame(mut next: impl AsyncFnMut() -> Pulled, kind: Option<&str>) -> Frame {
+    let due = Instant::now() + HEARTBEAT;
+    while let Ok(pulled) = timeout_at(due, next()).await {
+        match pulled {
+            Pulled::Event((seq, event)) if kind.is_none_or(|kind| is_of_kind(&event, kind)) => {
+                return Frame::Sent(format!("id: {seq}\ndata: {}\n\n", String::from_utf8_lossy(&event.json)));
+            }
+            Pulled::Delta(delta) if kind.is_none() => return Frame::Sent(named("delta", &json!(delta))),
+            // What is here already is not waited for, and no time is asked about it.
+            Pulled::Event(_) | Pulled::Delta(_) if Instant::now() >= due => break,
+            Pulled::Event(_) | Pulled::Delta(_) => {}
+            Pulled::Gone(why) => {
+                let error = json!({ "error": { "code": why.code(), "message": why.to_string() } });
+                return Frame::Last(named("error", &error));
+            }
+        }
+    }
+    Frame::Sent(":\n\n".to_owned())
+}
+
 fn named(name: &str, data: &serde_json::Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::store::NewEvent;
+
+    fn event(kind: &'static str) -> Pulled {
+        Pulled::Event((7, NewEvent { kind: kind.into(), json: Bytes::from_static(b"{}") }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_one_kind_hears_in_a_busy_session_that_it_is_there() {
+        let busy = async || {
+            sleep(Duration::from_secs(1)).await;
+            event("run")
+        };
+        let (began, heartbeat) = (Instant::now(), || Frame::Sent(":\n\n".to_owned()));
+        let next = tokio::time::timeout(10 * HEARTBEAT, frame(busy, Some("message"))).await;
+        assert_eq!((next, began.elapsed()), (Ok(heartbeat()), HEARTBEAT));
+        assert_eq!(frame(busy, Some("run")).await, Frame::Sent("id: 7\ndata: {}\n\n".to_owned()));
+        // A long past in which nothing fits takes its time, too, and never waits.
+        let past = async || {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            event("run")
+        };
+        let began = Instant::now();
+        assert_eq!(frame(past, Some("message")).await, heartbeat());
+        assert!(began.elapsed() <= HEARTBEAT + Duration::from_secs(1));
+    }
 }
