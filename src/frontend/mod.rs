@@ -32,7 +32,7 @@ pub use self::{
     refuse::refuse,
 };
 use crate::{
-    census::Census,
+    census::{Census, Kind},
     session::{Refusal, Session},
     store::{Seq, SessionId, Store},
 };
@@ -53,6 +53,13 @@ pub struct Parts {
     pub census: Census,
     /// Cancelled when the server goes away.
     pub closing: CancellationToken,
+}
+
+/// How many clients are attached to a session right now, over whatever they listen: as many as it counts as its listeners. (A
+/// chat listens to a stream of its own.)
+pub fn attached(census: &Census, session: SessionId) -> usize {
+    let id = session.to_string();
+    [Kind::FrontendSocket, Kind::EventStream].into_iter().map(|kind| census.count(kind, Some(&id))).sum()
 }
 
 /// Turns an allowed request into a chat about one session.

@@ -15,7 +15,7 @@ use greenroom_protocol::{
 use serde::Serialize;
 
 use super::{
-    Parts,
+    Parts, attached,
     connection::{Connection, close},
     credit::Credit,
     frames::{Heard, Pieces},
@@ -180,7 +180,9 @@ impl FrontendSocket {
         ctx.wait(snapshot.map(move |snapshot, socket, ctx| {
             if let Ok(Some(snapshot)) = snapshot {
                 let source = Source::Journal { tail: snapshot.tail, refusal: Box::new(refusal.clone()) };
-                socket.attached(id, source, &View::new(&snapshot, 0), ctx);
+                // With this one.
+                let attached = attached(&socket.parts.census, id) + 1;
+                socket.attached(id, source, &View::new(&snapshot, attached), ctx);
             }
             socket.tell_once(&refusal, ctx);
             socket.find_again(ctx);

@@ -15,8 +15,8 @@ use super::{
     request::{Key, Named},
 };
 use crate::{
-    census::Kind,
     directory::{self, NewSession},
+    frontend,
     session::{
         Session, View,
         messages::{self, Accepted, Relay},
@@ -128,8 +128,8 @@ pub(super) async fn look(parts: Data<Parts>, id: Named) -> Answer {
     request_body = Change, responses((status = 200, body = View)))]
 pub(super) async fn change(parts: Data<Parts>, id: Named, change: Json<Change>) -> Answer {
     let Change { title, archived, model } = change.into_inner();
-    let view = parts.ask(id.0, messages::Amend { title, archived, model }).await??;
-    Ok(HttpResponse::Ok().json(view))
+    parts.ask(id.0, messages::Amend { title, archived, model }).await??;
+    look(parts, id).await
 }
 
 /// End a session for good; it stays readable. With `purge` nothing of it stays.
@@ -199,8 +199,7 @@ impl Parts {
     }
 
     pub(super) fn view(&self, snapshot: &Snapshot) -> View {
-        let id = snapshot.record.id.to_string();
-        View::new(snapshot, self.census.count(Kind::FrontendSocket, Some(&id)))
+        View::new(snapshot, frontend::attached(&self.census, snapshot.record.id))
     }
 
     /// Asks the session's actor. One that was at rest may be let go between the two steps of this; then the next one is

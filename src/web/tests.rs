@@ -100,8 +100,10 @@ async fn a_session_from_its_making_to_its_purge() {
     let session = format!("/api/sessions/{id}");
     assert_eq!(made.header("location"), session);
 
-    let changed = stage.ask("PATCH", &session, Some(r#"{"title":"Two"}"#)).await;
+    let changed = stage.ask("PATCH", &session, Some(r#"{"title":"Two","model":"demo"}"#)).await;
     assert_eq!(changed.json()["title"], "Two", "{}", changed.text);
+    assert_eq!(changed.json(), stage.ask("GET", &session, None).await.json());
+    assert!(changed.json()["last_seq"].as_u64() > made.json()["last_seq"].as_u64(), "{}", changed.text);
     let listed = stage.ask("GET", "/api/sessions?q=two", None).await.json();
     assert_eq!((&listed["total"], &listed["items"][0]["id"]), (&1.into(), &id.as_str().into()));
     assert_eq!(stage.ask("GET", "/api/sessions?q=three", None).await.json()["total"], 0);

@@ -13,12 +13,12 @@ use greenroom_protocol::{
 use serde_json::{Value, json};
 
 use self::stage::{Client, Stage, report, say, stage, turn_ended, wish};
-use super::{Pull, Pulled};
+use super::{Pull, Pulled, attached};
 use crate::{
     sandbox::Exit,
     session::{
         Refusal, Vanished,
-        messages::{Lost, StartFailed},
+        messages::{Look, Lost, Relay, StartFailed},
     },
     store::{Seq, SessionId, Store},
 };
@@ -144,18 +144,35 @@ async fn hello_shows_what_is_on_disk() {
     let before = on_disk().await;
     stage.store.hold();
     let wish = Wish::Run { command: "ls".into() };
-    let answer = session.send(crate::session::messages::Relay { wish, key: None });
+    let answer = session.send(Relay { wish, key: None });
     let answer = tokio::spawn(answer);
     tokio::time::sleep(Duration::from_millis(20)).await;
     let hello = Client::attach(&stage.parts, Some(id)).await.hear().await.expect("a hello");
     assert_eq!((&hello["last_seq"], &hello["session"]["last_seq"]), (&json!(before.tail), &json!(before.tail)));
     assert_eq!((&hello["state"], &hello["session"]["state"]), (&json!("idle"), &json!("idle")));
     assert_eq!(hello["session"]["attached"], 1);
-    let view = session.send(crate::session::messages::Look).await.expect("it lives");
+    let view = session.send(Look).await.expect("it lives");
     assert_eq!(view.last_seq, before.tail);
     stage.store.release_one();
     answer.await.expect("it is not lost").expect("it lives").expect("it is taken");
     assert!(on_disk().await.tail > before.tail);
+}
+
+#[actix::test]
+async fn whoever_listens_is_attached_over_whatever_that_is() {
+    let stage = stage();
+    let (id, session) = stage.session().await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
+    client.until(|frame| frame["status"] == "synced").await;
+    let mut chat = Client::chat(&stage.parts, id).await;
+    chat.so_far().await;
+    let pull = Pull::open(stage.parts.clone(), id, 0).await.expect("it is there");
+    let by_itself = async || session.send(Look).await.expect("it lives").attached;
+    assert_eq!((attached(&stage.parts.census, id), by_itself().await), (3, 3));
+    drop((pull, chat));
+    // The bell of a stream hears that it is not wanted a moment later.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!((attached(&stage.parts.census, id), by_itself().await), (1, 1));
 }
 
 /// Up to the end of a turn: how it ended.
