@@ -8,7 +8,7 @@ use super::{Create, Created, Directory, NewSession, Slot, refusal, shutting_down
 use crate::{
     clock,
     session::{
-        Refusal, Session,
+        Refusal, Session, fits, fits_title,
         messages::{Begin, Look},
     },
     store::{Memory, Record, SessionId, Totals},
@@ -88,6 +88,12 @@ async fn created(session: Addr<Session>, task: Option<String>, fresh: bool) -> R
 
 impl Directory {
     fn record(&self, id: SessionId, new: &NewSession, key: Option<String>) -> Result<Record, Refusal> {
+        fits_title(new.title.as_deref())?;
+        for (what, name) in
+            [("agent", &new.agent), ("model", &new.model), ("image", &new.image), ("directory", &new.directory)]
+        {
+            fits(what, name.as_deref().unwrap_or_default())?;
+        }
         let model = new.model.clone().filter(|model| !model.is_empty()).unwrap_or_else(|| self.gateway.default_model());
         self.gateway.ready(&model).map_err(|e| Refusal::BadArgs(e.to_string()))?;
         let agent = new.agent.clone().unwrap_or_else(|| AGENT.to_owned());

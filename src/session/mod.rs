@@ -45,6 +45,11 @@ use crate::{
 /// How many characters of a task become a session's title.
 const TITLE: usize = 80;
 
+/// How long a title that somebody gives may be, in characters, and any other name, in bytes: each of them is in every list, and
+/// in memory as long as its session is known.
+const LONGEST_TITLE: usize = 200;
+const LONGEST_NAME: usize = 1024;
+
 /// The session was removed with every trace: whoever still listens to it is to find that out.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
@@ -222,6 +227,10 @@ impl Session {
     }
 
     fn decide(&mut self, input: Input) -> Result<Decision, Refusal> {
+        if let Input::SetModel { settings, title } = &input {
+            fits("model", &settings.model)?;
+            fits_title(title.as_deref())?;
+        }
         let open = self.shared.open();
         let now_ms = self.born.elapsed().as_millis() as u64;
         let record = self.record_after(&input);
@@ -290,6 +299,22 @@ impl Session {
 /// Where the turn began that a session of this record is in; `None` where it is in none, or another version wrote the record.
 pub fn turn_began(record: &Record) -> Option<Seq> {
     serde_json::from_str::<Option<Core>>(record.core.as_str()).ok()??.turn_began()
+}
+
+/// Whether a title is short enough.
+pub fn fits_title(title: Option<&str>) -> Result<(), Refusal> {
+    match title.map_or(0, |title| title.chars().count()) {
+        0..=LONGEST_TITLE => Ok(()),
+        count => Err(Refusal::BadArgs(format!("`title` has {count} characters; it may have {LONGEST_TITLE}"))),
+    }
+}
+
+/// Whether the name that is given for `what` is short enough.
+pub fn fits(what: &str, name: &str) -> Result<(), Refusal> {
+    match name.len() {
+        0..=LONGEST_NAME => Ok(()),
+        bytes => Err(Refusal::BadArgs(format!("`{what}` has {bytes} bytes; it may have {LONGEST_NAME}"))),
+    }
 }
 
 impl Actor for Session {

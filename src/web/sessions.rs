@@ -18,7 +18,7 @@ use crate::{
     directory::{self, NewSession},
     frontend,
     session::{
-        Session, View,
+        Session, View, fits, fits_title,
         messages::{self, Accepted, Relay},
     },
     store::{self, Seq, SessionId, Snapshot},
@@ -128,6 +128,8 @@ pub(super) async fn look(parts: Data<Parts>, id: Named) -> Answer {
     request_body = Change, responses((status = 200, body = View)))]
 pub(super) async fn change(parts: Data<Parts>, id: Named, change: Json<Change>) -> Answer {
     let Change { title, archived, model } = change.into_inner();
+    fits_title(title.as_deref())?;
+    fits("model", model.as_deref().unwrap_or_default())?;
     parts.ask(id.0, messages::Amend { title, archived, model }).await??;
     look(parts, id).await
 }

@@ -49,6 +49,18 @@ async fn errors() {
     check("GET", &format!("{NOWHERE}/events?last=-1"), None, 400, "invalid_args", "the query").await;
     let large = format!(r#"{{"title":"{}"}}"#, "x".repeat(1024 * 1024));
     check("POST", "/api/sessions", Some(&large), 413, "too_large", "`server.max_body`").await;
+    let long = |name: &str, length: usize| json!({ name: "ä".repeat(length) }).to_string();
+    let title = "`title` has 201 characters; it may have 200";
+    check("POST", "/api/sessions", Some(&long("title", 201)), 400, "invalid_args", title).await;
+    for name in ["agent", "model", "image", "directory"] {
+        let why = format!("`{name}` has 1026 bytes; it may have 1024");
+        check("POST", "/api/sessions", Some(&long(name, 513)), 400, "invalid_args", &why).await;
+    }
+    let made = stage.ask("POST", "/api/sessions", Some(&long("title", 200))).await;
+    let session = format!("/api/sessions/{}", id_of(&made));
+    check("PATCH", &session, Some(&long("title", 201)), 400, "invalid_args", title).await;
+    check("PATCH", &session, Some(&long("model", 513)), 400, "invalid_args", "it may have 1024").await;
+    assert_eq!(stage.ask("GET", &session, None).await.json()["title"], "ä".repeat(200));
 }
 
 #[actix_web::test]

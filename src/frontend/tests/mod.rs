@@ -175,6 +175,23 @@ async fn whoever_listens_is_attached_over_whatever_that_is() {
     assert_eq!((attached(&stage.parts.census, id), by_itself().await), (1, 1));
 }
 
+#[actix::test]
+async fn a_title_that_is_given_later_has_the_same_limit() {
+    let stage = stage();
+    let (id, _) = stage.session().await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
+    client.until(|frame| frame["status"] == "synced").await;
+    let mut give = async |length: usize| {
+        let title = "ä".repeat(length);
+        client.say(json!({ "action": "initialize", "args": { "title": title }, "id": length.to_string() }));
+        client.until(|frame| frame["id"].is_string()).await.pop().expect("an answer")
+    };
+    assert_eq!(give(200).await["status"], "accepted");
+    let refused = give(201).await;
+    assert_eq!(refused["error"]["code"], "invalid_args");
+    assert_eq!(refused["error"]["message"], "`title` has 201 characters; it may have 200");
+}
+
 /// Up to the end of a turn: how it ended.
 async fn end(chat: &mut Client) -> Value {
     let is_end = |frame: &Value| frame["type"] == "done" || frame["type"] == "error";
