@@ -150,6 +150,11 @@ impl From<MailboxError> for Failure {
     }
 }
 
+/// A request for a socket that lacks a part of what makes it one.
+pub(super) fn no_handshake(error: &actix_web::Error) -> Failure {
+    Failure::invalid(format!("this address is a WebSocket's, and the request does not open one: {error}"))
+}
+
 /// A body that is no JSON, not of the wanted shape, or too large.
 pub(super) fn bad_json(error: JsonPayloadError, _: &HttpRequest) -> actix_web::Error {
     let failure = match error {

@@ -1,7 +1,7 @@
 //! The gate that every request passes: asks [`super::judge`], and dresses every answer with the headers that keep a browser in bounds.
 
 use actix_web::{
-    Error, FromRequest, HttpMessage, HttpResponse,
+    Error, FromRequest, HttpMessage, HttpResponse, ResponseError,
     body::{BoxBody, MessageBody},
     cookie::{Cookie, SameSite, time::Duration},
     dev::{ServiceRequest, ServiceResponse},
@@ -15,7 +15,7 @@ use actix_web::{
 
 use super::{
     assets,
-    error::Failure,
+    error::{Failure, no_handshake},
     judge::{Act, Auth, Body, Denial, Door, Facts, Verdict},
 };
 use crate::{frontend, telemetry};
@@ -57,13 +57,30 @@ pub(super) async fn gate(
             let response = sign_in(&auth, &req);
             Ok(req.into_response(response))
         }
-        Verdict::Refuse(denial @ (Denial::NoToken | Denial::WrongToken)) if wants_socket(&req) => {
+        Verdict::Refuse(denial) => refuse(req, denial).await,
+        Verdict::RefuseTo(origin, denial) => {
+            let mut response = refuse(req, denial).await?;
+            allow(response.headers_mut(), &origin);
+            Ok(response)
+        }
+    }
+}
+
+async fn refuse(req: ServiceRequest, denial: Denial) -> Result<ServiceResponse<BoxBody>, Error> {
+    match denial {
+        Denial::NoToken | Denial::WrongToken if wants_socket(&req) => {
             let (req, mut payload) = req.into_parts();
             let body = Payload::from_request(&req, &mut payload).await?;
-            let response = frontend::refuse(&req, body, 4401, &denial.to_string())?;
+            let socket = frontend::refuse(&req, body, 4401, &denial.to_string());
+            let response = socket.unwrap_or_else(|e| no_handshake(&e).error_response());
             Ok(ServiceResponse::new(req, response))
         }
-        Verdict::Refuse(denial) => Ok(req.error_response(Failure::from(denial))),
+        Denial::Host(_)
+        | Denial::Origin(_)
+        | Denial::NoToken
+        | Denial::WrongToken
+        | Denial::CookieAlone
+        | Denial::NotJson => Ok(req.error_response(Failure::from(denial))),
     }
 }
 
@@ -164,16 +181,24 @@ fn sign_in(auth: &Auth, req: &ServiceRequest) -> HttpResponse {
 
 const PREFLIGHT: [(HeaderName, &str); 3] = [
     (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE"),
-    (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, idempotency-key, last-event-id"),
+    (
+        header::ACCESS_CONTROL_ALLOW_HEADERS,
+        "authorization, content-type, idempotency-key, if-none-match, last-event-id",
+    ),
     (header::ACCESS_CONTROL_MAX_AGE, "600"),
 ];
 
 fn allow(headers: &mut HeaderMap, origin: &str) {
     if let Ok(origin) = HeaderValue::from_str(origin) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("location, retry-after"));
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
     }
 }
+
+/// What stays of the head of an answer whose body is written anew.
+const KEPT: [HeaderName; 4] =
+    [header::ALLOW, header::ACCESS_CONTROL_ALLOW_ORIGIN, header::ACCESS_CONTROL_EXPOSE_HEADERS, header::VARY];
 
 /// What a browser may do with anything that comes from here (FAULTS: scripts, frames and images of strangers).
 const BOUNDS: [(&str, &str); 6] = [
@@ -212,11 +237,11 @@ pub(super) async fn dress(
 }
 
 fn in_our_words(response: ServiceResponse<BoxBody>, method: &Method, path: &str) -> ServiceResponse<BoxBody> {
-    use actix_web::ResponseError;
-    let allow = response.headers().get(header::ALLOW).cloned();
     let mut ours = Failure::of_status(response.status(), method.as_str(), path).error_response();
-    if let Some(allow) = allow {
-        ours.headers_mut().insert(header::ALLOW, allow);
+    for name in KEPT {
+        for value in response.headers().get_all(&name) {
+            ours.headers_mut().append(name.clone(), value.clone());
+        }
     }
     response.into_response(ours)
 }

@@ -74,6 +74,8 @@ pub(super) enum Verdict {
     /// The link was opened: trade the token for the cookie.
     SignIn,
     Refuse(Denial),
+    /// Refuse, and let a page of this other origin read why.
+    RefuseTo(String, Denial),
 }
 
 /// Why not. The text names the way out, and never what was presented as a secret.
@@ -131,7 +133,11 @@ impl Auth {
     pub(super) fn judge(&self, facts: &Facts<'_>) -> Verdict {
         match self.decide(facts) {
             Ok(verdict) => verdict,
-            Err(denial) => Verdict::Refuse(denial),
+            Err(denial @ Denial::Host(_)) => Verdict::Refuse(denial),
+            Err(denial) => match self.sender(facts, facts.host.unwrap_or_default()) {
+                Sender::Friend(origin) => Verdict::RefuseTo(origin.to_owned(), denial),
+                Sender::Nobody | Sender::Ourselves | Sender::Stranger(_) => Verdict::Refuse(denial),
+            },
         }
     }
 

@@ -16,7 +16,7 @@ use actix::Addr;
 use actix_http::HttpService;
 use actix_service::map_config;
 use actix_web::{
-    App, HttpRequest, HttpResponse,
+    App, HttpRequest,
     dev::{AppConfig, Server},
     middleware::from_fn,
     web::{self, Data, JsonConfig, Payload, Query, QueryConfig, ServiceConfig},
@@ -52,6 +52,7 @@ mod stream;
 mod tests;
 mod upgrade;
 
+use error::{Answer, no_handshake};
 use handover::Handover;
 pub use judge::Auth;
 
@@ -154,16 +155,11 @@ fn api(api: &mut ServiceConfig) {
 }
 
 /// The session socket. Whoever gets here may, so from here on it is the frontend's.
-async fn socket(
-    req: HttpRequest,
-    body: Payload,
-    query: Query<AttachQuery>,
-    parts: Data<Parts>,
-) -> actix_web::Result<HttpResponse> {
-    frontend::open(&req, body, &query, parts.sockets.clone())
+async fn socket(req: HttpRequest, body: Payload, query: Query<AttachQuery>, parts: Data<Parts>) -> Answer {
+    frontend::open(&req, body, &query, parts.sockets.clone()).map_err(|e| no_handshake(&e))
 }
 
 /// `GET /ws/sessions/{id}/chat`
-async fn chat(req: HttpRequest, body: Payload, parts: Data<Parts>) -> actix_web::Result<HttpResponse> {
-    frontend::open_chat(&req, body, req.match_info().query("id"), parts.sockets.clone())
+async fn chat(req: HttpRequest, body: Payload, parts: Data<Parts>) -> Answer {
+    frontend::open_chat(&req, body, req.match_info().query("id"), parts.sockets.clone()).map_err(|e| no_handshake(&e))
 }

@@ -266,6 +266,43 @@ async fn a_friend_is_told_so_and_nobody_else() {
     assert_eq!((read.status.as_u16(), read.header("access-control-allow-origin")), (200, "https://friend.test"));
     let own = stage.ask("GET", "/api/sessions", None).await;
     assert_eq!(own.header("access-control-allow-origin"), "");
+    assert!(asked.header("access-control-allow-headers").contains("if-none-match"));
+    // A page that cannot read an answer cannot say what is wrong.
+    let form = known("POST", "/api/sessions", None).insert_header(("content-type", "text/plain")).set_payload("{}");
+    let check = async |request: TestRequest, status: u16| {
+        let reply = stage.send(friend(request)).await;
+        assert_eq!((reply.status.as_u16(), reply.header("vary")), (status, "Origin"), "{}", reply.text);
+        assert_eq!(reply.header("access-control-allow-origin"), "https://friend.test", "{}", reply.text);
+        assert_eq!(reply.header("access-control-expose-headers"), "location, retry-after");
+    };
+    check(anybody("GET", "/api/sessions"), 401).await;
+    check(form, 415).await;
+    check(known("PUT", "/api/sessions", None), 405).await;
+    check(known("GET", NOWHERE, None), 404).await;
+    check(known("POST", "/api/sessions", Some("{}")), 201).await;
+    for stranger in [("host", "evil.test"), ("origin", "https://evil.test")] {
+        let reply = stage.send(friend(known("GET", "/api/sessions", None)).insert_header(stranger)).await;
+        assert_eq!((reply.status.as_u16(), reply.header("access-control-allow-origin")), (403, ""));
+    }
+}
+
+#[actix_web::test]
+async fn what_opens_no_socket_is_told_so_in_the_one_form() {
+    let stage = stage().await;
+    let half =
+        |request: TestRequest| request.insert_header(("connection", "upgrade")).insert_header(("upgrade", "websocket"));
+    let chat = format!("/ws{}/chat", NOWHERE.trim_start_matches("/api"));
+    for request in [
+        half(anybody("GET", "/ws")),
+        half(known("GET", "/ws", None)),
+        known("GET", "/ws", None),
+        known("GET", &chat, None),
+    ] {
+        let reply = stage.send(request).await;
+        assert_eq!(reply.error(), (400, "invalid_args".to_owned()), "{}", reply.text);
+        assert!(reply.text.contains("WebSocket"), "{}", reply.text);
+        assert_eq!(reply.header("x-content-type-options"), "nosniff");
+    }
 }
 
 #[actix_web::test]

@@ -166,7 +166,13 @@ fn friends() {
     let friend = Some("https://friend.test");
     let api = facts(Door::Api, Act::Read);
     check(Facts { origin: friend, bearer: Some(TOKEN), ..api }, Verdict::PassTo("https://friend.test".into()));
-    check(Facts { origin: friend, ..api }, Verdict::Refuse(Denial::NoToken));
+    let told = |denial| Verdict::RefuseTo("https://friend.test".into(), denial);
+    check(Facts { origin: friend, ..api }, told(Denial::NoToken));
+    check(Facts { origin: friend, bearer: Some("wrong"), ..api }, told(Denial::WrongToken));
+    let form = Facts { origin: friend, bearer: Some(TOKEN), body: Body::Other, ..facts(Door::Api, Act::Write) };
+    check(form, told(Denial::NotJson));
+    let elsewhere = Facts { origin: friend, host: Some("evil.test"), ..api };
+    check(elsewhere, Verdict::Refuse(Denial::Host("evil.test".into())));
     check(Facts { origin: friend, ..facts(Door::Api, Act::Ask) }, Verdict::Answer("https://friend.test".into()));
     check(Facts { origin: Some("http://evil.test"), ..facts(Door::Api, Act::Ask) }, foreign("http://evil.test"));
     check(facts(Door::Api, Act::Ask), Verdict::Refuse(Denial::NoToken));
