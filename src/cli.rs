@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{Config, ConfigError, Driver, Sources};
+use crate::{
+    config::{Config, ConfigError, Driver, Sources},
+    store::SessionId,
+};
 
 /// Supervises interactive AI-agent sessions: each in a sandbox of its own, watched and steered from a browser.
 #[derive(Debug, Parser)]
@@ -40,7 +43,7 @@ pub enum Command {
     /// Write sessions as lines of JSON, with a digest; no server may be using the data directory
     Export {
         /// This session alone; all of them where none is named
-        session: Option<String>,
+        session: Option<SessionId>,
         /// Write to this file, whole or not at all, in place of stdout
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -133,6 +136,16 @@ mod tests {
         check(&["--sandbox", "vm"], "[possible values: auto, docker, process]");
         check(&["dance"], "dance");
         check(&["--config", "/nowhere/g.toml"], "`/nowhere/g.toml`");
+    }
+
+    #[test]
+    fn what_is_no_session_is_wrong_usage() {
+        let export = |session: &str| Cli::try_parse_from(["greenroom", "export", session]);
+        let why = export("nonsense").expect_err("it is refused");
+        assert!(why.exit_code() == 2 && why.to_string().contains("'nonsense'"), "{why}");
+        let id = SessionId::generate();
+        let command = export(&id.to_string()).expect("it is understood").command;
+        assert!(matches!(command, Some(Command::Export { session: Some(session), .. }) if session == id));
     }
 
     #[test]

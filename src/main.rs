@@ -1,6 +1,10 @@
 mod allocator;
 
-use std::process::ExitCode;
+use std::{
+    fmt::Display,
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::Parser;
 use greenroom::{
@@ -20,7 +24,7 @@ fn main() -> ExitCode {
     let config = match options.load() {
         Ok(config) => config,
         Err(e) => {
-            eprintln!("greenroom: {e}");
+            complain(e);
             return ExitCode::from(2);
         }
     };
@@ -31,21 +35,34 @@ fn main() -> ExitCode {
             system.block_on(transfer::command::export_to(&config, session, output, skip_damaged))
         }
         Some(Command::Import { file }) => system.block_on(transfer::command::import_from(&config, &file)),
-        Some(Command::Token { renew }) => token(&config, renew).map(|token| println!("{token}")),
+        Some(Command::Token { renew }) => token(&config, renew).and_then(|token| say(&token)),
         Some(Command::Doctor) => system.block_on(doctor::examine(config)),
         None | Some(Command::Serve) => system.block_on(async {
             let running = server::start(config).await.map_err(|e| e.to_string())?;
-            println!("listening on {}", running.link);
+            say(&format!("listening on {}", running.link))?;
             running.until_asked().await.map_err(|e| e.to_string())
         }),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("greenroom: {why}");
+            complain(why);
             ExitCode::FAILURE
         }
     }
+}
+
+/// One line on stdout. Where whoever reads it has gone, nobody misses it.
+fn say(line: &str) -> Result<(), String> {
+    match writeln!(io::stdout(), "{line}") {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("stdout cannot be written: {e}")),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// On stderr, where somebody reads it: where nobody does, the exit code is all that there is to say.
+fn complain(why: impl Display) {
+    let _ = writeln!(io::stderr(), "greenroom: {why}");
 }
 
 /// Each client, agent and gateway takes a descriptor, and many systems give a program a thousand unless it asks for more.

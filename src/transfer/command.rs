@@ -1,31 +1,31 @@
 //! The two commands: which journal, which file.
 
 use std::{
+    fmt,
     fs::File,
     io::{self, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::{Damaged, Moved, export, import};
+use super::{Damaged, Moved, TransferError, export, import};
 use crate::{
     config::Config,
     data::DataDir,
-    store::{Store, local::LocalStore},
+    store::{SessionId, Store, local::LocalStore},
 };
 
-/// `greenroom export`: to `output`, which is there whole or not at all, or to stdout. What was done is said on stderr, and
-/// with `skip_damaged` what is not in it.
+/// `greenroom export`: to `output`, which is there whole or not at all, or to stdout, as far as somebody reads it. What was done
+/// is said on stderr, and with `skip_damaged` what is not in it.
 ///
 /// # Errors
 /// For a person to read.
 pub async fn export_to(
     config: &Config,
-    session: Option<String>,
+    session: Option<SessionId>,
     output: Option<PathBuf>,
     skip_damaged: bool,
 ) -> Result<(), String> {
-    let only = session.map(|id| id.parse().map_err(|_| format!("`{id}` is no session id"))).transpose()?;
     if !config.data.dir.is_dir() {
         return Err(format!("there is no data directory `{}`; name it with `--data DIR`", config.data.dir.display()));
     }
@@ -33,13 +33,19 @@ pub async fn export_to(
     let mut skipped = Vec::new();
     let damaged = if skip_damaged { Damaged::Skipped(&mut skipped) } else { Damaged::Refused };
     let moved = match &output {
-        None => export(store.as_ref(), only, damaged, &mut BufWriter::new(io::stdout().lock())).await,
+        None => {
+            let moved = export(store.as_ref(), session, damaged, &mut BufWriter::new(io::stdout().lock())).await;
+            if moved.as_ref().is_err_and(is_broken_pipe) {
+                return Ok(());
+            }
+            moved
+        }
         Some(path) => {
             let at = |e: io::Error| format!("`{}`: {e}", path.display());
             let mut part = path.clone().into_os_string();
             part.push(".part");
             let mut file = BufWriter::new(File::create(&part).map_err(at)?);
-            let moved = export(store.as_ref(), only, damaged, &mut file).await;
+            let moved = export(store.as_ref(), session, damaged, &mut file).await;
             let kept = moved.is_ok().then(|| finish(file, Path::new(&part), path)).transpose();
             if moved.is_err() || kept.is_err() {
                 // What is left of it says nothing.
@@ -54,10 +60,20 @@ pub async fn export_to(
         false => e.to_string(),
     })?;
     for what in &skipped {
-        eprintln!("left out: {what}");
+        tell(format_args!("left out: {what}"));
     }
-    eprintln!("exported {moved}");
+    tell(format_args!("exported {moved}"));
     Ok(())
+}
+
+/// Whoever read what is written has gone, as `head` does when it has enough.
+fn is_broken_pipe(error: &TransferError) -> bool {
+    matches!(error, TransferError::Io(e) if e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// On stderr, where somebody reads it.
+fn tell(what: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{what}");
 }
 
 fn finish(mut file: BufWriter<File>, part: &Path, path: &Path) -> io::Result<()> {
@@ -76,7 +92,7 @@ pub async fn import_from(config: &Config, file: &Path) -> Result<(), String> {
     again().map_err(|e| format!("`{}`: {e}", file.display()))?;
     let (_data, store) = open(config)?;
     let moved = import(&store, again).await.map_err(|e| format!("`{}`: {e}", file.display()))?;
-    eprintln!("imported {moved}");
+    tell(format_args!("imported {moved}"));
     Ok(())
 }
 
@@ -85,4 +101,30 @@ fn open(config: &Config) -> Result<(DataDir, Arc<dyn Store>), String> {
     let data = DataDir::open(&config.data.dir).map_err(|e| e.to_string())?;
     let store = LocalStore::open(&data.journal()).map_err(|e| e.to_string())?;
     Ok((data, Arc::new(store)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::MemoryStore;
+
+    /// A reader that has gone.
+    struct Gone;
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_goes_ends_an_export_and_is_no_failure_of_it() {
+        let store = MemoryStore::new();
+        let gone =
+            export(&store, None, Damaged::Refused, &mut BufWriter::new(Gone)).await.expect_err("nobody reads it");
+        assert!(is_broken_pipe(&gone), "{gone}");
+    }
 }

@@ -156,6 +156,21 @@ async fn the_data_directory_is_its_owners() {
     assert_eq!(mode(&server.data().join("token")), 0o600);
 }
 
+/// As where `greenroom export | head` has enough: no word on stderr, and not the exit code of a panic.
+#[test]
+fn who_prints_for_a_reader_that_has_gone_ends_quietly() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    for command in ["token", "export"] {
+        let (gone, stdout) = std::io::pipe().expect("a pipe");
+        drop(gone);
+        let mut greenroom = std::process::Command::new(env!("CARGO_BIN_EXE_greenroom"));
+        let greenroom = greenroom.arg(command).arg("--data").arg(data.path()).env("GREENROOM_LOG__LEVEL", "error");
+        let ended = greenroom.stdout(stdout).output().expect("it runs");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!((ended.status.code(), &*said), (Some(0), ""), "{command}");
+    }
+}
+
 /// Opens the printed link, as a browser would, and returns the cookie for which it is traded.
 async fn cookie(server: &Server) -> String {
     let path = format!("/?token={}", server.rest.token);
