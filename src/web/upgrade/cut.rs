@@ -52,7 +52,9 @@ impl Cutter {
     /// # Errors
     /// A frame that no client may send, and whose end nobody should wait for.
     pub(super) fn pass(&mut self, read: &[u8]) -> io::Result<Bytes> {
-        let mut passed = Vec::with_capacity(read.len() + LARGEST_HEADER);
+        let held_back = if let Cutter::Header(_, known) = self { *known } else { 0 };
+        // Exactly as much, but where a frame is cut or begins.
+        let mut passed = Vec::with_capacity(read.len() + held_back);
         let mut read = read;
         while !read.is_empty() {
             match self {
@@ -60,7 +62,7 @@ impl Cutter {
                     header[*known] = read[0];
                     *known += 1;
                     read = &read[1..];
-                    if let Some((first, length, mask)) = parse(&header[..*known])? {
+                    if let Some(Head { first, length, mask }) = parse(&header[..*known])? {
                         match mask {
                             Some(mask) if first & CONTROL == 0 && length > CLIENT_FRAME_LIMIT as u64 => {
                                 *self = Cutter::Cut(Rest { first, left: length, mask });
@@ -127,8 +129,15 @@ fn take<'a>(read: &mut &'a [u8], left: &mut u64) -> &'a [u8] {
     content
 }
 
-/// First byte, length and mask, once the whole header is there.
-fn parse(header: &[u8]) -> io::Result<Option<(u8, u64, Option<[u8; 4]>)>> {
+/// What a header says.
+struct Head {
+    first: u8,
+    length: u64,
+    mask: Option<[u8; 4]>,
+}
+
+/// Once all of it is there.
+fn parse(header: &[u8]) -> io::Result<Option<Head>> {
     let [first, second, rest @ ..] = header else { return Ok(None) };
     let bytes = match second & LENGTH {
         IN_TWO_BYTES => 2,
@@ -146,7 +155,7 @@ fn parse(header: &[u8]) -> io::Result<Option<(u8, u64, Option<[u8; 4]>)>> {
     if first & CONTROL != 0 && length > LARGEST_CONTROL {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a control frame of {length} bytes")));
     }
-    Ok(Some((*first, length, rest[bytes..].try_into().ok())))
+    Ok(Some(Head { first: *first, length, mask: rest[bytes..].try_into().ok() }))
 }
 
 #[cfg(test)]
