@@ -18,8 +18,9 @@ macro_rules! contract {
             appends_are_read_in_order, an_append_elsewhere_than_at_the_tail_conflicts, pipelined_appends_land_in_order,
             what_follows_a_failed_append_is_not_applied, an_old_owner_is_fenced, mark_and_record_come_with_the_events,
             a_record_changes_only_at_its_revision, lists_search_filter_and_page, live_sessions, forgetting_leaves_nothing,
-            contents_are_kept_per_session, contents_come_in_pieces, reads_stop_at_their_limits, many_sessions_at_once, writers_of_one_session_race,
-            a_session_that_is_not_there
+            contents_are_kept_per_session, contents_come_in_pieces, a_content_with_a_hole_is_none,
+            reads_stop_at_their_limits, many_sessions_at_once,
+            writers_of_one_session_race, a_session_that_is_not_there
         );
     };
     ($fresh:expr; $($rule:ident),* $(,)?) => {
@@ -261,6 +262,28 @@ pub(super) async fn contents_come_in_pieces(store: Arc<impl Store>) {
     assert_eq!(whole(&*store, session, name).await.map(|it| it.len()), Some(13), "what is whole does not change");
     store.forget(session).await.unwrap();
     assert!(matches!(extend(0, "late").await, Err(StoreError::NoSession(_))));
+}
+
+pub(super) async fn a_content_with_a_hole_is_none(store: Arc<impl Store>) {
+    let (session, _) = claimed(&*store, "a").await;
+    let extend = |name: &'static str, offset, text: &'static str| {
+        store.extend_content(session, name, offset, Bytes::from_static(text.as_bytes()))
+    };
+    let [begun, lost] = ["01KAHTXV3M9W6N2Q4ZB8C5R7DE", "01KAHTXV3M9W6N2Q4ZB8C5R7DF"];
+    extend(begun, 0, "one ").await.unwrap();
+    extend(begun, 5, "three").await.unwrap();
+    extend(begun, 10, "four").await.unwrap();
+    extend(lost, 4, "two").await.unwrap();
+    for name in [begun, lost] {
+        assert!(!store.finish_content(session, name).await.unwrap(), "{name}");
+        assert_eq!(whole(&*store, session, name).await, None, "{name}");
+    }
+    extend(begun, 0, "anew").await.unwrap();
+    assert!(store.finish_content(session, begun).await.unwrap());
+    assert_eq!(whole(&*store, session, begun).await.as_deref(), Some(&b"anew"[..]));
+    extend(begun, 4, "late").await.unwrap();
+    assert!(store.finish_content(session, begun).await.unwrap());
+    assert_eq!(whole(&*store, session, begun).await.as_deref(), Some(&b"anew"[..]), "what is whole does not change");
 }
 
 pub(super) async fn contents_are_kept_per_session(store: Arc<impl Store>) {

@@ -36,6 +36,19 @@ pub(super) fn is_live(record: &Record) -> bool {
     record.state != State::Ended
 }
 
+/// Whether there may be an agent that still says something. One whose session is at rest is gone or about to go.
+pub(super) fn has_agent(state: State) -> bool {
+    match state {
+        State::Starting
+        | State::Idle
+        | State::Running
+        | State::AwaitingConfirmation
+        | State::Interrupting
+        | State::Paused => true,
+        State::Stopped | State::Failed | State::Ended => false,
+    }
+}
+
 fn matches(record: &Record, query: &Query, text: Option<&str>) -> bool {
     record.archived == query.archived.unwrap_or(false)
         && query.state.is_none_or(|state| record.state == state)

@@ -165,6 +165,10 @@ impl Store for MemoryStore {
         let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
         let growing = kept.growing.entry(name.to_owned()).or_default();
         let from = usize::try_from(offset).map_err(io::Error::other)?;
+        if from > growing.len() {
+            kept.growing.remove(name);
+            return Ok(());
+        }
         growing.resize(growing.len().max(from + piece.len()), 0);
         growing[from..from + piece.len()].copy_from_slice(&piece);
         Ok(())

@@ -328,12 +328,13 @@ pub trait Store: Send + Sync + 'static {
     async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError>;
 
     /// Writes a part of a large content that comes in pieces, under a name (a ULID) of the caller's; durable when it returns.
-    /// The same piece once more changes nothing.
+    /// The same piece once more changes nothing. Pieces come in order: one that leaves a hole before it is not kept and takes
+    /// what came before along, so that there is no such content rather than one with a hole.
     async fn extend_content(&self, session: SessionId, name: &str, offset: u64, piece: Bytes)
     -> Result<(), StoreError>;
 
-    /// Makes a content of the pieces that came under this name, from now on unchangeable. Returns whether there is such a
-    /// content, so that asking twice gives the same answer.
+    /// Makes a content of the pieces that came under this name, from now on unchangeable and durable. Returns whether there is
+    /// such a content, so that asking twice gives the same answer.
     async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError>;
 
     /// At most `len` bytes of a large content, from byte `from` on, or `None` where no such content is kept.

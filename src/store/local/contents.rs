@@ -5,7 +5,6 @@ use std::{
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -29,9 +28,17 @@ const SUMS: &str = ".sums";
 const BLOCK: usize = 64 * 1024;
 /// Marks a file that is not whole yet.
 const UNFINISHED: &str = ".part";
-/// Marks a content of which not all pieces have come. That may go on after a restart; after so long it will not.
+/// Marks a content of which not all pieces have come. That may go on after a restart.
 const GROWING: &str = ".growing";
-const GIVEN_UP_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// What a start leaves of a session's contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Also those whose agent may go on with them, however long it was frozen.
+    All,
+    Whole,
+    Nothing,
+}
 
 impl Contents {
     /// In `dir`, which is there.
@@ -90,40 +97,63 @@ impl Contents {
     }
 
     /// Adds a piece to what will be a content; durable when it returns.
+    ///
+    /// A piece that does not follow on what is here is not kept, and what is here goes: with a hole in it, it would be served
+    /// as what was said. No such content is ever finished.
     pub(super) fn extend(&self, session: SessionId, name: Ulid, offset: u64, piece: &[u8]) -> io::Result<()> {
-        let dir = self.make(session)?;
+        let is_first = offset == 0;
+        let dir = if is_first { self.make(session)? } else { self.of(session) };
         let path = growing(&dir, name);
-        let is_new = !path.exists();
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let file = OpenOptions::new().write(true).create(is_first).truncate(false).mode(0o600).open(&path);
+        let file = match file {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.has_a_hole(session, name, offset),
+            opened => opened?,
+        };
+        if file.metadata()?.len() < offset {
+            remove(&path)?;
+            return self.has_a_hole(session, name, offset);
+        }
         file.write_all_at(piece, offset)?;
         file.sync_all()?;
-        if is_new { File::open(&dir)?.sync_all() } else { Ok(()) }
+        // Whoever was cut off before this says the first piece again, and nothing follows it before it is taken.
+        if is_first { File::open(&dir)?.sync_all() } else { Ok(()) }
     }
 
-    /// Makes a content of its pieces, unless it is one already. Whether there is one then.
+    fn has_a_hole(&self, session: SessionId, name: Ulid, offset: u64) -> io::Result<()> {
+        // A piece of what is whole already may come once more.
+        if !self.of(session).join(name.to_string()).try_exists()? {
+            tracing::warn!("session `{session}`: content `{name}` lacks what comes before byte {offset} and is let go");
+        }
+        Ok(())
+    }
+
+    /// Makes a content of its pieces, unless it is one already. Whether there is one then, on disk with all that leads there.
     pub(super) fn finish(&self, session: SessionId, name: Ulid) -> io::Result<bool> {
         let dir = self.of(session);
         let (pieces, whole) = (growing(&dir, name), dir.join(name.to_string()));
         match renameat_with(CWD, &pieces, CWD, &whole, RenameFlags::NOREPLACE) {
-            Err(Errno::NOENT) => return Ok(whole.exists()),
+            // It may be whole and no more: whoever made it so was perhaps cut off right behind that.
+            Err(Errno::NOENT) if whole.try_exists()? => {}
+            Err(Errno::NOENT) => return Ok(false),
             // What events refer to already does not change any more.
             Err(Errno::EXIST) => fs::remove_file(pieces)?,
-            renamed => {
-                renamed?;
-                write(&sums(&dir, name), &sums_of(File::open(&whole)?)?)?;
-            }
+            renamed => renamed?,
+        }
+        let sums = sums(&dir, name);
+        if !sums.try_exists()? {
+            write(&sums, &sums_of(File::open(&whole)?)?)?;
         }
         File::open(&dir)?.sync_all()?;
         Ok(true)
     }
 
-    /// The directory of a session, made where it is missing.
+    /// The directory of a session, made where it is missing. One that is there may have been made by somebody who was cut off
+    /// before it was on disk.
     fn make(&self, session: SessionId) -> io::Result<PathBuf> {
         let dir = self.of(session);
         match DirBuilder::new().mode(0o700).create(&dir) {
-            Ok(()) => File::open(&self.dir)?.sync_all()?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => File::open(&self.dir)?.sync_all()?,
         }
         Ok(dir)
     }
@@ -136,15 +166,15 @@ impl Contents {
         }
     }
 
-    /// Removes what a crash left: contents of sessions that are gone, and files that never became whole.
-    pub(super) fn sweep(&self, is_kept: impl Fn(SessionId) -> bool) -> io::Result<()> {
+    /// Removes what a crash left: contents of sessions that are gone, and files that will not become whole.
+    pub(super) fn sweep(&self, keep: impl Fn(SessionId) -> Keep) -> io::Result<()> {
         for entry in self.dir.read_dir()? {
             let entry = entry?;
-            let session = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            match session {
-                Some(session) if is_kept(session) => sweep_unfinished(&entry.path())?,
-                Some(_) => fs::remove_dir_all(entry.path())?,
-                None => {}
+            let Some(session) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            match keep(session) {
+                Keep::All => remove_all(&entry.path(), &[UNFINISHED])?,
+                Keep::Whole => remove_all(&entry.path(), &[UNFINISHED, GROWING])?,
+                Keep::Nothing => fs::remove_dir_all(entry.path())?,
             }
         }
         Ok(())
@@ -206,15 +236,12 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn sweep_unfinished(dir: &Path) -> io::Result<()> {
+/// Removes the files in `dir` whose names end so.
+fn remove_all(dir: &Path, suffixes: &[&str]) -> io::Result<()> {
     for entry in dir.read_dir()? {
         let entry = entry?;
-        let name = entry.file_name();
-        let ends_with = |suffix| name.to_str().is_some_and(|name| name.ends_with(suffix));
-        let age = || entry.metadata().and_then(|metadata| metadata.modified()).map(|at| at.elapsed());
-        let is_given_up = || matches!(age(), Ok(Ok(age)) if age > GIVEN_UP_AFTER);
-        if ends_with(UNFINISHED) || (ends_with(GROWING) && is_given_up()) {
-            fs::remove_file(entry.path())?;
+        if entry.file_name().to_str().is_some_and(|name| suffixes.iter().any(|suffix| name.ends_with(suffix))) {
+            remove(&entry.path())?;
         }
     }
     Ok(())

@@ -49,7 +49,7 @@ pub use self::open::OpenError;
 use self::{
     committer::{Committer, Thresholds},
     compaction::Compactor,
-    contents::Contents,
+    contents::{Contents, Keep},
     queue::{Ask, Queue, Request},
     shared::Shared,
 };
@@ -102,7 +102,7 @@ impl LocalStore {
         let opened = open::open(dir, sizes.segment)?;
         let failed = |source| OpenError::Io { path: dir.to_owned(), source };
         let contents = Contents::new(opened.contents);
-        contents.sweep(|session| opened.shared.state().sessions.contains_key(&session)).map_err(failed)?;
+        contents.sweep(|session| keep(opened.shared.state().sessions.get(&session))).map_err(failed)?;
 
         let (shared, queue) = (Arc::new(opened.shared), Arc::new(Queue::new()));
         let (mover, wishes) = mpsc::sync_channel(1);
@@ -318,6 +318,14 @@ impl Store for LocalStore {
             return Err(StoreError::Io(error));
         }
         Ok(answer.await.map_err(|_| gone())??)
+    }
+}
+
+fn keep(entry: Option<&Entry>) -> Keep {
+    match entry {
+        Some(entry) if listing::has_agent(entry.record.state) => Keep::All,
+        Some(_) => Keep::Whole,
+        None => Keep::Nothing,
     }
 }
 

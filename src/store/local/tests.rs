@@ -1,6 +1,7 @@
 //! The local journal under the faults that it promises to survive.
 
 mod archives;
+mod contents;
 mod crash;
 mod damage;
 mod full;
@@ -123,21 +124,4 @@ async fn nobody_else_can_look_into_it() {
     for path in [&root.join("lock"), &root.join("log/00000001.log"), &content] {
         assert_eq!(mode(path), 0o600, "{}", path.display());
     }
-}
-
-#[tokio::test]
-async fn contents_that_a_crash_left_are_swept() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = LocalStore::open(dir.path()).unwrap();
-    let session = fill(&store, "a", 1).await;
-    let name = store.put_content(session, vec![1].into()).await.unwrap();
-    drop(store);
-    let contents = dir.path().join("contents");
-    let orphan = contents.join(SessionId::generate().to_string());
-    fs::create_dir(&orphan).unwrap();
-    let unfinished = contents.join(session.to_string()).join("01ARZ3NDEKTSV4RRFFQ69G5FAV.part");
-    fs::write(&unfinished, "half").unwrap();
-    let store = LocalStore::open(dir.path()).unwrap();
-    assert!(!orphan.exists() && !unfinished.exists());
-    assert!(store.content(session, &name, 0, 9).await.unwrap().is_some());
 }

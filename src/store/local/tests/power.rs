@@ -5,7 +5,13 @@
 
 use std::{fs::File, os::fd::AsRawFd, process::Command};
 
-use super::crash::{check_acknowledged, killed_after};
+use ulid::Ulid;
+
+use super::{
+    super::contents::Contents,
+    crash::{check_acknowledged, killed_after},
+};
+use crate::store::SessionId;
 
 /// `EXT4_IOC_SHUTDOWN` of the kernel's `ext4.h`: `_IOR('X', 125, __u32)`.
 const SHUTDOWN: libc::c_ulong = 0x8004_587d;
@@ -84,4 +90,26 @@ fn what_was_acknowledged_survives_a_power_cut() {
         contents += check_acknowledged(&dir, &acknowledged, &format!("power cut {round}"));
     }
     assert!(contents > 0, "none was large");
+}
+
+/// Whoever made it whole was cut off before that was on disk; whoever asks again is told so only when it is.
+#[test]
+fn a_content_that_is_said_to_be_there_survives_a_power_cut() {
+    let Some(mut disk) = Disk::new() else {
+        eprintln!("skipped: root alone can mount a file system to cut the power of");
+        return;
+    };
+    let (dir, session, name) = (disk.at.path().join("contents"), SessionId::generate(), Ulid::generate());
+    std::fs::create_dir(&dir).unwrap();
+    File::open(disk.at.path()).unwrap().sync_all().unwrap();
+    let contents = Contents::new(dir.clone());
+    contents.extend(session, name, 0, b"text").unwrap();
+    let whole = dir.join(session.to_string()).join(name.to_string());
+    std::fs::rename(whole.with_extension("growing"), &whole).unwrap();
+    assert!(contents.finish(session, name).unwrap());
+    disk.cut_the_power();
+    disk.come_back();
+    let kept = contents.get(session, &name.to_string(), 0, 9).unwrap().expect("it is there");
+    assert_eq!(&kept.bytes[..], b"text");
+    assert!(whole.with_extension("sums").exists(), "with its checksums");
 }
