@@ -19,7 +19,7 @@ macro_rules! contract {
             what_follows_a_failed_append_is_not_applied, an_old_owner_is_fenced, mark_and_record_come_with_the_events,
             a_record_changes_only_at_its_revision, lists_search_filter_and_page, live_sessions, forgetting_leaves_nothing,
             contents_are_kept_per_session, contents_come_in_pieces, a_content_with_a_hole_is_none,
-            reads_stop_at_their_limits, many_sessions_at_once,
+            pieces_of_an_agent_that_is_gone_are_let_go, reads_stop_at_their_limits, many_sessions_at_once,
             writers_of_one_session_race, a_session_that_is_not_there
         );
     };
@@ -284,6 +284,35 @@ pub(super) async fn a_content_with_a_hole_is_none(store: Arc<impl Store>) {
     extend(begun, 4, "late").await.unwrap();
     assert!(store.finish_content(session, begun).await.unwrap());
     assert_eq!(whole(&*store, session, begun).await.as_deref(), Some(&b"anew"[..]), "what is whole does not change");
+}
+
+pub(super) async fn pieces_of_an_agent_that_is_gone_are_let_go(store: Arc<impl Store>) {
+    let (session, epoch) = claimed(&*store, "a").await;
+    let [whole_one, unfinished] = ["01KAHTXV3M9W6N2Q4ZB8C5R7DE", "01KAHTXV3M9W6N2Q4ZB8C5R7DF"];
+    let begin = |name| store.extend_content(session, name, 0, Bytes::from_static(b"text"));
+    begin(whole_one).await.unwrap();
+    assert!(store.finish_content(session, whole_one).await.unwrap());
+    begin(unfinished).await.unwrap();
+    store.compact().await.unwrap();
+    store.compact().await.unwrap();
+    store.extend_content(session, unfinished, 4, Bytes::from_static(b", more")).await.unwrap();
+    store.drop_unfinished(session).await.unwrap();
+    store.drop_unfinished(SessionId::generate()).await.unwrap();
+    assert!(!store.finish_content(session, unfinished).await.unwrap(), "it was let go");
+
+    let mut at = 0;
+    for state in [State::Stopped, State::Failed, State::Ended] {
+        begin(unfinished).await.unwrap();
+        let resting = Record { id: session, state, ..record("a") };
+        at = store
+            .append(session, epoch, at, Batch { record: Some(Arc::new(resting)), ..events(session, at, 1) })
+            .await
+            .unwrap();
+        store.compact().await.unwrap();
+        store.compact().await.unwrap();
+        assert!(!store.finish_content(session, unfinished).await.unwrap(), "{state:?}");
+    }
+    assert_eq!(whole(&*store, session, whole_one).await.as_deref(), Some(&b"text"[..]));
 }
 
 pub(super) async fn contents_are_kept_per_session(store: Arc<impl Store>) {

@@ -183,6 +183,13 @@ impl Store for MemoryStore {
         Ok(kept.contents.contains_key(name))
     }
 
+    async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
+        if let Some(kept) = self.sessions().get_mut(&session) {
+            kept.growing.clear();
+        }
+        Ok(())
+    }
+
     async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
         let sessions = self.sessions();
         let content = sessions.get(&session).and_then(|kept| kept.contents.get(name));
@@ -194,6 +201,9 @@ impl Store for MemoryStore {
     }
 
     async fn compact(&self) -> Result<Compacted, StoreError> {
+        let mut sessions = self.sessions();
+        let resting = sessions.values_mut().filter(|kept| !listing::has_agent(kept.entry.record.state));
+        resting.for_each(|kept| kept.growing.clear());
         Ok(Compacted::default())
     }
 

@@ -337,6 +337,13 @@ pub trait Store: Send + Sync + 'static {
     /// such a content, so that asking twice gives the same answer.
     async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError>;
 
+    /// Lets go of the contents of a session of which not all pieces have come: whoever sent them is gone. (Those of a session
+    /// whose record says that it is at rest go with [`Store::compact`], the second time at the latest.)
+    async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
+        let _nothing_is_unfinished = session;
+        Ok(())
+    }
+
     /// At most `len` bytes of a large content, from byte `from` on, or `None` where no such content is kept.
     async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError>;
 

@@ -1,10 +1,12 @@
 //! Large contents: a file each, in a directory per session, and beside it the checksums of its blocks.
 
 use std::{
+    collections::HashSet,
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::Bytes;
@@ -19,6 +21,15 @@ use crate::store::{Part, SessionId, StoreError};
 #[derive(Debug, Clone)]
 pub(super) struct Contents {
     dir: PathBuf,
+    resting: Arc<Mutex<Resting>>,
+}
+
+/// Sessions that came to rest, whose unfinished contents nobody goes on with: since the last sweep, and before it. The last
+/// words of an agent may still be on their way when its session rests, so what is unfinished has until the sweep after that.
+#[derive(Debug, Default)]
+struct Resting {
+    lately: HashSet<SessionId>,
+    before: HashSet<SessionId>,
 }
 
 /// Marks the checksums of a content: CRC-32, little-endian, of each of its blocks. A content that a crash left without them, or
@@ -43,7 +54,7 @@ pub(super) enum Keep {
 impl Contents {
     /// In `dir`, which is there.
     pub(super) fn new(dir: PathBuf) -> Contents {
-        Contents { dir }
+        Contents { dir, resting: Arc::default() }
     }
 
     /// Durable when it returns, also the directory entries that lead there.
@@ -145,6 +156,33 @@ impl Contents {
         }
         File::open(&dir)?.sync_all()?;
         Ok(true)
+    }
+
+    /// Lets go of what is not whole.
+    pub(super) fn drop_unfinished(&self, session: SessionId) -> io::Result<()> {
+        match remove_all(&self.of(session), &[GROWING]) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(super) fn comes_to_rest(&self, session: SessionId) {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner).lately.insert(session);
+    }
+
+    /// Lets go of what is not whole of sessions that have been at rest since the last time.
+    pub(super) fn let_go_at_rest(&self, is_at_rest: impl Fn(SessionId) -> bool) {
+        let due = {
+            let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+            let lately = std::mem::take(&mut resting.lately);
+            std::mem::replace(&mut resting.before, lately)
+        };
+        for session in due.into_iter().filter(|session| is_at_rest(*session)) {
+            if let Err(error) = self.drop_unfinished(session) {
+                // It goes with the next start, or with the session.
+                tracing::warn!("session `{session}`: its unfinished contents cannot be removed: {error}");
+            }
+        }
     }
 
     /// The directory of a session, made where it is missing. One that is there may have been made by somebody who was cut off

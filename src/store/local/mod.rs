@@ -216,10 +216,15 @@ impl Store for LocalStore {
         if let Some(failure) = misfiled(session, record.as_deref()) {
             return Box::pin(futures::future::ready(Err(failure.for_append(session))));
         }
+        let rests = record.as_deref().is_some_and(|record| !listing::has_agent(record.state));
         let change = Change::Append { epoch, at, events: events.len() as u64, mark, record };
         let answer = self.submit(session, change, events);
+        let contents = self.contents.clone();
         Box::pin(async move {
             let after = answer.await.map_err(|failure| failure.for_append(session))?;
+            if rests {
+                contents.comes_to_rest(session);
+            }
             after.map(|entry| entry.tail).ok_or(AppendError::NoSession(session))
         })
     }
@@ -294,17 +299,23 @@ impl Store for LocalStore {
         self.while_it_is_there(session, move |contents| contents.finish(session, name)).await
     }
 
+    async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
+        let contents = self.contents.clone();
+        blocking(move || Ok(contents.drop_unfinished(session)?)).await
+    }
+
     async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
         let (contents, name) = (self.contents.clone(), name.to_owned());
         blocking(move || contents.get(session, &name, from, len)).await
     }
 
     async fn compact(&self) -> Result<Compacted, StoreError> {
-        let compactor = self.compactor.clone();
+        let (compactor, contents, shared) = (self.compactor.clone(), self.contents.clone(), self.shared.clone());
         let (reply, answer) = oneshot::channel();
         let work = move || {
             // Nobody waits for it. The kernel takes 0 for the calling thread; where it refuses, it is done all the same.
             let _ = rustix::process::setpriority_process(None, LEAST_URGENT);
+            contents.let_go_at_rest(|session| keep(shared.state().sessions.get(&session)) != Keep::All);
             // Whoever no longer listens does not need the answer.
             let _ = reply.send(compactor.run());
         };
