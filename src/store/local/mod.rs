@@ -38,6 +38,7 @@ use std::{
     path::Path,
     sync::{Arc, mpsc},
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -88,6 +89,9 @@ impl Default for Sizes {
 
 /// The nice value of work that is nobody's business to wait for.
 const LEAST_URGENT: i32 = 19;
+
+/// An index that fails is left alone for so long: each try may read the whole log, and each commit asks for one.
+const AFTER_A_FAILURE: Duration = Duration::from_secs(30);
 
 /// So that a frame's length and a place's offset fit in 32 bits with room to spare.
 const LARGEST_BATCH: usize = 256 << 20;
@@ -350,10 +354,16 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
 
 /// Until the committer is gone; then once more, so that the next start has nothing to replay.
 fn move_whenever_told(shared: &Shared, wishes: &mpsc::Receiver<()>) {
+    let mut failed: Option<Instant> = None;
     loop {
         let told = wishes.recv();
+        if told.is_ok() && failed.is_some_and(|at| at.elapsed() < AFTER_A_FAILURE) {
+            continue;
+        }
+        failed = None;
         if let Err(error) = shared.move_down() {
             tracing::warn!("the journal's index falls behind: {error}");
+            failed = Some(Instant::now());
         }
         if told.is_err() {
             return;

@@ -144,11 +144,14 @@ impl Shared {
             Ground::Catalog(catalog) => catalog.write(&places, &changed, end),
             Ground::Memory(_) => Ok(()),
         };
-        if let Err(error) = written {
-            self.rebuild(&error)?;
-        }
         drop(places);
-        self.end_move(end);
+        match written.or_else(|error| self.rebuild(&error)) {
+            Ok(()) => self.end_move(end),
+            Err(error) => {
+                self.undo_move(changed.into_keys());
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -176,6 +179,16 @@ impl Shared {
             places.forgotten.clear();
         }
         state.moved = end;
+    }
+
+    /// Neither the index nor the log could be had: what was to go down stays here, and goes with the next move.
+    fn undo_move(&self, changed: impl Iterator<Item = SessionId>) {
+        let mut state = self.change();
+        if let Some(mut places) = state.moving.take().and_then(Arc::into_inner) {
+            places.cover(std::mem::take(&mut state.fresh));
+            state.fresh = places;
+        }
+        state.changed.extend(changed);
     }
 
     fn has_room(&self) -> bool {

@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod full;
 mod power;
+mod upkeep;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
