@@ -168,6 +168,14 @@ impl Archive {
         Ok(whole.then_some(frames))
     }
 
+    /// Whether a block is on disk as it was given to the [`Writer`], of which `sum` is the CRC, and can be read if it could then.
+    pub(super) fn reads_as_written(&self, block: &Block, sum: u32) -> io::Result<bool> {
+        match sum == block.crc {
+            true => Ok(self.frames(block)?.is_some()),
+            false => Ok(crc32fast::hash(&self.compressed(block)?) == sum),
+        }
+    }
+
     /// Tells `visit` what stands in it, each session's in order.
     pub(super) fn scan(&self, visit: &mut dyn FnMut(Found<'_>)) -> io::Result<()> {
         for (from, until) in &self.unreadable {
@@ -269,12 +277,23 @@ fn find_blocks(file: File) -> io::Result<Archive> {
     Ok(Archive { file, blocks, unreadable })
 }
 
+/// What stands in an archive that was written.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// Bytes of the whole.
+    pub(super) size: u64,
+    pub(super) blocks: Vec<Block>,
+    /// CRC of each block's compressed bytes, which is not the one that the block has where it was damaged before.
+    pub(super) sums: Vec<u32>,
+}
+
 /// An archive in the making.
 #[derive(Debug)]
 pub(super) struct Writer {
     file: io::BufWriter<File>,
     at: u64,
     blocks: Vec<Block>,
+    sums: Vec<u32>,
     frames: Vec<u8>,
     current: Option<(SessionId, Seq, Seq)>,
 }
@@ -285,7 +304,8 @@ impl Writer {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
         let mut file = io::BufWriter::with_capacity(256 << 10, file);
         file.write_all(&preface.encode(FileKind::Archive))?;
-        Ok(Writer { file, at: PREFACE as u64, blocks: Vec::new(), frames: Vec::new(), current: None })
+        let (blocks, sums) = (Vec::new(), Vec::new());
+        Ok(Writer { file, at: PREFACE as u64, blocks, sums, frames: Vec::new(), current: None })
     }
 
     /// Says that what came before of this session does not count. Comes before all frames.
@@ -334,11 +354,12 @@ impl Writer {
         self.file.write_all(compressed)?;
         self.at = block.end();
         self.blocks.push(block);
+        self.sums.push(crc32fast::hash(compressed));
         Ok(())
     }
 
-    /// Returns the archive's length and what stands in it, once it is on disk.
-    pub(super) fn finish(mut self) -> io::Result<(u64, Vec<Block>)> {
+    /// Returns what stands in the archive, once it is on disk.
+    pub(super) fn finish(mut self) -> io::Result<Written> {
         self.end_block()?;
         let mut index = Vec::with_capacity(self.blocks.len() * INDEX_ENTRY);
         for block in &self.blocks {
@@ -356,6 +377,7 @@ impl Writer {
         self.file.write_all(&end)?;
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
-        Ok((self.at + (index.len() + END) as u64, self.blocks))
+        let size = self.at + (index.len() + END) as u64;
+        Ok(Written { size, blocks: self.blocks, sums: self.sums })
     }
 }

@@ -22,7 +22,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    archive::{self, Archive, Writer},
+    archive::{self, Archive, Writer, Written},
     frame::{Header, Kind},
     queue::{Ask, Queue},
     scan::{Found, ScanError, Until, scan},
@@ -35,6 +35,8 @@ use crate::store::{Compacted, SessionId, StoreError};
 pub(super) const UNFINISHED: &str = "part";
 /// How much of the log one call works through, so that a sweep ends.
 const AT_ONCE: u64 = 512 << 20;
+/// What a segment counts for that could not be done: as much as a whole one.
+const A_FAILURE: u64 = 64 << 20;
 /// The segment that is being written is closed early for what was purged in it: when it is large enough, or after so long.
 /// Small segments for ever would be no gain either.
 const CLOSE_AFTER: Duration = Duration::from_secs(3600);
@@ -55,6 +57,8 @@ pub(super) struct Compactor {
 struct Kept {
     /// Segments that cannot be archived, because not all of them can be read.
     unreadable: HashSet<u32>,
+    /// Segments that failed when they were tried last. They are left out once, so that those behind them have their turn.
+    failed: HashSet<u32>,
     /// Whom each archive is about, and whom it says to be forgotten.
     archives: HashMap<u32, Summary>,
 }
@@ -89,7 +93,17 @@ impl Compactor {
         let mut looked_through = 0;
         for number in numbers.range(closed).rev() {
             let may_work = looked_through < AT_ONCE && !self.stopping.load(Ordering::Relaxed);
-            let worked = self.segment(*number, &forgotten_later, &mut kept, may_work)?;
+            let worked = match self.segment(*number, &forgotten_later, &mut kept, may_work) {
+                Err(_) if self.stopping.load(Ordering::Relaxed) => break,
+                Err(error) => {
+                    // What purged sessions left in the others is no less to be had back.
+                    tracing::warn!("segment {number} of the journal keeps space that it does not need: {error}");
+                    kept.failed.insert(*number);
+                    looked_through += A_FAILURE;
+                    continue;
+                }
+                Ok(worked) => worked,
+            };
             looked_through += worked.read;
             done.segments += usize::from(worked.freed.is_some());
             done.freed += worked.freed.unwrap_or(0);
@@ -132,12 +146,13 @@ impl Compactor {
         let is_dead = |session: SessionId| {
             forgotten_later.contains(&session) || !self.shared.state().sessions.contains_key(&session)
         };
+        let may_work = may_work && !kept.unreadable.contains(&number) && !kept.failed.remove(&number);
         if let Some(Summary { sessions, forgotten }) = kept.archives.get(&number)
             && (!may_work || !sessions.iter().any(|session| is_dead(*session)))
         {
             return Ok(Worked { forgotten: forgotten.clone(), ..Worked::default() });
         }
-        if !may_work || kept.unreadable.contains(&number) {
+        if !may_work {
             return Ok(Worked::default());
         }
         let segment = self.shared.segments.open(number)?;
@@ -248,6 +263,7 @@ impl Job<'_> {
         let freed = self.replace(read, preface, |writer| {
             for block in archive.blocks().iter().filter(|block| block.forgotten || !dead.contains(&block.session)) {
                 self.go_on()?;
+                // Byte for byte: a damaged one stays damaged, and is named when somebody reads it.
                 writer.block(block, &archive.compressed(block)?)?;
             }
             Ok(())
@@ -294,13 +310,13 @@ impl Job<'_> {
 fn make(path: &Path, preface: Preface, write: impl FnOnce(&mut Writer) -> io::Result<()>) -> io::Result<u64> {
     let mut writer = Writer::create(path, preface)?;
     write(&mut writer)?;
-    let (size, blocks) = writer.finish()?;
+    let Written { size, blocks, sums } = writer.finish()?;
     let archive = Archive::open(path)?;
     if archive.blocks() != blocks {
         return Err(io::Error::other("an archive does not read as it was written"));
     }
-    for block in archive.blocks() {
-        if archive.frames(block)?.is_none() {
+    for (block, sum) in blocks.iter().zip(sums) {
+        if !archive.reads_as_written(block, sum)? {
             return Err(io::Error::other("a block of an archive does not read as it was written"));
         }
     }

@@ -133,6 +133,81 @@ async fn a_damaged_archive_costs_what_is_damaged_and_says_so() {
     }
 }
 
+/// Three sessions whose events stand among each other, archived.
+async fn interleaved(dir: &Path) -> [SessionId; 3] {
+    let store = LocalStore::open_with(dir, small()).unwrap();
+    let mut sessions = Vec::new();
+    for title in ["a", "b", "c"] {
+        sessions.push(claimed(&store, title).await);
+    }
+    for at in 0..60 {
+        for (session, epoch) in &sessions {
+            store.append(*session, *epoch, at, events(*session, at, 1)).await.unwrap();
+        }
+    }
+    store.compact().await.unwrap();
+    [0, 1, 2].map(|index| sessions[index].0)
+}
+
+/// A block of this session, with a bit turned over in what it holds.
+fn damage_block(archive: &Path, session: SessionId) {
+    let open = Archive::open(archive).unwrap();
+    let block = open.blocks().iter().find(|block| block.session == session).expect("it has one");
+    let compressed = open.compressed(block).unwrap();
+    let bytes = fs::read(archive).unwrap();
+    let at = bytes.windows(compressed.len()).position(|bytes| bytes == compressed).unwrap();
+    flip(archive, at + compressed.len() / 2, 1);
+}
+
+#[tokio::test]
+async fn a_damaged_block_keeps_no_purged_session_on_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let [damaged, purged, sound] = interleaved(dir.path()).await;
+    let archives = files(dir.path(), FileKind::Archive);
+    let newest = segment::path(&dir.path().join("log"), *archives.last().unwrap(), FileKind::Archive);
+    damage_block(&newest, damaged);
+    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let (_, lost) = readable(&store, damaged, 60);
+    store.forget(purged).await.unwrap();
+    let done = store.compact().await.unwrap();
+    assert!(archives.len() > 2 && done.segments >= archives.len(), "{done:?} of {archives:?}");
+    assert_eq!(in_archives(dir.path()), BTreeSet::from([damaged, sound]));
+    assert_eq!(store.compact().await.unwrap(), Compacted::default(), "there is no more to do");
+    drop(store);
+    for what in ["with the index", "without"] {
+        let store = LocalStore::open_with(dir.path(), small()).unwrap();
+        check_whole(&store, sound, 60, what);
+        let (found, named) = readable(&store, damaged, 60);
+        assert_eq!(named, lost, "{what}: the damage is named still");
+        assert_same(&found, &all_but(damaged, 60, &lost), what);
+        drop(store);
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+    }
+    assert!(!lost.is_empty());
+}
+
+#[tokio::test]
+async fn a_segment_that_cannot_be_read_is_in_no_others_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let [_, purged, _] = interleaved(dir.path()).await;
+    let archives = files(dir.path(), FileKind::Archive);
+    let newest = segment::path(&dir.path().join("log"), *archives.last().unwrap(), FileKind::Archive);
+    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    store.forget(purged).await.unwrap();
+    let aside = dir.path().join("aside");
+    fs::rename(&newest, &aside).unwrap();
+    fs::create_dir(&newest).unwrap();
+    let done = store.compact().await.unwrap();
+    assert!(archives.len() > 2 && done.segments >= archives.len() - 1, "{done:?} of {archives:?}");
+
+    fs::remove_dir(&newest).unwrap();
+    fs::rename(&aside, &newest).unwrap();
+    assert!(in_archives(dir.path()).contains(&purged));
+    store.compact().await.unwrap();
+    store.compact().await.unwrap();
+    assert!(!in_archives(dir.path()).contains(&purged), "it was tried again");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_notice_nothing_of_a_compaction() {
     let dir = tempfile::tempdir().unwrap();
