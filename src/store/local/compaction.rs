@@ -336,7 +336,7 @@ fn survey(file: &File, end: u64) -> Result<Option<Survey>, StoreError> {
         Found::Frame { offset, header, .. } | Found::Damaged { offset, header } => {
             frames.push(Frame { session: header.session, offset, size: header.size() });
         }
-        Found::Unreadable { .. } => whole = false,
+        Found::Unreadable { .. } | Found::Cut { .. } => whole = false,
     };
     match scan(file, PREFACE as u64, Until::Here(end), &mut visit) {
         Err(ScanError::Io(error)) => return Err(error.into()),

@@ -37,6 +37,9 @@ pub enum OpenError {
     },
 }
 
+/// How many frames of a commit that is cut are named.
+const NAMED: usize = 20;
+
 /// What an opened directory consists of.
 pub(super) struct Opened {
     pub(super) shared: Shared,
@@ -69,9 +72,18 @@ pub(super) fn open(dir: &Path, segment_size: u64) -> Result<Opened, OpenError> {
     for damage in &replay.damage {
         tracing::warn!("damaged in the journal `{}`: {damage}", log_dir.display());
     }
+    if !replay.cut.is_empty() {
+        let count = replay.cut.len();
+        replay.cut.truncate(NAMED);
+        tracing::warn!(
+            "the last commit of the journal does not hold and is cut from there on, {count} frames that are there: {}. It was \
+             never acknowledged if the power went while it was written; if it did not, the disk has lost it since",
+            replay.cut.join(", ")
+        );
+    }
     let length = file.metadata().map_err(failed)?.len();
     if length > u64::from(end.offset) {
-        tracing::info!("cutting {} bytes that were never acknowledged", length - u64::from(end.offset));
+        tracing::info!("cutting {} bytes behind the last commit that holds", length - u64::from(end.offset));
         file.set_len(u64::from(end.offset)).map_err(failed)?;
     }
     // What a killed server had written and not synced is served from now on, so it must be on disk.

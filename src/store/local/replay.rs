@@ -27,6 +27,8 @@ pub(super) struct Replay {
     pub(super) touched: HashSet<SessionId>,
     /// What could not be read, in words.
     pub(super) damage: Vec<String>,
+    /// What of the last commit goes though it is there, in words.
+    pub(super) cut: Vec<String>,
     /// The newest record of each session as it stands in the log: parsed once, at the end.
     records: HashMap<SessionId, Vec<u8>>,
 }
@@ -87,19 +89,14 @@ impl Replay {
         match found {
             Found::Frame { offset, header, payload } => self.frame(at(offset), &header, Some(payload)),
             Found::Damaged { offset, header } => {
-                let Header { session, seq, count, .. } = &header;
-                let what = match count {
-                    0 => "a change of its record".to_owned(),
-                    1 => format!("event {seq}"),
-                    _ => format!("events {seq} to {}", seq + u64::from(*count) - 1),
-                };
-                self.damage.push(format!("session `{session}`: {what} (segment {segment}, byte {offset})"));
+                self.damage.push(format!("{} (segment {segment}, byte {offset})", words(&header)));
                 self.frame(at(offset), &header, None);
             }
             Found::Unreadable { offset, until } => {
                 self.damage
                     .push(format!("segment {segment}: bytes {offset} to {until}, of which sessions is not known"));
             }
+            Found::Cut { header } => self.cut.push(words(&header)),
         }
     }
 
@@ -144,6 +141,14 @@ impl Replay {
                 (Ok(_), None) => {}
             }
         }
+    }
+}
+
+fn words(Header { session, seq, count, .. }: &Header) -> String {
+    match count {
+        0 => format!("session `{session}`: a change of its record"),
+        1 => format!("session `{session}`: event {seq}"),
+        _ => format!("session `{session}`: events {seq} to {}", seq + u64::from(*count) - 1),
     }
 }
 

@@ -1,4 +1,11 @@
 //! Walks through one segment, frame by frame, past what is damaged, and finds where its sound part ends.
+//!
+//! A frame that does not hold is damaged if something was written once it had been synced: a sound frame of a later commit, which
+//! `back` tells from one of the same. In the last commit that nobody can tell. A power cut leaves any of its pages and not
+//! others, so frames that hold say nothing of the one before them, and as it was not acknowledged as a whole, all of it from there
+//! on may go; were it kept, each power cut amid the work would leave gaps that never were. It would be an acknowledged commit
+//! only if the disk had turned some of it over since, in a server that did not end by itself: two faults, of which the cut is
+//! the price. So what is cut is named, and everything before it, and after a clean end all of it, is never cut.
 
 use std::{fs::File, io};
 
@@ -24,6 +31,10 @@ pub(super) enum Found<'a> {
     Unreadable {
         offset: u64,
         until: u64,
+    },
+    /// A frame of the last commit, all of it there, that goes because one in that commit does not hold.
+    Cut {
+        header: Header,
     },
 }
 
@@ -68,6 +79,7 @@ pub(super) fn scan(file: &File, from: u64, until: Until, visit: &mut dyn FnMut(F
             && offset >= synced
             && !walk.synced_since(offset, next.as_ref())?
         {
+            walk.cut(header, next, visit)?;
             return Ok(offset);
         }
         match header {
@@ -115,6 +127,22 @@ impl Walk<'_> {
             next = self.next_sound(at + header.size())?;
         }
         Ok(false)
+    }
+
+    fn cut(
+        &mut self,
+        first: Option<Header>,
+        mut next: Option<(u64, Header)>,
+        visit: &mut dyn FnMut(Found<'_>),
+    ) -> Result<(), ScanError> {
+        if let Some(header) = first {
+            visit(Found::Cut { header });
+        }
+        while let Some((at, header)) = next {
+            next = self.next_sound(at + header.size())?;
+            visit(Found::Cut { header });
+        }
+        Ok(())
     }
 
     fn next_sound(&mut self, from: u64) -> Result<Option<(u64, Header)>, ScanError> {
