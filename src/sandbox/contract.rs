@@ -29,6 +29,7 @@ macro_rules! suite {
             starts_at_once_make_one
             an_exited_one_is_started_again
             frozen_stands_still_and_thawed_goes_on
+            of_freezes_and_thaws_at_once_the_last_holds
             a_frozen_one_is_left_frozen_by_start
             a_frozen_one_can_be_stopped_and_removed
             workspace_and_home_outlive_the_sandbox
@@ -117,6 +118,41 @@ pub(crate) async fn frozen_stands_still_and_thawed_goes_on(bench: &Bench) {
             bench.thaw(room.spec.session).await.expect("and may be thawed again");
             assert_eq!(room.presence().await, Some(Presence::Running));
             eventually("it goes on", async || room.read("tick") != before).await;
+        })
+        .await;
+}
+
+/// A start ends with a freeze or a thaw, and its session may order one at the same time.
+pub(crate) async fn of_freezes_and_thaws_at_once_the_last_holds(bench: &Bench) {
+    bench
+        .room(TICKS, async |room| {
+            room.start().await;
+            room.appears("tick").await;
+            let session = room.spec.session;
+            let still = async || {
+                let before = room.read("tick");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                room.read("tick") == before
+            };
+            bench.thaw(session).await.expect("one that was never frozen may be thawed");
+            for _ in 0..5 {
+                let (first, second) = tokio::join!(bench.freeze(session), bench.freeze(session));
+                first.and(second).expect("it freezes");
+                bench.thaw(session).await.expect("it thaws");
+                assert_eq!(room.presence().await, Some(Presence::Running));
+                let before = room.read("tick");
+                eventually("it goes on", async || room.read("tick") != before).await;
+
+                let (first, second) = tokio::join!(bench.freeze(session), bench.thaw(session));
+                first.and(second).expect("it is as the last says");
+                bench.freeze(session).await.expect("it freezes");
+                assert_eq!(room.presence().await, Some(Presence::Frozen));
+                assert!(still().await);
+                let (first, second) = tokio::join!(bench.thaw(session), bench.freeze(session));
+                first.and(second).expect("it is as the last says");
+                bench.thaw(session).await.expect("it thaws");
+                assert!(!still().await);
+            }
         })
         .await;
 }

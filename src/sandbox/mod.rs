@@ -23,10 +23,12 @@ pub mod docker;
 #[cfg(target_os = "linux")]
 pub mod process;
 mod rundir;
+mod turns;
 mod workspace;
 
 pub use docker::{Docker, DockerOptions};
 pub use rundir::RunDir;
+pub use turns::Turns;
 pub use workspace::{Existing, Finished, InnerPath, NotInside, Workspaces, own_dir};
 
 /// All that a driver is told about one sandbox. Nothing in it comes from a client but `image`, so no request can name a
@@ -164,9 +166,11 @@ pub trait Sandbox: Send + Sync + 'static {
     /// that is not there. Returns when its first process runs, not when the agent answers.
     async fn start(&self, spec: &Spec, progress: Progress<'_>) -> Result<(), SandboxError>;
 
-    /// Stops every process in it where it stands.
+    /// Stops every process in it where it stands; one that is frozen stays so. Where it fails, none stays stopped, also not
+    /// by an engine that carries it out too late, unless the driver cannot undo it: then a thaw does.
     async fn freeze(&self, session: SessionId) -> Result<(), SandboxError>;
 
+    /// Lets every process go on; one that is not frozen is no error. Where it fails, it may be tried again.
     async fn thaw(&self, session: SessionId) -> Result<(), SandboxError>;
 
     /// Ends every process and frees the memory; the file system stays. One that is not running is no error.

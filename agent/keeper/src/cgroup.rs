@@ -184,7 +184,7 @@ impl Cgroup {
         self.dirs().into_iter().map(|dir| dir.join("cgroup.procs")).collect()
     }
 
-    /// Returns when every process stands still.
+    /// Returns when every process stands still. Where not all do in time, none is left so.
     pub fn freeze(&self, patience: Duration) -> io::Result<()> {
         let began = Instant::now();
         loop {
@@ -197,6 +197,7 @@ impl Cgroup {
                 return Ok(());
             }
             if began.elapsed() > patience {
+                self.thaw()?;
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel has not frozen every process"));
             }
             thread::sleep(Duration::from_micros(200));
@@ -296,4 +297,72 @@ fn number(file: &Path) -> Option<u64> {
 fn field(file: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// A group of processes that never rest. They go with it.
+    struct Busy {
+        of_node: Cgroup,
+        cgroup: Cgroup,
+        processes: Vec<Child>,
+    }
+
+    impl Busy {
+        fn start(cgroups: &Cgroups) -> Busy {
+            let cgroup = cgroups.of("busy");
+            let limits = Limits { memory_bytes: 1 << 30, cpus: 4.0, pids: 64 };
+            cgroup.make(&limits, PATIENCE).expect("it is made");
+            let busy = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("it starts");
+            let processes: Vec<Child> = (0..4).map(busy).collect();
+            for door in cgroup.doors() {
+                processes.iter().for_each(|process| fs::write(&door, process.id().to_string()).expect("it goes in"));
+            }
+            Busy { of_node: cgroups.of_node.clone(), cgroup, processes }
+        }
+
+        /// Frozen, or on its way there.
+        fn is_freezing(&self) -> bool {
+            let (file, thawed) = match self.cgroup.version {
+                Version::V1 => ("freezer.state", "THAWED"),
+                Version::V2 => ("cgroup.freeze", "0"),
+            };
+            fs::read_to_string(self.cgroup.freezer.join(file)).expect("it is read").trim() != thawed
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            let removed = self.cgroup.remove(PATIENCE);
+            for process in &mut self.processes {
+                let _ = process.wait();
+            }
+            for dir in self.of_node.dirs() {
+                // Another test may have one there.
+                let _ = fs::remove_dir(dir);
+            }
+            assert!(removed.is_ok() || thread::panicking(), "{removed:?}");
+        }
+    }
+
+    #[test]
+    fn a_freeze_that_comes_to_no_end_lets_all_go_on() {
+        for mounted in [MOUNTED, "/sys/fs/cgroup/unified"] {
+            let Some(cgroups) = Cgroups::find_below(Path::new(mounted), "keeper-test") else { continue };
+            let busy = Busy::start(&cgroups);
+            // Who runs on another processor right now does not stand still at once. None may.
+            while busy.cgroup.freeze(Duration::ZERO).is_ok() {
+                busy.cgroup.thaw().expect("it thaws");
+            }
+            assert!(!busy.is_freezing());
+            thread::sleep(Duration::from_millis(50));
+            assert!(!busy.is_freezing(), "and it does not freeze later");
+        }
+    }
 }

@@ -7,7 +7,7 @@
 //! | `running.json` | keeper | which processes these are |
 //! | `exit.json` | keeper | how it ended |
 //! | `log`, `log.1` | keeper | stdout and stderr |
-//! | `frozen.json` | server | what to leave stopped on thaw; only where there is no cgroup |
+//! | `frozen.json` | server | some may be stopped, and what to leave so on thaw; only where there is no cgroup |
 
 use std::{fs, io, path::Path};
 

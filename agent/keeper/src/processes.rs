@@ -138,12 +138,16 @@ pub fn only_child(parent: i32) -> Option<Identity> {
     listed.or_else(|| every_process().find(|stat| stat.parent == parent).map(|stat| stat.identity))
 }
 
-/// Stops the whole family, also one that forks meanwhile: who is stopped forks no more, so each round leaves fewer.
-/// Returns who stood still before.
-pub fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Identity>> {
+/// Who of the family stands still.
+pub fn standing_still(first: Identity) -> Vec<Identity> {
+    family(first).into_iter().filter(Stat::stands_still).map(|stat| stat.identity).collect()
+}
+
+/// Stops the whole family, also one that forks meanwhile: who is stopped forks no more, so each round leaves fewer. Where not
+/// all of it stands still in time, some of it does.
+pub fn stop_all(first: Identity, patience: Duration) -> io::Result<()> {
     let began = Instant::now();
     let mut now = family(first);
-    let before = now.iter().filter(|stat| stat.stands_still()).map(|stat| stat.identity).collect();
     let mut told = HashSet::new();
     loop {
         let held = |stat: &Stat| stat.stands_still() || stat.is_in_the_kernel() && told.contains(&stat.identity);
@@ -152,7 +156,7 @@ pub fn stop_all(first: Identity, patience: Duration) -> io::Result<Vec<Identity>
             moving = family(first).into_iter().filter(|stat| !held(stat)).collect();
         }
         if moving.is_empty() {
-            return Ok(before);
+            return Ok(());
         }
         if began.elapsed() > patience {
             return Err(io::Error::new(

@@ -12,7 +12,6 @@
 
 use std::{
     fs::Permissions,
-    hash::{DefaultHasher, Hash, Hasher},
     io,
     os::{
         fd::{AsFd, OwnedFd},
@@ -35,13 +34,14 @@ use greenroom_protocol::observation::Phase;
 use rustix::process::Signal;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest, unix::AsyncFd},
-    sync::{Mutex, OnceCell},
+    sync::OnceCell,
     time::timeout,
 };
 
-use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats};
+use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats, turns::Turns};
 use crate::store::SessionId;
 
+mod freeze;
 mod order;
 mod place;
 #[cfg(test)]
@@ -61,8 +61,6 @@ const START: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_millis(500);
 /// How long the kernel may take to end, or to freeze, what it was told to.
 const KERNEL: Duration = Duration::from_secs(5);
-/// Sessions whose ids fall on the same one wait for each other's start and end.
-const TURNS: usize = 64;
 
 #[derive(Debug, Clone)]
 pub struct ProcessOptions {
@@ -82,7 +80,10 @@ pub struct ProcessOptions {
 pub struct Process {
     options: ProcessOptions,
     cgroups: Option<Cgroups>,
-    turns: [Mutex<()>; TURNS],
+    /// Start, stop and removal of one session.
+    turns: Turns,
+    /// Freezing and thawing one session.
+    freezing: Turns,
     tried: OnceCell<()>,
 }
 
@@ -93,18 +94,12 @@ impl Process {
         trial::clear(&options.state);
         install_keeper(&options.programs).map_err(failed("install its keeper"))?;
         let cgroups = Cgroups::find(&options.node);
-        Ok(Process { options, cgroups, turns: std::array::from_fn(|_| Mutex::new(())), tried: OnceCell::new() })
+        let (turns, freezing) = (Turns::default(), Turns::default());
+        Ok(Process { options, cgroups, turns, freezing, tried: OnceCell::new() })
     }
 
     fn place(&self, session: SessionId) -> Place {
         Place::of(&self.options.state, session)
-    }
-
-    /// Start, stop and removal of one session take turns.
-    fn turn(&self, session: SessionId) -> &Mutex<()> {
-        let mut hasher = DefaultHasher::new();
-        session.hash(&mut hasher);
-        &self.turns[hasher.finish() as usize % TURNS]
     }
 
     async fn launch(&self, spec: &Spec) -> Result<(), SandboxError> {
@@ -188,6 +183,22 @@ impl Process {
         answer.await?.ok_or(SandboxError::Gone { session })
     }
 
+    /// Freezes or thaws it, once nobody else does.
+    async fn in_turn(
+        &self,
+        session: SessionId,
+        what: &'static str,
+        work: impl FnOnce(&Place, &Running) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), SandboxError> {
+        let turn = self.freezing.of(session).lock_owned().await;
+        // The turn goes with the work, which ends also where nobody waits for it any more.
+        let work = move |place: &Place, running: &Running| {
+            let _turn = turn;
+            work(place, running)
+        };
+        self.of_running(session, what, work).await
+    }
+
     /// Ends it, the agent first if it can hear; and gives back what the kernel keeps for it.
     async fn end(&self, session: SessionId) -> Result<(), SandboxError> {
         let place = self.place(session);
@@ -225,7 +236,7 @@ impl Sandbox for Process {
     }
 
     async fn start(&self, spec: &Spec, progress: Progress<'_>) -> Result<(), SandboxError> {
-        let _turn = self.turn(spec.session).lock().await;
+        let _turn = self.turns.of(spec.session).lock_owned().await;
         if self.place(spec.session).running().is_some() {
             return Ok(());
         }
@@ -239,35 +250,28 @@ impl Sandbox for Process {
     }
 
     async fn freeze(&self, session: SessionId) -> Result<(), SandboxError> {
-        self.of_running(session, "freeze", |place, running| match &running.cgroup {
+        self.in_turn(session, "freeze", |place, running| match &running.cgroup {
             Some(cgroup) => cgroup.freeze(KERNEL),
-            None if place.frozen().is_some() => Ok(()),
-            None => place.set_frozen(&processes::stop_all(running.init, KERNEL)?),
+            None => freeze::freeze(place, running.init, KERNEL),
         })
         .await
     }
 
     async fn thaw(&self, session: SessionId) -> Result<(), SandboxError> {
-        self.of_running(session, "thaw", |place, running| match &running.cgroup {
+        self.in_turn(session, "thaw", |place, running| match &running.cgroup {
             Some(cgroup) => cgroup.thaw(),
-            None => match place.frozen() {
-                Some(stood_still) => {
-                    processes::continue_all(running.init, &stood_still)?;
-                    place.forget_frozen()
-                }
-                None => Ok(()),
-            },
+            None => freeze::thaw(place, running.init),
         })
         .await
     }
 
     async fn stop(&self, session: SessionId) -> Result<(), SandboxError> {
-        let _turn = self.turn(session).lock().await;
+        let _turn = self.turns.of(session).lock_owned().await;
         self.end(session).await
     }
 
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError> {
-        let _turn = self.turn(session).lock().await;
+        let _turn = self.turns.of(session).lock_owned().await;
         self.end(session).await?;
         let place = self.place(session);
         blocking("remove its state directory", move || place.remove()).await

@@ -20,6 +20,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::sandbox::{Access, Limits, Network, RunDir, Volume, contract::Bench};
 
+mod freezes;
+
 const AS_SERVER: &str = "GREENROOM_TEST_SERVER";
 
 /// A directory for a driver and for what a server would bring.

@@ -1,0 +1,48 @@
+//! One after the other: what is done to the same session's sandbox and must not meet takes a turn.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use crate::store::SessionId;
+
+/// A lock for each session of which somebody has one.
+#[derive(Debug, Default)]
+pub struct Turns(Mutex<HashMap<SessionId, Weak<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    /// The session's lock, the same for all who have it.
+    pub fn of(&self, session: SessionId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = turns.get(&session).and_then(Weak::upgrade) {
+            return turn;
+        }
+        // Before it would grow: there are as many as sessions had one, and most of those are done.
+        if turns.len() == turns.capacity() {
+            turns.retain(|_, turn| turn.strong_count() > 0);
+        }
+        let turn = Arc::default();
+        turns.insert(session, Arc::downgrade(&turn));
+        turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_one_as_long_as_anybody_has_it() {
+        let (turns, session) = (Turns::default(), SessionId::generate());
+        let held = turns.of(session);
+        assert!(Arc::ptr_eq(&held, &turns.of(session)));
+        assert!(!Arc::ptr_eq(&held, &turns.of(SessionId::generate())));
+        for _ in 0..1000 {
+            drop(turns.of(SessionId::generate()));
+        }
+        assert!(Arc::ptr_eq(&held, &turns.of(session)));
+        let kept = turns.0.lock().expect("nobody panicked").len();
+        assert!(kept < 100, "{kept} are kept");
+    }
+}
