@@ -18,7 +18,8 @@ mod bench;
 mod walls;
 
 pub(crate) use bench::Bench;
-use bench::{Room, eventually};
+use bench::Room;
+pub(crate) use bench::eventually;
 pub(crate) use walls::*;
 
 /// One `#[tokio::test]` for each promise, on what `$bench` makes.

@@ -5,6 +5,7 @@
 //! | [`body`] | what a container is: pure, and the only place where one is described |
 //! | [`engine`] | how the engine is called: a deadline for each call, its failures in our words |
 //! | [`start`] | how a container comes to run, whatever is there already |
+//! | [`freeze`] | how it stands still and goes on, also by an engine that stalls |
 //! | [`image`] | whether an image is here, and how it gets here |
 //! | [`watch`] | how a container ends, and what it said |
 //!
@@ -13,16 +14,17 @@
 
 use async_trait::async_trait;
 use bollard::{
-    models::{ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum},
+    models::{ContainerSummary, ContainerSummaryStateEnum},
     query_parameters::{ListContainersOptions, StatsOptions, StopContainerOptions},
 };
 use futures::StreamExt;
 
-use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats};
+use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats, Turns};
 use crate::store::SessionId;
 
 mod body;
 mod engine;
+mod freeze;
 mod image;
 mod start;
 #[cfg(test)]
@@ -35,8 +37,6 @@ use body::{Wall, name_of};
 use engine::{Call, Engine, REMOVE, Trouble};
 
 const PING: Call = Call { what: "answer", seconds: 3 };
-const PAUSE: Call = Call { what: "pause the container", seconds: 10 };
-const UNPAUSE: Call = Call { what: "unpause the container", seconds: 10 };
 const STOP: Call = Call { what: "stop the container", seconds: 20 };
 const LIST: Call = Call { what: "list the containers", seconds: 10 };
 const STATS: Call = Call { what: "measure the container", seconds: 10 };
@@ -48,6 +48,8 @@ const GRACE: i32 = 1;
 pub struct Docker {
     engine: Engine,
     wall: Wall,
+    /// Freezing and thawing one session.
+    freezing: Turns,
 }
 
 /// What the operator decides about every container.
@@ -67,23 +69,8 @@ impl Docker {
     /// Finds the engine and agrees with it on a version of its API.
     pub async fn connect(options: DockerOptions) -> Result<Docker, SandboxError> {
         let DockerOptions { node, runtime, readonly_root, host } = options;
-        Ok(Docker { engine: Engine::find(host).await?, wall: Wall { node, runtime, readonly_root } })
-    }
-
-    /// A call failed that needs a container which runs: says so where there is none.
-    async fn unless(
-        &self,
-        wanted: ContainerStateStatusEnum,
-        session: SessionId,
-        t: Trouble,
-    ) -> Result<(), SandboxError> {
-        let Trouble::Refused { .. } = t else { return Err(t.about(session)) };
-        let there = self.engine.inspect(&name_of(session)).await.map_err(|t| t.about(session))?;
-        match there.status() {
-            status if status == wanted => Ok(()),
-            ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED => Err(t.about(session)),
-            _ => Err(SandboxError::Gone { session }),
-        }
+        let wall = Wall { node, runtime, readonly_root };
+        Ok(Docker { engine: Engine::find(host).await?, wall, freezing: Turns::default() })
     }
 
     /// Waits for the end of a removal that somebody else began.
@@ -126,17 +113,11 @@ impl Sandbox for Docker {
     }
 
     async fn freeze(&self, session: SessionId) -> Result<(), SandboxError> {
-        match self.engine.call(PAUSE, self.engine.client.pause_container(&name_of(session))).await {
-            Ok(()) => Ok(()),
-            Err(trouble) => self.unless(ContainerStateStatusEnum::PAUSED, session, trouble).await,
-        }
+        freeze::freeze(&self.engine, &self.freezing, session).await
     }
 
     async fn thaw(&self, session: SessionId) -> Result<(), SandboxError> {
-        match self.engine.call(UNPAUSE, self.engine.client.unpause_container(&name_of(session))).await {
-            Ok(()) => Ok(()),
-            Err(trouble) => self.unless(ContainerStateStatusEnum::RUNNING, session, trouble).await,
-        }
+        freeze::thaw(&self.engine, &self.freezing, session).await
     }
 
     async fn stop(&self, session: SessionId) -> Result<(), SandboxError> {

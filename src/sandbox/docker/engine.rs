@@ -36,6 +36,11 @@ impl Call {
     pub(super) fn overdue(self) -> SandboxError {
         SandboxError::Deadline { what: self.what, seconds: self.seconds }
     }
+
+    /// The same, for whoever is to learn how it ends even if nobody waits for that any more.
+    pub(super) fn patiently(self) -> Call {
+        Call { seconds: NEVER.as_secs(), ..self }
+    }
 }
 
 /// Why a call failed, as far as its caller may care.
@@ -121,6 +126,7 @@ impl Inspected {
 }
 
 /// The engine that answered.
+#[derive(Clone)]
 pub(super) struct Engine {
     pub(super) client: bollard::Docker,
     address: String,

@@ -13,6 +13,7 @@ use super::{Docker, DockerOptions, test_image};
 use crate::sandbox::{Access, Network, SandboxError, Spec, Volume, contract, contract::Bench};
 
 mod engine;
+mod late;
 mod registry;
 
 fn options() -> DockerOptions {

@@ -38,7 +38,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats, turns::Turns};
+use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats, Turns};
 use crate::store::SessionId;
 
 mod freeze;

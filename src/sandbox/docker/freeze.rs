@@ -1,0 +1,107 @@
+//! Freezing a container and letting it go on, by an engine that may stall and does what it was asked for when it wakes, long
+//! after whoever asked has been told that it did not.
+//!
+//! So an order is followed to its end, however late that comes, and what is ordered meanwhile waits behind it: the engine itself
+//! keeps no order among its callers. A freeze that nobody has been told of is undone.
+
+use std::{future::ready, time::Duration};
+
+use bollard::models::ContainerStateStatusEnum;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    body::name_of,
+    engine::{Call, Engine, Trouble},
+};
+use crate::{
+    sandbox::{SandboxError, Turns},
+    store::SessionId,
+};
+
+const PAUSE: Call = Call { what: "pause the container", seconds: 10 };
+const UNPAUSE: Call = Call { what: "unpause the container", seconds: 10 };
+
+pub(super) async fn freeze(engine: &Engine, turns: &Turns, session: SessionId) -> Result<(), SandboxError> {
+    let (pausing, undoing) = (engine.clone(), engine.clone());
+    let undo = async move {
+        if let Err(e) = unpause(&undoing, session).await {
+            tracing::debug!(%session, "a freeze that failed could not be undone: {e}");
+        }
+    };
+    in_turn(turns, session, PAUSE, async move { pause(&pausing, session).await }, undo).await
+}
+
+pub(super) async fn thaw(engine: &Engine, turns: &Turns, session: SessionId) -> Result<(), SandboxError> {
+    let engine = engine.clone();
+    in_turn(turns, session, UNPAUSE, async move { unpause(&engine, session).await }, ready(())).await
+}
+
+/// Carries an order out when those before it are; within the deadline of `call` tells what came of it. `undo` comes where that
+/// was not told, or is that it failed.
+async fn in_turn(
+    turns: &Turns,
+    session: SessionId,
+    call: Call,
+    order: impl Future<Output = Result<(), SandboxError>> + Send + 'static,
+    undo: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), SandboxError> {
+    let deadline = Instant::now() + Duration::from_secs(call.seconds);
+    let turn = timeout_at(deadline, turns.of(session).lock_owned()).await.map_err(|_| call.overdue())?;
+    let (tell, mut told) = oneshot::channel();
+    tokio::spawn(async move {
+        let _turn = turn;
+        let done = order.await;
+        let failed = done.is_err();
+        if tell.send(done).is_err() || failed {
+            undo.await;
+        }
+    });
+    let ended = || Err(SandboxError::Failed { what: call.what, detail: "the server is shutting down".to_owned() });
+    match timeout_at(deadline, &mut told).await {
+        Ok(told) => told.unwrap_or_else(|_| ended()),
+        Err(_) => {
+            // It may be told at this very moment, and then it counts.
+            told.close();
+            told.try_recv().unwrap_or_else(|_| Err(call.overdue()))
+        }
+    }
+}
+
+async fn pause(engine: &Engine, session: SessionId) -> Result<(), SandboxError> {
+    match engine.call(PAUSE.patiently(), engine.client.pause_container(&name_of(session))).await {
+        Ok(()) => Ok(()),
+        Err(trouble) => unless(engine, ContainerStateStatusEnum::PAUSED, session, trouble).await,
+    }
+}
+
+async fn unpause(engine: &Engine, session: SessionId) -> Result<(), SandboxError> {
+    match engine.call(UNPAUSE.patiently(), engine.client.unpause_container(&name_of(session))).await {
+        Ok(()) => Ok(()),
+        Err(trouble) => unless(engine, ContainerStateStatusEnum::RUNNING, session, trouble).await,
+    }
+}
+
+/// A call failed that needs a container which runs: says so where there is none.
+async fn unless(
+    engine: &Engine,
+    wanted: ContainerStateStatusEnum,
+    session: SessionId,
+    trouble: Trouble,
+) -> Result<(), SandboxError> {
+    let Trouble::Refused { .. } = trouble else { return Err(trouble.about(session)) };
+    let there = engine.inspect(&name_of(session)).await.map_err(|trouble| trouble.about(session))?;
+    match there.status() {
+        status if status == wanted => Ok(()),
+        ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED => Err(trouble.about(session)),
+        ContainerStateStatusEnum::EMPTY
+        | ContainerStateStatusEnum::CREATED
+        | ContainerStateStatusEnum::RESTARTING
+        | ContainerStateStatusEnum::REMOVING
+        | ContainerStateStatusEnum::EXITED
+        | ContainerStateStatusEnum::DEAD
+        | ContainerStateStatusEnum::STOPPING => Err(SandboxError::Gone { session }),
+    }
+}

@@ -1,0 +1,185 @@
+//! An engine that stalls, and when it wakes does what it was asked for long ago. Not the one of this machine: that would have
+//! to be stopped.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::{UnixListener, UnixStream},
+    sync::watch,
+    task::JoinHandle,
+};
+
+use super::*;
+use crate::{sandbox::Sandbox, store::SessionId};
+
+/// An engine with one container, whatever it is called.
+struct Slow {
+    dir: TempDir,
+    container: Arc<Mutex<Container>>,
+    stalls: watch::Sender<bool>,
+    server: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Container {
+    paused: bool,
+    /// What was done to it, in order.
+    done: Vec<&'static str>,
+}
+
+impl Slow {
+    fn start() -> Slow {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listener = UnixListener::bind(dir.path().join("engine.sock")).expect("it binds");
+        let (stalls, container) = (watch::Sender::new(false), Arc::<Mutex<Container>>::default());
+        let (told, served) = (stalls.clone(), container.clone());
+        let server = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(serve(client, told.subscribe(), served.clone()));
+            }
+        });
+        Slow { dir, container, stalls, server }
+    }
+
+    async fn driver(&self) -> Arc<Docker> {
+        let host = Some(format!("unix://{}", self.dir.path().join("engine.sock").display()));
+        driver(DockerOptions { host, ..options() }).await
+    }
+
+    fn is_paused(&self) -> bool {
+        self.container.lock().expect("nobody panicked").paused
+    }
+
+    fn done(&self) -> Vec<&'static str> {
+        self.container.lock().expect("nobody panicked").done.clone()
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&[&str]) -> bool) {
+        contract::eventually(what, async || is_so(&self.done())).await;
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// What it has read it does, whether or not somebody waits for it still.
+async fn serve(client: UnixStream, mut stalls: watch::Receiver<bool>, container: Arc<Mutex<Container>>) {
+    let mut client = BufReader::new(client);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if client.read_line(&mut head).await.unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        if stalls.wait_for(|stalls| !stalls).await.is_err() {
+            return;
+        }
+        let (status, body) = answer(head.split(' ').nth(1).unwrap_or_default(), &container);
+        let length = body.len();
+        let answer =
+            format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
+        if client.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(path: &str, container: &Mutex<Container>) -> (&'static str, String) {
+    let mut container = container.lock().expect("nobody panicked");
+    let refused = |why: &str| ("409 Conflict", format!(r#"{{"message":"{why}"}}"#));
+    match path.rsplit('/').next() {
+        Some("version") => ("200 OK", r#"{"ApiVersion":"1.44"}"#.to_owned()),
+        Some("pause") if container.paused => refused("it is paused already"),
+        Some("unpause") if !container.paused => refused("it is not paused"),
+        Some("pause") => done(&mut container, "pause"),
+        Some("unpause") => done(&mut container, "unpause"),
+        _ => {
+            let status = if container.paused { "paused" } else { "running" };
+            ("200 OK", format!(r#"{{"State":{{"Status":"{status}"}}}}"#))
+        }
+    }
+}
+
+fn done(container: &mut Container, order: &'static str) -> (&'static str, String) {
+    container.paused = order == "pause";
+    container.done.push(order);
+    ("204 No Content", String::new())
+}
+
+fn is_overdue(told: Result<(), SandboxError>) {
+    assert!(matches!(told, Err(SandboxError::Deadline { seconds: 10, .. })), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_freeze_that_comes_too_late_is_undone() {
+    let engine = Slow::start();
+    let (driver, session) = (engine.driver().await, SessionId::generate());
+    engine.stalls.send_replace(true);
+    // From here to `resume` nothing can come but deadlines, so they come at once.
+    tokio::time::pause();
+    is_overdue(driver.freeze(session).await);
+    tokio::time::resume();
+    engine.stalls.send_replace(false);
+    engine.until("the engine undoes what it did too late", |done| done == ["pause", "unpause"]).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!engine.is_paused());
+    driver.freeze(session).await.expect("it freezes");
+    assert!(engine.is_paused());
+    driver.thaw(session).await.expect("it thaws");
+    assert!(!engine.is_paused());
+}
+
+#[tokio::test]
+async fn an_order_waits_for_one_before_it_that_is_overdue() {
+    let engine = Slow::start();
+    let (driver, session) = (engine.driver().await, SessionId::generate());
+    engine.stalls.send_replace(true);
+    tokio::time::pause();
+    is_overdue(driver.freeze(session).await);
+    is_overdue(driver.thaw(session).await);
+    is_overdue(driver.freeze(session).await);
+    tokio::time::resume();
+    let thawed = tokio::spawn({
+        let driver = driver.clone();
+        async move { driver.thaw(session).await }
+    });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    engine.stalls.send_replace(false);
+    thawed.await.expect("it does not panic").expect("it thaws");
+    assert!(!engine.is_paused());
+    assert_eq!(engine.done(), ["pause", "unpause"], "what was given up before it was begun is not done");
+
+    driver.freeze(session).await.expect("it freezes");
+    engine.stalls.send_replace(true);
+    tokio::time::pause();
+    is_overdue(driver.thaw(session).await);
+    tokio::time::resume();
+    let (frozen, ()) = tokio::join!(driver.freeze(session), async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        engine.stalls.send_replace(false);
+    });
+    frozen.expect("it freezes");
+    assert!(engine.is_paused(), "also where the thaw before it came late");
+    assert_eq!(engine.done()[2..], ["pause", "unpause", "pause"]);
+}
+
+/// An order that nobody waits for any more is not told to anybody, and so it was not given.
+#[tokio::test]
+async fn a_freeze_that_nobody_waits_for_is_undone() {
+    let engine = Slow::start();
+    let (driver, session) = (engine.driver().await, SessionId::generate());
+    engine.stalls.send_replace(true);
+    let given_up = tokio::time::timeout(Duration::from_millis(50), driver.freeze(session)).await;
+    assert!(given_up.is_err());
+    engine.stalls.send_replace(false);
+    engine.until("it is undone", |done| done == ["pause", "unpause"]).await;
+}
