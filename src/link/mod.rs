@@ -6,6 +6,8 @@
 mod conversation;
 mod raise;
 mod starts;
+#[cfg(test)]
+mod tests;
 
 use std::{
     panic::resume_unwind,
@@ -273,8 +275,10 @@ impl Handler<Freeze> for AgentLink {
     fn handle(&mut self, _: Freeze, ctx: &mut Context<Self>) {
         self.entry.handled();
         self.frozen.set(true);
-        let (sandbox, id) = (self.parts.sandbox.clone(), self.id);
-        self.wait_for("freeze", async move { sandbox.freeze(id).await }, ctx);
+        let (sandbox, id, frozen) = (self.parts.sandbox.clone(), self.id, self.frozen.clone());
+        // Where it fails, the driver takes it back, and nobody must wait for a thaw that is not to come.
+        let freeze = async move { sandbox.freeze(id).await.inspect_err(|_| frozen.set(false)) };
+        self.wait_for("freeze", freeze, ctx);
     }
 }
 
@@ -283,9 +287,17 @@ impl Handler<Thaw> for AgentLink {
 
     fn handle(&mut self, _: Thaw, ctx: &mut Context<Self>) {
         self.entry.handled();
+        let was_frozen = self.frozen.is();
         self.frozen.set(false);
-        let (sandbox, id) = (self.parts.sandbox.clone(), self.id);
-        self.wait_for("thaw", async move { sandbox.thaw(id).await }, ctx);
+        let (sandbox, id, frozen) = (self.parts.sandbox.clone(), self.id, self.frozen.clone());
+        let thaw = async move {
+            sandbox.thaw(id).await.inspect_err(|e| {
+                // Of what does not run, nothing stands frozen, and the next start is not to freeze it.
+                let is_gone = matches!(e, SandboxError::Gone { .. });
+                frozen.set(was_frozen && !is_gone);
+            })
+        };
+        self.wait_for("thaw", thaw, ctx);
     }
 }
 

@@ -1,0 +1,284 @@
+//! Orders that fail: over a sandbox that does as it is told, and an agent that is dialled and
+//! never says a word.
+
+use std::{future::pending, sync::Mutex as Lock, time::Duration};
+
+use async_trait::async_trait;
+use greenroom_protocol::{
+    link::{Api, Settings},
+    observation::State,
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::watch,
+    time::timeout,
+};
+
+use super::*;
+use crate::{
+    gateway::GatewayOptions,
+    sandbox::{Exit, Found, Progress, Spec, Stats},
+    session::{self, messages::Fell},
+    store::{Record, Totals, memory::MemoryStore},
+};
+
+/// Notes what it is told, and does it when it may.
+struct Obedient {
+    told: Lock<Vec<&'static str>>,
+    /// The next freeze or thaw fails so.
+    fails: Lock<Option<SandboxError>>,
+    /// What takes its time until it may end.
+    held: watch::Sender<Option<&'static str>>,
+}
+
+impl Obedient {
+    async fn take(&self, order: &'static str) -> Result<(), SandboxError> {
+        self.told.lock().expect("nobody panics here").push(order);
+        let _ = self.held.subscribe().wait_for(|held| *held != Some(order)).await;
+        self.fails.lock().expect("nobody panics here").take().map_or(Ok(()), Err)
+    }
+
+    fn told(&self) -> Vec<&'static str> {
+        self.told.lock().expect("nobody panics here").iter().filter(|order| **order != "thaw").copied().collect()
+    }
+
+    fn fail(&self, how: SandboxError) {
+        *self.fails.lock().expect("nobody panics here") = Some(how);
+    }
+
+    async fn until(&self, told: &[&'static str]) {
+        let so = timeout(Duration::from_secs(10), async {
+            while self.told() != told {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        so.await.unwrap_or_else(|_| panic!("{:?} and not {told:?}", self.told()));
+    }
+}
+
+#[async_trait]
+impl Sandbox for Obedient {
+    fn name(&self) -> &'static str {
+        "obedient"
+    }
+    fn isolation(&self) -> String {
+        String::new()
+    }
+    async fn check(&self) -> Result<(), SandboxError> {
+        Ok(())
+    }
+    async fn start(&self, _: &Spec, _: Progress<'_>) -> Result<(), SandboxError> {
+        self.take("start").await
+    }
+    async fn freeze(&self, _: SessionId) -> Result<(), SandboxError> {
+        self.take("freeze").await
+    }
+    async fn thaw(&self, _: SessionId) -> Result<(), SandboxError> {
+        self.take("thaw").await
+    }
+    async fn stop(&self, _: SessionId) -> Result<(), SandboxError> {
+        self.take("stop").await
+    }
+    async fn remove(&self, _: SessionId) -> Result<(), SandboxError> {
+        self.take("remove").await
+    }
+    async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
+        pending().await
+    }
+    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+        Ok(Vec::new())
+    }
+    async fn logs(&self, _: SessionId, _: usize) -> Result<String, SandboxError> {
+        Ok(String::new())
+    }
+    async fn stats(&self, _: SessionId) -> Result<Stats, SandboxError> {
+        Ok(Stats::default())
+    }
+}
+
+/// Hears orders, and that a session fell, and does nothing.
+struct Deaf;
+
+impl Actor for Deaf {
+    type Context = Context<Deaf>;
+}
+
+macro_rules! hears {
+    ($($message:ty),+) => {$(
+        impl Handler<$message> for Deaf {
+            type Result = ();
+            fn handle(&mut self, _: $message, _: &mut Context<Deaf>) {}
+        }
+    )+};
+}
+hears!(Raise, Deliver, Cut, Freeze, Thaw, Kill, Fell);
+
+struct House {
+    _dir: tempfile::TempDir,
+    sandbox: Arc<Obedient>,
+    parts: Arc<Parts>,
+    id: SessionId,
+    /// Whom the links tell. What it orders itself nobody hears.
+    session: Addr<Session>,
+    allowance: Arc<Allowance>,
+    agent: UnixListener,
+}
+
+impl House {
+    async fn new() -> House {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (store, census) = (Arc::new(MemoryStore::new()), Census::default());
+        let sandbox =
+            Arc::new(Obedient { told: Lock::default(), fails: Lock::default(), held: watch::Sender::new(None) });
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let at = |name: &str| dir.path().join(name);
+        let parts = Arc::new(Parts {
+            sandbox: sandbox.clone(),
+            gateway: Gateway::new(GatewayOptions::default()).expect("a gateway without keys"),
+            store: store.clone(),
+            census: census.clone(),
+            places: Places {
+                runs: at("r"),
+                workspaces: Workspaces { below: at("w"), shared: None, uid, gid },
+                homes: at("h"),
+                agent: PathBuf::new(),
+            },
+            image: String::new(),
+            volumes: Vec::new(),
+            uid,
+            gid,
+            limits: Limits { memory_bytes: 0, cpus: 0.0, pids: 0 },
+            network: Network::None,
+            starting: Arc::new(Starts::new(8, 8)),
+        });
+        let id = store.create(record()).await.expect("it is made").record.id;
+        let (epoch, snapshot) = store.claim(id).await.expect("it is there");
+        let (tell, mut told) = watch::channel(None);
+        let sessions = Arc::new(session::Parts {
+            store,
+            census,
+            link: Box::new(move |_, _, allowance| {
+                tell.send_replace(Some(allowance));
+                let deaf = Deaf.start();
+                LinkPort {
+                    raise: deaf.clone().recipient(),
+                    deliver: deaf.clone().recipient(),
+                    cut: deaf.clone().recipient(),
+                    freeze: deaf.clone().recipient(),
+                    thaw: deaf.clone().recipient(),
+                    kill: deaf.recipient(),
+                    leash: CancellationToken::new().drop_guard(),
+                }
+            }),
+            may_use: Box::new(|_| Ok(())),
+            settings: Box::new(|_| Settings {
+                model: String::new(),
+                api: Api::Anthropic,
+                directory: "/workspace".into(),
+                run_timeout_s: 1,
+                max_steps: 1,
+            }),
+            fell: Deaf.start().recipient(),
+        });
+        let session = Session::start_from(sessions, epoch, snapshot, None).expect("it starts");
+        let run = RunDir::of(&parts.places.runs, id);
+        run.prepare(uid, gid).expect("the run directory is made");
+        let agent = UnixListener::bind(run.agent().join("agent.sock")).expect("it binds");
+        let allowance = told.wait_for(Option::is_some).await.expect("it makes a link").clone();
+        let allowance = allowance.expect("it is some");
+        House { _dir: dir, sandbox, parts, id, session, allowance, agent }
+    }
+
+    fn link(&self) -> LinkPort {
+        AgentLink::port(self.parts.clone(), &self.session, self.id, self.allowance.clone())
+    }
+
+    async fn dialled(&self) -> UnixStream {
+        timeout(Duration::from_secs(10), self.agent.accept()).await.expect("the agent is dialled").expect("a socket").0
+    }
+
+    async fn is_not_dialled(&self) {
+        let dialled = timeout(Duration::from_millis(200), self.agent.accept()).await;
+        assert!(dialled.is_err(), "a frozen agent is dialled");
+    }
+}
+
+async fn raise(link: &LinkPort) {
+    link.raise.send(Raise { image: None, paused: false }).await.expect("it lives");
+}
+
+/// All that was ordered is carried out.
+async fn settled(link: &LinkPort) {
+    link.cut.send(Cut).await.expect("it lives");
+}
+
+fn overdue() -> SandboxError {
+    SandboxError::Deadline { what: "answer", seconds: 10 }
+}
+
+#[actix::test]
+async fn an_agent_that_could_not_be_frozen_is_dialled_still() {
+    let house = House::new().await;
+    let link = house.link();
+    raise(&link).await;
+    let connection = house.dialled().await;
+    house.sandbox.fail(overdue());
+    link.freeze.send(Freeze).await.expect("it lives");
+    settled(&link).await;
+    drop(connection);
+    house.dialled().await;
+}
+
+#[actix::test]
+async fn an_agent_that_could_not_be_thawed_is_left_alone_until_it_is() {
+    let house = House::new().await;
+    let link = house.link();
+    raise(&link).await;
+    let connection = house.dialled().await;
+    link.freeze.send(Freeze).await.expect("it lives");
+    house.sandbox.until(&["start", "freeze"]).await;
+    house.sandbox.fail(overdue());
+    link.thaw.send(Thaw).await.expect("it lives");
+    settled(&link).await;
+    drop(connection);
+    house.is_not_dialled().await;
+    link.thaw.send(Thaw).await.expect("it lives");
+    house.dialled().await;
+}
+
+/// As between an agent's death and its next start, which would freeze it otherwise.
+#[actix::test]
+async fn where_there_is_nothing_to_thaw_nothing_is_frozen() {
+    let house = House::new().await;
+    let link = house.link();
+    raise(&link).await;
+    let connection = house.dialled().await;
+    link.freeze.send(Freeze).await.expect("it lives");
+    settled(&link).await;
+    house.sandbox.fail(SandboxError::Gone { session: house.id });
+    link.thaw.send(Thaw).await.expect("it lives");
+    settled(&link).await;
+    drop(connection);
+    house.dialled().await;
+}
+
+fn record() -> Record {
+    Record {
+        id: SessionId::generate(),
+        title: String::new(),
+        state: State::Starting,
+        reason: None,
+        agent: "greenroom".into(),
+        model: "demo".into(),
+        image: None,
+        sandbox: "obedient".into(),
+        directory: None,
+        created_at: "2026-01-01T00:00:00.000Z".into(),
+        updated_at: "2026-01-01T00:00:00.000Z".into(),
+        usage: Totals::default(),
+        budget_usd: None,
+        archived: false,
+        key: None,
+        core: crate::store::Memory::default(),
+    }
+}
