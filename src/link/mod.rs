@@ -86,7 +86,8 @@ pub struct AgentLink {
     commands: Option<mpsc::UnboundedSender<Box<Numbered>>>,
     /// A frozen agent cannot answer, and must not be blamed for it.
     frozen: Arc<Frozen>,
-    /// Held while the driver starts a sandbox: a start is never dropped half-way, and what comes after waits for its end.
+    /// Held while the driver starts a sandbox or takes it away: a start is never dropped half-way, and what comes after waits for
+    /// its end, also in the session's next life, which has a link of its own.
     starting: Arc<Mutex<()>>,
     /// Cancelled when the session's actor is gone.
     leash: CancellationToken,
@@ -98,6 +99,7 @@ impl AgentLink {
         let entry = Arc::new(parts.census.register(Kind::AgentLink, Some(id.to_string())));
         let leash = CancellationToken::new();
         entry.state("down");
+        let starting = parts.starting.turn_of(id);
         let link = AgentLink {
             id,
             session: session.downgrade(),
@@ -109,7 +111,7 @@ impl AgentLink {
             attendance: None,
             commands: None,
             frozen: Arc::default(),
-            starting: Arc::default(),
+            starting,
             leash: leash.clone(),
         }
         .start();
@@ -198,6 +200,12 @@ impl AgentLink {
         }
     }
 
+    /// Whether the session's actor is gone. It may be there anew, with a link of its own and a sandbox that is as the journal
+    /// says: what this one was ordered and has not done by now is not for that.
+    fn is_left(&self) -> bool {
+        self.leash.is_cancelled()
+    }
+
     /// Carries an engine's order out before the next one is heard.
     fn wait_for<F>(&self, what: &'static str, order: F, ctx: &mut Context<AgentLink>)
     where
@@ -240,6 +248,9 @@ impl Handler<Raise> for AgentLink {
 
     fn handle(&mut self, Raise { image, paused }: Raise, ctx: &mut Context<Self>) {
         self.entry.handled();
+        if self.is_left() {
+            return;
+        }
         self.frozen.set(paused);
         self.image = image;
         self.raise(ctx);
@@ -274,6 +285,9 @@ impl Handler<Freeze> for AgentLink {
 
     fn handle(&mut self, _: Freeze, ctx: &mut Context<Self>) {
         self.entry.handled();
+        if self.is_left() {
+            return;
+        }
         self.frozen.set(true);
         let (sandbox, id, frozen) = (self.parts.sandbox.clone(), self.id, self.frozen.clone());
         // Where it fails, the driver takes it back, and nobody must wait for a thaw that is not to come.
@@ -287,6 +301,9 @@ impl Handler<Thaw> for AgentLink {
 
     fn handle(&mut self, _: Thaw, ctx: &mut Context<Self>) {
         self.entry.handled();
+        if self.is_left() {
+            return;
+        }
         let was_frozen = self.frozen.is();
         self.frozen.set(false);
         let (sandbox, id, frozen) = (self.parts.sandbox.clone(), self.id, self.frozen.clone());
@@ -313,9 +330,8 @@ impl Handler<Kill> for AgentLink {
             let _until_it_is_done = under_way;
             let _no_start_is_under_way = starting.lock().await;
             match then {
-                // The session's actor fell meanwhile, and may be there anew with a sandbox of its next life, which is not ours to
-                // stop. What stays up the next sweep finds.
-                Then::Rest if leash.is_cancelled() => Ok(()),
+                // It is the next life's now (see `is_left`). What stays up of one at rest the next sweep finds.
+                Then::Restart | Then::Rest if leash.is_cancelled() => Ok(()),
                 Then::Restart | Then::Rest => sandbox.stop(id).await,
                 Then::Remove => {
                     sandbox.remove(id).await?;

@@ -1,11 +1,13 @@
-//! Who may start a sandbox now: so many at a time, the others one after the other as they came.
+//! Who may start a sandbox now: so many at a time, the others one after the other as they came, and of one session one only.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use crate::{sandbox::Turns, store::SessionId};
 
 /// The queue of sandboxes on their way up. Those of sessions that are there already always get in; new sessions ask first
 /// whether it is too long.
@@ -14,11 +16,13 @@ pub struct Starts {
     places: Arc<Semaphore>,
     waiting: AtomicUsize,
     most_waiting: usize,
+    turns: Turns,
 }
 
 impl Starts {
     pub fn new(at_a_time: usize, most_waiting: usize) -> Starts {
-        Starts { places: Arc::new(Semaphore::new(at_a_time)), waiting: AtomicUsize::new(0), most_waiting }
+        let places = Arc::new(Semaphore::new(at_a_time));
+        Starts { places, waiting: AtomicUsize::new(0), most_waiting, turns: Turns::default() }
     }
 
     /// Whether `more` new ones had better not come.
@@ -29,6 +33,11 @@ impl Starts {
     /// How many wait at most.
     pub fn most_waiting(&self) -> usize {
         self.most_waiting
+    }
+
+    /// Held by whoever starts this session's sandbox, or takes it away.
+    pub(super) fn turn_of(&self, session: SessionId) -> Arc<Mutex<()>> {
+        self.turns.of(session)
     }
 
     /// A place, held until it is dropped; `None` where the server is going.

@@ -1,4 +1,4 @@
-//! Orders that fail: over a sandbox that does as it is told, and an agent that is dialled and
+//! Orders that fail, and links whose sessions fell: over a sandbox that does as it is told, and an agent that is dialled and
 //! never says a word.
 
 use std::{future::pending, sync::Mutex as Lock, time::Duration};
@@ -18,7 +18,10 @@ use super::*;
 use crate::{
     gateway::GatewayOptions,
     sandbox::{Exit, Found, Progress, Spec, Stats},
-    session::{self, messages::Fell},
+    session::{
+        self,
+        messages::{Fell, orders::UnderWay},
+    },
     store::{Record, Totals, memory::MemoryStore},
 };
 
@@ -212,6 +215,10 @@ async fn settled(link: &LinkPort) {
     link.cut.send(Cut).await.expect("it lives");
 }
 
+fn kill(then: Then) -> Kill {
+    Kill { then, under_way: UnderWay::default() }
+}
+
 fn overdue() -> SandboxError {
     SandboxError::Deadline { what: "answer", seconds: 10 }
 }
@@ -260,6 +267,61 @@ async fn where_there_is_nothing_to_thaw_nothing_is_frozen() {
     settled(&link).await;
     drop(connection);
     house.dialled().await;
+}
+
+#[actix::test]
+async fn a_restart_that_its_session_did_not_live_to_see_is_not_for_its_next_life() {
+    let house = House::new().await;
+    let old = house.link();
+    house.sandbox.held.send_replace(Some("start"));
+    raise(&old).await;
+    house.sandbox.until(&["start"]).await;
+    old.kill.send(kill(Then::Restart)).await.expect("it lives");
+    drop(old);
+    let new = house.link();
+    raise(&new).await;
+    house.sandbox.held.send_replace(None);
+    let _connection = house.dialled().await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(house.sandbox.told(), ["start", "start"]);
+}
+
+#[actix::test]
+async fn the_next_life_of_a_session_starts_behind_a_stop_that_is_under_way() {
+    let house = House::new().await;
+    let old = house.link();
+    raise(&old).await;
+    drop(house.dialled().await);
+    house.sandbox.held.send_replace(Some("stop"));
+    old.kill.send(kill(Then::Restart)).await.expect("it lives");
+    house.sandbox.until(&["start", "stop"]).await;
+    drop(old);
+    let new = house.link();
+    raise(&new).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(house.sandbox.told(), ["start", "stop"]);
+    house.sandbox.held.send_replace(None);
+    house.sandbox.until(&["start", "stop", "start"]).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(house.sandbox.told(), ["start", "stop", "start"], "the old link starts nothing any more");
+}
+
+/// Whether the session is paused, its next life learns from the journal.
+#[actix::test]
+async fn a_freeze_that_its_session_did_not_live_to_see_is_not_for_its_next_life() {
+    let house = House::new().await;
+    let old = house.link();
+    raise(&old).await;
+    drop(house.dialled().await);
+    house.sandbox.held.send_replace(Some("freeze"));
+    for _ in 0..2 {
+        old.freeze.do_send(Freeze);
+    }
+    house.sandbox.until(&["start", "freeze"]).await;
+    drop(old);
+    house.sandbox.held.send_replace(None);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(house.sandbox.told(), ["start", "freeze"]);
 }
 
 fn record() -> Record {
