@@ -179,11 +179,11 @@ impl Session {
 
     /// The names of what the events are about, oldest first.
     pub(crate) fn items(&self) -> Vec<&str> {
-        let item = |report| match report {
-            &Report::Event { ref item, .. } => item.as_deref(),
+        let events = self.reports.iter().filter_map(|report| match report {
+            Report::Event { item, .. } => item.as_deref(),
             _ => None,
-        };
-        self.reports.iter().filter_map(item).collect()
+        });
+        events.collect()
     }
 
     /// What was told in pieces of the text that ends `item`.
