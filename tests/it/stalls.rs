@@ -67,6 +67,44 @@ async fn an_engine_that_stalls_stalls_nobody() {
     assert_eq!(client.observation("run").await["content"], "and still\n", "it is the same socket");
 }
 
+/// It reads the order, sleeps over the deadline, and carries it out when it wakes.
+#[tokio::test]
+async fn a_pause_that_comes_too_late_stops_nothing() {
+    if !Driver::Docker.is_here().await {
+        return;
+    }
+    let Some(engine) = Engine::start() else { return };
+    let (server, session, mut client) = stage(&engine).await;
+
+    engine.signal(Signal::STOP);
+    client.act("pause", json!({})).await;
+    client.state("paused").await;
+    let told = client.until("that it could not be paused", |frame| frame["extras"]["code"] == "sandbox");
+    told.await;
+    eventually("the session to say that it goes on", || async {
+        server.rest.session(&session).await["state"] == "idle"
+    })
+    .await;
+    engine.signal(Signal::CONT);
+    eventually("the server to be ready again", || async { server.rest.get("/readyz").await.status == 200 }).await;
+    for n in 0..3 {
+        // Late enough for whatever the engine had been asked for.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        client.act("run", json!({ "command": format!("echo on {n}") })).await;
+        let ran = client.until("what it prints", |frame| {
+            frame["observation"] == "run" && frame["extras"]["command"] == format!("echo on {n}")
+        });
+        assert_eq!(ran.await["content"], format!("on {n}\n"));
+    }
+    client.act("pause", json!({})).await;
+    client.state("paused").await;
+    client.act("resume", json!({})).await;
+    client.act("run", json!({ "command": "echo as ever" })).await;
+    let ran = client
+        .until("what it prints", |frame| frame["observation"] == "run" && frame["extras"]["command"] == "echo as ever");
+    assert_eq!(ran.await["content"], "as ever\n");
+}
+
 /// An engine that ends takes its containers along, unless it is configured otherwise.
 #[tokio::test]
 async fn an_engine_that_is_restarted_costs_the_sandbox_and_nothing_else() {
