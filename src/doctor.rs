@@ -1,6 +1,9 @@
 //! `greenroom doctor`: what this machine offers, and what to do about what is missing.
 
-use std::fmt::Display;
+use std::{
+    fmt::Display,
+    io::{self, Write},
+};
 
 use crate::{
     config::Config,
@@ -42,7 +45,8 @@ pub async fn examine(config: Config) -> Result<(), String> {
             Finding::Missing(text) => ("--", text),
             Finding::Wrong(text) => ("!!", text),
         };
-        println!("{mark}  {what:<16} {text}");
+        // A reader that has gone has seen what it wanted to.
+        let _ = writeln!(io::stdout(), "{mark}  {what:<16} {text}");
     }
     if no_wall {
         return Err(

@@ -13,7 +13,10 @@ use tokio::sync::oneshot;
 use super::{Directory, Opened, Purge, Slot, refusal};
 use crate::{
     sandbox::RunDir,
-    session::{Refusal, Vanished, messages::End},
+    session::{
+        Refusal,
+        messages::{End, Vanished},
+    },
     store::SessionId,
 };
 

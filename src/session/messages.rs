@@ -213,6 +213,11 @@ pub struct OrderFailed {
     pub why: String,
 }
 
+/// The session was removed with every trace: whoever still listens to it is to find that out.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Vanished;
+
 /// The gateway says what a model call took, or what is wrong with the provider.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]

@@ -33,13 +33,13 @@ pub use self::{
 use self::{
     commit::Pending,
     decision::{Decision, Draft, Ladder, Moment},
-    messages::{Ending, Fell, LinkPort, orders},
+    messages::{Ending, Fell, LinkPort, Vanished, orders},
     turn::{Core, Input},
 };
 use crate::{
     census::{Census, Entry, Kind},
     gateway::GatewayError,
-    store::{Epoch, Limit, Mark, Record, Seq, SessionId, Snapshot, Store},
+    store::{Epoch, Limit, Mark, Record, Seq, SessionId, Snapshot, Store, damage::read_on},
 };
 
 /// How many characters of a task become a session's title.
@@ -49,11 +49,6 @@ const TITLE: usize = 80;
 /// in memory as long as its session is known.
 const LONGEST_TITLE: usize = 200;
 const LONGEST_NAME: usize = 1024;
-
-/// The session was removed with every trace: whoever still listens to it is to find that out.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Vanished;
 
 /// Makes the link of a session, on the thread that the session runs on.
 pub type MakeLink = dyn Fn(Addr<Session>, SessionId, Arc<Allowance>) -> LinkPort + Send + Sync;
@@ -173,7 +168,7 @@ impl Session {
             let Some(began) = began else { return causes };
             let mut after = began - 1;
             loop {
-                let page = match store.read(id, after, Limit { events: 512, bytes: 1 << 20 }).await {
+                let page = match read_on(&*store, id, after, Limit { events: 512, bytes: 1 << 20 }).await {
                     Ok(page) => page,
                     Err(e) => {
                         warn!(session = %id, "the running turn's events cannot be read: {e}");

@@ -37,6 +37,7 @@ impl Handler<Greeted> for Session {
         let acked = self.durable_mark.as_ref().filter(|mark| mark.boot == hello.boot).map_or(0, |mark| mark.n);
         if !known {
             self.mark = Some(Mark { boot: hello.boot.clone(), n: 0 });
+            self.let_go_of_pieces(ctx);
         }
         let restore = !self.core.has_welcomed(&hello.boot);
         let history_to = self.core.history_to(self.tail);
@@ -79,6 +80,17 @@ impl Handler<Reported> for Session {
 }
 
 impl Session {
+    /// What an agent that is gone has not told to its end, nobody will. Before the next one begins to tell.
+    fn let_go_of_pieces(&self, ctx: &mut Context<Session>) {
+        let (store, id) = (self.parts.store.clone(), self.id);
+        let gone = async move { store.drop_unfinished(id).await };
+        ctx.wait(gone.into_actor(self).map(|gone, session, _| {
+            if let Err(e) = gone {
+                warn!(session = %session.id, "pieces of an agent that is gone stay on the disk: {e}");
+            }
+        }));
+    }
+
     /// Takes in what is written down and no more, as one.
     fn take_events(&mut self, mark: Mark, reports: Vec<Report>, durable: Durable, ctx: &mut Context<Session>) {
         self.active = Instant::now();

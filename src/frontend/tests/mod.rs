@@ -17,8 +17,8 @@ use super::{Pull, Pulled, attached};
 use crate::{
     sandbox::Exit,
     session::{
-        Refusal, Vanished,
-        messages::{Look, Lost, Relay, StartFailed},
+        Refusal,
+        messages::{Look, Lost, Relay, StartFailed, Vanished},
     },
     store::{Seq, SessionId, Store},
 };
