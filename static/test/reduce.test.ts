@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { activity, isOccupied, isResumable, isStoppable } from "../src/state/activity";
 import { reduce } from "../src/state/reduce";
 import { empty } from "../src/state/session";
+import type { TextRow } from "../src/state/rows";
 import { rowsOf, Script } from "./frames";
 
 function check(script: Script, expected: string[]): void {
@@ -194,6 +195,12 @@ test("what the server cannot do is said until something happens again", () => {
   assert.equal(script.play().trouble, "no space");
   assert.equal(script.see("message", "There is room again.", {}).play().trouble, null);
   assert.equal(script.push(full).push(hello(2)).play().trouble, null);
+});
+
+test("of a text that is shown in part it is said where the whole is, if that is here", () => {
+  const cut = (href: string) => new Script().see("message", "…", { truncated: { bytes: 100_000, href } } as never).play().rows[0];
+  assert.deepEqual((cut("/api/sessions/1/contents/2") as TextRow).truncated, { bytes: 100_000, href: "/api/sessions/1/contents/2" });
+  assert.deepEqual((cut("https://evil.test/") as TextRow).truncated, { bytes: 100_000, href: undefined });
 });
 
 test("what rests is woken by a message; what is frozen in the middle waits to be resumed", () => {

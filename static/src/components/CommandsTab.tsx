@@ -7,6 +7,7 @@ import { duration, elapsed } from "../format";
 import { commandsOf, outputOf } from "../state/commands";
 import type { LiveSession } from "../state/live";
 import type { ToolRow } from "../state/rows";
+import { truncatedOf } from "../wire/shape";
 import { AnsiText } from "./AnsiText";
 import { Empty } from "./Empty";
 import { pageSkeleton } from "./lazy";
@@ -85,7 +86,7 @@ function Command({ row }: { row: ToolRow }) {
         <Ending row={row} />
       </Line>
       <AnsiText text={outputOf(row)} />
-      <Whole row={row} />
+      <Whole truncated={truncatedOf(row.end?.extras)} />
     </div>
   );
 }

@@ -7,6 +7,7 @@ import type { NoticeRow, PlanRow, Row, TextRow, UserRow } from "../state/rows";
 import { Icon } from "./Icon";
 import { Markdown } from "./Markdown";
 import { ToolCall } from "./ToolCall";
+import { Whole } from "./Whole";
 
 export function RowView({ row }: { row: Row }) {
   switch (row.kind) {
@@ -43,6 +44,7 @@ function AgentText({ row }: { row: TextRow }) {
   return (
     <article class={row.open ? "row agent open" : "row agent"} aria-label="Agent" aria-busy={row.open}>
       <Markdown text={row.text} open={row.open} />
+      <Whole truncated={row.truncated} />
       {row.partial && <span class="under">cut short</span>}
     </article>
   );
@@ -59,6 +61,7 @@ function Thinking({ row }: { row: TextRow }) {
         {row.open ? "Thinking…" : row.partial ? "Thought, cut short" : "Thought"}
       </button>
       {shown && <div class="thought">{row.text}</div>}
+      {shown && <Whole truncated={row.truncated} />}
     </div>
   );
 }
@@ -83,6 +86,7 @@ function Plan({ row }: { row: PlanRow }) {
         )}
       </h3>
       <Markdown text={row.markdown} open={false} />
+      <Whole truncated={row.truncated} />
     </section>
   );
 }

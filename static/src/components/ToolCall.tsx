@@ -5,6 +5,7 @@ import { now } from "../clock";
 import { duration, elapsed, firstLine } from "../format";
 import { useReach } from "../reach";
 import type { ToolRow } from "../state/rows";
+import { truncatedOf } from "../wire/shape";
 import { Diff } from "./Diff";
 import { Icon, type IconName } from "./Icon";
 import { Output } from "./Output";
@@ -105,7 +106,7 @@ function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: b
       {diff && <Diff text={diff} />}
       {row.name !== null && !Object.hasOwn(LOOKS, row.name) && <Lines label="Input" text={JSON.stringify(row.args, null, 2)} />}
       {row.seq !== null && !isSilent && <Output text={output} live={row.end === null} />}
-      <Whole row={row} />
+      <Whole truncated={truncatedOf(row.end?.extras)} />
       {whole && (
         <details class="raw">
           <summary>Input and output as JSON</summary>

@@ -1,6 +1,7 @@
 // Observations: what came of an act, or happened by itself.
 
 import type { AgentState, ObservationEvent, Observations } from "../wire/event";
+import { truncatedOf } from "../wire/shape";
 import { isWorking } from "./activity";
 import { findTool, putPlan, putRow, removeRow, settle, speak, type Draft } from "./draft";
 import { whole, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
@@ -20,19 +21,22 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
   message(draft, event) {
     const key = `text:${event.item ?? event.seq}`;
     const { item, at } = event;
-    putRow(draft, { kind: "text", key, item, at, open: false, partial: event.extras.partial === true, ...whole(event.content) });
+    const truncated = truncatedOf(event.extras);
+    putRow(draft, { kind: "text", key, item, at, open: false, partial: event.extras.partial === true, truncated, ...whole(event.content) });
     speak(draft, event.seq, event.content);
   },
   think(draft, event) {
     const key = `thinking:${event.item ?? event.seq}`;
     const { item, at } = event;
-    putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, ...whole(event.content) });
+    const truncated = truncatedOf(event.extras);
+    putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, truncated, ...whole(event.content) });
   },
   plan(draft, event) {
     if (event.item !== undefined) removeRow(draft, `tool:${event.item}`);
     const key = `plan:${event.item ?? event.seq}`;
     const { item, at, content: markdown } = event;
-    putPlan(draft, { kind: "plan", key, item, at, markdown, items: event.extras.items, superseded: false });
+    const truncated = truncatedOf(event.extras);
+    putPlan(draft, { kind: "plan", key, item, at, markdown, truncated, items: event.extras.items, superseded: false });
   },
   confirm(draft, event) {
     const { request, action, risk, options } = event.extras;

@@ -1,7 +1,7 @@
 // The rows of a chat: what a person sees of a session, top to bottom. Rows are never changed, only replaced, so that an
 // unchanged row is known by its identity and is not drawn again.
 
-import type { Decision, Mode, PlanItem, Source } from "../wire/event";
+import type { Decision, Mode, PlanItem, Source, Truncated } from "../wire/event";
 
 /** Text that grows by deltas. */
 export interface Growing {
@@ -30,6 +30,7 @@ export interface TextRow extends Growing {
   at?: string;
   open: boolean;
   partial: boolean;
+  truncated?: Truncated | undefined;
 }
 
 /** How a tool call ended. */
@@ -62,6 +63,7 @@ export interface PlanRow {
   item?: string;
   at: string;
   markdown: string;
+  truncated?: Truncated | undefined;
   items: PlanItem[];
   /** A newer one has come: this one is history. */
   superseded: boolean;

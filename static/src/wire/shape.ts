@@ -1,7 +1,7 @@
 // Whether an event has the fields that its kind promises. An agent is untrusted, and what the server does not know it passes
 // on as it came: an event in a strange shape must not take the page down.
 
-import type { Actions, Event, Observations } from "./event";
+import type { Actions, Event, Observations, Truncated } from "./event";
 
 type Kind = "string" | "number" | "strings" | "objects";
 /** A kind with a question mark may be absent or null. */
@@ -70,6 +70,14 @@ export function checked(event: Event): Event {
   const name = isFit ? event.observation : unknownName(event.observation);
   const extras = asObject(event.extras) as unknown as Observations[keyof Observations];
   return { ...event, message, observation: name as keyof Observations, content: asText(event.content), extras };
+}
+
+/** Whether a text is only a part. Extras come from an agent: a link leads to this server's API or nowhere. */
+export function truncatedOf(extras: object | undefined): Truncated | undefined {
+  const { truncated } = asObject(extras);
+  const { bytes, href } = asObject(truncated);
+  if (typeof bytes !== "number") return undefined;
+  return { bytes, href: typeof href === "string" && href.startsWith("/api/") ? href : undefined };
 }
 
 function isBelieved({ source }: Event, name: string, ofOthers: readonly string[]): boolean {
