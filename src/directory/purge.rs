@@ -25,6 +25,8 @@ impl Handler<Purge> for Directory {
 
     fn handle(&mut self, Purge { id }: Purge, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
+        // One that keeps falling is not waited for, and does not come back by itself while it is removed.
+        self.fallen.remove(&id);
         let opened = self.open(id, ctx);
         let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
         let places = self.places.clone();

@@ -118,7 +118,13 @@ impl Pull {
                     // Its items are others, whatever they are called.
                     Ok(listening) => (self.source, self.seen) = (Source::Session(listening), Seen::new()),
                     Err(gone @ Refusal::NoSession(_)) => return Pulled::Gone(gone),
-                    Err(_) => actix::clock::sleep(LOOK_AGAIN).await,
+                    Err(_) => {
+                        // Meanwhile what is in the journal can be read.
+                        let tail =
+                            self.parts.store.get(self.id).await.ok().flatten().map_or(0, |snapshot| snapshot.tail);
+                        self.source = Source::Journal(tail.max(self.source.tail()));
+                        actix::clock::sleep(LOOK_AGAIN).await;
+                    }
                 },
             }
         }

@@ -213,14 +213,20 @@ impl FrontendSocket {
     }
 
     fn find(&mut self, id: SessionId, ctx: &mut Context) {
-        let sessions = self.parts.sessions.clone();
-        let found = async move { sessions.open(id).await }.into_actor(self);
-        ctx.wait(found.map(move |found, socket, ctx| match found {
+        let (sessions, store) = (self.parts.sessions.clone(), self.parts.store.clone());
+        let found = async move {
+            let found = sessions.open(id).await;
+            // What it wrote down and did not live to tell can be read meanwhile.
+            let written = if found.is_err() { store.get(id).await.ok().flatten() } else { None };
+            (found, written.map_or(0, |snapshot| snapshot.tail))
+        };
+        ctx.wait(found.into_actor(self).map(move |(found, written), socket, ctx| match found {
             Ok(session) => socket.attach(id, session, ctx),
             Err(refusal @ Refusal::NoSession(_)) => socket.gone(&refusal, ctx),
             Err(refusal) => {
                 let Some(at) = &mut socket.attached else { return socket.read_alone(id, refusal, ctx) };
-                at.source = Source::Journal { tail: at.source.tail(), refusal: Box::new(refusal.clone()) };
+                let tail = at.source.tail().max(written);
+                at.source = Source::Journal { tail, refusal: Box::new(refusal.clone()) };
                 socket.tell_once(&refusal, ctx);
                 socket.pull(ctx);
                 socket.find_again(ctx);

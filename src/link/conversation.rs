@@ -73,8 +73,8 @@ pub(super) enum Broken {
 pub(super) struct Progress {
     /// It has introduced itself, be it over an earlier connection.
     pub(super) answered: Cell<bool>,
-    /// It has said something more over this one.
-    pub(super) spoke: Cell<bool>,
+    /// Something that it has said over this one is on disk.
+    pub(super) came_to_something: Cell<bool>,
 }
 
 type Socket = WebSocketStream<UnixStream>;
@@ -98,7 +98,7 @@ pub(super) async fn converse(
     commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
     progress: &Progress,
 ) -> Broken {
-    progress.spoke.set(false);
+    progress.came_to_something.set(false);
     let config = WebSocketConfig::default()
         .read_buffer_size(4096)
         .write_buffer_size(4096)
@@ -155,7 +155,10 @@ impl Conversation<'_> {
                     None => return Ok(Broken::SessionLeft),
                 },
                 durable = poll_fn(|cx| on_their_way.poll_durable(cx)) => match durable {
-                    Ok(n) => owed.settle(n, self.read),
+                    Ok(n) => {
+                        progress.came_to_something.set(true);
+                        owed.settle(n, self.read)
+                    }
                     Err(Unwritten::Refused(OutOfOrder { n, newest })) => {
                         let why = format!("report {n} came where {} was to come", newest.saturating_add(1));
                         return Ok(Broken::Nonsense(why));
@@ -164,9 +167,7 @@ impl Conversation<'_> {
                 },
                 n = poll_fn(|cx| owed.poll_due(cx)) => owed.pay(n, self.read),
                 frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.0.len() < WINDOW => {
-                    let frame = frame?;
-                    progress.spoke.set(true);
-                    self.pass_on(frame, &live, &mut on_their_way)?
+                    self.pass_on(frame?, &live, &mut on_their_way)?
                 }
             };
             match step {

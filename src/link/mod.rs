@@ -290,8 +290,17 @@ impl Handler<Freeze> for AgentLink {
         }
         self.frozen.set(true);
         let (sandbox, id, frozen) = (self.parts.sandbox.clone(), self.id, self.frozen.clone());
-        // Where it fails, the driver takes it back, and nobody must wait for a thaw that is not to come.
-        let freeze = async move { sandbox.freeze(id).await.inspect_err(|_| frozen.set(false)) };
+        let freeze = async move {
+            match sandbox.freeze(id).await {
+                // It is being started, and a start ends as it is wanted by then; or it died, which is told elsewhere.
+                Ok(()) | Err(SandboxError::Gone { .. }) => Ok(()),
+                // The driver takes it back, and nobody must wait for a thaw that is not to come.
+                Err(e) => {
+                    frozen.set(false);
+                    Err(e)
+                }
+            }
+        };
         self.wait_for("freeze", freeze, ctx);
     }
 }
@@ -308,11 +317,14 @@ impl Handler<Thaw> for AgentLink {
         self.frozen.set(false);
         let (sandbox, id, frozen) = (self.parts.sandbox.clone(), self.id, self.frozen.clone());
         let thaw = async move {
-            sandbox.thaw(id).await.inspect_err(|e| {
+            match sandbox.thaw(id).await {
                 // Of what does not run, nothing stands frozen, and the next start is not to freeze it.
-                let is_gone = matches!(e, SandboxError::Gone { .. });
-                frozen.set(was_frozen && !is_gone);
-            })
+                Ok(()) | Err(SandboxError::Gone { .. }) => Ok(()),
+                Err(e) => {
+                    frozen.set(was_frozen);
+                    Err(e)
+                }
+            }
         };
         self.wait_for("thaw", thaw, ctx);
     }

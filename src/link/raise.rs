@@ -139,7 +139,7 @@ impl Attendance {
                     return Came::Never(Gone::NeverCame { why, stderr_tail: None });
                 }
             }
-            let came_to_something = progress.spoke.get() || since.elapsed() >= DIAL_AT_LEAST_EVERY;
+            let came_to_something = progress.came_to_something.get() || since.elapsed() >= DIAL_AT_LEAST_EVERY;
             wait = if came_to_something { DIAL_EVERY } else { (wait * 2).clamp(DIAL_EVERY, DIAL_AT_LEAST_EVERY) };
         }
     }

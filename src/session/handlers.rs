@@ -36,6 +36,11 @@ impl Session {
             Ok(Some(seq)) => return self.answer_again(seq, ctx),
             Err(refusal) => return Box::pin(async { Err(refusal) }),
         }
+        if has_contents(&input)
+            && let Err(refusal) = self.room_on_the_way()
+        {
+            return Box::pin(async { Err(refusal) });
+        }
         let first = self.tail + 1;
         let decision = match self.decide(input) {
             Ok(decision) => decision,
@@ -150,6 +155,14 @@ fn named(key: Option<String>, wish: &Wish) -> Option<Named> {
     Some(Named { key, digest: digest.iter().take(4).fold(0, |sum, byte| sum << 8 | u32::from(*byte)) })
 }
 
+/// Whether much may have to be written down for a wish. What stops, pauses or answers is never refused for want of room.
+fn has_contents(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::Start { .. } | Input::Message { .. } | Input::Act(_) | Input::EditQueue { .. } | Input::SetModel { .. }
+    )
+}
+
 /// A text that must say something.
 fn said(name: &str, text: String) -> Result<String, Refusal> {
     if text.trim().is_empty() { Err(Refusal::BadArgs(format!("`{name}` is empty"))) } else { Ok(text) }
@@ -160,7 +173,7 @@ impl Handler<Relay> for Session {
 
     fn handle(&mut self, Relay { wish, key }: Relay, ctx: &mut Context<Session>) -> Self::Result {
         let named = named(key, &wish);
-        match self.room_on_the_way().and_then(|()| self.input(wish)) {
+        match self.input(wish) {
             Ok(input) => self.wish(input, named, ctx),
             Err(refusal) => Box::pin(async { Err(refusal) }),
         }

@@ -2,9 +2,6 @@
 
 import { focusField } from "./focus";
 
-/** A keyboard that comes up by itself would cover half of such a screen. */
-const isTouched = matchMedia("(pointer: coarse)");
-
 let held: EventTarget | null = null;
 let inWorkspace: Element | null = null;
 /** Rows that are scrolled away are taken away: the keys that scroll go on where they were. */
@@ -23,7 +20,6 @@ new MutationObserver(() => {
   held = null;
   if (document.activeElement !== document.body) return;
   if (inList?.isConnected) return inList.focus({ preventScroll: true });
-  if (isTouched.matches) return;
   // Whoever was about to press a button that went away must not send what they had begun to write.
   if (!isDraft()) focusField(inWorkspace?.isConnected ? inWorkspace : undefined);
 }).observe(document.body, { childList: true, subtree: true });

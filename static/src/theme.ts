@@ -15,7 +15,7 @@ effect(() => {
   const isChosen = theme.value !== "system";
   if (isChosen) document.documentElement.dataset.theme = theme.value;
   else delete document.documentElement.dataset.theme;
-  document.cookie = `${COOKIE}=${theme.value}; Path=/; SameSite=Strict; Max-Age=${isChosen ? A_YEAR_S : 0}`;
+  document.cookie = `${COOKIE}=${theme.value}; Path=/; SameSite=Lax; Max-Age=${isChosen ? A_YEAR_S : 0}`;
 });
 
 export function setTheme(to: Theme): void {

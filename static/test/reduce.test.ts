@@ -209,6 +209,9 @@ test("what rests is woken by a message; what is frozen in the middle waits to be
   assert.equal(activity(resting).text, "Paused: nothing happened for 30 minutes");
   const frozen = new Script().state("running").state("paused").play();
   assert.deepEqual([isStoppable(frozen), isOccupied(frozen), isResumable(frozen)], [true, true, true]);
+  // Paused by somebody else while the connection was lost.
+  const back = new Script().state("running").push({ status: "hello", session: null, last_seq: 2, state: "paused" }).state("paused");
+  assert.equal(isStoppable(back.play()), true);
 });
 
 test("a question is asked until it is answered, here or elsewhere", () => {

@@ -32,7 +32,7 @@ async function reloaded(wish: Parameters<typeof beginWith>[1], files: readonly F
   isAway = isLost;
   await beginWith(last, wish, files).catch(() => {});
   isAway = false;
-  return { ...readAttempt(left)!, before: asked.splice(0) };
+  return { ...readAttempt(left, wish.task)!, before: asked.splice(0) };
 }
 
 test("the same task started again leads to the same session", async () => {
@@ -62,6 +62,12 @@ test("a task that came with files is given once, to the session that was made fo
   assert.deepEqual(asked.at(-1)?.body, { content: task, attachments: ["uploads/a.txt"] });
 });
 
+test("what was written while another task started is a task of its own", async () => {
+  const { attempt } = await reloaded({ task: "A" }, [], true);
+  assert.equal(readAttempt(JSON.stringify(attempt), "A")?.attempt.key, attempt.key);
+  assert.equal(readAttempt(JSON.stringify(attempt), "B"), null);
+});
+
 test("what nobody has left, or in a form that nobody knows, is nothing", () => {
-  for (const text of [null, "", "{", "{}", "[1]", '{"wish":"{"}']) assert.equal(readAttempt(text), null, String(text));
+  for (const text of [null, "", "{", "{}", "[1]", '{"wish":"{"}']) assert.equal(readAttempt(text, ""), null, String(text));
 });

@@ -161,7 +161,8 @@ async fn acts(agent: &mut Puppet, all: &str) {
 /// A question whose every field is hostile.
 fn strange(all: &str) -> Value {
     let options = ["allow", "deny"];
-    let extras = json!({ "request": MARKUP[1], "action": format!("{SEQUENCES}{all}"), "risk": all, "options": options });
+    let extras =
+        json!({ "request": MARKUP[1], "action": format!("{SEQUENCES}{all}"), "risk": all, "options": options });
     json!({ "observation": "confirm", "content": all, "extras": extras })
 }
 

@@ -167,7 +167,10 @@ impl Contents {
     }
 
     pub(super) fn comes_to_rest(&self, session: SessionId) {
-        self.resting.lock().unwrap_or_else(PoisonError::into_inner).lately.insert(session);
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        resting.lately.insert(session);
+        // It has been awake in between: its agent may have more to tell.
+        resting.before.remove(&session);
     }
 
     /// Lets go of what is not whole of sessions that have been at rest since the last time.

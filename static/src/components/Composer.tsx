@@ -6,6 +6,7 @@ import { isOccupied, isStoppable } from "../state/activity";
 import { MOD } from "../state/keys";
 import type { LiveSession } from "../state/live";
 import { isDemo } from "../state/model";
+import { draftKey } from "../state/unsent";
 import { uploadsOf } from "../state/uploads";
 import { lazy } from "./lazy";
 import { TextField } from "./TextField";
@@ -16,7 +17,7 @@ const Attachments = lazy((later) => later.Attachments);
 const FILES_ALONE = "Look at the attached files.";
 
 export function Composer({ live }: { live: LiveSession }) {
-  const key = `greenroom.draft.${live.id}`;
+  const key = draftKey(live.id);
   const [text, setText] = useState(() => localStorage.getItem(key) ?? "");
   const { agentState: state, model } = live.state.value;
   const uploads = uploadsOf(live.id);

@@ -10,7 +10,7 @@ import { MOD, overlay } from "../state/keys";
 import { TABS } from "../state/layout";
 import { newest, sessionOf, sessions } from "../state/list";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
-import { isStoppable, isWorking } from "../state/activity";
+import { isResumable, isStoppable, isWorking } from "../state/activity";
 import { save } from "../save";
 import { setTheme, THEMES } from "../theme";
 import type { Session } from "../wire/frame";
@@ -121,7 +121,7 @@ function aboutThis(): PaletteEntry[] {
   const shown = current.peek();
   if (!shown) return [];
   const { live, layout } = shown;
-  const { agentState: state, connection, queue } = live.state.peek();
+  const { agentState: state, connection } = live.state.peek();
   const entry = (text: string, act: () => void, note?: string): PaletteEntry => ({
     id: `${live.id} ${text}`,
     text,
@@ -138,7 +138,7 @@ function aboutThis(): PaletteEntry[] {
     entry("Toggle the workspace", toggleWorkspace, `${MOD} J`),
     ...(isStoppable(live.state.peek()) ? [entry("Stop what runs", () => live.interrupt(), "Esc")] : []),
     ...(isWorking(state) ? [entry("Pause", () => live.pause())] : []),
-    ...(state === "paused" || state === "stopped" || queue.length > 0 ? [entry("Resume", () => live.resume())] : []),
+    ...(isResumable(live.state.peek()) ? [entry("Resume", () => live.resume())] : []),
     ...ask("Rename…", "rename"),
     ...ask(session?.archived ? "Take out of the archive" : "Archive", "archive"),
     entry("Export as Markdown", () => save(exportAddress(live.id, "md"))),

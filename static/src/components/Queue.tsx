@@ -30,12 +30,15 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
   const asked = useRef(false);
   const isChange = (text: string) => text !== "" && text !== queued.content;
 
+  const line = useRef<HTMLLIElement>(null);
+
   // It may leave the queue while somebody writes: neither what they wrote nor what they still type may get lost.
   const leave = useRef(() => {});
   leave.current = () => {
     if (edited === null || live.state.peek().queue.some(({ item }) => item === queued.item)) return;
     keep(key, "");
-    focusField();
+    // Whoever writes elsewhere goes on there.
+    if (line.current?.contains(document.activeElement)) focusField();
     if (isChange(change)) live.missedInQueue(queued.item, change);
   };
   useEffect(() => () => leave.current(), []);
@@ -56,6 +59,7 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
     };
     return (
       <li
+        ref={line}
         onKeyDown={(event) => {
           if (event.key !== "Escape" || isComposing(event)) return;
           event.preventDefault();

@@ -5,6 +5,7 @@ import { isComposing } from "../composing";
 import { navigate, route } from "../route";
 import { asked, type Asked } from "../state/asked";
 import { learn, refreshSessions } from "../state/list";
+import { forgetUnsent } from "../state/unsent";
 import { changeSession, endSession, purgeSession, resumeSession } from "../wire/manage";
 import type { Session } from "../wire/frame";
 import { Dialog } from "./Dialog";
@@ -30,6 +31,7 @@ export function SessionQuestions({ session, act: chosen }: Asked) {
   const change = async (to: { title?: string; archived?: boolean }) => learn([await changeSession(session.id, to)]);
   const purge = async () => {
     await purgeSession(session.id);
+    forgetUnsent(session.id);
     const shown = route.peek();
     if (shown.page === "session" && shown.id === session.id) navigate("/sessions");
   };

@@ -2,6 +2,7 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { isComposing } from "../composing";
+import { isTouched } from "../focus";
 import { AttachButton } from "./AttachButton";
 import { Icon } from "./Icon";
 
@@ -30,7 +31,7 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
   // With the field's first picture: what is typed then must not get lost. On a touch screen the keyboard would come up by itself, and
   // cover the page that somebody came to see.
   useLayoutEffect(() => {
-    if (focus === "asked" || (focus && !matchMedia("(pointer: coarse)").matches)) field.current?.focus();
+    if (focus === "asked" || (focus && !isTouched())) field.current?.focus();
   }, [focus]);
 
   const fit = () => {

@@ -35,6 +35,12 @@ export function isWorking(state: AgentState | null): boolean {
   return state === "running" || state === "awaiting_confirmation" || state === "interrupting";
 }
 
+/** It is in this state from now on, be it that an event says so or the server at a new connection. */
+export function enter(draft: Pick<SessionState, "agentState" | "isFrozen">, state: AgentState | null): void {
+  draft.isFrozen = state === "paused" && (draft.isFrozen || isWorking(draft.agentState));
+  draft.agentState = state;
+}
+
 /** Whether there is something that an interrupt would stop: what is frozen in the middle, too. */
 export function isStoppable({ agentState, isFrozen, rows, question }: SessionState): boolean {
   return isWorking(agentState) || (agentState === "paused" && (isFrozen || question !== null || rows.some(isOpen)));

@@ -17,6 +17,8 @@ export interface Chosen extends Pick<NewSession, "agent" | "model" | "image" | "
 /** One key for one wish: trying again after a lost answer does not start it twice. */
 export interface Attempt {
   wish: string;
+  /** What it is to do: its wish does not say where it brings files. */
+  task: string;
   key: string;
   /** Where the files lie that are there already: they need not be sent again. */
   uploaded: Map<File, string>;
@@ -61,8 +63,9 @@ export async function beginWith(last: { current: Attempt | null }, chosen: Chose
   // A session that was made for its files is gone on with, though its task or its files were changed after one could not be sent.
   const waits = last.current?.wish === JSON.stringify(rest);
   const wish = JSON.stringify(files.length > 0 || waits ? rest : { ...rest, task });
-  if (last.current?.wish !== wish) last.current = { wish, key: newId(), uploaded: new Map() };
-  const attempt = last.current;
+  const before = last.current?.wish === wish ? last.current : { wish, key: newId(), uploaded: new Map() };
+  const attempt: Attempt = Object.assign(before, { task });
+  last.current = attempt;
   if (files.length === 0 && !waits) {
     const { id } = await createSession({ ...rest, task }, attempt.key);
     void refreshSessions();

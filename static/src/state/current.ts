@@ -20,10 +20,13 @@ export const currentTitle = computed((): string => {
   return (live && sessionOf(live.id)?.title) || live?.state.value.session?.title || "";
 });
 
-export const isOnScreen = (id: string): boolean => current.value?.live.id === id;
+/** The session on the screen as it is now; a recording of it tells how it was. */
+export const openLive = computed(() => (current.value?.live.isRecorded ? undefined : current.value?.live));
+
+export const isOnScreen = (id: string): boolean => openLive.value?.id === id;
 
 /** Its state, as its own socket tells it: the list learns of it seconds later. */
-export const currentState = computed(() => current.value?.live.state.value.agentState ?? null);
+export const currentState = computed(() => openLive.value?.state.value.agentState ?? null);
 
 /** How the person left whichever session they laid out last. */
 const LAST_LAYOUT = "greenroom.layout";

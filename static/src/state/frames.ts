@@ -1,5 +1,6 @@
 // Raw frames in words for the Events tab. Pure, but that it remembers what it has looked at.
 
+import { isEvent } from "../wire/frame";
 import type { Entry } from "../wire/log";
 
 /** Which frames are shown. */
@@ -42,7 +43,7 @@ export class Sieve {
 
 function passes(entry: Entry, { way, deltas }: Filter, wanted: string): boolean {
   if (way !== "both" && entry.way !== way) return false;
-  if (!deltas && "delta" in entry.frame) return false;
+  if (!deltas && "delta" in entry.frame && !isEvent(entry.frame)) return false;
   return !wanted || textOf(entry).includes(wanted);
 }
 

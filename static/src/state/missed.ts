@@ -2,13 +2,13 @@
 
 import { computed, effect } from "@preact/signals";
 import { keep } from "../keep";
-import { current } from "./current";
+import { openLive } from "./current";
 import { changeKey, keysFrom } from "./unsent";
 
 /** The session on the screen, as soon as its queue is known. */
 const whole = computed(() => {
-  const live = current.value?.live;
-  return live && !live.isRecorded && live.isWhole ? live : null;
+  const live = openLive.value;
+  return live?.isWhole ? live : null;
 });
 
 effect(() => {

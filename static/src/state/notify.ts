@@ -3,7 +3,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { navigate, route } from "../route";
 import type { AgentState } from "../wire/event";
-import { current, currentTitle } from "./current";
+import { currentTitle, openLive } from "./current";
 import { learn, newest, sessionOf } from "./list";
 import { notifying } from "./notifying";
 
@@ -21,7 +21,7 @@ export function newsOf(before: AgentState | undefined, after: AgentState): News 
 
 // Once a session is left, the list alone tells of it. It shall know by then what the socket told: else that is news once more.
 effect(() => {
-  const live = current.value?.live;
+  const live = openLive.value;
   const state = live?.state.value;
   if (!live || !state?.agentState || state.connection.phase !== "live") return;
   const { agentState, reason, lastSeq } = state;
@@ -38,7 +38,7 @@ interface Seen {
 
 /** The newest known state of each session: that of the open one from its socket, the others' from the list. */
 const seen = computed((): Seen[] => {
-  const open = current.value?.live;
+  const open = openLive.value;
   const state = open?.state.value;
   const listed = (newest.value ?? []).map(({ id, title, state }) => ({ id, title, state }));
   if (!open || !state?.agentState || state.connection.phase !== "live") return listed.filter(({ id }) => id !== open?.id);

@@ -2,7 +2,7 @@
 
 import type { AgentState, ObservationEvent, Observations } from "../wire/event";
 import { truncatedOf } from "../wire/shape";
-import { isWorking } from "./activity";
+import { enter } from "./activity";
 import { findTool, putPlan, putRow, removeRow, settle, speak, type Draft } from "./draft";
 import { whole, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 
@@ -116,8 +116,7 @@ const AT_WORK: readonly AgentState[] = ["running", "awaiting_confirmation", "int
 
 function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed">): void {
   const { agent_state: state, reason, since } = event.extras;
-  draft.isFrozen = state === "paused" && (draft.isFrozen || isWorking(draft.agentState));
-  draft.agentState = state;
+  enter(draft, state);
   draft.reason = reason ?? null;
   draft.since = since;
   if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };

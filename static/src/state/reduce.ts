@@ -6,6 +6,7 @@ import { checked } from "../wire/shape";
 import type { Refusal } from "../wire/socket";
 import { applyAction } from "./actions";
 import { applyDelta } from "./deltas";
+import { enter } from "./activity";
 import { applyObservation } from "./observations";
 import { empty, type SessionState } from "./session";
 
@@ -59,7 +60,7 @@ function applyStatus(draft: SessionState, frame: Status): void {
         draft.model ??= frame.session.model ?? null;
         draft.reason = frame.session.reason ?? null;
       }
-      draft.agentState = frame.state ?? frame.session?.state ?? draft.agentState;
+      enter(draft, frame.state ?? frame.session?.state ?? draft.agentState);
       return;
     case "synced":
       if (draft.connection.phase === "recorded") return;

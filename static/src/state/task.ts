@@ -14,7 +14,7 @@ export const files = signal<readonly File[]>([]);
 export const starting = signal(false);
 export const problem = signal<string | null>(null);
 
-const kept = readAttempt(localStorage.getItem(ATTEMPT));
+const kept = readAttempt(localStorage.getItem(ATTEMPT), task.peek());
 
 /** The attempt to start it, while nothing is known to have come of it. Kept at once: its key leads to the same session again. */
 export const attempt = {
@@ -61,10 +61,11 @@ export async function start(): Promise<void> {
   await (await loadLater()).begin();
 }
 
-/** What a page before has left of an attempt, and what was chosen for it; `null` where that is nothing. */
-export function readAttempt(text: string | null): { attempt: Attempt; chosen: Chosen } | null {
+/** What a page before has left of an attempt to start `task`, and what was chosen for it; `null` where that is nothing. */
+export function readAttempt(text: string | null, task: string): { attempt: Attempt; chosen: Chosen } | null {
   try {
     const last = JSON.parse(text ?? "") as Attempt;
+    if (last.task !== task.trim()) return null;
     const [, attachments] = JSON.parse(last.message?.said ?? "[]") as [string?, string[]?];
     const attempt = { ...last, uploaded: new Map(), attachments };
     const { task: _, budget_usd, ...options } = JSON.parse(attempt.wish) as Chosen & { task?: string; budget_usd?: number };

@@ -2,24 +2,21 @@
 
 import { computed, effect } from "@preact/signals";
 import { route } from "../route";
-import { current, currentTitle } from "./current";
+import { currentTitle, openLive } from "./current";
 import { newest } from "./list";
 import { finished } from "./notify";
 
-/** The session on the page, unless nobody can be waited for: a recording. */
-const open = computed(() => (current.value?.live.isRecorded ? undefined : current.value?.live));
-
 /** How many sessions wait for a person: the one on the page by its own socket, which tells it at once and in a hidden page too. */
 const waiting = computed(() => {
-  const others = (newest.value ?? []).filter(({ id }) => id !== open.value?.id).map(({ state }) => state);
-  return [...others, open.value?.state.value.agentState].filter((state) => state === "awaiting_confirmation").length;
+  const others = (newest.value ?? []).filter(({ id }) => id !== openLive.value?.id).map(({ state }) => state);
+  return [...others, openLive.value?.state.value.agentState].filter((state) => state === "awaiting_confirmation").length;
 });
 
 export type Mark = "waiting" | "working" | "done" | null;
 
 const mark = computed((): Mark => {
   if (waiting.value > 0) return "waiting";
-  const state = open.value?.state.value.agentState;
+  const state = openLive.value?.state.value.agentState;
   if (state === "running" || state === "starting" || state === "interrupting") return "working";
   return finished.value ? "done" : null;
 });

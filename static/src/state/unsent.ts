@@ -7,7 +7,7 @@ import type { Sent } from "./session";
 const keyOf = (session: string, id = ""): string => `greenroom.unsent.${session}.${id}`;
 
 /** What is still being written in a session: by this name its message, … */
-const draftKey = (session: string): string => `greenroom.draft.${session}`;
+export const draftKey = (session: string): string => `greenroom.draft.${session}`;
 /** … the files of that message, … */
 export const filesKey = (session: string): string => `${draftKey(session)}.files`;
 /** … and the change to a message that waits in the queue. */

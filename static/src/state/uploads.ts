@@ -1,7 +1,7 @@
 // Files that a person gives to a message: they are uploaded at once, and named in the message when it is sent. Those that are there
 // are kept with its draft.
 
-import { computed, effect, signal } from "@preact/signals";
+import { computed, effect, signal, type Signal } from "@preact/signals";
 import { newId } from "../id";
 import { keep } from "../keep";
 import { filesKey } from "./unsent";
@@ -23,16 +23,16 @@ type There = Pick<Upload, "name" | "size"> & { path: string };
 
 /** The uploads of one message that is being written. */
 export class Uploads {
-  readonly all = signal<readonly Upload[]>([]);
+  readonly all: Signal<readonly Upload[]>;
   private readonly aborts = new Map<string, AbortController>();
 
   constructor(private readonly session: string) {
-    this.put(read(filesKey(session)));
-    const there = computed(() => {
+    this.all = signal(read(filesKey(session)).map(there));
+    const finished = computed(() => {
       const files = this.all.value.flatMap(({ name, size, path }) => (path === undefined ? [] : { name, size, path }));
       return files.length > 0 ? JSON.stringify(files) : "";
     });
-    effect(() => keep(filesKey(session), there.value));
+    effect(() => keep(filesKey(session), finished.value));
   }
 
   get paths(): string[] {
@@ -50,7 +50,8 @@ export class Uploads {
 
   /** Takes up files that lie in the workspace already. */
   take(paths: readonly string[]): void {
-    this.put(paths.map((path) => ({ name: path.slice(path.lastIndexOf("/") + 1), size: null, path })));
+    const files = paths.map((path) => there({ name: path.slice(path.lastIndexOf("/") + 1), size: null, path }));
+    this.all.value = [...this.all.peek(), ...files];
   }
 
   remove(id: string): void {
@@ -60,10 +61,6 @@ export class Uploads {
 
   clear(): void {
     this.all.value = [];
-  }
-
-  private put(files: readonly There[]): void {
-    this.all.value = [...this.all.value, ...files.map((file) => ({ id: newId(), progress: 1, ...file }))];
   }
 
   private async send(file: File): Promise<void> {
@@ -87,9 +84,14 @@ export class Uploads {
   }
 }
 
+function there(file: There): Upload {
+  return { id: newId(), progress: 1, ...file };
+}
+
 function read(key: string): There[] {
   try {
-    return JSON.parse(localStorage.getItem(key) ?? "[]") as There[];
+    const files: unknown = JSON.parse(localStorage.getItem(key) ?? "[]");
+    return Array.isArray(files) ? (files as There[]) : [];
   } catch {
     return [];
   }

@@ -1,6 +1,6 @@
 // Files of frames, read again.
 
-import type { ServerFrame, Session } from "./frame";
+import { isEvent, type ServerFrame, type Session } from "./frame";
 
 /** Why a file is no recording, in words for a person. */
 export class NotARecording extends Error {}
@@ -28,6 +28,7 @@ function frameOf(line: string, number: number): ServerFrame | null {
     throw new NotARecording(`line ${number} is not JSON`);
   }
   if (typeof read !== "object" || read === null) throw new NotARecording(`line ${number} is not an object`);
+  if (isEvent(read)) return read;
   if ("way" in read && "frame" in read) return read.way === "in" ? (read.frame as ServerFrame) : null;
   if ("session" in read && !("status" in read)) return helloOf(read.session);
   if ("event" in read) return read.event as ServerFrame;
