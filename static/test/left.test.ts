@@ -6,7 +6,7 @@ import { test } from "node:test";
 
 test("what was begun before is gone on with as it was, and not with other words", async () => {
   localStorage.setItem("greenroom.task", "look around");
-  localStorage.setItem("greenroom.task.attempt", JSON.stringify({ wish: '{"model":"m","task":"look around"}', key: "k", uploaded: {} }));
+  localStorage.setItem("greenroom.task.attempt", JSON.stringify({ wish: '{"model":"m","task":"look around"}', task: "look around", key: "k", uploaded: {} }));
   const keys: (string | null)[] = [];
   globalThis.fetch = (async (_: string, { method, headers }: RequestInit) => {
     if (method === "POST") keys.push(new Headers(headers).get("idempotency-key"));
