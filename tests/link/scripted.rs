@@ -40,14 +40,18 @@ impl Agent {
         self.0.send(Message::text(text)).await.expect("the server listens");
     }
 
+    async fn hear(&mut self, what: &str) -> ToAgent {
+        let message = within(what, self.0.next()).await.expect("the link holds").expect("the link holds");
+        let text = message.into_text().expect("a text");
+        assert!(text.len() <= LINK_FRAME_LIMIT, "a frame of {} bytes", text.len());
+        serde_json::from_str(&text).expect("a frame")
+    }
+
     /// The whole history, which is told in frames that an agent takes.
     async fn history(&mut self) -> Vec<Event> {
         let mut all = Vec::new();
         loop {
-            let message = within("the history", self.0.next()).await.expect("the link holds").expect("the link holds");
-            let text = message.into_text().expect("a text");
-            assert!(text.len() <= LINK_FRAME_LIMIT, "a frame of {} bytes", text.len());
-            match serde_json::from_str(&text).expect("a frame") {
+            match self.hear("the history").await {
                 ToAgent::Welcome(welcome) => assert!(welcome.restore),
                 ToAgent::History { events, complete } => {
                     all.extend(events);
@@ -119,14 +123,13 @@ async fn who_hangs_up_again_and_again_is_dialled_more_and_more_seldom() {
         dialled += 1;
     }
     assert!((4..=16).contains(&dialled), "{dialled} times in {:?}", begin.elapsed());
-    // One that says something is worth being dialled at once.
+    // One of whom something has come to be on disk is worth being dialled at once.
     for boot in ["b", "c"] {
         let mut agent = Agent::meet(&listener, boot).await;
         agent.history().await;
-        agent.say(&FromAgent::Taken { command: "none".into() }).await;
-        // The server answers in order, so it has heard that.
-        agent.0.send(Message::Ping("?".into())).await.expect("the server listens");
-        while !matches!(within("an answer", agent.0.next()).await, Some(Ok(Message::Pong(_)))) {}
+        let body = Observation { seen: Seen::Message { partial: false }, content: "said".into() }.into();
+        agent.say(&FromAgent::Report { n: 1, report: Report::Event { item: None, body } }).await;
+        while !matches!(agent.hear("an acknowledgement").await, ToAgent::Ack { n: 1 }) {}
         drop(agent);
         let begin = Instant::now();
         let _hung_up = within("the server to dial", listener.accept()).await.expect("it is heard");
