@@ -22,7 +22,7 @@ use crate::{
         self,
         messages::{Fell, orders::UnderWay},
     },
-    store::{Record, Totals, memory::MemoryStore},
+    store::{Record, contract::record, memory::MemoryStore},
 };
 
 /// Notes what it is told, and does it when it may.
@@ -154,7 +154,7 @@ impl House {
             network: Network::None,
             starting: Arc::new(Starts::new(8, 8)),
         });
-        let id = store.create(record()).await.expect("it is made").record.id;
+        let id = store.create(Record { state: State::Starting, ..record("") }).await.expect("it is made").record.id;
         let (epoch, snapshot) = store.claim(id).await.expect("it is there");
         let (tell, mut told) = watch::channel(None);
         let sessions = Arc::new(session::Parts {
@@ -322,25 +322,4 @@ async fn a_freeze_that_its_session_did_not_live_to_see_is_not_for_its_next_life(
     house.sandbox.held.send_replace(None);
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(house.sandbox.told(), ["start", "freeze"]);
-}
-
-fn record() -> Record {
-    Record {
-        id: SessionId::generate(),
-        title: String::new(),
-        state: State::Starting,
-        reason: None,
-        agent: "greenroom".into(),
-        model: "demo".into(),
-        image: None,
-        sandbox: "obedient".into(),
-        directory: None,
-        created_at: "2026-01-01T00:00:00.000Z".into(),
-        updated_at: "2026-01-01T00:00:00.000Z".into(),
-        usage: Totals::default(),
-        budget_usd: None,
-        archived: false,
-        key: None,
-        core: crate::store::Memory::default(),
-    }
 }

@@ -10,6 +10,8 @@ mod handlers;
 pub mod messages;
 mod render;
 mod reports;
+#[cfg(test)]
+mod stage;
 mod turn;
 mod view;
 

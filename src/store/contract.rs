@@ -37,7 +37,7 @@ pub(super) use contract;
 
 pub(super) const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
 
-pub(super) fn record(title: &str) -> Record {
+pub(crate) fn record(title: &str) -> Record {
     Record {
         id: SessionId::generate(),
         title: title.to_owned(),

@@ -9,7 +9,7 @@
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
-mod contract;
+pub(crate) mod contract;
 pub mod damage;
 mod ledger;
 mod listing;

@@ -35,7 +35,6 @@ use tokio_util::sync::CancellationToken;
 use super::faulty::Faulty;
 use crate::{
     census::Census,
-    clock,
     frontend::{AttachQuery, Parts, Sessions, open, open_chat},
     session::{
         self, Refusal, Session,
@@ -44,7 +43,7 @@ use crate::{
             orders::{Cut, Deliver, Freeze, Kill, Raise, Thaw},
         },
     },
-    store::{Batch, Limit, Memory, NewEvent, Record, Seq, SessionId, Store, Totals},
+    store::{Batch, Limit, NewEvent, Record, Seq, SessionId, Store, contract},
 };
 
 /// How long a client waits for what it is to be told.
@@ -121,24 +120,7 @@ impl Sessions for Rooms {
 }
 
 pub(crate) fn record(id: SessionId, key: Option<String>) -> Record {
-    Record {
-        id,
-        title: String::new(),
-        state: State::Starting,
-        reason: None,
-        agent: "greenroom".to_owned(),
-        model: "demo".to_owned(),
-        image: None,
-        sandbox: "process".to_owned(),
-        directory: None,
-        created_at: clock::now(),
-        updated_at: clock::now(),
-        usage: Totals::default(),
-        budget_usd: None,
-        archived: false,
-        key,
-        core: Memory::default(),
-    }
+    Record { id, key, state: State::Starting, ..contract::record("") }
 }
 
 pub(super) struct Stage {

@@ -1,70 +1,9 @@
 //! A session over a store that keeps nothing, and a link that does nothing.
 
 use futures::future::join_all;
-use greenroom_protocol::link::{Api, Hello, LINK_VERSION, Settings};
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{
-    census::Census,
-    session::Parts,
-    store::{Memory, SessionId, Store, Totals, memory::MemoryStore},
-};
-
-/// Takes a session's orders, and what it says when it falls.
-struct Ear;
-
-impl Actor for Ear {
-    type Context = Context<Ear>;
-}
-
-macro_rules! hears {
-    ($($heard:ty),+) => {$(
-        impl Handler<$heard> for Ear {
-            type Result = ();
-            fn handle(&mut self, _: $heard, _: &mut Context<Ear>) {}
-        }
-    )+};
-}
-hears!(orders::Raise, orders::Deliver, orders::Cut, orders::Freeze, orders::Thaw, orders::Kill, Fell);
-
-fn silent_link() -> LinkPort {
-    let ear = Ear.start();
-    LinkPort {
-        leash: CancellationToken::new().drop_guard(),
-        raise: ear.clone().recipient(),
-        deliver: ear.clone().recipient(),
-        cut: ear.clone().recipient(),
-        freeze: ear.clone().recipient(),
-        thaw: ear.clone().recipient(),
-        kill: ear.recipient(),
-    }
-}
-
-fn settings() -> Settings {
-    Settings { model: "m".into(), api: Api::Openai, directory: "/workspace".into(), run_timeout_s: 1, max_steps: 1 }
-}
-
-fn record(id: SessionId) -> Record {
-    Record {
-        id,
-        title: String::new(),
-        state: greenroom_protocol::observation::State::Starting,
-        reason: None,
-        agent: "greenroom".into(),
-        model: "m".into(),
-        image: None,
-        sandbox: "process".into(),
-        directory: None,
-        created_at: String::new(),
-        updated_at: String::new(),
-        usage: Totals::default(),
-        budget_usd: None,
-        archived: false,
-        key: None,
-        core: Memory::default(),
-    }
-}
+use crate::{session::stage, store::memory::MemoryStore};
 
 struct Stage {
     session: Addr<Session>,
@@ -73,21 +12,7 @@ struct Stage {
 impl Stage {
     /// A session whose agent is there and has nothing to do.
     async fn idle() -> Stage {
-        let (id, store) = (SessionId::generate(), Arc::new(MemoryStore::new()));
-        store.create(record(id)).await.expect("it is new");
-        let (epoch, snapshot) = store.claim(id).await.expect("it is there");
-        let parts = Parts {
-            store,
-            census: Census::default(),
-            link: Box::new(|_, _, _| silent_link()),
-            settings: Box::new(|_| settings()),
-            may_use: Box::new(|_| Ok(())),
-            fell: Ear.start().recipient(),
-        };
-        let session = Session::start_from(Arc::new(parts), epoch, snapshot, None).expect("nobody wrote its core");
-        let hello =
-            Hello { link_version: LINK_VERSION, boot: "b".into(), agent_version: "a".into(), last_n: 0, turn: None };
-        assert!(session.send(Greeted { hello }).await.expect("it lives").is_ok());
+        let (_, session) = stage::idle(Arc::new(MemoryStore::new())).await;
         Stage { session }
     }
 

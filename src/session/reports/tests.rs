@@ -3,7 +3,6 @@
 use greenroom_protocol::{
     Action, Event,
     client::Wish,
-    link::{Api, Hello, Settings},
     observation::{PlanItem, State},
 };
 use serde_json::{Value, json};
@@ -11,30 +10,9 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::{
-    census::Census,
-    session::{
-        Parts,
-        messages::{Fell, LinkPort, Relay, orders},
-    },
-    store::{Limit, Memory, Record, Totals, memory::MemoryStore},
+    session::{messages::Relay, stage},
+    store::{Limit, memory::MemoryStore},
 };
-
-/// Takes orders, and hears that sessions are gone.
-struct Ear;
-
-impl Actor for Ear {
-    type Context = Context<Ear>;
-}
-
-macro_rules! hears {
-    ($($message:ty),+) => {$(
-        impl Handler<$message> for Ear {
-            type Result = ();
-            fn handle(&mut self, _: $message, _: &mut Context<Ear>) {}
-        }
-    )+};
-}
-hears!(Fell, orders::Raise, orders::Deliver, orders::Cut, orders::Freeze, orders::Thaw, orders::Kill);
 
 struct House {
     store: Arc<MemoryStore>,
@@ -46,37 +24,7 @@ impl House {
     /// One session, whose agent has introduced itself as the boot `b`.
     async fn new() -> House {
         let store = Arc::new(MemoryStore::new());
-        let id = store.create(record()).await.expect("it is made").record.id;
-        let (epoch, snapshot) = store.claim(id).await.expect("it is there");
-        let parts = Parts {
-            store: store.clone(),
-            census: Census::default(),
-            link: Box::new(|_, _, _| {
-                let ear = Ear.start();
-                LinkPort {
-                    leash: tokio_util::sync::CancellationToken::new().drop_guard(),
-                    raise: ear.clone().recipient(),
-                    deliver: ear.clone().recipient(),
-                    cut: ear.clone().recipient(),
-                    freeze: ear.clone().recipient(),
-                    thaw: ear.clone().recipient(),
-                    kill: ear.recipient(),
-                }
-            }),
-            may_use: Box::new(|_| Ok(())),
-            settings: Box::new(|_| Settings {
-                model: String::new(),
-                api: Api::Anthropic,
-                directory: String::new(),
-                run_timeout_s: 1,
-                max_steps: 1,
-            }),
-            fell: Ear.start().recipient(),
-        };
-        let session = Session::start_from(Arc::new(parts), epoch, snapshot, None).expect("it starts");
-        let hello =
-            Hello { link_version: LINK_VERSION, boot: "b".into(), agent_version: String::new(), last_n: 0, turn: None };
-        session.send(Greeted { hello }).await.expect("it lives").expect("it is welcomed");
+        let (id, session) = stage::idle(store.clone()).await;
         House { store, id, session }
     }
 
@@ -104,27 +52,6 @@ impl House {
         let part =
             self.store.content(self.id, name, 0, usize::MAX >> 1).await.expect("it is read").expect("it is kept");
         String::from_utf8(part.bytes.to_vec()).expect("a text")
-    }
-}
-
-fn record() -> Record {
-    Record {
-        id: SessionId::generate(),
-        title: String::new(),
-        state: State::Starting,
-        reason: None,
-        agent: "greenroom".into(),
-        model: "demo".into(),
-        image: None,
-        sandbox: "nowhere".into(),
-        directory: None,
-        created_at: "2026-01-01T00:00:00.000Z".into(),
-        updated_at: "2026-01-01T00:00:00.000Z".into(),
-        usage: Totals::default(),
-        budget_usd: None,
-        archived: false,
-        key: None,
-        core: Memory::default(),
     }
 }
 
