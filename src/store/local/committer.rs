@@ -46,6 +46,7 @@ impl Committer {
         while let Some(asks) = self.queue.take() {
             self.commit(asks);
         }
+        self.log.trim();
     }
 
     fn commit(&mut self, asks: Vec<Ask>) {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use crate::store::{Epoch, Mark, NewEvent, Record, Seq, SessionId};
 
 pub(super) const HEADER: usize = 56;
-const MAGIC: [u8; 2] = *b"GR";
+pub(super) const MAGIC: [u8; 2] = *b"GR";
 const VERSION: u8 = 1;
 const HAS_MARK: u8 = 1;
 const HAS_RECORD: u8 = 2;

@@ -1,5 +1,8 @@
 //! The end of the log, where one thread writes. After any failure the end is where it was, and the next commit mends
 //! what the failure left behind before it writes.
+//!
+//! Beyond the end a stretch of zeros is prepared. To write over them asks the disk for the bytes alone; a file that grows has the
+//! file system's own journal committed with every sync, by a thread of the kernel that must have its turn first.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
@@ -23,17 +26,34 @@ pub(super) struct Log {
     file: File,
     end: u64,
     beyond: Beyond,
-    segment_size: u64,
+    /// Up to where the file has blocks on the disk: its end, or that of the zeros behind it.
+    prepared: u64,
+    sizes: SegmentSizes,
+}
+
+/// In bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SegmentSizes {
+    /// A commit that would exceed it begins a new segment.
+    pub(super) most: u64,
+    /// How much is prepared at a time.
+    pub(super) ahead: u64,
+}
+
+impl SegmentSizes {
+    /// Of small commits one in hundreds or thousands prepares, for a millisecond or two.
+    pub(super) const DEFAULT: SegmentSizes = SegmentSizes { most: 64 << 20, ahead: 1 << 20 };
 }
 
 impl Log {
-    pub(super) fn new(dir: PathBuf, number: u32, file: File, end: u64, segment_size: u64) -> Log {
-        Log { dir, number, file, end, beyond: Beyond::Nothing, segment_size }
+    /// Goes on with a segment that ends at `end`, also as a file.
+    pub(super) fn new(dir: PathBuf, number: u32, file: File, end: u64, sizes: SegmentSizes) -> Log {
+        Log { dir, number, file, end, beyond: Beyond::Nothing, prepared: end, sizes }
     }
 
     /// Finds `len` bytes of room, in a new segment where need be. The next [`Log::commit`] writes there.
     pub(super) fn make_room(&mut self, len: usize) -> io::Result<Position> {
-        let full = self.end + len as u64 > self.segment_size && self.end > PREFACE as u64;
+        let full = self.end + len as u64 > self.sizes.most && self.end > PREFACE as u64;
         let mended = match self.beyond {
             Beyond::Nothing => true,
             Beyond::Remains => self.cut().is_ok(),
@@ -58,6 +78,11 @@ impl Log {
                 }
             });
         }
+        let end = self.end + bytes.len() as u64;
+        if end > self.prepared {
+            self.prepared = end;
+            self.prepare(bytes.len());
+        }
         if let Err(error) = self.file.sync_data() {
             // So that a restart of this process does not take unsynced pages for durable ones; a power cut may still
             // show either, which is why the answer is "unknown" and the next segment says where this one ends.
@@ -65,21 +90,47 @@ impl Log {
             self.beyond = Beyond::Unsyncable;
             return Err(Failure::Unknown(Arc::new(error)));
         }
-        self.end += bytes.len() as u64;
+        self.end = end;
         Ok(())
+    }
+
+    /// Writes zeros behind a commit of `len` bytes, which are synced with it. Where that fails, the file grows as it must.
+    fn prepare(&mut self, len: usize) {
+        let until = (self.prepared + self.sizes.ahead).min(self.sizes.most);
+        if len as u64 > self.sizes.ahead / FEW || until <= self.prepared || !self.is_roomy() {
+            return;
+        }
+        let zeros = vec![0; (until - self.prepared) as usize];
+        if self.file.write_all_at(&zeros, self.prepared).is_ok() {
+            self.prepared = until;
+        }
+    }
+
+    /// What a disk has left that gets full is for what is said.
+    fn is_roomy(&self) -> bool {
+        rustix::fs::fstatvfs(&self.file).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= ROOMY)
     }
 
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.end)?;
+        self.prepared = self.end;
         self.file.sync_data()?;
         self.beyond = Beyond::Nothing;
         Ok(())
     }
 
+    /// Gives back what was prepared and is not needed: the file ends where the log does. What cannot be given back does no harm.
+    pub(super) fn trim(&mut self) {
+        if self.prepared > self.end && self.file.set_len(self.end).is_ok() {
+            self.prepared = self.end;
+        }
+    }
+
     fn begin_segment(&mut self) -> io::Result<()> {
         let preface = Preface { number: self.number + 1, previous_end: self.end };
-        self.file = segment::create(&self.dir, preface)?;
-        (self.number, self.end, self.beyond) = (preface.number, PREFACE as u64, Beyond::Nothing);
+        let file = segment::create(&self.dir, preface)?;
+        self.trim();
+        *self = Log::new(std::mem::take(&mut self.dir), preface.number, file, PREFACE as u64, self.sizes);
         Ok(())
     }
 
@@ -109,3 +160,72 @@ impl Log {
 }
 
 const LEAST_ROOM: u64 = 1 << 20;
+/// From how much free space on the disk is taken ahead of need.
+const ROOMY: u64 = 256 << 20;
+/// So many commits must fit into what one prepares: for those of a flood it is no gain to write everything twice.
+const FEW: u64 = 16;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+mod tests {
+    use super::*;
+
+    const SIZES: SegmentSizes = SegmentSizes { most: 4096, ahead: 1024 };
+
+    /// A log, and how long the files of its segments are.
+    fn begun() -> (Log, impl Fn(u32) -> u64) {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().to_owned();
+        let file = segment::create(&at, Preface { number: 1, previous_end: 0 }).unwrap();
+        let len = move |number| segment::path(dir.path(), number, segment::FileKind::Log).metadata().unwrap().len();
+        (Log::new(at, 1, file, PREFACE as u64, SIZES), len)
+    }
+
+    fn commit(log: &mut Log, len: usize) {
+        log.make_room(len).unwrap();
+        log.commit(&vec![7; len]).unwrap();
+    }
+
+    #[test]
+    fn small_commits_find_room_that_the_file_has_already() {
+        let (mut log, len) = begun();
+        commit(&mut log, 50);
+        let prepared = len(1);
+        assert_eq!(prepared, log.end + SIZES.ahead);
+        while log.end + 50 <= prepared {
+            commit(&mut log, 50);
+            assert_eq!(len(1), prepared);
+        }
+        commit(&mut log, 50);
+        assert_eq!(len(1), log.end + SIZES.ahead, "some more, and no hole");
+    }
+
+    #[test]
+    fn a_large_commit_prepares_nothing() {
+        let (mut log, len) = begun();
+        commit(&mut log, 500);
+        assert_eq!(len(1), log.end);
+    }
+
+    #[test]
+    fn what_was_prepared_and_is_not_needed_is_given_back() {
+        let (mut log, len) = begun();
+        commit(&mut log, 50);
+        log.close_segment().unwrap();
+        assert_eq!(len(1), PREFACE as u64 + 50);
+        commit(&mut log, 60);
+        log.trim();
+        assert_eq!(len(2), PREFACE as u64 + 60);
+        commit(&mut log, 60);
+        assert_eq!(len(2), log.end + SIZES.ahead, "it goes on");
+    }
+
+    #[test]
+    fn no_segment_is_prepared_beyond_its_size() {
+        let (mut log, len) = begun();
+        while log.end + 64 <= SIZES.most {
+            commit(&mut log, 64);
+        }
+        assert_eq!(len(1), SIZES.most);
+    }
+}

@@ -51,6 +51,7 @@ use self::{
     committer::{Committer, Thresholds},
     compaction::Compactor,
     contents::{Contents, Keep},
+    log::SegmentSizes,
     queue::{Ask, Queue, Request},
     shared::Shared,
 };
@@ -75,7 +76,7 @@ pub struct LocalStore {
 /// The sizes that tests make small.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
-    segment: u64,
+    segment: SegmentSizes,
     move_after: Thresholds,
     /// From how many bytes on a segment is closed early because something in it was purged.
     close_purged: u32,
@@ -83,7 +84,11 @@ struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Sizes {
-        Sizes { segment: 64 << 20, move_after: Thresholds { places: 65_536, bytes: 32 << 20 }, close_purged: 1 << 20 }
+        Sizes {
+            segment: SegmentSizes::DEFAULT,
+            move_after: Thresholds { places: 65_536, bytes: 32 << 20 },
+            close_purged: 1 << 20,
+        }
     }
 }
 

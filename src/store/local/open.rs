@@ -12,7 +12,7 @@ use super::{
     catalog::{Catalog, CatalogError, Known},
     compaction::UNFINISHED,
     frame::NoHeader,
-    log::Log,
+    log::{Log, SegmentSizes},
     places::Places,
     recent::Recent,
     replay::Replay,
@@ -49,7 +49,7 @@ pub(super) struct Opened {
     pub(super) contents: PathBuf,
 }
 
-pub(super) fn open(dir: &Path, segment_size: u64) -> Result<Opened, OpenError> {
+pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError> {
     let [log_dir, catalog_dir, contents] = ["log", "index", "contents"].map(|name| dir.join(name));
     make_dir(dir)?;
     let lock = lock(&dir.join("lock"))?;
@@ -83,13 +83,15 @@ pub(super) fn open(dir: &Path, segment_size: u64) -> Result<Opened, OpenError> {
     }
     let length = file.metadata().map_err(failed)?.len();
     if length > u64::from(end.offset) {
-        tracing::info!("cutting {} bytes behind the last commit that holds", length - u64::from(end.offset));
+        if !segment::is_blank(&file, u64::from(end.offset)).map_err(failed)? {
+            tracing::info!("cutting {} bytes behind the last commit that holds", length - u64::from(end.offset));
+        }
         file.set_len(u64::from(end.offset)).map_err(failed)?;
     }
     // What a killed server had written and not synced is served from now on, so it must be on disk.
     file.sync_all().map_err(failed)?;
 
-    let log = Log::new(log_dir, number, file, u64::from(end.offset), segment_size);
+    let log = Log::new(log_dir, number, file, u64::from(end.offset), sizes);
     let Replay { sessions, places, touched, .. } = replay;
     let state = State {
         sessions,

@@ -10,7 +10,7 @@
 use std::{fs::File, io};
 
 use super::{
-    frame::{HEADER, Header, NoHeader, Payload},
+    frame::{HEADER, Header, MAGIC, NoHeader, Payload},
     segment::Window,
 };
 
@@ -146,10 +146,18 @@ impl Walk<'_> {
     }
 
     fn next_sound(&mut self, from: u64) -> Result<Option<(u64, Header)>, ScanError> {
-        for offset in from..self.end {
+        let mut offset = from;
+        while offset + HEADER as u64 <= self.end {
+            let Some(bytes) = self.window.ahead(self.file, offset, HEADER)? else { break };
+            let Some(at) = bytes.windows(MAGIC.len()).position(|bytes| bytes == MAGIC) else {
+                offset += (bytes.len() - MAGIC.len() + 1) as u64;
+                continue;
+            };
+            offset += at as u64;
             if let Some(header) = self.header(offset)? {
                 return Ok(Some((offset, header)));
             }
+            offset += 1;
         }
         Ok(None)
     }

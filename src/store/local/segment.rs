@@ -206,6 +206,18 @@ impl Segments {
     }
 }
 
+/// Whether nothing but zeros stands from `from` to the end of the file: what [`super::log`] prepares.
+pub(super) fn is_blank(file: &File, from: u64) -> io::Result<bool> {
+    let (mut window, mut offset) = (Window::default(), from);
+    while let Some(bytes) = window.ahead(file, offset, 1)? {
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        offset += bytes.len() as u64;
+    }
+    Ok(true)
+}
+
 /// A stretch of one file in memory, read ahead the further the more its reader goes straight on.
 #[derive(Debug, Default)]
 pub(super) struct Window {
@@ -220,14 +232,19 @@ const MOST_AHEAD: usize = 1 << 20;
 impl Window {
     /// `len` bytes at `offset`, or `None` where the file ends before.
     pub(super) fn bytes(&mut self, file: &File, offset: u64, len: usize) -> io::Result<Option<&[u8]>> {
+        Ok(self.ahead(file, offset, len)?.map(|bytes| &bytes[..len]))
+    }
+
+    /// What is in memory from `offset` on, at least `len` bytes; `None` where the file ends before.
+    pub(super) fn ahead(&mut self, file: &File, offset: u64, len: usize) -> io::Result<Option<&[u8]>> {
         let end = self.start + self.bytes.len() as u64;
         if offset < self.start || offset + len as u64 > end {
             let straight_on = offset >= self.start && offset <= end && !self.bytes.is_empty();
             self.ahead = if straight_on { (self.ahead * 2).min(MOST_AHEAD) } else { LEAST_AHEAD };
             self.fill(file, offset, len.max(self.ahead))?;
         }
-        let from = (offset - self.start) as usize;
-        Ok(self.bytes.get(from..from + len))
+        let ahead = self.bytes.get((offset - self.start) as usize..);
+        Ok(ahead.filter(|ahead| ahead.len() >= len))
     }
 
     /// The header at `offset`; `None` where the file ends before.

@@ -10,7 +10,7 @@ mod upkeep;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use super::{LocalStore, OpenError, Sizes, committer::Thresholds};
+use super::{LocalStore, OpenError, Sizes, committer::Thresholds, log::SegmentSizes};
 use crate::store::{
     AppendError, Compacted, Limit, Query, SessionId, Store, StoreError, StoredEvent,
     contract::{ALL, claimed, contract, event, events, expected, record},
@@ -32,7 +32,8 @@ mod in_small_steps {
 }
 
 fn small() -> Sizes {
-    Sizes { segment: 4 << 10, move_after: Thresholds { places: 20, bytes: 3 << 10 }, close_purged: 1 << 10 }
+    let segment = SegmentSizes { most: 4 << 10, ahead: 1 << 10 };
+    Sizes { segment, move_after: Thresholds { places: 20, bytes: 3 << 10 }, close_purged: 1 << 10 }
 }
 
 /// All of a session, straight from the log.

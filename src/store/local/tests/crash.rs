@@ -151,11 +151,15 @@ pub(super) fn check_acknowledged(dir: &Path, acknowledged: &Acknowledged, when: 
     acknowledged.contents.len()
 }
 
-/// A log of one segment, the index gone, cut at `keep` bytes: what is left of it, which must be a prefix.
-fn check_cut(log: &[u8], sessions: &[SessionId], keep: usize) {
+/// A log of one segment, the index gone, cut at `keep` bytes, with so many zeros behind: what is left of it, which must be a
+/// prefix.
+fn check_cut(log: &[u8], sessions: &[SessionId], keep: usize, prepared: usize) {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("log")).unwrap();
-    fs::write(dir.path().join("log/00000001.log"), &log[..keep]).unwrap();
+    // What was prepared behind it is there, as a kill leaves it.
+    let mut left = log[..keep].to_vec();
+    left.resize(keep + prepared, 0);
+    fs::write(dir.path().join("log/00000001.log"), left).unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for session in sessions {
@@ -183,15 +187,15 @@ fn a_tail_torn_at_any_byte_of_the_last_record_is_cut() {
     let last = event(sessions[1], 20);
     let record = super::super::frame::HEADER + 1 + 8 + last.kind.len() + last.json.len();
     for lost in 0..=record {
-        check_cut(&log, &sessions, log.len() - lost);
+        check_cut(&log, &sessions, log.len() - lost, lost * 7);
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn a_log_cut_anywhere_is_a_prefix_and_goes_on(share in 0.0..1.0f64) {
+    fn a_log_cut_anywhere_is_a_prefix_and_goes_on(share in 0.0..1.0f64, prepared in 0usize..100_000) {
         let (log, sessions) = two_sessions();
-        check_cut(&log, &sessions, (log.len() as f64 * share) as usize);
+        check_cut(&log, &sessions, (log.len() as f64 * share) as usize, prepared);
     }
 }

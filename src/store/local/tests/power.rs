@@ -17,7 +17,8 @@ use crate::store::SessionId;
 const SHUTDOWN: libc::c_ulong = 0x8004_587d;
 /// `EXT4_GOING_FLAGS_NOLOGFLUSH`
 const WITHOUT_A_FLUSH: u32 = 2;
-const BYTES: u64 = 96 << 20;
+/// So much that the journal prepares room in it.
+const BYTES: u64 = 512 << 20;
 
 /// An ext4 of its own; `None` where nobody may mount one.
 struct Disk {
