@@ -94,13 +94,20 @@ async fn the_same_id_acts_once() {
     assert_eq!((&first["id"], &first["seq"]), (&again["id"], &again["seq"]));
     let session = socket.seen.iter().find_map(|frame| frame["session"]["id"].as_str()).expect("a hello").to_owned();
     let mut other = Socket::attach_after(&server.rest, &session, "tail").await;
-    other.send(frame).await;
+    other.send(frame.clone()).await;
     assert_eq!(other.status("accepted").await["seq"], first["seq"], "also over another connection");
-    go(&mut socket).await;
-    socket.observation("chat").await;
-    socket.state("idle").await;
-    let messages = server.rest.events(&session).await.into_iter().filter(|event| event["action"] == "message").count();
-    assert_eq!(messages, 1);
+
+    let server = server.kill9().await.restart().await;
+    let mut third = Socket::attach_after(&server.rest, &session, "tail").await;
+    third.send(frame).await;
+    assert_eq!(third.status("accepted").await["seq"], first["seq"], "also when the server was killed meanwhile");
+    go(&mut third).await;
+    third.observation("chat").await;
+    third.state("idle").await;
+    let events = server.rest.events(&session).await;
+    let messages = events.iter().filter(|event| event["action"] == "message").count();
+    let answered = events.iter().filter(|event| event["observation"] == "chat" && event["content"] == "once").count();
+    assert_eq!((messages, answered), (1, 1), "{events:#?}");
 }
 
 /// Scripts that count their frames all have a first one.
