@@ -40,6 +40,7 @@ use self::{
 };
 use crate::{
     census::{Census, Entry, Kind},
+    following::leading,
     gateway::GatewayError,
     store::{Epoch, Limit, Mark, Record, Seq, SessionId, Snapshot, Store, damage::read_on},
 };
@@ -155,11 +156,12 @@ impl Session {
             ending: Ending::Panicked,
             record: Arc::new(record),
         };
-        Ok(Session::create(|ctx| {
-            ctx.set_mailbox_capacity(256);
-            session.take_up(after, ctx);
-            session
-        }))
+        let mut ctx = Context::new();
+        ctx.set_mailbox_capacity(256);
+        session.take_up(after, &mut ctx);
+        let address = ctx.address();
+        actix::spawn(leading(ctx.into_future(session)));
+        Ok(address)
     }
 
     /// Goes on where the journal ends.

@@ -21,6 +21,7 @@ use tracing::error;
 
 use super::upgrade::serve;
 use crate::{
+    following::following,
     store::SessionId,
     threads::{Seat, Threads},
 };
@@ -108,10 +109,10 @@ where
         let mut request = Request::new();
         *request.head_mut() = head;
         let serving = serve(app.clone(), (request, framed));
-        rt::spawn(async move {
+        rt::spawn(following(async move {
             let _until_then = (over, seat);
             serving.await;
-        });
+        }));
     }
 }
 
