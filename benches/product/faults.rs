@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
-use reqwest::Method;
+use futures::{StreamExt, future::join_all, stream};
 use rustix::process::Signal;
 use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::{
     figures::{Figures, ms, table},
@@ -14,7 +17,7 @@ use crate::{
         engine::{Engine, IMAGE},
         host,
         model::{Model, Rule, Tool},
-        rest::send,
+        rest::Rest,
         server::{Options, Server},
         socket::Socket,
     },
@@ -25,6 +28,8 @@ const ROUNDS: usize = 20;
 /// Clients that watch a sandbox die.
 const WATCHERS: usize = 10;
 const DEAF: usize = 200;
+/// Clients that ask for something in the same moment.
+const AT_ONCE: usize = 2_000;
 
 pub(crate) async fn run(drivers: &[Driver]) {
     let mut rows = Vec::new();
@@ -141,26 +146,39 @@ async fn beside_the_deaf() -> (Figures, Figures) {
     (alone, beside)
 }
 
-/// Of so many at once each waits for the others: that is what the second is for.
+/// Of so many at once each waits for the others: that is what the second is for. Over plain sockets: a client that must think of
+/// each of two thousand calls for as long as the server does would be half of what is measured.
 async fn refusals() -> (Figures, Figures) {
     let options = Options::new(Driver::Process).env("GREENROOM_SANDBOX__MAX_WAITING", "40");
     let server = Server::start(options).await;
-    let at_once = async |method: Method, path: &str, status: u16| {
-        let replies = join_all((0..2_000).map(|_| {
-            let request = server.rest.request(method.clone(), path).json(&json!({}));
-            async move {
-                let began = Instant::now();
-                (send(request).await.status, began.elapsed())
-            }
-        }));
-        let replies = replies.await.into_iter().filter(|(answered, _)| *answered == status);
-        replies.map(|(_, took)| took.as_secs_f64() * 1000.0).collect::<Figures>()
-    };
     host::take_all_descriptors();
-    // The connections are there before.
-    at_once(Method::GET, "/healthz", 200).await;
-    let floor = at_once(Method::GET, "/healthz", 200).await;
-    (at_once(Method::POST, "/api/sessions", 429).await, floor)
+    // The code itself comes from disk.
+    at_once(&server, "GET /healthz", 200).await;
+    let floor = at_once(&server, "GET /healthz", 200).await;
+    (at_once(&server, "POST /api/sessions", 429).await, floor)
+}
+
+/// Two thousand clients that are connected ask the same in the same moment: how long those waited who got this answer.
+async fn at_once(server: &Server, line: &str, status: u16) -> Figures {
+    let Rest { authority, token, .. } = &server.rest;
+    let call = format!(
+        "{line} HTTP/1.1\r\nhost: {authority}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+         content-length: 2\r\n\r\n{{}}"
+    );
+    let dial = |_| async { TcpStream::connect(authority).await.expect("it listens") };
+    let mut clients: Vec<_> = stream::iter(0..AT_ONCE).map(dial).buffer_unordered(64).collect().await;
+    // All of them are let in.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = clients.iter_mut().map(async |client| {
+        let (began, mut answer) = (Instant::now(), [0; 4096]);
+        client.write_all(call.as_bytes()).await.expect("it is heard");
+        let read = client.read(&mut answer).await.expect("it is answered");
+        (began.elapsed(), answer[..read].starts_with(format!("HTTP/1.1 {status} ").as_bytes()))
+    });
+    let waited: Vec<f64> =
+        join_all(asked).await.into_iter().filter(|(_, is_it)| *is_it).map(|(it, _)| it.as_secs_f64() * 1e3).collect();
+    assert!(waited.len() > AT_ONCE / 2, "only {} of {AT_ONCE} were answered with {status}", waited.len());
+    waited.into_iter().collect()
 }
 
 async fn beside_a_stalled(engine: &Engine) -> Figures {
