@@ -21,7 +21,7 @@ use super::*;
 use crate::{
     frontend::tests::faulty::Faulty,
     gateway::GatewayOptions,
-    sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats},
+    sandbox::{Exit, Found, Presence, Progress, SandboxError, Spec, Stats},
     session::messages::{
         Amend, Attach, End, Ending, Greeted, Interrupt, LinkPort, Look, OutOfOrder, Published, Relay, Reported, Settle,
         orders,
@@ -57,6 +57,9 @@ impl Sandbox for Nowhere {
     }
     async fn remove(&self, _: SessionId) -> Result<(), SandboxError> {
         Ok(())
+    }
+    async fn presence(&self, _: SessionId) -> Result<Option<Presence>, SandboxError> {
+        Ok(None)
     }
     async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
         std::future::pending().await

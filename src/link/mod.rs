@@ -35,7 +35,7 @@ use crate::{
         Allowance, Session,
         messages::{
             LinkPort, Lost, Noticed, OrderFailed, StartFailed,
-            orders::{Cut, Deliver, Freeze, Kill, Raise, Thaw, Then},
+            orders::{Cut, Deliver, Freeze, Kill, Raise, Thaw, Then, Was},
         },
     },
     store::{SessionId, Store},
@@ -127,7 +127,7 @@ impl AgentLink {
         }
     }
 
-    fn raise(&mut self, ctx: &mut Context<AgentLink>) {
+    fn raise(&mut self, was: Was, ctx: &mut Context<AgentLink>) {
         if self.attendance.is_some() {
             return;
         }
@@ -150,7 +150,7 @@ impl AgentLink {
             starting: self.starting.clone(),
         });
         // A task of its own: for each frame of the agent it alone is run, and not the actor with all that it waits for.
-        let attendance = actix::spawn(leading(Box::pin(attendance.attend(from_session))));
+        let attendance = actix::spawn(leading(Box::pin(attendance.attend(was, from_session))));
         let task = attendance.abort_handle();
         let (gone, result) = abortable(attendance);
         self.attendance = Some(Attending { task, result });
@@ -247,14 +247,14 @@ impl Handler<Leave> for AgentLink {
 impl Handler<Raise> for AgentLink {
     type Result = ();
 
-    fn handle(&mut self, Raise { image, paused }: Raise, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Raise { image, was }: Raise, ctx: &mut Context<Self>) {
         self.entry.handled();
         if self.is_left() {
             return;
         }
-        self.frozen.set(paused);
+        self.frozen.set(was == Was::Frozen);
         self.image = image;
-        self.raise(ctx);
+        self.raise(was, ctx);
     }
 }
 
@@ -355,7 +355,7 @@ impl Handler<Kill> for AgentLink {
         };
         self.wait_for("stop", killed, ctx);
         if then == Then::Restart {
-            ctx.notify(Raise { image: self.image.clone(), paused: false });
+            ctx.notify(Raise { image: self.image.clone(), was: Was::Down });
         }
     }
 }

@@ -27,7 +27,10 @@ use super::{
 use crate::{
     census::Entry,
     sandbox::{Exit, RunDir, Sandbox, SandboxError, Spec, own_dir},
-    session::{Session, messages::Phased},
+    session::{
+        Session,
+        messages::{Phased, orders::Was},
+    },
     store::SessionId,
 };
 
@@ -78,31 +81,44 @@ enum Came {
     Never(Gone),
 }
 
+/// Whose start it is that a sandbox runs by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Started {
+    Now,
+    /// It was up, as the journal says. By now it may have ended, which is then heard at once.
+    Before,
+}
+
 impl Attendance {
     /// Starts the sandbox, dials its agent, speaks with it over as many connections as it takes, and returns when there is
     /// nobody left to speak with. (Boxed: a future keeps what it is given twice, and there is one for each session that lives.)
-    pub(super) async fn attend(self: Box<Self>, mut commands: mpsc::UnboundedReceiver<Box<Numbered>>) -> Gone {
+    pub(super) async fn attend(
+        self: Box<Self>,
+        mut was: Was,
+        mut commands: mpsc::UnboundedReceiver<Box<Numbered>>,
+    ) -> Gone {
         let mut wait = BACKOFF;
         for attempt in 1.. {
-            match self.once(&mut commands).await {
+            match self.once(was, &mut commands).await {
                 Came::Up(exit) => return Gone::Died(exit),
                 Came::Never(gone) => return gone,
                 Came::Crashed(exit) if attempt == TRIES => return crashed(exit),
                 Came::Crashed(exit) => {
                     debug!(session = %self.id, attempt, ?exit, "the agent ended before it answered; starting it again");
                     sleep(wait).await;
-                    wait *= 4;
+                    (was, wait) = (Was::Down, wait * 4);
                 }
             }
         }
         unreachable!("the last try returns")
     }
 
-    async fn once(&self, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Came {
+    async fn once(&self, was: Was, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Came {
         self.entry.state("starting the sandbox");
-        if let Err(e) = self.start().await {
-            return Came::Never(Gone::NeverCame { why: e.to_string(), stderr_tail: None });
-        }
+        let started = match self.start(was).await {
+            Ok(started) => started,
+            Err(e) => return Came::Never(Gone::NeverCame { why: e.to_string(), stderr_tail: None }),
+        };
         let sandbox = self.parts.sandbox.clone();
         let mut death = pin!(sandbox.wait(self.id));
         let progress = Rc::new(Progress::default());
@@ -118,14 +134,14 @@ impl Attendance {
         loop {
             self.entry.state("dialling");
             let stream = tokio::select! {
-                exit = &mut death => return self.died(exit, progress.answered.get()),
+                exit = &mut death => return died(exit, started, &progress),
                 () = &mut silence => return Came::Never(self.said_nothing().await),
                 stream = self.dial(wait) => stream,
             };
             self.entry.state("connected");
             let since = Instant::now();
             let broken = tokio::select! {
-                exit = &mut death => return self.died(exit, progress.answered.get()),
+                exit = &mut death => return died(exit, started, &progress),
                 () = &mut silence => return Came::Never(self.said_nothing().await),
                 broken = converse(self.id, stream, &self.session, &self.parts.store, commands, &progress) => broken,
             };
@@ -147,7 +163,7 @@ impl Attendance {
     /// Puts the directories in place and the sandbox on its feet.
     ///
     /// The start itself is a task of its own: whoever stops attending in the middle of it does not leave half a sandbox.
-    async fn start(&self) -> Result<(), SandboxError> {
+    async fn start(&self, was: Was) -> Result<Started, SandboxError> {
         let Some(place) = self.parts.starting.place().await else {
             return Err(SandboxError::Failed { what: "start", detail: "the server is shutting down".to_owned() });
         };
@@ -171,9 +187,15 @@ impl Attendance {
                     _ => {}
                 }
             };
-            sandbox.start(&spec, &progress).await?;
+            let started = match (was, sandbox.presence(id).await?) {
+                (Was::Up | Was::Frozen, Some(_)) => Started::Before,
+                (Was::Down, _) | (Was::Up | Was::Frozen, None) => {
+                    sandbox.start(&spec, &progress).await?;
+                    Started::Now
+                }
+            };
             as_wanted(&*sandbox, id, &frozen).await;
-            Ok(())
+            Ok(started)
         });
         started.await.unwrap_or_else(|e| Err(SandboxError::Failed { what: "start", detail: e.to_string() }))
     }
@@ -215,10 +237,13 @@ impl Attendance {
         let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
         Gone::NeverCame { why, stderr_tail: logs }
     }
+}
 
-    fn died(&self, exit: Result<Exit, SandboxError>, answered: bool) -> Came {
-        let exit = exit.unwrap_or_else(|e| Exit { code: None, out_of_memory: false, stderr_tail: e.to_string() });
-        if answered { Came::Up(exit) } else { Came::Crashed(exit) }
+fn died(exit: Result<Exit, SandboxError>, started: Started, progress: &Progress) -> Came {
+    let exit = exit.unwrap_or_else(|e| Exit { code: None, out_of_memory: false, stderr_tail: e.to_string() });
+    match started {
+        Started::Now if !progress.answered.get() => Came::Crashed(exit),
+        Started::Now | Started::Before => Came::Up(exit),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Orders that fail, and links whose sessions fell: over a sandbox that does as it is told, and an agent that is dialled and
 //! never says a word.
 
-use std::{future::pending, sync::Mutex as Lock, time::Duration};
+use std::{sync::Mutex as Lock, time::Duration};
 
 use async_trait::async_trait;
 use greenroom_protocol::{
@@ -17,21 +17,25 @@ use tokio::{
 use super::*;
 use crate::{
     gateway::GatewayOptions,
-    sandbox::{Exit, Found, Progress, Spec, Stats},
+    sandbox::{Exit, Found, Presence, Progress, Spec, Stats},
     session::{
         self,
-        messages::{Fell, orders::UnderWay},
+        messages::{Fell, Look, orders::UnderWay},
     },
     store::{Record, contract::record, memory::MemoryStore},
 };
 
 /// Notes what it is told, and does it when it may.
+#[derive(Default)]
 struct Obedient {
     told: Lock<Vec<&'static str>>,
     /// The next freeze or thaw fails so.
     fails: Lock<Option<SandboxError>>,
     /// What takes its time until it may end.
     held: watch::Sender<Option<&'static str>>,
+    presence: Lock<Option<Presence>>,
+    /// How it ended, once it has.
+    exit: watch::Sender<Option<Exit>>,
 }
 
 impl Obedient {
@@ -43,6 +47,16 @@ impl Obedient {
 
     fn told(&self) -> Vec<&'static str> {
         self.told.lock().expect("nobody panics here").iter().filter(|order| **order != "thaw").copied().collect()
+    }
+
+    fn stands(&self, presence: Presence) {
+        *self.presence.lock().expect("nobody panics here") = Some(presence);
+    }
+
+    /// Ends it with code 3.
+    fn end(&self) {
+        let exit = Exit { code: Some(3), out_of_memory: false, stderr_tail: "no words left".to_owned() };
+        self.exit.send_replace(Some(exit));
     }
 
     fn fail(&self, how: SandboxError) {
@@ -85,8 +99,12 @@ impl Sandbox for Obedient {
     async fn remove(&self, _: SessionId) -> Result<(), SandboxError> {
         self.take("remove").await
     }
+    async fn presence(&self, _: SessionId) -> Result<Option<Presence>, SandboxError> {
+        Ok(*self.presence.lock().expect("nobody panics here"))
+    }
     async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
-        pending().await
+        let exit = self.exit.subscribe().wait_for(Option::is_some).await.expect("it lives").clone();
+        Ok(exit.expect("it is some"))
     }
     async fn list(&self) -> Result<Vec<Found>, SandboxError> {
         Ok(Vec::new())
@@ -131,8 +149,7 @@ impl House {
     async fn new() -> House {
         let dir = tempfile::tempdir().expect("a directory");
         let (store, census) = (Arc::new(MemoryStore::new()), Census::default());
-        let sandbox =
-            Arc::new(Obedient { told: Lock::default(), fails: Lock::default(), held: watch::Sender::new(None) });
+        let sandbox = Arc::new(Obedient::default());
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let at = |name: &str| dir.path().join(name);
         let parts = Arc::new(Parts {
@@ -200,6 +217,20 @@ impl House {
         timeout(Duration::from_secs(10), self.agent.accept()).await.expect("the agent is dialled").expect("a socket").0
     }
 
+    /// Why the session failed, once it has.
+    async fn failure(&self) -> String {
+        let failed = timeout(Duration::from_secs(10), async {
+            loop {
+                let view = self.session.send(Look).await.expect("it lives");
+                match view.reason {
+                    Some(reason) if view.state == State::Failed => return reason,
+                    _ => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        });
+        failed.await.expect("it fails")
+    }
+
     async fn is_not_dialled(&self) {
         let dialled = timeout(Duration::from_millis(200), self.agent.accept()).await;
         assert!(dialled.is_err(), "a frozen agent is dialled");
@@ -207,7 +238,11 @@ impl House {
 }
 
 async fn raise(link: &LinkPort) {
-    link.raise.send(Raise { image: None, paused: false }).await.expect("it lives");
+    raise_what_was(Was::Down, link).await;
+}
+
+async fn raise_what_was(was: Was, link: &LinkPort) {
+    link.raise.send(Raise { image: None, was }).await.expect("it lives");
 }
 
 /// All that was ordered is carried out.
@@ -322,4 +357,39 @@ async fn a_freeze_that_its_session_did_not_live_to_see_is_not_for_its_next_life(
     house.sandbox.held.send_replace(None);
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(house.sandbox.told(), ["start", "freeze"]);
+}
+
+#[actix::test]
+async fn one_that_died_while_no_server_was_there_is_told_as_one_that_was_watched() {
+    for was in [Was::Up, Was::Frozen] {
+        let house = House::new().await;
+        house.sandbox.stands(Presence::Exited);
+        house.sandbox.end();
+        raise_what_was(was, &house.link()).await;
+        assert_eq!(house.failure().await, "the sandbox died with exit code 3");
+        assert!(!house.sandbox.told().contains(&"start"), "and only a person's next word starts another");
+    }
+}
+
+/// The next server has found it, and its agent has not said a word yet.
+#[actix::test]
+async fn one_that_dies_as_soon_as_it_is_found_is_told_too() {
+    let house = House::new().await;
+    house.sandbox.stands(Presence::Running);
+    let link = house.link();
+    raise_what_was(Was::Up, &link).await;
+    let _connection = house.dialled().await;
+    house.sandbox.end();
+    assert_eq!(house.failure().await, "the sandbox died with exit code 3");
+    assert!(house.sandbox.told().is_empty());
+}
+
+/// As on another machine, or with another driver.
+#[actix::test]
+async fn one_of_which_nothing_is_there_is_started() {
+    let house = House::new().await;
+    let link = house.link();
+    raise_what_was(Was::Up, &link).await;
+    let _connection = house.dialled().await;
+    assert_eq!(house.sandbox.told(), ["start"]);
 }

@@ -39,6 +39,7 @@ macro_rules! suite {
             wait_notices_a_stop_and_a_removal
             what_is_not_there_is_said_so
             another_driver_finds_and_controls_it
+            another_driver_tells_how_it_ended
             logs_are_the_newest
             stats_are_of_this_sandbox
             it_holds_no_privileges
@@ -280,8 +281,10 @@ pub(crate) async fn another_driver_finds_and_controls_it(bench: &Bench) {
             let other = &bench.reopened;
             let found = other.list().await.expect("they are listed");
             assert!(found.iter().any(|it| it.session == room.spec.session && it.presence == Presence::Running));
+            assert_eq!(room.found_anew().await, Some(Presence::Running));
             other.start(&room.spec, &|_, _| ()).await.expect("it runs already");
             other.freeze(room.spec.session).await.expect("it freezes");
+            assert_eq!(room.found_anew().await, Some(Presence::Frozen));
             bench.thaw(room.spec.session).await.expect("it thaws");
             assert_eq!(room.read("runs"), "run\n");
             let (exit, stopped) = tokio::join!(other.wait(room.spec.session), bench.stop(room.spec.session));
@@ -289,6 +292,29 @@ pub(crate) async fn another_driver_finds_and_controls_it(bench: &Bench) {
             exit.expect("its end is noticed");
             other.remove(room.spec.session).await.expect("it is removed");
             assert_eq!(room.presence().await, None);
+        })
+        .await;
+}
+
+/// Nobody watched when it died: a server that starts anew tells it as if it had.
+pub(crate) async fn another_driver_tells_how_it_ended(bench: &Bench) {
+    let script = "echo unheard; echo 'last words' >&2; [ -e /workspace/ran ] && kill -9 $$; : >/workspace/ran; exit 3";
+    bench
+        .room(script, async |room| {
+            assert_eq!(room.found_anew().await, None, "it has never run");
+            for code in [3, 137] {
+                room.start().await;
+                eventually("it ends", async || room.presence().await == Some(Presence::Exited)).await;
+                assert_eq!(room.found_anew().await, Some(Presence::Exited));
+                for _ in 0..2 {
+                    let exit = bench.reopened.wait(room.spec.session).await.expect("its end is told");
+                    assert_eq!((exit.code, exit.out_of_memory), (Some(code), false), "as often as it is asked");
+                    assert!(exit.stderr_tail.ends_with("last words\n"), "{}", exit.stderr_tail);
+                    assert!(!exit.stderr_tail.contains("unheard"));
+                }
+            }
+            bench.remove(room.spec.session).await.expect("it is removed");
+            assert_eq!(room.found_anew().await, None);
         })
         .await;
 }

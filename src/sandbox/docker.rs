@@ -137,6 +137,14 @@ impl Sandbox for Docker {
         }
     }
 
+    async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError> {
+        match self.engine.inspect(&name_of(session)).await {
+            Ok(there) => Ok(there.presence()),
+            Err(Trouble::Missing { .. }) => Ok(None),
+            Err(other) => Err(other.about(session)),
+        }
+    }
+
     async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError> {
         Ok(watch::wait(&self.engine, &name_of(session)).await)
     }

@@ -179,7 +179,11 @@ pub trait Sandbox: Send + Sync + 'static {
     /// Leaves no trace of it but the workspace, the home and the run directory. One that is not there is no error.
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError>;
 
-    /// Waits until it does not run any more. No deadline: this is how a death is noticed.
+    /// How it stands, also where another server started it. `None` where none is there, or one that has never run.
+    async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError>;
+
+    /// Waits until it does not run any more. No deadline: this is how a death is noticed. Of one that has ended already it is
+    /// told as of one that was watched, until it is started again or removed.
     async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError>;
 
     /// Every sandbox on this host that belongs to this node, also of servers that died.

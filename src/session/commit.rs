@@ -198,7 +198,7 @@ impl Session {
         // events wait for the disk.
         let link = self.link(ctx);
         match order {
-            Order::Raise => link.raise.do_send(orders::Raise { image, paused: false }),
+            Order::Raise => link.raise.do_send(orders::Raise { image, was: orders::Was::Down }),
             Order::Deliver(numbered) => link.deliver.do_send(orders::Deliver(numbered)),
             Order::Cut => link.cut.do_send(orders::Cut),
             Order::Freeze => link.freeze.do_send(orders::Freeze),

@@ -235,8 +235,18 @@ pub mod orders {
     #[rtype(result = "()")]
     pub struct Raise {
         pub image: Option<String>,
-        /// It stands frozen, and stays so: the agent is dialled when it is thawed.
-        pub paused: bool,
+        pub was: Was,
+    }
+
+    /// How the sandbox was left, as the journal says.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Was {
+        /// It is not to run: there never was one, it died, or it was to be taken away.
+        Down,
+        /// It runs, or it died while nobody watched.
+        Up,
+        /// The same, and it stands frozen, and stays so: the agent is dialled when it is thawed.
+        Frozen,
     }
 
     /// Give the agent this command.

@@ -212,7 +212,7 @@ impl Session {
             self.set_ladder(ladder, ctx);
         }
         if self.core.wants_sandbox() {
-            let raise = orders::Raise { image: self.record.image.clone(), paused: self.core.is_paused() };
+            let raise = orders::Raise { image: self.record.image.clone(), was: self.core.sandbox_was() };
             self.link(ctx).raise.do_send(raise);
         }
     }

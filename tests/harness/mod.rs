@@ -14,6 +14,7 @@ pub(crate) mod rest;
 pub(crate) mod server;
 pub(crate) mod socket;
 mod sse;
+pub(crate) mod stand_in;
 
 /// Long enough for a cold start on a busy machine, short enough to find out.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(45);

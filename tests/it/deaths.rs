@@ -1,10 +1,10 @@
 //! Agents die. Every client is told, with the exit code, and the next message goes on from the journal.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use greenroom_protocol::{Delta, DeltaKind};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{
     driver::{Driver, on_each_driver},
@@ -13,9 +13,14 @@ use crate::harness::{
     puppet::Puppet,
     server::{Options, Server},
     socket::Socket,
+    stand_in::{replace_agent, wrap_agent},
 };
 
-on_each_driver!(a_killed_agent_is_told_and_the_next_message_goes_on, one_death_is_nobody_elses);
+on_each_driver!(
+    a_killed_agent_is_told_and_the_next_message_goes_on,
+    one_death_is_nobody_elses,
+    a_death_that_no_server_saw_is_told_by_the_next_one,
+);
 
 async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: Driver) {
     let model = Model::play("work");
@@ -27,7 +32,7 @@ async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: Driver) {
     let mut other = Socket::attach_after(&server.rest, &session, "tail").await;
     other.status("synced").await;
 
-    kill_agents(&server);
+    kill_agents(server.home());
     for client in [&mut socket, &mut other] {
         let lost = client
             .until("the news of its death", |frame| {
@@ -85,22 +90,63 @@ async fn one_death_is_nobody_elses(driver: Driver) {
     assert_eq!(whole["content"].as_str().expect("a text").trim_end(), "tick ".repeat(150).trim_end());
 }
 
-fn kill_agents(server: &Server) {
-    let agents = host::agents(server.home());
-    assert_eq!(agents.len(), 1, "{agents:?}");
-    agents.iter().for_each(|agent| host::kill(agent.pid, Signal::KILL));
+async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: Driver) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "wait for go" })).await;
+    let session = socket.session().await;
+    socket.delta("output").await;
+
+    let dead = server.kill9().await;
+    kill_agents(dead.home());
+    gone(dead.home()).await;
+    let server = dead.restart().await;
+    server.rest.until_state(&session, "failed").await;
+    let told = server.rest.session(&session).await;
+    assert_eq!(told["reason"], "the sandbox died with exit code 137", "{told}");
+    let events = server.rest.events(&session).await;
+    let deaths: Vec<_> = events.iter().filter(|event| event["extras"]["phase"] == "lost").collect();
+    assert_eq!((deaths.len(), &deaths[0]["extras"]["exit_code"]), (1, &json!(137)), "{deaths:?}");
+    assert!(events.iter().any(|event| event["observation"] == "interrupted"), "its turn ends with it: {events:?}");
+
+    let server = server.kill9().await.restart().await;
+    let mut socket = Socket::attach_after(&server.rest, &session, events.len()).await;
+    socket.status("synced").await;
+    assert_eq!(server.rest.events(&session).await, events, "it is told once");
+    socket.act("message", json!({ "content": "go on" })).await;
+    socket.until("an answer", |frame| frame["content"] == "All right.").await;
 }
 
-/// Puts a program of ours in the agent's place, for sandboxes that start from now on.
-fn replace_agent(server: &Server, program: &str) {
-    let programs = std::fs::read_dir(server.data().join("bin")).expect("they are installed").flatten();
-    let agents = programs.filter(|entry| entry.file_name().to_string_lossy().starts_with("greenroom-agent-"));
-    let agents: Vec<_> = agents.map(|entry| entry.path()).collect();
+/// It has something to say before it goes.
+#[tokio::test]
+async fn last_words_that_no_server_heard_are_told_by_the_next_one() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let script = r#""$agent" & until [ -e "$HOME/end" ]; do sleep 0.02; done; echo 'no words left' >&2; exit 3"#;
+    let (session, home) = wrap_agent(&server, script).await;
+
+    let dead = server.kill9().await;
+    std::fs::write(home.join("end"), "").expect("it is written");
+    gone(dead.home()).await;
+    let server = dead.restart().await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
+    let Value::Object(how) = &lost["extras"] else { panic!("{lost}") };
+    assert_eq!((&how["exit_code"], how.get("out_of_memory")), (&json!(3), None), "{lost}");
+    assert!(how["stderr_tail"].as_str().expect("words").ends_with("no words left\n"), "{lost}");
+    socket.state("failed").await;
+    assert_eq!(server.rest.session(&session).await["reason"], "the sandbox died with exit code 3");
+}
+
+/// Waits until nothing of a server's sandboxes runs, or is kept.
+async fn gone(home: &Path) {
+    eventually("its processes to be gone", || async { host::processes(home).is_empty() }).await;
+}
+
+fn kill_agents(home: &Path) {
+    let agents = host::agents(home);
     assert_eq!(agents.len(), 1, "{agents:?}");
-    std::fs::remove_file(&agents[0]).expect("it is ours");
-    std::fs::write(&agents[0], program).expect("there is room");
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&agents[0], executable).expect("it is ours");
+    agents.iter().for_each(|agent| host::kill(agent.pid, Signal::KILL));
 }
 
 /// The state's reason, and what the sandbox wrote, of a session that cannot start.

@@ -22,7 +22,9 @@ use greenroom::{
     census::Census,
     gateway::{Gateway, GatewayOptions},
     link::{AgentLink, Parts as LinkParts, Places, Starts},
-    sandbox::{Exit, Found, Limits, Network, Progress, RunDir, Sandbox, SandboxError, Spec, Stats, Workspaces},
+    sandbox::{
+        Exit, Found, Limits, Network, Presence, Progress, RunDir, Sandbox, SandboxError, Spec, Stats, Workspaces,
+    },
     session::{
         Parts, Session,
         messages::{Fell, Relay},
@@ -428,6 +430,9 @@ impl Sandbox for Nowhere {
     }
     async fn remove(&self, _: SessionId) -> Result<(), SandboxError> {
         Ok(())
+    }
+    async fn presence(&self, _: SessionId) -> Result<Option<Presence>, SandboxError> {
+        Ok(None)
     }
     async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
         std::future::pending().await

@@ -119,6 +119,11 @@ impl<'a> Room<'a> {
         found.into_iter().find(|found| found.session == self.spec.session).map(|found| found.presence)
     }
 
+    /// How a server that starts anew finds it.
+    pub(crate) async fn found_anew(&self) -> Option<Presence> {
+        self.bench.reopened.presence(self.spec.session).await.expect("it is looked for")
+    }
+
     /// Waits for a file in the workspace and reads it. The script moves it there whole, or its content does not matter.
     pub(crate) async fn appears(&self, name: &str) -> String {
         let path = self.spec.workspace.join(name);

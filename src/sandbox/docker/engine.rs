@@ -15,8 +15,10 @@ use bollard::{
     query_parameters::{InspectContainerOptions, RemoveContainerOptions},
 };
 
-use super::super::SandboxError;
-use crate::store::SessionId;
+use crate::{
+    sandbox::{Presence, SandboxError},
+    store::SessionId,
+};
 
 const NEGOTIATE: Call = Call { what: "tell its version", seconds: 5 };
 const INSPECT: Call = Call { what: "tell the container's state", seconds: 5 };
@@ -100,6 +102,20 @@ impl Inspected {
 
     pub(super) fn runs(&self) -> bool {
         matches!(self.status(), ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED)
+    }
+
+    /// How it stands; `None` where it has never run, or is all but gone.
+    pub(super) fn presence(&self) -> Option<Presence> {
+        match self.status() {
+            ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::RESTARTING => Some(Presence::Running),
+            ContainerStateStatusEnum::PAUSED => Some(Presence::Frozen),
+            ContainerStateStatusEnum::EXITED | ContainerStateStatusEnum::DEAD | ContainerStateStatusEnum::STOPPING => {
+                Some(Presence::Exited)
+            }
+            ContainerStateStatusEnum::CREATED
+            | ContainerStateStatusEnum::REMOVING
+            | ContainerStateStatusEnum::EMPTY => None,
+        }
     }
 
     pub(super) fn exit_code(&self) -> Option<i64> {

@@ -97,6 +97,8 @@ async fn out_of_memory_is_told_as_such() {
             room.start().await;
             let exit = room.exit().await;
             assert_eq!((exit.code, exit.out_of_memory), (Some(137), true));
+            let later = bench.reopened.wait(room.spec.session).await.expect("its end is told");
+            assert_eq!(later, exit, "also to who comes later");
         })
         .await;
 }

@@ -277,6 +277,11 @@ impl Sandbox for Process {
         blocking("remove its state directory", move || place.remove()).await
     }
 
+    async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError> {
+        let place = self.place(session);
+        blocking("read its state directory", move || Ok(place.last_run().map(|_| presence(&place)))).await
+    }
+
     async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError> {
         let place = self.place(session);
         if let Some(keeper) = place.running().and_then(|running| running.keeper.open()) {

@@ -232,6 +232,7 @@ async fn an_agent_that_is_killed_for_memory_is_told_so() {
     spec.limits.memory_bytes = 64 << 20;
     driver.start(&spec, &|_, _| ()).await.expect("it starts");
     let exit = driver.wait(spec.session).await.expect("its end is told");
+    assert_eq!(site.driver().wait(spec.session).await.expect("its end is told"), exit, "also to who comes later");
     // Without control groups a process is refused the memory, and ends itself.
     assert_eq!((exit.out_of_memory, exit.code == Some(137)), (limited, limited), "{exit:?}");
     assert_ne!(exit.code, Some(0));

@@ -26,7 +26,7 @@ impl Core {
             // Whatever else an earlier start was told concerned what it was doing.
             self.outgoing.retain(|n| matches!(n.command, Command::Prompt { .. } | Command::Act { .. }));
         }
-        // One that was thought to be up may have been gone with its host, and was started again.
+        // One that was thought to be up may not be here, as on another machine, and was started again.
         let rising = std::mem::take(&mut self.rising);
         if self.life == Life::Starting || rising {
             d.record(Source::Server, None, None, seen(sandbox(Phase::Ready, None)));

@@ -22,7 +22,7 @@ use crate::{
     data::{Token, TokenInForce},
     directory,
     gateway::{Gateway, GatewayOptions},
-    sandbox::{Exit, Found, Progress, SandboxError, Spec, Stats, Workspaces},
+    sandbox::{Exit, Found, Presence, Progress, SandboxError, Spec, Stats, Workspaces},
     session::{
         self,
         messages::{
@@ -65,6 +65,9 @@ impl Sandbox for NoWalls {
     }
     async fn remove(&self, _: SessionId) -> Result<(), SandboxError> {
         Ok(())
+    }
+    async fn presence(&self, _: SessionId) -> Result<Option<Presence>, SandboxError> {
+        Ok(None)
     }
     async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
         std::future::pending().await
