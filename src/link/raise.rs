@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     census::Entry,
-    sandbox::{Exit, RunDir, Sandbox, SandboxError, Spec, own_dir},
+    sandbox::{Exit, Presence, RunDir, Sandbox, SandboxError, Spec, own_dir},
     session::{
         Session,
         messages::{Phased, orders::Was},
@@ -189,11 +189,17 @@ impl Attendance {
             };
             let started = match (was, sandbox.presence(id).await?) {
                 (Was::Up | Was::Frozen, Some(_)) => Started::Before,
-                (Was::Down, _) | (Was::Up | Was::Frozen, None) => {
-                    sandbox.start(&spec, &progress).await?;
+                (Was::Up | Was::Frozen, None) | (Was::Down, None | Some(Presence::Exited)) => Started::Now,
+                // It was to be taken away, and whoever was to do that came to nothing. Its agent may still be at what the
+                // journal says is over.
+                (Was::Down, Some(Presence::Running | Presence::Frozen)) => {
+                    sandbox.stop(id).await?;
                     Started::Now
                 }
             };
+            if started == Started::Now {
+                sandbox.start(&spec, &progress).await?;
+            }
             as_wanted(&*sandbox, id, &frozen).await;
             Ok(started)
         });

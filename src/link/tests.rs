@@ -29,7 +29,7 @@ use crate::{
 #[derive(Default)]
 struct Obedient {
     told: Lock<Vec<&'static str>>,
-    /// The next freeze or thaw fails so.
+    /// The next order fails so.
     fails: Lock<Option<SandboxError>>,
     /// What takes its time until it may end.
     held: watch::Sender<Option<&'static str>>,
@@ -233,7 +233,7 @@ impl House {
 
     async fn is_not_dialled(&self) {
         let dialled = timeout(Duration::from_millis(200), self.agent.accept()).await;
-        assert!(dialled.is_err(), "a frozen agent is dialled");
+        assert!(dialled.is_err(), "it is dialled");
     }
 }
 
@@ -392,4 +392,37 @@ async fn one_of_which_nothing_is_there_is_started() {
     raise_what_was(Was::Up, &link).await;
     let _connection = house.dialled().await;
     assert_eq!(house.sandbox.told(), ["start"]);
+}
+
+/// A server died between writing down that it was to be taken away and doing it, or could not.
+#[actix::test]
+async fn one_that_was_to_be_taken_away_is_not_spoken_with_any_more() {
+    for left in [Presence::Running, Presence::Frozen] {
+        let house = House::new().await;
+        house.sandbox.stands(left);
+        house.sandbox.held.send_replace(Some("stop"));
+        let link = house.link();
+        raise(&link).await;
+        house.sandbox.until(&["stop"]).await;
+        house.is_not_dialled().await;
+        house.sandbox.held.send_replace(None);
+        let _connection = house.dialled().await;
+        assert_eq!(house.sandbox.told(), ["stop", "start"]);
+    }
+    let house = House::new().await;
+    house.sandbox.stands(Presence::Exited);
+    let link = house.link();
+    raise(&link).await;
+    let _connection = house.dialled().await;
+    assert_eq!(house.sandbox.told(), ["start"], "there is nothing to stop");
+}
+
+#[actix::test]
+async fn one_that_cannot_be_taken_away_is_not_taken_for_a_fresh_one() {
+    let house = House::new().await;
+    house.sandbox.stands(Presence::Running);
+    house.sandbox.fail(overdue());
+    raise(&house.link()).await;
+    assert_eq!(house.failure().await, overdue().to_string());
+    assert_eq!(house.sandbox.told(), ["stop"]);
 }

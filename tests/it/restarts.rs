@@ -1,5 +1,7 @@
 //! The server may end at any moment, asked or not: nothing that was seen is lost, and turns go on.
 
+use std::path::Path;
+
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -9,6 +11,7 @@ use crate::harness::{
     model::Model,
     server::{Ended, Options, Server, code},
     socket::Socket,
+    stand_in::wrap_agent,
 };
 
 on_each_driver!(
@@ -196,6 +199,47 @@ async fn asked_to_take_the_sandboxes_along_it_does(driver: Driver) {
     assert!(ran["content"].as_str().expect("output").contains("hello"), "the workspace is still there: {ran}");
 }
 
+/// The journal says that its turn is over and that it is to be started again, and the server dies over that.
+#[tokio::test]
+async fn an_agent_that_was_to_be_taken_away_says_nothing_more() {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    // It does not end as soon as it is asked to, so there is time to kill the server over it.
+    let (session, _) = wrap_agent(&server, r#"trap '' TERM; "$agent" & wait"#).await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    socket.act("start", json!({ "task": "wait for go" })).await;
+    socket.delta("output").await;
+    let old = wrapped(server.home());
+    // Nor does it hear that its turn is over.
+    let dir = server.data().join("run").join(&session).join("agent");
+    let (place, aside) = (dir.join("agent.sock"), dir.join("aside.sock"));
+    std::fs::rename(&place, &aside).expect("the agent listens");
+    let _held = std::os::unix::net::UnixStream::connect(&aside).expect("the agent still listens");
+    for state in ["interrupting", "starting"] {
+        socket.act("interrupt", json!({})).await;
+        socket.state(state).await;
+    }
+    let dead = server.kill9().await;
+    assert_eq!(wrapped(dead.home()), old, "it works on");
+    std::fs::rename(&aside, &place).expect("it is there");
+
+    let server = dead.restart().await;
+    server.rest.until_state(&session, "idle").await;
+    assert_ne!(wrapped(server.home()), old);
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.act("write", json!({ "path": "go", "content": "" })).await;
+    socket.observation("write").await;
+    socket.act("message", json!({ "content": "and now?" })).await;
+    socket.until("an answer", |frame| frame["content"] == "All right.").await;
+    let events = server.rest.events(&session).await;
+    assert!(!events.iter().any(|event| event["content"] == "Saw the mark."), "of what is over: {events:?}");
+}
+
+/// The agents that run in a wrapper.
+fn wrapped(home: &Path) -> Vec<host::Process> {
+    host::processes(home).into_iter().filter(|process| process.command.ends_with("/agent")).collect()
+}
+
 #[tokio::test]
 async fn a_purged_session_stays_purged() {
     let server = Server::start(Options::new(Driver::Process)).await;
@@ -257,7 +301,7 @@ async fn a_session_moves_to_another_machine_with_its_history() {
 /// Made by `greenroom export` of that version: whoever changes what is stored must still read it.
 #[tokio::test]
 async fn what_version_0_1_exported_is_still_understood() {
-    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/export-0.1.jsonl");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/export-0.1.jsonl");
     let home = tempfile::tempdir().expect("a directory");
     let fresh = Ended::nowhere(home, Options::new(Driver::Process));
     fresh.run(&["import", file.to_str().expect("a path")]).await.expect("it is imported");

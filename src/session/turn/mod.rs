@@ -356,7 +356,8 @@ impl Core {
             Input::ActEnded { act, outcome } => self.act_ended(&act, outcome, moment, &mut d),
             Input::Steered { command } => self.steered(&command, &mut d),
             Input::SteerMissed { command } => self.miss(|steering| steering.command == command),
-            Input::Asked { request } => self.confirm = Some(request),
+            // What was under way may be over, and its agent not know it yet: then nobody would ever take the question back.
+            Input::Asked { request } => self.confirm = self.runs().then_some(request),
             Input::LadderDue => self.ladder_due(moment, &mut d),
             Input::Lost(exit) => self.lost(exit, moment, &mut d),
             Input::StartFailed { why, stderr_tail } => self.start_failed(why, stderr_tail, moment, &mut d),

@@ -389,6 +389,27 @@ fn a_person_is_asked_once() {
     refuses(&with(asked, &[answer("r")]), answer("r"), "no_request");
 }
 
+/// Its agent is about to be taken away, and has not noticed.
+#[test]
+fn what_comes_late_of_a_turn_that_is_over_begins_nothing() {
+    let late = [
+        Input::Asked { request: "r".into() },
+        Input::Steered { command: "command-5".into() },
+        Input::SteerMissed { command: "command-5".into() },
+        turn_ended(2, Outcome::Done),
+        Input::ActEnded { act: "act-4".into(), outcome: Outcome::Done },
+    ];
+    for end in [vec![Input::Interrupt, Input::Interrupt], vec![Input::Stop { reason: None }], vec![lost()]] {
+        let over = with(with(working(), &[run()]), &end);
+        let state = World::after(&over).core.state();
+        for late in &late {
+            check(&over, late.clone(), state, &[], &[]);
+        }
+    }
+    let over = with(with(working(), &[Input::Interrupt, Input::Interrupt]), &late);
+    check(&over, Input::Greeted { boot: "b2".into() }, State::Idle, &["sandbox Ready", "is idle"], &[]);
+}
+
 #[test]
 fn a_model_is_changed_in_its_place() {
     let change = || Input::SetModel { settings: settings(), title: None };
