@@ -123,7 +123,11 @@ impl Sandbox for Docker {
     async fn stop(&self, session: SessionId) -> Result<(), SandboxError> {
         let options = StopContainerOptions { t: Some(GRACE), signal: None };
         match self.engine.call(STOP, self.engine.client.stop_container(&name_of(session), Some(options))).await {
-            Ok(()) | Err(Trouble::Missing { .. }) => Ok(()),
+            Ok(()) | Err(Trouble::Missing { .. }) => {
+                // What it was ordered to that the engine has not answered is not for its next run to wait for.
+                self.freezing.forget(session);
+                Ok(())
+            }
             Err(other) => Err(other.about(session)),
         }
     }
@@ -131,10 +135,12 @@ impl Sandbox for Docker {
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError> {
         let name = name_of(session);
         match self.engine.remove(&name).await {
-            Ok(()) | Err(Trouble::Missing { .. }) => Ok(()),
-            Err(Trouble::Refused { .. }) => self.until_gone(&name).await.map_err(|t| t.about(session)),
-            Err(other) => Err(other.about(session)),
+            Ok(()) | Err(Trouble::Missing { .. }) => {}
+            Err(Trouble::Refused { .. }) => self.until_gone(&name).await.map_err(|t| t.about(session))?,
+            Err(other) => return Err(other.about(session)),
         }
+        self.freezing.forget(session);
+        Ok(())
     }
 
     async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError> {

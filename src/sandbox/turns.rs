@@ -26,6 +26,11 @@ impl Turns {
         turns.insert(session, Arc::downgrade(&turn));
         turn
     }
+
+    /// Whoever comes from here on waits for nobody who came before.
+    pub fn forget(&self, session: SessionId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+    }
 }
 
 #[cfg(test)]
@@ -42,6 +47,8 @@ mod tests {
             drop(turns.of(SessionId::generate()));
         }
         assert!(Arc::ptr_eq(&held, &turns.of(session)));
+        turns.forget(session);
+        assert!(!Arc::ptr_eq(&held, &turns.of(session)), "but for whom nobody is to wait any more");
         let kept = turns.0.lock().expect("nobody panicked").len();
         assert!(kept < 100, "{kept} are kept");
     }

@@ -27,6 +27,10 @@ pub(super) const REMOVE: Call = Call { what: "remove the container", seconds: 30
 /// Beyond every deadline of ours, so that bollard's never ends a call.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 
+/// How long a call is followed to its answer of which nobody waits any more, seconds. An engine that stalls for so long may do
+/// it yet; but an answer can also have got lost, and what waits behind it is not to wait for ever.
+pub(super) const FOLLOWED: u64 = 5 * 60;
+
 /// A kind of call: what it is for, as in "did not … within 5 s", and how long it may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
@@ -41,7 +45,7 @@ impl Call {
 
     /// The same, for whoever is to learn how it ends even if nobody waits for that any more.
     pub(super) fn patiently(self) -> Call {
-        Call { seconds: NEVER.as_secs(), ..self }
+        Call { seconds: FOLLOWED, ..self }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Freezing a container and letting it go on, by an engine that may stall and does what it was asked for when it wakes, long
 //! after whoever asked has been told that it did not.
 //!
-//! So an order is followed to its end, however late that comes, and what is ordered meanwhile waits behind it: the engine itself
-//! keeps no order among its callers. A freeze that nobody has been told of is undone.
+//! So an order is followed to its end, and what is ordered meanwhile waits behind it: the engine itself keeps no order among its
+//! callers. A freeze that nobody has been told of is undone. An end that does not come within [`FOLLOWED`](super::engine::FOLLOWED) seconds is given up:
+//! how the container stands is not known then, whoever is next in turn makes it what it should be, and so does the sweep.
 
 use std::{future::ready, time::Duration};
 
@@ -28,7 +29,7 @@ pub(super) async fn freeze(engine: &Engine, turns: &Turns, session: SessionId) -
     let (pausing, undoing) = (engine.clone(), engine.clone());
     let undo = async move {
         if let Err(e) = unpause(&undoing, session).await {
-            tracing::debug!(%session, "a freeze that failed could not be undone: {e}");
+            tracing::warn!(%session, "a freeze that failed could not be undone, and the container may stand still: {e}");
         }
     };
     in_turn(turns, session, PAUSE, async move { pause(&pausing, session).await }, undo).await

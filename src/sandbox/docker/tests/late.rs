@@ -14,7 +14,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::*;
+use super::{super::engine::FOLLOWED, *};
 use crate::{sandbox::Sandbox, store::SessionId};
 
 /// An engine with one container, whatever it is called.
@@ -28,6 +28,8 @@ struct Slow {
 #[derive(Default)]
 struct Container {
     paused: bool,
+    /// An order of that name is carried out, and its answer gets lost.
+    unanswered: Option<&'static str>,
     /// What was done to it, in order.
     done: Vec<&'static str>,
 }
@@ -53,6 +55,10 @@ impl Slow {
 
     fn is_paused(&self) -> bool {
         self.container.lock().expect("nobody panicked").paused
+    }
+
+    fn loses_the_answer_to(&self, order: Option<&'static str>) {
+        self.container.lock().expect("nobody panicked").unanswered = order;
     }
 
     fn done(&self) -> Vec<&'static str> {
@@ -83,7 +89,11 @@ async fn serve(client: UnixStream, mut stalls: watch::Receiver<bool>, container:
         if stalls.wait_for(|stalls| !stalls).await.is_err() {
             return;
         }
-        let (status, body) = answer(head.split(' ').nth(1).unwrap_or_default(), &container);
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let (status, body) = answer(path, &container);
+        if container.lock().expect("nobody panicked").unanswered.is_some_and(|order| named(path) == Some(order)) {
+            return std::future::pending().await;
+        }
         let length = body.len();
         let answer =
             format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
@@ -96,17 +106,23 @@ async fn serve(client: UnixStream, mut stalls: watch::Receiver<bool>, container:
 fn answer(path: &str, container: &Mutex<Container>) -> (&'static str, String) {
     let mut container = container.lock().expect("nobody panicked");
     let refused = |why: &str| ("409 Conflict", format!(r#"{{"message":"{why}"}}"#));
-    match path.rsplit('/').next() {
+    match named(path) {
         Some("version") => ("200 OK", r#"{"ApiVersion":"1.44"}"#.to_owned()),
         Some("pause") if container.paused => refused("it is paused already"),
         Some("unpause") if !container.paused => refused("it is not paused"),
         Some("pause") => done(&mut container, "pause"),
         Some("unpause") => done(&mut container, "unpause"),
+        Some("stop") => done(&mut container, "stop"),
         _ => {
             let status = if container.paused { "paused" } else { "running" };
             ("200 OK", format!(r#"{{"State":{{"Status":"{status}"}}}}"#))
         }
     }
+}
+
+/// What is asked for: the last part of the path.
+fn named(path: &str) -> Option<&str> {
+    path.split('?').next()?.rsplit('/').next()
 }
 
 fn done(container: &mut Container, order: &'static str) -> (&'static str, String) {
@@ -182,4 +198,45 @@ async fn a_freeze_that_nobody_waits_for_is_undone() {
     assert!(given_up.is_err());
     engine.stalls.send_replace(false);
     engine.until("it is undone", |done| done == ["pause", "unpause"]).await;
+}
+
+/// As over a connection that has died without a word.
+#[tokio::test]
+async fn a_freeze_whose_answer_got_lost_is_given_up_and_undone() {
+    let engine = Slow::start();
+    let (driver, session) = (engine.driver().await, SessionId::generate());
+    engine.loses_the_answer_to(Some("pause"));
+    tokio::time::pause();
+    is_overdue(driver.freeze(session).await);
+    is_overdue(driver.thaw(session).await);
+    assert!(engine.is_paused(), "what comes late is waited for");
+    tokio::time::advance(Duration::from_secs(FOLLOWED)).await;
+    tokio::time::resume();
+    engine.until("it is undone", |done| done == ["pause", "unpause"]).await;
+    engine.loses_the_answer_to(None);
+    driver.freeze(session).await.expect("it freezes");
+    driver.thaw(session).await.expect("it thaws");
+    assert_eq!(engine.done()[2..], ["pause", "unpause"]);
+}
+
+#[tokio::test]
+async fn what_is_stopped_waits_for_no_answer_and_neither_does_its_next_run() {
+    let engine = Slow::start();
+    let (driver, session) = (engine.driver().await, SessionId::generate());
+    for lost in ["pause", "unpause"] {
+        if lost == "unpause" {
+            driver.freeze(session).await.expect("it freezes");
+        }
+        engine.loses_the_answer_to(Some(lost));
+        tokio::time::pause();
+        is_overdue(if lost == "pause" { driver.freeze(session).await } else { driver.thaw(session).await });
+        tokio::time::resume();
+        engine.loses_the_answer_to(None);
+        let next = tokio::time::timeout(Duration::from_secs(5), async {
+            driver.stop(session).await.expect("it stops");
+            driver.freeze(session).await.expect("the next one freezes");
+            driver.thaw(session).await.expect("and thaws");
+        });
+        next.await.expect("nobody has to wait");
+    }
 }
