@@ -36,6 +36,8 @@ pub struct Swept {
     pub sandboxes: usize,
     /// Sandboxes that ran though their sessions were at rest, stopped.
     pub stopped: usize,
+    /// Sandboxes that stood still, or did not, against what their sessions say, put right.
+    pub righted: usize,
     /// Run directories, with their sockets, that no session owned, removed.
     pub run_directories: usize,
     /// Bytes of the journal that the disk got back.
@@ -132,16 +134,14 @@ impl Handler<Sweep> for Sweeper {
 }
 
 async fn sweep(parts: Arc<Parts>, awake: Duration) -> Swept {
-    let rested = rest(&parts, awake).await;
-    let (sandboxes, stopped) = clear_sandboxes(&parts).await;
-    Swept {
-        rested,
-        retired: parts.directory.send(Tidy).await.unwrap_or_default(),
-        sandboxes,
-        stopped,
-        run_directories: remove_run_directories(&parts).await,
-        journal_bytes: compact(&parts).await,
-    }
+    let mut swept = Swept::default();
+    // Before any is ordered to rest, which takes it a moment.
+    clear_sandboxes(&parts, &mut swept).await;
+    swept.rested = rest(&parts, awake).await;
+    swept.retired = parts.directory.send(Tidy).await.unwrap_or_default();
+    swept.run_directories = remove_run_directories(&parts).await;
+    swept.journal_bytes = compact(&parts).await;
+    swept
 }
 
 /// Asks every live session to rest. Whether it may is its own to say, at that moment: what works, waits for a person or is
@@ -173,37 +173,33 @@ async fn compact(parts: &Parts) -> u64 {
     }
 }
 
-/// Sandboxes that nobody owns are removed, and those of sessions at rest stopped. Returns how many of each.
-async fn clear_sandboxes(parts: &Parts) -> (usize, usize) {
+/// Sandboxes that nobody owns are removed; those that are not what their sessions say are made so.
+async fn clear_sandboxes(parts: &Parts, swept: &mut Swept) {
     let found = match parts.sandbox.list().await {
         Ok(found) => found,
-        Err(e) => {
-            warn!("the sweep cannot see the sandboxes: {e}");
-            return (0, 0);
-        }
+        Err(e) => return warn!("the sweep cannot see the sandboxes: {e}"),
     };
-    let (mut removed, mut stopped) = (0, 0);
     for Found { session, presence } in found {
-        match wanted(parts, session).await {
-            Wanted::Up => {}
-            Wanted::AtRest => {
-                if presence != Presence::Exited {
-                    stopped += usize::from(settle(parts, session).await);
-                }
-            }
-            Wanted::Not => match parts.sandbox.remove(session).await {
-                Ok(()) => removed += 1,
+        match (wanted(parts, session).await, presence) {
+            (Wanted::Not, _) => match parts.sandbox.remove(session).await {
+                Ok(()) => swept.sandboxes += 1,
                 Err(e) => warn!(%session, "a sandbox that nobody owns cannot be removed: {e}"),
             },
+            (Wanted::AtRest, Presence::Running | Presence::Frozen) => {
+                swept.stopped += usize::from(settle(parts, session, presence).await);
+            }
+            (Wanted::Awake, Presence::Frozen) | (Wanted::Frozen, Presence::Running) => {
+                swept.righted += usize::from(settle(parts, session, presence).await);
+            }
+            (Wanted::Awake | Wanted::Frozen | Wanted::AtRest | Wanted::AsItIs, _) => {}
         }
     }
-    (removed, stopped)
 }
 
-/// The session itself stops it, if it still means to be at rest: nobody else knows what it was told since.
-async fn settle(parts: &Parts, id: SessionId) -> bool {
+/// The session itself orders it, if it still means it so: nobody else knows what it was told since.
+async fn settle(parts: &Parts, id: SessionId, seen: Presence) -> bool {
     match parts.directory.send(Open { id }).await {
-        Ok(Ok(session)) => session.send(Settle).await.unwrap_or(false),
+        Ok(Ok(session)) => session.send(Settle { seen }).await.unwrap_or(false),
         Ok(Err(_)) | Err(_) => false,
     }
 }
@@ -227,23 +223,27 @@ async fn remove_run_directories(parts: &Parts) -> usize {
 /// What a session wants of what is found of it.
 #[derive(PartialEq)]
 enum Wanted {
-    Up,
+    Awake,
+    Frozen,
     AtRest,
+    /// It is on its way up, or nobody knows.
+    AsItIs,
     Not,
 }
 
-/// Where it is not known, all may be wanted.
 async fn wanted(parts: &Parts, session: SessionId) -> Wanted {
     match parts.store.get(session).await {
         Ok(None) => Wanted::Not,
         Ok(Some(snapshot)) => match snapshot.record.state {
             State::Ended => Wanted::Not,
             State::Stopped | State::Failed => Wanted::AtRest,
-            _ => Wanted::Up,
+            State::Starting => Wanted::AsItIs,
+            State::Paused => Wanted::Frozen,
+            State::Idle | State::Running | State::AwaitingConfirmation | State::Interrupting => Wanted::Awake,
         },
         Err(e) => {
             warn!(%session, "whether the session is there cannot be told: {e}");
-            Wanted::Up
+            Wanted::AsItIs
         }
     }
 }

@@ -406,7 +406,7 @@ async fn only_what_is_at_rest_is_let_go() {
 async fn a_session_is_not_let_go_while_its_sandbox_is_being_stopped() {
     let house = house(Arc::default());
     let session = house.create(None).await.session;
-    let settle = || session.send(Settle);
+    let settle = || session.send(Settle { seen: Presence::Running });
     let tidy = || house.directory.send(Tidy);
     session.send(Stop::default()).await.expect("it lives").expect("it is stopped");
     assert_eq!((settle().await, tidy().await), (Ok(false), Ok(0)), "it is being stopped, once");

@@ -192,7 +192,7 @@ impl Session {
         ctx.terminate();
     }
 
-    fn give(&mut self, order: Order, ctx: &mut Context<Session>) {
+    pub(super) fn give(&mut self, order: Order, ctx: &mut Context<Session>) {
         let image = self.record.image.clone();
         // A link's mailbox is not bounded by `do_send`, but what a session orders is: one order for each event at most, and
         // events wait for the disk.
@@ -207,7 +207,7 @@ impl Session {
         }
     }
 
-    pub(super) fn kill(&mut self, then: orders::Then, ctx: &mut Context<Session>) {
+    fn kill(&mut self, then: orders::Then, ctx: &mut Context<Session>) {
         let under_way = self.kills.clone();
         self.link(ctx).kill.do_send(orders::Kill { then, under_way });
     }

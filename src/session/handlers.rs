@@ -305,12 +305,10 @@ impl Handler<Begin> for Session {
 impl Handler<Settle> for Session {
     type Result = bool;
 
-    fn handle(&mut self, _: Settle, ctx: &mut Context<Session>) -> bool {
-        let left_so = !self.core.wants_sandbox() && self.pending.is_empty() && !self.kills.is_any();
-        if left_so {
-            self.kill(orders::Then::Rest, ctx);
-        }
-        left_so
+    fn handle(&mut self, Settle { seen }: Settle, ctx: &mut Context<Session>) -> bool {
+        let is_settled = self.pending.is_empty() && !self.kills.is_any();
+        let order = self.core.settles(seen).filter(|_| is_settled);
+        order.map(|order| self.give(order, ctx)).is_some()
     }
 }
 

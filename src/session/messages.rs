@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     gateway::Notice,
-    sandbox::Exit,
+    sandbox::{Exit, Presence},
     store::{Seq, SessionId},
 };
 
@@ -339,11 +339,13 @@ pub struct Begin {
     pub task: String,
 }
 
-/// Its sandbox was seen to run: to be stopped again, where the session is at rest. A server that was killed between writing
-/// that down and ordering it left it so.
+/// Its sandbox was seen like this: to be made what the session says it is, where it is not. `true`: it is ordered to. A server
+/// that was killed between writing down and ordering left it so, or an engine that did something late.
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
-pub struct Settle;
+pub struct Settle {
+    pub seen: Presence,
+}
 
 /// Let go of a session that is not needed as an actor: refused (`false`) where somebody listens, something runs, or a sandbox is
 /// still being taken away.

@@ -12,7 +12,13 @@ use crate::harness::{
     socket::Socket,
 };
 
-on_each_driver!(in_a_stream, in_a_tool, a_stopped_session_comes_back_with_its_files, a_message_wakes_a_stopped_session);
+on_each_driver!(
+    in_a_stream,
+    in_a_tool,
+    a_stopped_session_comes_back_with_its_files,
+    a_message_wakes_a_stopped_session,
+    what_stands_otherwise_than_its_session_says_is_put_right,
+);
 
 async fn in_a_stream(driver: Driver) {
     let model = Model::play("work");
@@ -110,4 +116,25 @@ fn find(dir: &Path, name: &str) -> Option<PathBuf> {
     let paths: Vec<PathBuf> = std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path()).collect();
     let here = paths.iter().find(|path| path.is_file() && path.file_name().is_some_and(|found| found == name));
     here.cloned().or_else(|| paths.iter().filter(|path| path.is_dir()).find_map(|path| find(path, name)))
+}
+
+/// As an engine leaves it that does something long after it was asked, or somebody else who uses that engine.
+async fn what_stands_otherwise_than_its_session_says_is_put_right(driver: Driver) {
+    let server = Server::start(Options::new(driver)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let agent = host::agents(server.home())[0].pid;
+    for (state, stands) in [("idle", false), ("paused", true)] {
+        if stands {
+            server.rest.post(&format!("/api/sessions/{session}/pause"), json!({})).await.expect(200);
+            eventually("it to stand still", || async { host::is_frozen(agent) }).await;
+        }
+        host::set_frozen(server.home(), driver, !stands);
+        let swept = server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+        assert_eq!((&swept["righted"], &swept["stopped"]), (&json!(1), &json!(0)), "{swept}");
+        eventually("it to be as the session says", || async { host::is_frozen(agent) == stands }).await;
+        let swept = server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+        assert_eq!(swept["righted"], 0, "{swept}");
+        assert_eq!(server.rest.session(&session).await["state"], state);
+    }
 }

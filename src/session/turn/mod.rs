@@ -24,10 +24,7 @@ use greenroom_protocol::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{named::Named, refusal::Refusal};
-use super::{
-    decision::{Decision, Ladder, Moment, Order},
-    messages::orders::Was,
-};
+use super::decision::{Decision, Ladder, Moment, Order};
 use crate::{sandbox::Exit, store::Seq};
 
 /// How long the agent has to stop by itself, milliseconds.
@@ -283,15 +280,6 @@ impl Core {
     /// Whether its sandbox stands frozen.
     pub fn is_paused(&self) -> bool {
         self.life == Life::Paused
-    }
-
-    /// How its sandbox was left.
-    pub fn sandbox_was(&self) -> Was {
-        match self.life {
-            Life::Up => Was::Up,
-            Life::Paused => Was::Frozen,
-            Life::Starting | Life::Stopped { .. } | Life::Failed { .. } | Life::Ended => Was::Down,
-        }
     }
 
     /// Whether anything was ever asked of the agent.

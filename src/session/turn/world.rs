@@ -9,14 +9,39 @@ use greenroom_protocol::{
 
 use super::{Core, Life, Steering, Waiting, interrupt::keep_partials, sandbox, seen};
 use crate::{
-    sandbox::Exit,
+    sandbox::{Exit, Presence},
     session::{
         decision::{Decision, Moment, Order},
-        messages::orders::Then,
+        messages::orders::{Then, Was},
     },
 };
 
 impl Core {
+    /// How its sandbox was left.
+    pub fn sandbox_was(&self) -> Was {
+        match self.life {
+            Life::Up => Was::Up,
+            Life::Paused => Was::Frozen,
+            Life::Starting | Life::Stopped { .. } | Life::Failed { .. } | Life::Ended => Was::Down,
+        }
+    }
+
+    /// What makes its sandbox what it is to be, where it was seen like this. One that is on its way up will be by itself.
+    pub fn settles(&self, seen: Presence) -> Option<Order> {
+        match (&self.life, seen) {
+            (Life::Up, Presence::Frozen) => Some(Order::Thaw),
+            (Life::Paused, Presence::Running) => Some(Order::Freeze),
+            (Life::Stopped { .. } | Life::Failed { .. } | Life::Ended, Presence::Running | Presence::Frozen) => {
+                Some(Order::Kill(Then::Rest))
+            }
+            (Life::Up, Presence::Running)
+            | (Life::Paused, Presence::Frozen)
+            | (Life::Starting, Presence::Running | Presence::Frozen)
+            // One that died is noticed by whoever waits for that.
+            | (_, Presence::Exited) => None,
+        }
+    }
+
     pub(super) fn greeted(&mut self, boot: String, moment: Moment<'_>, d: &mut Decision) {
         if self.boot.as_ref() != Some(&boot) {
             if self.boot.is_some() {

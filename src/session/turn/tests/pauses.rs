@@ -1,6 +1,7 @@
 //! What stands still, by whose wish, and what wakes it.
 
 use super::*;
+use crate::sandbox::Presence;
 
 #[test]
 fn a_pause_freezes_and_a_resume_goes_on() {
@@ -82,4 +83,21 @@ fn only_what_is_idle_rests() {
     assert_eq!(reason(&[up(), rest(), Input::Resume]), None);
     assert_eq!(reason(&[up(), rest(), Input::Resume, Input::Pause]), None);
     assert_eq!(reason(&[up(), rest(), Input::End]), None);
+}
+
+#[test]
+fn a_sandbox_that_is_seen_otherwise_is_made_what_its_session_says() {
+    let settles = |given: &[Input], wanted: [Option<&str>; 3]| {
+        let core = World::after(given).core;
+        let seen = [Presence::Running, Presence::Frozen, Presence::Exited];
+        let orders = seen.map(|seen| core.settles(seen).as_ref().map(order));
+        assert_eq!(orders.each_ref().map(Option::as_deref), wanted, "{given:?}");
+    };
+    settles(&[Input::Born], [None; 3]);
+    settles(&[Input::Born, up()], [None, Some("thaw"), None]);
+    settles(&working(), [None, Some("thaw"), None]);
+    settles(&[Input::Born, up(), Input::Pause], [Some("freeze"), None, None]);
+    for end in [Input::Stop { reason: None }, lost(), Input::End] {
+        settles(&[Input::Born, up(), end], [Some("stop"), Some("stop"), None]);
+    }
 }
