@@ -365,6 +365,20 @@ fn an_agent_that_started_again_gets_what_it_had_not_taken_and_loses_what_it_had(
     assert_eq!(World::after(&taken).core.history_to(99), 99);
 }
 
+/// Its link was down, or the server died before it was told.
+#[test]
+fn an_interrupt_that_has_not_reached_the_agent_reaches_whoever_comes_next() {
+    let fresh = || Input::Greeted { boot: "b2".into() };
+    let interrupted = with(working(), &[Input::Interrupt]);
+    for next in [up(), fresh()] {
+        check(&interrupted, next, State::Interrupting, &[], &["prompt turn-2 t", "cancel"]);
+    }
+    let taken = with(interrupted, &[Input::Took { command: "command-3".into() }]);
+    check(&taken, up(), State::Interrupting, &[], &["cancel"]);
+    let events = ["error agent_restarted", "interrupted nothing that was still running by Cancel", "is idle"];
+    check(&taken, fresh(), State::Idle, &events, &[]);
+}
+
 #[test]
 fn what_ended_is_not_begun_again_by_an_agent_that_never_said_it_took_it() {
     let turn = with(working(), &[turn_ended(2, Outcome::Done)]);

@@ -48,8 +48,16 @@ impl Core {
                 self.started_again(moment, d);
             }
             self.boot = Some(boot);
-            // Whatever else an earlier start was told concerned what it was doing.
-            self.outgoing.retain(|n| matches!(n.command, Command::Prompt { .. } | Command::Act { .. }));
+            // Whatever else an earlier start was told concerned what it was doing; but what was to be cancelled before it had
+            // that is to be cancelled still.
+            let cancels = self.interrupting.is_some();
+            self.outgoing.retain(|n| match n.command {
+                Command::Prompt { .. } | Command::Act { .. } => true,
+                Command::Cancel {} => cancels,
+                Command::Steer { .. } | Command::KillProcesses {} | Command::Settings(_) | Command::Answer { .. } => {
+                    false
+                }
+            });
         }
         // One that was thought to be up may not be here, as on another machine, and was started again.
         let rising = std::mem::take(&mut self.rising);
