@@ -1,5 +1,5 @@
-//! The one page of the application. It comes in the colours that the person chose, as its first picture is drawn before the
-//! script is there; that of a session comes with what it shows first, so that the browser need not ask and draws it at once.
+//! The one page of the application. It comes as the person has set it up, as its first picture is drawn before the script is
+//! there; that of a session comes with what it shows first, so that the browser need not ask and draws it at once.
 
 use std::time::Duration;
 
@@ -27,13 +27,17 @@ const SESSION: &str = "session.html";
 /// The element of the shell that takes what is given: a block of data, which no browser runs.
 const PLACE: &str = r#"<script id="given" type="application/json">"#;
 
-/// Where the colours are said, and the cookie that the page keeps them in. Without it they are the system's.
+/// Where it is said how the page is set up.
 const ROOT: &str = r#"<html lang="en""#;
-const THEME: &str = "greenroom_theme";
+
+/// What the page keeps in a cookie, the attribute that says it, and what there is to choose. Else the colours are the
+/// system's, and the list of sessions is shown.
+const CHOICES: [(&str, &str, &[&str]); 2] =
+    [("greenroom_theme", "data-theme", &["light", "dark"]), ("greenroom_sidebar", "data-sidebar", &["away"])];
 
 /// Any screen, for anybody: the script asks for what it shows.
 pub(super) fn bare(req: &HttpRequest) -> HttpResponse {
-    page(coloured(&assets::text(SHELL), req), "no-cache")
+    page(set_up(&assets::text(SHELL), req), "no-cache")
 }
 
 fn page(text: String, cache_control: &'static str) -> HttpResponse {
@@ -43,11 +47,14 @@ fn page(text: String, cache_control: &'static str) -> HttpResponse {
         .body(text)
 }
 
-/// The shell in the colours that were chosen.
-fn coloured(shell: &str, req: &HttpRequest) -> String {
-    let cookie = req.cookie(THEME);
-    let chosen = ["light", "dark"].into_iter().find(|&theme| cookie.as_ref().is_some_and(|it| it.value() == theme));
-    chosen.map_or_else(|| shell.to_owned(), |theme| shell.replacen(ROOT, &format!(r#"{ROOT} data-theme="{theme}""#), 1))
+/// The shell as it was set up. A cookie can say nothing but what is in `CHOICES`.
+fn set_up(shell: &str, req: &HttpRequest) -> String {
+    let chosen = CHOICES.into_iter().filter_map(|(name, attribute, values)| {
+        let cookie = req.cookie(name)?;
+        let value = values.iter().find(|&&value| value == cookie.value())?;
+        Some(format!(r#" {attribute}="{value}""#))
+    });
+    shell.replacen(ROOT, &format!("{ROOT}{}", chosen.collect::<String>()), 1)
 }
 
 /// The page of a session, for those who are let in with the session in it. The script asks for what it is not given.
@@ -55,7 +62,7 @@ pub(super) async fn session(req: HttpRequest, parts: Data<Parts>, id: Path<Strin
     let is_inside = req.extensions().contains::<Inside>();
     let Some(id) = id.parse::<SessionId>().ok().filter(|_| is_inside) else { return Ok(bare(&req)) };
     match timeout(PATIENCE, given(parts, id)).await {
-        Ok(Some(given)) => Ok(page(furnished(&coloured(&assets::text(SESSION), &req), &given), "no-store")),
+        Ok(Some(given)) => Ok(page(furnished(&set_up(&assets::text(SESSION), &req), &given), "no-store")),
         // No such session, or none that can be read now: the script finds that out by itself, and says it.
         Ok(None) | Err(_) => Ok(bare(&req)),
     }

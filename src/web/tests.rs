@@ -337,7 +337,7 @@ async fn every_screen_is_the_shell_and_a_known_file_is_not_sent_again() {
 }
 
 #[actix_web::test]
-async fn the_page_comes_in_the_colours_that_were_chosen() {
+async fn the_page_comes_as_it_was_set_up() {
     let stage = stage().await;
     let made = stage.ask("POST", "/api/sessions", Some("{}")).await;
     let check = async |cookie: &str, root: &str| {
@@ -348,7 +348,11 @@ async fn the_page_comes_in_the_colours_that_were_chosen() {
     };
     check("greenroom_theme=dark", r#"<html lang="en" data-theme="dark">"#).await;
     check("other=1; greenroom_theme=light", r#"<html lang="en" data-theme="light">"#).await;
+    check("greenroom_sidebar=away", r#"<html lang="en" data-sidebar="away">"#).await;
+    let both = r#"<html lang="en" data-theme="dark" data-sidebar="away">"#;
+    check("greenroom_sidebar=away; greenroom_theme=dark", both).await;
     check("other=1", r#"<html lang="en">"#).await;
+    check("greenroom_sidebar=there", r#"<html lang="en">"#).await;
     check("greenroom_theme=\"><script>", r#"<html lang="en">"#).await;
 }
 

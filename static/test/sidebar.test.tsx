@@ -1,11 +1,14 @@
-// The list of sessions on a narrow screen, where it covers the page.
+// The list of sessions: on a narrow screen, where it covers the page, and put away on a wide one.
 
 import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
 import { App } from "../src/components/App";
+import { newest } from "../src/state/list";
+import { sidebarAway } from "../src/state/sidebar";
 import { isNarrow } from "../src/state/width";
+import type { Session } from "../src/wire/frame";
 import { press, root, settled, shown } from "./stage";
 
 beforeEach(async () => {
@@ -63,4 +66,48 @@ test("where it stands beside the page nothing is covered", async () => {
   isNarrow.value = false;
   await settled();
   assert.equal(root.querySelector("main")!.hasAttribute("inert"), false);
+});
+
+/** The page as a wide screen has it. */
+async function widened() {
+  isNarrow.value = false;
+  await settled();
+}
+const byKey = () => document.activeElement!.dispatchEvent(new window.KeyboardEvent("keydown", { key: "b", ctrlKey: true, bubbles: true, cancelable: true }));
+
+test("on a wide screen it is put away and brought back, by a button or by a key, and is kept so", async () => {
+  await widened();
+  const away = root.querySelector<HTMLElement>(".put-away")!;
+  away.focus();
+  press("Put the list of sessions away");
+  assert.equal(document.documentElement.dataset.sidebar, "away");
+  assert.match(document.cookie, /greenroom_sidebar=away/);
+  assert.equal(document.activeElement, button(), "who put it away can bring it back");
+  byKey();
+  assert.equal(sidebarAway.value, false);
+  assert.equal(document.documentElement.dataset.sidebar, undefined);
+  assert.doesNotMatch(document.cookie, /greenroom_sidebar/);
+  assert.equal(document.activeElement, away);
+});
+
+test("whoever writes goes on writing when it is put away", async () => {
+  await widened();
+  const field = root.querySelector("textarea")!;
+  field.focus();
+  byKey();
+  assert.equal(sidebarAway.value, true);
+  assert.equal(document.activeElement, field);
+  byKey();
+});
+
+test("the button that brings it back tells that a session waits", async () => {
+  const listed = (id: string, state: Session["state"]) => ({ id, state, title: id, last_seq: 1 }) as Session;
+  newest.value = [listed("s1", "running")];
+  await settled();
+  assert.equal(button().querySelector(".attention"), null);
+  newest.value = [listed("s1", "awaiting_confirmation"), listed("s2", "awaiting_confirmation")];
+  await settled();
+  assert.ok(button().querySelector(".attention"));
+  assert.equal(button().getAttribute("aria-label"), "Show the list of sessions, 2 wait for you");
+  newest.value = [];
 });

@@ -14,5 +14,6 @@ mod page;
 mod recordings;
 mod resilience;
 mod screens;
+mod sidebar;
 mod tabs;
 mod workspace;

@@ -6,13 +6,14 @@ import { route } from "../route";
 import { asked } from "../state/asked";
 import { overlay } from "../state/keys";
 import { watchSessions } from "../state/list";
+import { sidebarCovers, sidebarOpen } from "../state/sidebar";
 import { signedOut } from "../wire/rest";
 import { Home } from "./Home";
 import { lazy, pageSkeleton } from "./lazy";
 import { Page } from "./Page";
 import { SessionPage } from "./SessionPage";
 import { Sidebar } from "./Sidebar";
-import { enterSidebar, sidebarCovers, sidebarOpen } from "./SidebarButton";
+import { enterSidebar } from "./SidebarButton";
 
 const Admin = lazy((later) => later.Admin, pageSkeleton);
 const ApiDocs = lazy((later) => later.ApiDocs, pageSkeleton);

@@ -9,6 +9,7 @@ import { matching, sessionEntries, type PaletteEntry } from "../state/entries";
 import { MOD, overlay } from "../state/keys";
 import { TABS } from "../state/layout";
 import { newest, sessionOf, sessions } from "../state/list";
+import { toggleSidebar } from "../state/sidebar";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
 import { isResumable, isStoppable, isWorking } from "../state/activity";
 import { save } from "../save";
@@ -153,6 +154,7 @@ function aboutGreenroom(): PaletteEntry[] {
   const entry = (text: string, act: () => void, note?: string): PaletteEntry => ({ id: text, text, note, group: "Greenroom", act });
   return [
     entry("New session", () => navigate("/sessions"), `${MOD} Shift O`),
+    entry("Toggle the list of sessions", toggleSidebar, `${MOD} B`),
     entry("Open a recording", () => navigate("/sessions?replay")),
     entry("Actors and sandboxes", () => navigate("/admin")),
     entry("REST API", () => navigate("/api/docs")),

@@ -14,6 +14,7 @@ const SHORTCUTS: readonly { where: string; list: readonly Shortcut[] }[] = [
     list: [
       { keys: `${MOD} K`, what: "Search sessions and actions" },
       { keys: `${MOD} Shift O`, what: "New session" },
+      { keys: `${MOD} B`, what: "Put the list of sessions away, and bring it back" },
       { keys: "/", what: "To the field to write in; a letter goes there by itself" },
       { keys: "?", what: "This sheet" },
     ],

@@ -5,6 +5,7 @@ import mark from "../../favicon.svg";
 import { listError, MOST, refreshSessions, search, sessions, showArchived, showMore, total } from "../state/list";
 import { MOD, overlay } from "../state/keys";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
+import { toggleSidebar } from "../state/sidebar";
 import { nextTheme, theme } from "../theme";
 import { route } from "../route";
 import { Icon } from "./Icon";
@@ -21,6 +22,15 @@ export function Sidebar() {
           <span class="mark" aria-hidden="true" dangerouslySetInnerHTML={{ __html: mark }} />
           Greenroom
         </a>
+        <button
+          type="button"
+          class="icon-button put-away"
+          aria-label="Put the list of sessions away"
+          title={`Put the list of sessions away (${MOD} B)`}
+          onClick={toggleSidebar}
+        >
+          <Icon name="sidebar" />
+        </button>
         <a class="button" href="/sessions" title="New session">
           <Icon name="plus" /> New
         </a>

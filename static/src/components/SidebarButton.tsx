@@ -1,31 +1,28 @@
-// Opens the sidebar on a narrow screen, where it covers the page; wide screens always show it.
+// Brings the list of sessions back where it is out of sight: put away, or on a narrow screen. Hidden beside the list itself.
 
-import { computed, effect, signal } from "@preact/signals";
-import { route } from "../route";
+import { plural } from "../format";
+import { waitingElsewhere } from "../state/current";
+import { MOD } from "../state/keys";
+import { sidebarCovers, sidebarOpen, toggleSidebar } from "../state/sidebar";
 import { isNarrow } from "../state/width";
 import { Icon } from "./Icon";
 
-export const sidebarOpen = signal(false);
-
-/** Whether it covers the page, of which nothing can be reached then. */
-export const sidebarCovers = computed(() => sidebarOpen.value && isNarrow.value);
-
-// Whoever has gone somewhere wants to see it. With the address itself: what the new page gives the focus to must not be covered still.
-effect(() => {
-  void route.value;
-  sidebarOpen.value = false;
-});
+const SHOW = "Show the list of sessions";
 
 export function SidebarButton() {
+  const waiting = waitingElsewhere.value;
+  const label = waiting > 0 ? `${SHOW}, ${plural(waiting, "waits", "wait")} for you` : SHOW;
   return (
     <button
       type="button"
       class="icon-button sidebar-button"
-      aria-label="Show the list of sessions"
+      aria-label={label}
+      title={`${label} (${MOD} B)`}
       aria-expanded={sidebarCovers.value}
-      onClick={() => (sidebarOpen.value = true)}
+      onClick={toggleSidebar}
     >
-      <Icon name="menu" />
+      <Icon name={isNarrow.value ? "menu" : "sidebar"} />
+      {waiting > 0 && <span class="attention" />}
     </button>
   );
 }

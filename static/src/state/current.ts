@@ -3,7 +3,7 @@
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import { keep } from "../keep";
 import { layoutOfNext, readLayout, type Layout } from "./layout";
-import { sessionOf } from "./list";
+import { newest, sessionOf } from "./list";
 import type { LiveSession } from "./live";
 import { isNarrow } from "./width";
 
@@ -24,6 +24,9 @@ export const currentTitle = computed((): string => {
 export const openLive = computed(() => (current.value?.live.isRecorded ? undefined : current.value?.live));
 
 export const isOnScreen = (id: string): boolean => openLive.value?.id === id;
+
+/** How many others wait for a person; this one says so itself. */
+export const waitingElsewhere = computed(() => (newest.value ?? []).filter(({ id, state }) => state === "awaiting_confirmation" && !isOnScreen(id)).length);
 
 /** Its state, as its own socket tells it: the list learns of it seconds later. */
 export const currentState = computed(() => openLive.value?.state.value.agentState ?? null);

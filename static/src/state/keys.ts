@@ -5,6 +5,7 @@ import { isComposing } from "../composing";
 import { focusField } from "../focus";
 import { navigate } from "../route";
 import { toggleWorkspace } from "./current";
+import { toggleSidebar } from "./sidebar";
 
 /** What lies over the page. */
 export const overlay = signal<"palette" | "shortcuts" | null>(null);
@@ -26,6 +27,7 @@ export const MOD = isMac ? "⌘" : "Ctrl";
 const WITH_MOD: Record<string, () => void> = {
   k: () => (overlay.value = overlay.value === "palette" ? null : "palette"),
   j: toggleWorkspace,
+  b: toggleSidebar,
 };
 const WITH_MOD_AND_SHIFT: Record<string, () => void> = {
   o: () => navigate("/sessions"),

@@ -2,15 +2,11 @@
 
 import { computed, effect } from "@preact/signals";
 import { route } from "../route";
-import { currentTitle, openLive } from "./current";
-import { newest } from "./list";
+import { currentState, currentTitle, openLive, waitingElsewhere } from "./current";
 import { finished } from "./notify";
 
 /** How many sessions wait for a person: the one on the page by its own socket, which tells it at once and in a hidden page too. */
-const waiting = computed(() => {
-  const others = (newest.value ?? []).filter(({ id }) => id !== openLive.value?.id).map(({ state }) => state);
-  return [...others, openLive.value?.state.value.agentState].filter((state) => state === "awaiting_confirmation").length;
-});
+const waiting = computed(() => waitingElsewhere.value + (currentState.value === "awaiting_confirmation" ? 1 : 0));
 
 export type Mark = "waiting" | "working" | "done" | null;
 
