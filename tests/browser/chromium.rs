@@ -58,6 +58,8 @@ impl Browser {
             "--disable-gpu",
             "--disable-background-networking",
             "--window-size=1440,900",
+            // A mouse: of itself it has none where there is no screen.
+            "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
             &format!("--user-data-dir={}", profile.path().display()),
         ];
         let options = json!({

@@ -186,6 +186,11 @@ impl<'a> Page<'a> {
         devtools(self.client, "Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
+    /// Whether it is a finger that presses, and hovers nowhere.
+    pub(crate) async fn touched(&self, enabled: bool) {
+        devtools(self.client, "Emulation.setTouchEmulationEnabled", json!({ "enabled": enabled })).await;
+    }
+
     /// `light` or `dark`, as the system would have it.
     pub(crate) async fn scheme(&self, scheme: &str) {
         let features = json!({ "features": [

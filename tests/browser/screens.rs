@@ -98,6 +98,7 @@ async fn every_screen_in_both_themes_wide_and_narrow() {
     for (theme, width, height) in looks {
         page.scheme(theme).await;
         page.size(width, height).await;
+        page.touched(width < 800).await;
         let mut gallery = Gallery { page: &page, look: format!("{theme}-{width}"), axe: &axe, wrong: Vec::new() };
         if sessions.is_none() {
             page.css("textarea[aria-label=Task]").await;

@@ -1,28 +1,27 @@
-// One session in the list.
+// One session in the list: its title and when it changed, and below that only what is not as usual.
 
 import { now } from "../clock";
 import { cost, relativeTime } from "../format";
 import { currentState, isOnScreen } from "../state/current";
+import { options, unusual } from "../state/options";
 import type { Session } from "../wire/frame";
 import { SessionMenu } from "./SessionMenu";
 import { StateDot } from "./StateDot";
 
 export function SessionItem({ session, current }: { session: Session; current: boolean }) {
+  const title = session.title || "Untitled";
   const spent = cost(session.usage?.cost_usd || null);
   const state = (isOnScreen(session.id) && currentState.value) || session.state;
-  const waits = state === "awaiting_confirmation";
+  const made = [session.agent, session.model].filter(Boolean).join(" · ");
+  const facts = [state === "awaiting_confirmation" && "waits for you", unusual(session, options.value?.defaults), spent].filter(Boolean);
   return (
     <li class={current ? "session-item current" : "session-item"}>
-      <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined}>
+      <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined} title={[title, made, spent].filter(Boolean).join("\n")}>
         <StateDot state={state} />
-        <span class="session-title">{session.title || "Untitled"}</span>
-        {waits && <span class="attention" aria-hidden="true" />}
-        <span class="session-facts">
-          {waits && <strong>waits for you</strong>}
-          {session.model && <span class="session-model">{[session.agent !== "greenroom" && session.agent, session.model].filter(Boolean).join(" · ")}</span>}
-          <span>{relativeTime(session.updated_at, now.value)}</span>
-          {spent && <span>{spent}</span>}
-        </span>
+        <span class="session-title">{title}</span>
+        <time>{relativeTime(session.updated_at, now.value)}</time>
+        <span class="visually-hidden">{made}</span>
+        {facts.length > 0 && <span class="session-facts">{facts.join(" · ")}</span>}
       </a>
       <SessionMenu session={session} />
     </li>

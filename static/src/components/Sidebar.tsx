@@ -5,6 +5,7 @@ import mark from "../../favicon.svg";
 import { listError, MOST, refreshSessions, search, sessions, showArchived, showMore, total } from "../state/list";
 import { MOD, overlay } from "../state/keys";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
+import { loadOptions } from "../state/options";
 import { toggleSidebar } from "../state/sidebar";
 import { nextTheme, theme } from "../theme";
 import { route } from "../route";
@@ -119,6 +120,7 @@ function Search() {
 }
 
 function List() {
+  useEffect(() => void loadOptions(), []);
   const items = sessions.value;
   const shown = route.value;
   const current = shown.page === "session" ? shown.id : null;
