@@ -16,6 +16,7 @@ export { Queue } from "./components/Queue";
 export { Recording } from "./components/Recording";
 export { SessionActs } from "./components/SessionActs";
 export { SessionQuestions } from "./components/SessionQuestions";
+export { Settings } from "./components/Settings";
 export { Shortcuts } from "./components/Shortcuts";
 export { SignedOut } from "./components/SignedOut";
 export { TaskFiles } from "./components/TaskFiles";

@@ -20,7 +20,3 @@ effect(() => {
 export function setTheme(to: Theme): void {
   theme.value = to;
 }
-
-export function nextTheme(): void {
-  theme.value = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length] ?? "system";
-}

@@ -36,11 +36,14 @@ async fn escape_closes_what_is_open_before_it_stops_what_runs() {
     page.state("Working").await;
     assert_eq!(server.rest.session(&session).await["state"], "running");
 
+    page.open_workspace().await;
+    page.click("Events").await;
+
     // In a field it is about that field, and a box that is ticked has no use for it.
     page.css("[aria-label='Search the sessions']").await.click().await.expect("it takes the focus");
     page.key(Key::Escape).await;
     page.state("Working").await;
-    page.click("Archived").await;
+    page.click("Deltas").await;
     page.until("the box has the focus", "document.activeElement.type === 'checkbox'").await;
     page.key(Key::Escape).await;
     let Command::Cancel {} = agent.command().await else { panic!("it is stopped") };

@@ -135,8 +135,9 @@ async fn housekeeping(page: &Page<'_>) {
     assert!(markdown.as_str().is_some_and(|text| text.contains("Hello, renamed") && text.contains("hello.sh")));
     page.click("Archive").await;
     page.until("it leaves the list", "document.querySelectorAll('.session-item').length === 0").await;
-    page.click("Archived").await;
-    page.until("the box is ticked", "document.querySelector('.sidebar .check input').checked").await;
+    page.click("Settings").await;
+    page.click("Archived sessions").await;
+    page.until("it is said", "document.querySelector('.sidebar .list-kind')?.innerText === 'Archived sessions'").await;
     page.find(Locator::Css(".session-item")).await;
 
     menu("End…").await;

@@ -1,5 +1,6 @@
 //! Two tabs on one session agree.
 
+use fantoccini::key::Key;
 use greenroom_protocol::link::{Command, Outcome, Report};
 use serde_json::json;
 
@@ -88,8 +89,10 @@ async fn who_looks_elsewhere_is_told() {
     devtools(&browser.client, "Page.addScriptToEvaluateOnNewDocument", source).await;
     let page = Page::signed_in(&browser, &server).await;
     page.shows("Far away").await;
-    page.click("Notify me").await;
-    page.until("it is on", "document.querySelector('[aria-label^=\"Notifications are on\"]')").await;
+    page.click("Settings").await;
+    page.click("Notifications").await;
+    page.until("it is on", "document.querySelector('.settings [aria-pressed=true][title*=waits]')").await;
+    page.key(Key::Escape).await;
     let message = json!({ "content": "go" });
     server.rest.post(&format!("/api/sessions/{session}/messages"), message).await.expect(202);
     let Command::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };

@@ -8,7 +8,7 @@ import { current, currentState, toggleWorkspace } from "../state/current";
 import { matching, sessionEntries, type PaletteEntry } from "../state/entries";
 import { MOD, overlay } from "../state/keys";
 import { TABS } from "../state/layout";
-import { newest, sessionOf, sessions } from "../state/list";
+import { newest, sessionOf, sessions, showArchived, toggleArchived } from "../state/list";
 import { toggleSidebar } from "../state/sidebar";
 import { canNotify, notifying, toggleNotifying } from "../state/notifying";
 import { isResumable, isStoppable, isWorking } from "../state/activity";
@@ -155,6 +155,7 @@ function aboutGreenroom(): PaletteEntry[] {
   return [
     entry("New session", () => navigate("/sessions"), `${MOD} Shift O`),
     entry("Toggle the list of sessions", toggleSidebar, `${MOD} B`),
+    entry(showArchived.peek() ? "Hide the archived sessions" : "Show the archived sessions", toggleArchived),
     entry("Open a recording", () => navigate("/sessions?replay")),
     entry("Actors and sandboxes", () => navigate("/admin")),
     entry("REST API", () => navigate("/api/docs")),

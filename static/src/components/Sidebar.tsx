@@ -2,16 +2,18 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import mark from "../../favicon.svg";
-import { listError, MOST, refreshSessions, search, sessions, showArchived, showMore, total } from "../state/list";
+import { listError, MOST, refreshSessions, search, sessions, showArchived, showMore, toggleArchived, total } from "../state/list";
 import { MOD, overlay } from "../state/keys";
-import { canNotify, notifying, toggleNotifying } from "../state/notifying";
 import { loadOptions } from "../state/options";
 import { toggleSidebar } from "../state/sidebar";
-import { nextTheme, theme } from "../theme";
 import { route } from "../route";
 import { Icon } from "./Icon";
+import { lazy } from "./lazy";
+import { Popover } from "./Popover";
 import { Problem } from "./Problem";
 import { SessionItem } from "./SessionItem";
+
+const Settings = lazy((later) => later.Settings);
 
 const SEARCH_AFTER_MS = 200;
 
@@ -37,55 +39,21 @@ export function Sidebar() {
         </a>
       </div>
       <Search />
+      {showArchived.value && (
+        <p class="list-kind">
+          Archived sessions
+          <button type="button" class="icon-button" aria-label="Back to the others" title="Back to the others" onClick={toggleArchived}>
+            <Icon name="cross" />
+          </button>
+        </p>
+      )}
       <nav class="session-list" aria-label="All sessions">
         <List />
       </nav>
-      <div class="sidebar-bottom">
-        <a class="icon-button" href="/admin" aria-label="Actors and sandboxes" title="Actors and sandboxes">
-          <Icon name="actors" />
-        </a>
-        <label class="check">
-          <input
-            type="checkbox"
-            checked={showArchived.value}
-            onChange={(event) => {
-              showArchived.value = event.currentTarget.checked;
-              void refreshSessions();
-            }}
-          />
-          Archived
-        </label>
-        <Bell />
-        <button
-          type="button"
-          class="icon-button"
-          aria-label="Keyboard shortcuts"
-          title="Keyboard shortcuts (?)"
-          onClick={() => (overlay.value = "shortcuts")}
-        >
-          <Icon name="keys" />
-        </button>
-        <button
-          type="button"
-          class="icon-button"
-          aria-label={`Colours: ${theme.value}. Change`}
-          title={`Colours: ${theme.value}`}
-          onClick={nextTheme}
-        >
-          <Icon name={theme.value} />
-        </button>
-      </div>
+      <Popover label="Settings" icon="settings" text="Settings" look="sidebar-settings">
+        {(close) => <Settings onChosen={close} />}
+      </Popover>
     </aside>
-  );
-}
-
-function Bell() {
-  if (!canNotify) return null;
-  const label = notifying.value ? "Notifications are on: turn them off" : "Notify me when a session finishes or waits for me";
-  return (
-    <button type="button" class="icon-button" aria-label={label} title={label} aria-pressed={notifying.value} onClick={() => void toggleNotifying()}>
-      <Icon name={notifying.value ? "bell" : "silent"} />
-    </button>
   );
 }
 

@@ -50,6 +50,11 @@ export function showMore(): void {
   void refreshSessions();
 }
 
+export function toggleArchived(): void {
+  showArchived.value = !showArchived.peek();
+  void refreshSessions();
+}
+
 /** The question that is under way. */
 let asking: AbortController | null = null;
 
