@@ -2,12 +2,11 @@
 
 import { cost, plural, tokens } from "../format";
 import { isDemo } from "../state/model";
-import { spent, type SessionState } from "../state/session";
+import { takenBy, type SessionState } from "../state/session";
 
 export function About({ state }: { state: SessionState }) {
   const { session, usage } = state;
-  const read = usage?.total_input_tokens ?? session?.usage?.input_tokens;
-  const written = usage?.total_output_tokens ?? session?.usage?.output_tokens;
+  const { read, written, usd } = takenBy(state);
   const facts: [string, string | null | undefined][] = [
     ["Isolation", state.isolation ?? "not known before the sandbox has started"],
     ["Model", state.model && isDemo(state.model) ? `${state.model} (scripted, no real model)` : state.model],
@@ -17,8 +16,8 @@ export function About({ state }: { state: SessionState }) {
     ["Context", usage?.context_limit ? `${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens` : null],
     ["Read", read ? `${tokens(read)} tokens` : null],
     ["Written", written ? `${tokens(written)} tokens` : null],
-    ["Cost", cost(usage ? usage.total_cost_usd : session?.usage?.cost_usd)],
-    ["Budget", session?.budget_usd ? `${cost(spent(state))} of ${cost(session.budget_usd)} spent` : null],
+    ["Cost", usd > 0 ? cost(usd) : null],
+    ["Budget", session?.budget_usd ? `${cost(usd)} of ${cost(session.budget_usd)} spent` : null],
     ["Events", plural(state.lastSeq, "event")],
     ["Id", session?.id],
   ];

@@ -5,7 +5,6 @@ import { keep } from "../keep";
 import { isOccupied, isStoppable } from "../state/activity";
 import { MOD } from "../state/keys";
 import type { LiveSession } from "../state/live";
-import { isDemo } from "../state/model";
 import { draftKey } from "../state/unsent";
 import { uploadsOf } from "../state/uploads";
 import { lazy } from "./lazy";
@@ -19,7 +18,7 @@ const FILES_ALONE = "Look at the attached files.";
 export function Composer({ live }: { live: LiveSession }) {
   const key = draftKey(live.id);
   const [text, setText] = useState(() => localStorage.getItem(key) ?? "");
-  const { agentState: state, model } = live.state.value;
+  const state = live.state.value.agentState;
   const uploads = uploadsOf(live.id);
   const attached = uploads.all.value.length > 0;
 
@@ -61,7 +60,6 @@ export function Composer({ live }: { live: LiveSession }) {
       />
       <div class="keys">
         {(atWork || text) && <Keys atWork={atWork} stoppable={isStoppable(live.state.value)} />}
-        {model && isDemo(model) && <span class="demo-note">Demo model: it plays a script, nobody thinks</span>}
       </div>
     </div>
   );

@@ -2,6 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { loadOptions, options } from "../state/options";
+import { isDemo, NOBODY_THINKS } from "../state/model";
 import type { LiveSession } from "../state/live";
 
 export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () => void }) {
@@ -13,6 +14,7 @@ export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () 
   if (models.length === 0) return <p class="menu-note muted">Loading…</p>;
   return (
     <div ref={menu}>
+      {chosen && isDemo(chosen) && <p class="menu-note muted">{NOBODY_THINKS}</p>}
       <p class="menu-note muted">From the next turn on</p>
       {models.map(({ name, needs }) => (
         <button

@@ -13,7 +13,7 @@ interface Props {
   label: string;
   icon?: IconName;
   /** What the button says in place of an icon, and how it looks. */
-  text?: string;
+  text?: ComponentChildren;
   look?: string;
   /** The panel; `close` closes it. */
   children: (close: () => void) => ComponentChildren;

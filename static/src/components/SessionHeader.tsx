@@ -5,8 +5,8 @@ import { current, toggleWorkspace } from "../state/current";
 import { MOD } from "../state/keys";
 import { sessionOf } from "../state/list";
 import type { LiveSession } from "../state/live";
-import { isDemo } from "../state/model";
-import { spent, type SessionState } from "../state/session";
+import { isDemo, NOBODY_THINKS } from "../state/model";
+import { spent, takenBy, type SessionState } from "../state/session";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
 import { Popover } from "./Popover";
@@ -16,6 +16,8 @@ import { SidebarButton } from "./SidebarButton";
 const About = lazy((later) => later.About);
 const ModelMenu = lazy((later) => later.ModelMenu);
 
+/** From this share on it is said what the meter of the context measures. */
+const HALF_FULL = 0.5;
 /** From this share of its context on, a model begins to forget; and of its budget, a person should know. */
 const NEARLY_FULL = 0.8;
 
@@ -29,9 +31,7 @@ export function SessionHeader({ live }: { live: LiveSession }) {
       <SidebarButton />
       <h1 title={session?.title}>{session?.title || (titleIsComing ? "" : "Session")}</h1>
       <Model live={live} />
-      <Context state={state} />
-      <Budget state={state} />
-      <Cost state={state} />
+      <Taken state={state} />
       <Popover label="About this session" icon="info">
         {() => <About state={state} />}
       </Popover>
@@ -56,21 +56,46 @@ function WorkspaceButton() {
 function Model({ live }: { live: LiveSession }) {
   const { model, agentState, connection } = live.state.value;
   if (!model) return null;
-  const name = isDemo(model) ? "demo" : model;
+  const demo = isDemo(model);
+  const says = demo ? <Demo /> : model;
+  const explained = demo ? `scripted demo. ${NOBODY_THINKS}` : model;
   const fixed = agentState === "ended" || connection.phase === "recorded";
-  if (fixed) return <span class={isDemo(model) ? "badge demo" : "badge model"}>{name}</span>;
+  if (fixed) return <span class="badge model" title={explained}>{says}</span>;
   return (
-    <Popover label={`Model: ${name}. Change`} text={name} look={isDemo(model) ? "badge demo" : "badge model"}>
+    <Popover label={`Model: ${explained}. Change`} text={says} look="badge model">
       {(close) => <ModelMenu live={live} onChosen={close} />}
     </Popover>
   );
 }
 
+function Demo() {
+  return (
+    <>
+      <span class="wide-only">scripted </span>demo
+    </>
+  );
+}
+
+/** What the session has taken so far, of its model's context and of money; all of it stands in “About this session”, too. */
+function Taken({ state }: { state: SessionState }) {
+  const { read, written, usd } = takenBy(state);
+  const all = read + written;
+  return (
+    <div class="taken" title={all > 0 ? `${tokens(read)} tokens read, ${tokens(written)} written` : undefined}>
+      <Context state={state} />
+      <Budget state={state} />
+      {all > 0 && <span class="tokens">{tokens(all)} tokens</span>}
+      {usd > 0 && <span>{cost(usd)}</span>}
+    </div>
+  );
+}
+
 function Context({ state }: { state: SessionState }) {
   const usage = state.usage;
-  if (!usage?.context_limit) return null;
+  if (!usage?.context_limit || usage.context_used === 0) return null;
   const label = `Context: ${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens`;
-  return <Meter name="Context" share={usage.context_used / usage.context_limit} label={label} />;
+  const share = usage.context_used / usage.context_limit;
+  return <Meter name={share > HALF_FULL ? "Context" : ""} share={share} label={label} />;
 }
 
 function Budget({ state }: { state: SessionState }) {
@@ -84,23 +109,10 @@ function Meter({ name, share, label }: { name: string; share: number; label: str
   const percent = Math.round(Math.min(1, share) * 100);
   return (
     <span class={share > NEARLY_FULL ? "metered nearly-full" : "metered"} title={label}>
-      <span aria-hidden="true">{name}</span>
+      {name && <span aria-hidden="true">{name}</span>}
       <span class="meter" role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={percent}>
         <span style={{ width: `${percent}%` }} />
       </span>
-    </span>
-  );
-}
-
-function Cost({ state }: { state: SessionState }) {
-  const usd = state.usage ? state.usage.total_cost_usd : state.session?.usage?.cost_usd;
-  const input = state.usage?.total_input_tokens ?? state.session?.usage?.input_tokens ?? 0;
-  const output = state.usage?.total_output_tokens ?? state.session?.usage?.output_tokens ?? 0;
-  if (input + output === 0) return null;
-  return (
-    <span class="spent" title={`${tokens(input)} tokens read, ${tokens(output)} written`}>
-      {cost(usd) && <strong>{cost(usd)}</strong>}
-      <span class="muted">{tokens(input + output)} tokens</span>
     </span>
   );
 }

@@ -4,3 +4,6 @@
 export function isDemo(model: string): boolean {
   return model === "demo" || model.startsWith("demo/") || model.startsWith("demo-");
 }
+
+/** What a demo is, for those who have not seen one. */
+export const NOBODY_THINKS = "It plays a script, nobody thinks";

@@ -99,3 +99,13 @@ export const empty: SessionState = {
 export function spent({ usage, session }: SessionState): number {
   return usage?.total_cost_usd ?? session?.usage?.cost_usd ?? 0;
 }
+
+/** The tokens that its model has read and written, and what it has cost. */
+export function takenBy(state: SessionState): { read: number; written: number; usd: number } {
+  const { usage, session } = state;
+  return {
+    read: usage?.total_input_tokens ?? session?.usage?.input_tokens ?? 0,
+    written: usage?.total_output_tokens ?? session?.usage?.output_tokens ?? 0,
+    usd: spent(state),
+  };
+}
