@@ -58,7 +58,7 @@ export function Composer({ live }: { live: LiveSession }) {
         sendLabel={uploads.isIncomplete ? "Not all files are there" : atWork ? "Queue" : "Send"}
         sendDisabled={isEmpty || uploads.isIncomplete}
       />
-      <div class="keys">
+      <div class={atWork ? "keys" : "keys while-writing"}>
         {(atWork || text) && <Keys atWork={atWork} stoppable={isStoppable(live.state.value)} />}
       </div>
     </div>

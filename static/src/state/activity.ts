@@ -14,7 +14,7 @@ export interface Activity {
   code?: string;
   /** When it began, RFC 3339; a clock runs beside it. */
   since?: string;
-  /** What to do next. */
+  /** What to do next, unless the field to write in says it already. */
   hint?: string;
 }
 
@@ -66,7 +66,7 @@ export function activity(state: SessionState): Activity {
     case "idle":
       return state.queue.length > 0
         ? { tone: "waiting", text: "Stopped", hint: "What waits is sent when you resume, or say something more." }
-        : { tone: "quiet", text: "Ready", hint: "Send a message to go on." };
+        : { tone: "quiet", text: "Ready" };
     case "running":
       return working(state);
     case "awaiting_confirmation":
