@@ -5,6 +5,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { render } from "preact";
 import { Diff } from "../src/components/Diff";
+import { ToolCall } from "../src/components/ToolCall";
+import { nothing, type ToolRow } from "../src/state/rows";
 
 /** The lines of a diff as they are shown, with their looks. */
 function diff(...lines: string[]): string[] {
@@ -17,4 +19,19 @@ test("of a diff nothing is left out but its head", () => {
   const shown = diff("--- a/q.sql", "+++ b/q.sql", "@@ -1,2 +1,2 @@", " select 1", "--- old", "+++ new", "@@ -9 +9 @@", "-x");
   assert.deepEqual(shown, ["place|@@ -1,2 +1,2 @@", "| select 1", "removed|--- old", "added|+++ new", "place|@@ -9 +9 @@", "removed|-x"]);
   assert.deepEqual(diff("--- old"), ["removed|--- old"], "what has no place has no head");
+});
+
+test("a call that took no time says so only where it is opened", async () => {
+  const root = document.createElement("div");
+  const call = (durationMs: number) => {
+    const end = { outcome: "ok", at: "", content: "", extras: {}, durationMs } as const;
+    const row: ToolRow = { kind: "tool", key: "t", seq: 1, source: "agent", name: "run", args: { command: "ls" }, input: nothing, output: nothing, end };
+    render(<ToolCall key={durationMs} row={row} />, root);
+    return root.querySelector(".tool-facts")!.textContent;
+  };
+  assert.equal(call(1200), "1.2 s");
+  assert.equal(call(999), "");
+  root.querySelector<HTMLElement>(".tool-line")!.click();
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.match(root.querySelector("summary")!.textContent!, /took 999 ms/);
 });

@@ -11,6 +11,9 @@ import { Icon, type IconName } from "./Icon";
 import { Output } from "./Output";
 import { Whole } from "./Whole";
 
+/** What takes less time than this is no news: its duration stands in what opens. */
+const BRIEF_MS = 1000;
+
 /** A diff of no more lines than this is shown at once. */
 const SHORT_DIFF = 24;
 
@@ -74,10 +77,15 @@ function Facts({ row }: { row: ToolRow }) {
   return (
     <span class="tool-facts">
       {row.end ? <Outcome row={row} /> : <span class="spinner" role="img" aria-label="running" />}
-      {row.end === null && row.at && <span>{elapsed(now.value - Date.parse(row.at))}</span>}
-      {row.end?.durationMs != null && <span>{duration(row.end.durationMs)}</span>}
+      {row.end === null && row.at && <Clock since={Date.parse(row.at)} />}
+      {row.end?.durationMs != null && row.end.durationMs >= BRIEF_MS && <span>{duration(row.end.durationMs)}</span>}
     </span>
   );
+}
+
+function Clock({ since }: { since: number }) {
+  const ms = now.value - since;
+  return ms < BRIEF_MS ? null : <span>{elapsed(ms)}</span>;
 }
 
 function Outcome({ row }: { row: ToolRow }) {
@@ -109,7 +117,7 @@ function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: b
       <Whole truncated={truncatedOf(row.end?.extras)} />
       {whole && (
         <details class="raw">
-          <summary>Input and output as JSON</summary>
+          <summary>Input and output as JSON{row.end?.durationMs != null && `, took ${duration(row.end.durationMs)}`}</summary>
           <Lines label="Input and output" text={JSON.stringify({ input: row.args, output: row.end?.extras ?? null }, null, 2)} />
         </details>
       )}
