@@ -20,7 +20,8 @@ async function second(session: Partial<Session>): Promise<string | undefined> {
   const usage = { input_tokens: 1, output_tokens: 1, cost_usd: 0 };
   const whole = { id: "s", title: "One", state: "idle", updated_at: "2026-01-01T00:00:00Z", ...usual, usage, ...session } as Session;
   await shown(<SessionItem session={whole} current={false} />);
-  return root.querySelector(".session-facts")?.textContent ?? undefined;
+  const line = root.querySelector(".session-facts");
+  return line ? [...line.children].map((fact) => fact.textContent).join(" · ") : undefined;
 }
 
 test("only what is not as usual has a line of its own", async () => {

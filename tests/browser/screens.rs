@@ -214,6 +214,9 @@ async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
             .await;
         gallery.hang("03-list").await;
     }
+    page.click("Settings").await;
+    page.css(".settings").await;
+    gallery.hang("24-settings").await;
 
     let open = async |id: &str, says: &str| {
         page.visit(&format!("/sessions/{id}")).await;
@@ -233,6 +236,12 @@ async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
     };
     open(&sessions.done, "Played by the demo model").await;
     gallery.hang("04-done").await;
+    if !narrow {
+        page.chord(&[fantoccini::key::Key::Control], 'b').await;
+        page.until("the list is put away", "!document.querySelector('.sidebar').checkVisibility()").await;
+        gallery.hang("25-list-away").await;
+        page.chord(&[fantoccini::key::Key::Control], 'b').await;
+    }
     workspace("plan").await;
     gallery.hang("05-plan").await;
     workspace("commands").await;

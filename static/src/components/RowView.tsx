@@ -94,7 +94,8 @@ function Plan({ row }: { row: PlanRow }) {
 function Notice({ row }: { row: NoticeRow }) {
   return (
     <div class={`row notice ${row.tone}`}>
-      <span>{row.text}</span>
+      {/* What was done says that it is. */}
+      <span class={row.tone === "good" && row.detail ? "visually-hidden" : undefined}>{row.text}</span>
       {row.detail && row.tone === "good" && <Markdown text={row.detail} open={false} />}
       {row.detail && row.tone !== "good" && <Detail text={row.detail} />}
     </div>

@@ -13,7 +13,8 @@ export function SessionItem({ session, current }: { session: Session; current: b
   const spent = cost(session.usage?.cost_usd || null);
   const state = (isOnScreen(session.id) && currentState.value) || session.state;
   const made = [session.agent, session.model].filter(Boolean).join(" · ");
-  const facts = [state === "awaiting_confirmation" && "waits for you", unusual(session, options.value?.defaults), spent].filter(Boolean);
+  const waits = state === "awaiting_confirmation";
+  const special = unusual(session, options.value?.defaults);
   return (
     <li class={current ? "session-item current" : "session-item"}>
       <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined} title={[title, made, spent].filter(Boolean).join("\n")}>
@@ -21,7 +22,17 @@ export function SessionItem({ session, current }: { session: Session; current: b
         <span class="session-title">{title}</span>
         <time>{relativeTime(session.updated_at, now.value)}</time>
         <span class="visually-hidden">{made}</span>
-        {facts.length > 0 && <span class="session-facts">{facts.join(" · ")}</span>}
+        {(waits || special || spent) && (
+          <span class="session-facts">
+            {waits && <span>waits for you</span>}
+            {special && (
+              <span class="unusual" aria-hidden="true">
+                {special}
+              </span>
+            )}
+            {spent && <span>{spent}</span>}
+          </span>
+        )}
       </a>
       <SessionMenu session={session} />
     </li>

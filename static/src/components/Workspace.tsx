@@ -6,7 +6,7 @@ import { commandsOf } from "../state/commands";
 import { TABS, type Layout, type Tab } from "../state/layout";
 import { CommandsTab } from "./CommandsTab";
 import { EventsTab } from "./EventsTab";
-import { Icon, type IconName } from "./Icon";
+import { Icon } from "./Icon";
 import { PlanTab } from "./PlanTab";
 
 interface Props {
@@ -15,11 +15,7 @@ interface Props {
   onChange: (layout: Layout) => void;
 }
 
-const NAMES: Record<Tab, { text: string; icon: IconName }> = {
-  plan: { text: "Plan", icon: "plan" },
-  commands: { text: "Commands", icon: "terminal" },
-  events: { text: "Events", icon: "events" },
-};
+const NAMES: Record<Tab, string> = { plan: "Plan", commands: "Commands", events: "Events" };
 
 export function Workspace({ live, layout, onChange }: Props) {
   // Chosen once, when all is known: a tab that changed under somebody who types would send their words elsewhere.
@@ -53,8 +49,7 @@ export function Workspace({ live, layout, onChange }: Props) {
               tabIndex={tab === shown ? 0 : -1}
               onClick={() => onChange({ ...layout, tab })}
             >
-              <Icon name={NAMES[tab].icon} />
-              {NAMES[tab].text}
+              {NAMES[tab]}
               <Count live={live} tab={tab} />
             </button>
           ))}
