@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
 import { App } from "../src/components/App";
+import { loadLater } from "../src/ondemand";
 import { newest } from "../src/state/list";
 import { sidebarAway } from "../src/state/sidebar";
 import { isNarrow } from "../src/state/width";
@@ -51,8 +52,11 @@ test("so does a tap beside it", async () => {
 });
 
 test("a link closes it, also the one to where one is", async () => {
+  await loadLater();
   for (const link of ["/admin", "/sessions", "/sessions"]) {
     if (!isOpen()) press("Show the list of sessions");
+    await settled();
+    press("Settings");
     await settled();
     root.querySelector<HTMLElement>(`.sidebar a[href="${link}"]`)!.click();
     await settled();

@@ -308,6 +308,10 @@ async fn signed_out(gallery: &mut Gallery<'_>) {
     client.delete_all_cookies().await.expect("they are deleted");
     gallery.page.visit("/sessions").await;
     gallery.page.shows("Open the link that greenroom printed").await;
+    gallery
+        .page
+        .until("there is no list to show", "!document.querySelector('.sidebar-button')?.checkVisibility()")
+        .await;
     gallery.hang("23-signed-out").await;
     for cookie in cookies {
         client.add_cookie(cookie).await.expect("it is given back");

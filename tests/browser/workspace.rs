@@ -118,7 +118,7 @@ async fn a_model_is_chosen_in_the_middle_and_one_without_a_key_is_not() {
     page.click("Model: openai/other. Change").await;
     page.until("it says so here too", "[...document.querySelectorAll('.menu-entry:disabled')].some((it) => it.textContent.includes('needs ANTHROPIC_API_KEY'))").await;
     page.shot("model-menu").await;
-    page.click("demo").await;
+    page.click("It plays a script").await;
     page.css("[aria-label^='Model: scripted demo']").await;
     page.message("write a bash script that prints hello").await;
     page.says("(Played by the demo model.)").await;

@@ -14,7 +14,6 @@ export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () 
   if (models.length === 0) return <p class="menu-note muted">Loading…</p>;
   return (
     <div ref={menu}>
-      {chosen && isDemo(chosen) && <p class="menu-note muted">{NOBODY_THINKS}</p>}
       <p class="menu-note muted">From the next turn on</p>
       {models.map(({ name, needs }) => (
         <button
@@ -30,6 +29,7 @@ export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () 
         >
           {name}
           {needs && <span class="menu-needs">needs {needs}</span>}
+          {isDemo(name) && <span class="menu-needs">{NOBODY_THINKS}</span>}
         </button>
       ))}
     </div>
