@@ -5,7 +5,7 @@
 //! whoever is woken from without is put on a list, and one task wakes them all from here: then they come in turn.
 
 use std::{
-    cell::OnceCell,
+    cell::{OnceCell, RefCell},
     mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,6 +16,8 @@ use futures::{FutureExt, future::poll_fn, task::AtomicWaker};
 
 thread_local! {
     static HERE: OnceCell<Arc<Woken>> = const { OnceCell::new() };
+    /// Threads that this one is going to call, while it wakes many.
+    static TO_CALL: RefCell<Option<Vec<Arc<Woken>>>> = const { RefCell::new(None) };
 }
 
 /// Whom others have woken on one thread.
@@ -45,6 +47,21 @@ pub fn gather_here() {
         list.into_iter().for_each(Waker::wake);
         Poll::<()>::Pending
     }));
+}
+
+/// Wakes many: each thread is called once, when all are on its list, and not again and again as it goes through it. A call is a
+/// system call, which may take longer than all the rest.
+pub fn together<T>(wake: impl FnOnce() -> T) -> T {
+    struct Calls;
+    impl Drop for Calls {
+        fn drop(&mut self) {
+            let threads = TO_CALL.take();
+            threads.into_iter().flatten().for_each(|woken| woken.caller.wake());
+        }
+    }
+    TO_CALL.set(Some(Vec::new()));
+    let _then = Calls;
+    wake()
 }
 
 /// The same work; what wakes it from another thread wakes it together with others, where this thread gathers.
@@ -96,9 +113,14 @@ impl Wake for ByList {
             list.push(self.task.clone());
             list.len() == 1
         };
-        // Whoever put the others there has woken it already.
+        // Whoever put the others there has woken it already, or is going to.
         if first {
-            self.woken.caller.wake();
+            let is_noted = TO_CALL.try_with(|threads| {
+                threads.borrow_mut().as_mut().map(|threads| threads.push(self.woken.clone())).is_some()
+            });
+            if is_noted != Ok(true) {
+                self.woken.caller.wake();
+            }
         }
     }
 }
@@ -140,6 +162,41 @@ mod tests {
         gather_here();
         let together = turns_meanwhile().await;
         assert!(together < 100 && one_by_one > 1_000, "{together} turns together, {one_by_one} one by one");
+    }
+
+    #[actix::test]
+    async fn a_thread_is_called_when_all_are_on_its_list() {
+        gather_here();
+        let (wakers, answers): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
+        let heard = Rc::new(Cell::new(0));
+        for answer in answers {
+            let heard = heard.clone();
+            actix::spawn(gathered(answer).map(move |_| heard.set(heard.get() + 1)));
+        }
+        // All of them wait by now.
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        let (all_woken, woken) = oneshot::channel();
+        let (go_on, going_on) = std::sync::mpsc::channel::<()>();
+        let others = thread::spawn(move || {
+            together(|| {
+                wakers.into_iter().for_each(|waker| waker.send(()).unwrap());
+                all_woken.send(()).unwrap();
+                going_on.recv().unwrap();
+            });
+        });
+        woken.await.unwrap();
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        assert_eq!(heard.get(), 0, "they are woken when the other is done");
+        go_on.send(()).unwrap();
+        others.join().unwrap();
+        for _ in 0..1_000 {
+            yield_now().await;
+        }
+        assert_eq!(heard.get(), 100);
     }
 
     #[actix::test]

@@ -19,9 +19,12 @@ use super::{
     segment::Position,
     shared::{Shared, State},
 };
-use crate::store::{
-    NewEvent, Seq, SessionId,
-    ledger::{Change, Entry, Failure, Rejection, decide},
+use crate::{
+    store::{
+        NewEvent, Seq, SessionId,
+        ledger::{Change, Entry, Failure, Rejection, decide},
+    },
+    wakeups::together,
 };
 
 pub(super) struct Committer {
@@ -45,6 +48,9 @@ impl Committer {
         let _guard = AbandonOnPanic(self.queue.clone());
         while let Some(asks) = self.queue.take() {
             self.commit(asks);
+            if self.queue.is_empty() {
+                self.log.prepare();
+            }
         }
         self.log.trim();
     }
@@ -70,9 +76,11 @@ impl Committer {
         }
         let Group { verdicts, stumbled, .. } = group;
         let answer = || {
-            for (reply, verdict) in verdicts {
-                let _ = reply.send(verdict);
-            }
+            together(|| {
+                for (reply, verdict) in verdicts {
+                    let _ = reply.send(verdict);
+                }
+            });
         };
         if stumbled.is_empty() {
             answer()

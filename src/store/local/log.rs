@@ -36,13 +36,17 @@ pub(super) struct Log {
 pub(super) struct SegmentSizes {
     /// A commit that would exceed it begins a new segment.
     pub(super) most: u64,
-    /// How much is prepared at a time.
+    /// How much is prepared beyond the end.
     pub(super) ahead: u64,
 }
 
 impl SegmentSizes {
-    /// Of small commits one in hundreds or thousands prepares, for a millisecond or two.
     pub(super) const DEFAULT: SegmentSizes = SegmentSizes { most: 64 << 20, ahead: 1 << 20 };
+
+    /// How much is prepared at a time: as soon done as a commit.
+    fn step(self) -> u64 {
+        self.ahead / 8
+    }
 }
 
 impl Log {
@@ -78,11 +82,6 @@ impl Log {
                 }
             });
         }
-        let end = self.end + bytes.len() as u64;
-        if end > self.prepared {
-            self.prepared = end;
-            self.prepare(bytes.len());
-        }
         if let Err(error) = self.file.sync_data() {
             // So that a restart of this process does not take unsynced pages for durable ones; a power cut may still
             // show either, which is why the answer is "unknown" and the next segment says where this one ends.
@@ -90,19 +89,27 @@ impl Log {
             self.beyond = Beyond::Unsyncable;
             return Err(Failure::Unknown(Arc::new(error)));
         }
-        self.end = end;
+        self.end += bytes.len() as u64;
+        self.prepared = self.prepared.max(self.end);
         Ok(())
     }
 
-    /// Writes zeros behind a commit of `len` bytes, which are synced with it. Where that fails, the file grows as it must.
-    fn prepare(&mut self, len: usize) {
-        let until = (self.prepared + self.sizes.ahead).min(self.sizes.most);
-        if len as u64 > self.sizes.ahead / FEW || until <= self.prepared || !self.is_roomy() {
+    /// Writes zeros for the commits to come, a step at a time. To be called when nobody waits: in a flood it would be no gain to
+    /// write everything twice. Where it fails, the file grows as it must.
+    pub(super) fn prepare(&mut self) {
+        let step = self.sizes.step();
+        let until = (self.prepared + step).min(self.sizes.most);
+        let is_ahead = self.prepared + step > self.end + self.sizes.ahead || until <= self.prepared;
+        if is_ahead || self.beyond != Beyond::Nothing || !self.is_roomy() {
             return;
         }
         let zeros = vec![0; (until - self.prepared) as usize];
-        if self.file.write_all_at(&zeros, self.prepared).is_ok() {
-            self.prepared = until;
+        if self.file.write_all_at(&zeros, self.prepared).is_err() {
+            return;
+        }
+        match self.file.sync_data() {
+            Ok(()) => self.prepared = until,
+            Err(_) => self.beyond = Beyond::Unsyncable,
         }
     }
 
@@ -162,8 +169,6 @@ impl Log {
 const LEAST_ROOM: u64 = 1 << 20;
 /// From how much free space on the disk is taken ahead of need.
 const ROOMY: u64 = 256 << 20;
-/// So many commits must fit into what one prepares: for those of a flood it is no gain to write everything twice.
-const FEW: u64 = 16;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
@@ -187,37 +192,36 @@ mod tests {
     }
 
     #[test]
-    fn small_commits_find_room_that_the_file_has_already() {
+    fn commits_find_room_that_the_file_has_already() {
         let (mut log, len) = begun();
         commit(&mut log, 50);
+        assert_eq!(len(1), log.end, "nobody had time");
+        (0..20).for_each(|_| log.prepare());
         let prepared = len(1);
-        assert_eq!(prepared, log.end + SIZES.ahead);
+        assert!((log.end + SIZES.ahead - SIZES.step()..=log.end + SIZES.ahead).contains(&prepared), "{prepared}");
         while log.end + 50 <= prepared {
             commit(&mut log, 50);
             assert_eq!(len(1), prepared);
         }
         commit(&mut log, 50);
-        assert_eq!(len(1), log.end + SIZES.ahead, "some more, and no hole");
-    }
-
-    #[test]
-    fn a_large_commit_prepares_nothing() {
-        let (mut log, len) = begun();
-        commit(&mut log, 500);
-        assert_eq!(len(1), log.end);
+        assert_eq!(len(1), log.end, "and no hole where it ends");
+        log.prepare();
+        assert_eq!(len(1), log.end + SIZES.step());
     }
 
     #[test]
     fn what_was_prepared_and_is_not_needed_is_given_back() {
         let (mut log, len) = begun();
         commit(&mut log, 50);
+        log.prepare();
         log.close_segment().unwrap();
         assert_eq!(len(1), PREFACE as u64 + 50);
         commit(&mut log, 60);
+        log.prepare();
         log.trim();
         assert_eq!(len(2), PREFACE as u64 + 60);
-        commit(&mut log, 60);
-        assert_eq!(len(2), log.end + SIZES.ahead, "it goes on");
+        log.prepare();
+        assert_eq!(len(2), log.end + SIZES.step(), "it goes on");
     }
 
     #[test]
@@ -225,6 +229,7 @@ mod tests {
         let (mut log, len) = begun();
         while log.end + 64 <= SIZES.most {
             commit(&mut log, 64);
+            log.prepare();
         }
         assert_eq!(len(1), SIZES.most);
     }

@@ -102,6 +102,10 @@ impl Queue {
         Ok(())
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting().asks.is_empty()
+    }
+
     /// All that has gathered, up to the size of a commit; waits for the first. `None` once it is closed and empty.
     pub(super) fn take(&self) -> Option<Vec<Ask>> {
         let mut waiting = self
