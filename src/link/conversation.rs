@@ -40,8 +40,10 @@ use crate::{
     store::{Limit, NewEvent, Seq, SessionId, Store, damage::read_on},
 };
 
-/// How many reports, each with those that go with it, may be on their way to disk.
+/// How many reports, each with those that go with it, may be on their way to disk, and how many bytes of them: where the disk
+/// takes its time, an agent that prints without end would have the window in memory, and some copies of it.
 const WINDOW: usize = 64;
+const WINDOW_BYTES: usize = 1 << 20;
 /// How much may go with one report: so many frames, or so many bytes.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 64 << 10;
@@ -166,7 +168,7 @@ impl Conversation<'_> {
                     Err(Unwritten::SessionStops) => return Ok(Broken::SessionLeft),
                 },
                 n = poll_fn(|cx| owed.poll_due(cx)) => owed.pay(n, self.read),
-                frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.0.len() < WINDOW => {
+                frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.has_room(self.read) => {
                     self.pass_on(frame?, &live, &mut on_their_way)?
                 }
             };
@@ -195,7 +197,7 @@ impl Conversation<'_> {
                 let reports = self.gather(n, report);
                 let last = n.saturating_add(reports.len() as u64 - 1);
                 let (durable, on_disk) = oneshot::channel();
-                on_their_way.0.push_back((last, on_disk));
+                on_their_way.push(OnItsWay { last, read: self.read, on_disk });
                 Ok(Step::Tell(self.tell(Reported { boot: self.boot.clone(), n, reports, durable })))
             }
             Some(FromAgent::Hello(_)) => Err(Broken::Nonsense("a second `hello`".to_owned())),
@@ -377,23 +379,49 @@ fn written(frame: &ToAgent) -> Message {
     Message::text(serde_json::to_string(frame).expect("a frame is JSON"))
 }
 
-/// Reports that the session has taken and the disk has not yet, oldest first: the last number of each message, and its ticket.
+/// Reports that the session has taken and the disk has not yet, oldest first.
 #[derive(Default)]
-struct OnTheirWay(VecDeque<(u64, oneshot::Receiver<Result<(), OutOfOrder>>)>);
+struct OnTheirWay {
+    reports: VecDeque<OnItsWay>,
+    /// How much had been read when the oldest was next, bytes.
+    settled: usize,
+}
+
+struct OnItsWay {
+    /// The number of the last that goes with it.
+    last: u64,
+    /// How much had been read with it, bytes.
+    read: usize,
+    on_disk: oneshot::Receiver<Result<(), OutOfOrder>>,
+}
 
 impl OnTheirWay {
+    /// Whether one more may be heard, when so much has been read.
+    fn has_room(&self, read: usize) -> bool {
+        let len = self.reports.len();
+        len == 0 || len < WINDOW && read - self.settled < WINDOW_BYTES
+    }
+
+    fn push(&mut self, report: OnItsWay) {
+        // What was read before it, of what grows, is on no way anywhere.
+        if self.reports.is_empty() {
+            self.settled = report.read;
+        }
+        self.reports.push_back(report);
+    }
+
     /// Up to where all is on disk, once the oldest is: one acknowledgement for what has gathered. For ever pending while there
     /// is none.
     fn poll_durable(&mut self, cx: &mut Context<'_>) -> Poll<Result<u64, Unwritten>> {
         let mut durable = None;
-        while let Some((last, on_disk)) = self.0.front_mut() {
+        while let Some(OnItsWay { last, read, on_disk }) = self.reports.front_mut() {
             match on_disk.poll_unpin(cx) {
-                Poll::Ready(Ok(Ok(()))) => durable = Some(*last),
+                Poll::Ready(Ok(Ok(()))) => (durable, self.settled) = (Some(*last), *read),
                 Poll::Ready(Ok(Err(refused))) => return Poll::Ready(Err(Unwritten::Refused(refused))),
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Unwritten::SessionStops)),
                 Poll::Pending => break,
             }
-            self.0.pop_front();
+            self.reports.pop_front();
         }
         durable.map_or(Poll::Pending, |n| Poll::Ready(Ok(n)))
     }
