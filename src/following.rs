@@ -8,6 +8,7 @@
 use std::{
     any::Any,
     cell::{Cell, RefCell},
+    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     rc::Rc,
@@ -28,7 +29,7 @@ struct Here {
     /// Whether somebody who leads is being polled.
     leads: Cell<bool>,
     /// Whom it has woken so far.
-    woken: RefCell<Vec<usize>>,
+    woken: RefCell<VecDeque<usize>>,
     followers: RefCell<Slab<Rc<Follower>>>,
 }
 
@@ -71,20 +72,19 @@ struct Lead<'a>(&'a Here);
 impl<'a> Lead<'a> {
     /// `None` where somebody leads already.
     fn take(here: &'a Here) -> Option<Lead<'a>> {
-        (!here.leads.replace(true)).then_some(Lead(here))
+        (!here.leads.replace(true)).then(|| Lead(here))
     }
 
     fn let_follow(self) {
         // Whom they wake in turn are tasks like others, or two of them could keep the thread for ever.
         self.0.leads.set(false);
-        let mut woken = self.0.woken.take();
-        for slot in woken.drain(..) {
+        // One by one: should what one of them drops panic, the others still have their tasks.
+        loop {
+            let Some(slot) = self.0.woken.borrow_mut().pop_front() else { return };
             if let Some(follower) = self.0.follower(slot) {
                 follower.follow();
             }
         }
-        // Its memory is for the next.
-        self.0.woken.replace(woken);
     }
 }
 
@@ -161,6 +161,7 @@ impl Future for Following {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.0.call.task.register(cx.waker());
+        self.0.is_woken.set(false);
         let mut work = self.0.work.borrow_mut();
         match std::mem::replace(&mut *work, Work::Done) {
             Work::Panicked(panic) => {
@@ -200,7 +201,7 @@ impl Wake for Call {
                 && let Some(follower) = here.follower(self.slot)
                 && !follower.is_woken.replace(true)
             {
-                here.woken.borrow_mut().push(self.slot);
+                here.woken.borrow_mut().push_back(self.slot);
             }
             is_led
         });
@@ -259,6 +260,23 @@ mod tests {
             a_while().await;
         }
         assert_eq!(said.take(), ["a1", "A1", "b1", "B1", "a2", "A2", "b2", "B2"]);
+    }
+
+    #[actix::test]
+    async fn one_who_leads_within_another_does_not_end_its_lead() {
+        let said = Said::default();
+        let (to_follower, follower) = unbounded_channel();
+        let _follows = actix::spawn(following(hears("A", said.clone(), follower, None)));
+        a_while().await;
+        let outer = async move {
+            leading(std::future::ready(())).await;
+            to_follower.send(1).unwrap();
+        };
+        let _leads = actix::spawn(leading(Box::pin(outer)));
+        let next = said.clone();
+        let _next = actix::spawn(async move { next.borrow_mut().push("next".to_owned()) });
+        a_while().await;
+        assert_eq!(said.take(), ["A1", "next"]);
     }
 
     #[actix::test]

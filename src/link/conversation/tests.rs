@@ -13,7 +13,7 @@ fn what_is_on_disk_is_acknowledged_together_and_in_order() {
     let mut tickets: Vec<_> = [3, 4, 9, 10]
         .map(|last| {
             let (durable, on_disk) = oneshot::channel();
-            on_their_way.0.push_back((last, on_disk));
+            on_their_way.push(OnItsWay { last, read: 0, on_disk });
             Some(durable)
         })
         .into();
@@ -31,6 +31,26 @@ fn what_is_on_disk_is_acknowledged_together_and_in_order() {
         Poll::Ready(Err(Unwritten::SessionStops)),
         "nothing behind a refused one is acknowledged"
     );
+}
+
+#[test]
+fn no_more_is_heard_than_may_be_on_its_way_to_disk() {
+    let mut on_their_way = OnTheirWay::default();
+    let push = |on_their_way: &mut OnTheirWay, last, read| {
+        let (durable, on_disk) = oneshot::channel();
+        on_their_way.push(OnItsWay { last, read, on_disk });
+        durable
+    };
+    let first = push(&mut on_their_way, 1, 5 * WINDOW_BYTES);
+    assert!(on_their_way.has_room(5 * WINDOW_BYTES), "what had been read before does not count");
+    let _second = push(&mut on_their_way, 2, 6 * WINDOW_BYTES);
+    assert!(!on_their_way.has_room(6 * WINDOW_BYTES));
+    first.send(Ok(())).expect("it is waited for");
+    assert_eq!(poll(&mut on_their_way), Poll::Ready(Ok(1)));
+    assert!(!on_their_way.has_room(6 * WINDOW_BYTES), "the second is as much");
+    let mut on_their_way = OnTheirWay::default();
+    let _kept: Vec<_> = (0..WINDOW as u64).map(|n| push(&mut on_their_way, n, 0)).collect();
+    assert!(!on_their_way.has_room(0));
 }
 
 #[tokio::test(start_paused = true)]

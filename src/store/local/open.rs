@@ -3,7 +3,7 @@
 use std::{
     fs::{DirBuilder, File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -11,7 +11,7 @@ use std::{
 use super::{
     catalog::{Catalog, CatalogError, Known},
     compaction::UNFINISHED,
-    frame::NoHeader,
+    frame::{HEADER, NoHeader},
     log::{Log, SegmentSizes},
     places::Places,
     recent::Recent,
@@ -178,11 +178,21 @@ fn last_segment(dir: &Path) -> Result<(u32, File), OpenError> {
 /// Whether the log can be gone on with from where the catalog ends.
 fn reaches(segments: &Segments, end: Position) -> bool {
     match segments.open(end.segment) {
-        Ok(Segment::Log(file)) => file.metadata().is_ok_and(|metadata| metadata.len() >= u64::from(end.offset)),
+        Ok(Segment::Log(file)) => {
+            let is_there = file.metadata().is_ok_and(|metadata| metadata.len() >= u64::from(end.offset));
+            is_there && (end.offset as usize <= PREFACE || holds(&file, u64::from(end.offset)))
+        }
         // Only what the catalog had in whole was archived; one that says otherwise is an old one.
         Ok(Segment::Archive(_)) => end == Position::START,
         Err(_) => false,
     }
+}
+
+/// Whether something was written right before `end`, and not only prepared.
+fn holds(file: &File, end: u64) -> bool {
+    let mut last = [0; HEADER];
+    let from = end.saturating_sub(last.len() as u64);
+    file.read_exact_at(&mut last, from).is_ok() && last.iter().any(|byte| *byte != 0)
 }
 
 fn open_catalog(dir: &Path) -> (Ground, Option<Known>) {

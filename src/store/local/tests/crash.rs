@@ -12,13 +12,18 @@ use proptest::prelude::*;
 use super::*;
 
 const DIR: &str = "GREENROOM_TEST_JOURNAL_TO_APPEND_TO";
+/// That process leaves the journal time to prepare room, and writes over it.
+const UNHURRIED: &str = "GREENROOM_TEST_JOURNAL_UNHURRIED";
 const SESSIONS: usize = 8;
 
 /// Not a test of its own: the process that the next one kills. It says what was acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn appends_until_it_is_killed() {
     let Some(dir) = std::env::var_os(DIR) else { return };
-    let store = std::sync::Arc::new(LocalStore::open_with(Path::new(&dir), small()).unwrap());
+    let unhurried = std::env::var_os(UNHURRIED).is_some();
+    let roomy = Sizes { segment: SegmentSizes { most: 1 << 20, ahead: 256 << 10 }, ..small() };
+    let sizes = if unhurried { roomy } else { small() };
+    let store = std::sync::Arc::new(LocalStore::open_with(Path::new(&dir), sizes).unwrap());
     let mut sessions: Vec<SessionId> = store.live().await.unwrap().iter().map(|it| it.record.id).collect();
     while sessions.len() < SESSIONS {
         sessions.push(store.create(record("a")).await.unwrap().record.id);
@@ -46,6 +51,9 @@ async fn appends_until_it_is_killed() {
             loop {
                 let pipelined: Vec<_> =
                     (0..4).map(|n| store.append(session, epoch, at + n * 3, events(session, at + n * 3, 3))).collect();
+                if unhurried {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
                 for answer in pipelined {
                     at = answer.await.unwrap();
                     let now = now().as_nanos() as u64;
@@ -87,7 +95,12 @@ pub(super) struct Acknowledged {
 /// lives on here, may call a sync done that it overtook.
 pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Acknowledged {
     let test = format!("{}::appends_until_it_is_killed", module_path!().split_once("::").unwrap().1);
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    // Every other time, as the tests count.
+    if lines % 2 == 0 {
+        command.env(UNHURRIED, "");
+    }
+    let mut child = command
         .args([&test, "--exact", "--nocapture", "--test-threads=1"])
         .env(DIR, dir)
         .stdout(Stdio::piped())
@@ -193,6 +206,36 @@ fn a_tail_torn_at_any_byte_of_the_last_record_is_cut() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    /// A power cut leaves any pages of the commit that was being written over what was prepared.
+    #[test]
+    fn of_a_commit_that_lost_pages_nothing_is_left_and_all_before_it(lost in any::<u16>()) {
+        const PAGE: usize = 4096;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log/00000001.log");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let store = LocalStore::open(dir.path()).unwrap();
+        let (session, epoch) = runtime.block_on(claimed(&store, "a"));
+        let append = |at, count| runtime.block_on(store.append(session, epoch, at, events(session, at, count))).unwrap();
+        append(0, 20);
+        let began = store.shared.state().end.offset as usize;
+        append(20, 400);
+        drop(store);
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        let mut log = fs::read(&path).unwrap();
+        let end = log.len();
+        let pages = (began / PAGE..=end / PAGE).enumerate().filter(|(n, _)| lost & (1 << (n % 16)) != 0);
+        let mut any = false;
+        for (_, page) in pages {
+            let bytes = &mut log[(page * PAGE).max(began)..((page + 1) * PAGE).min(end)];
+            any |= !bytes.is_empty();
+            bytes.fill(0);
+        }
+        log.resize(end + 100_000, 0);
+        fs::write(&path, log).unwrap();
+        let store = LocalStore::open(dir.path()).unwrap();
+        check_whole(&store, session, if any { 20 } else { 420 }, &format!("pages {lost:b}"));
+    }
+
     #[test]
     fn a_log_cut_anywhere_is_a_prefix_and_goes_on(share in 0.0..1.0f64, prepared in 0usize..100_000) {
         let (log, sessions) = two_sessions();

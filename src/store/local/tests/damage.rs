@@ -91,6 +91,28 @@ async fn an_index_of_another_time_is_not_believed() {
 }
 
 /// The same, with what it knows.
+/// Its log was lost in part, and there stands what is prepared behind every log.
+#[tokio::test]
+async fn an_index_that_is_ahead_of_its_log_is_not_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log/00000001.log");
+    let store = LocalStore::open(dir.path()).unwrap();
+    let session = fill(&store, "a", 5).await;
+    drop(store);
+    let mut before = fs::read(&log).unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let (epoch, _) = store.claim(session).await.unwrap();
+    store.append(session, epoch, 5, events(session, 5, 5)).await.unwrap();
+    drop(store);
+    before.resize(before.len() + 100_000, 0);
+    fs::write(&log, before).unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    check_whole(&store, session, 5, "with an older log");
+    let (epoch, snapshot) = store.claim(session).await.unwrap();
+    assert_eq!(snapshot.tail, 5);
+    assert_eq!(store.append(session, epoch, 5, events(session, 5, 1)).await.unwrap(), 6);
+}
+
 fn catalog(dir: &Path) -> (Catalog, Known) {
     drop(index(dir));
     Catalog::open(&dir.join("index")).expect("the index is whole")
