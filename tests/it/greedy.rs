@@ -30,13 +30,24 @@ async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
     let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
+    let mut reads = Socket::attach(&server.rest, &session).await;
+    reads.status("synced").await;
+    let alone = most_amid_output(&server, &mut reads).await;
     let mut deaf = Vec::new();
     for _ in 0..40 {
         deaf.push(Socket::attach(&server.rest, &session).await);
     }
-    let mut reads = Socket::attach(&server.rest, &session).await;
-    reads.status("synced").await;
-    let before = host::resident_kib(server.pid());
+    let beside_them = most_amid_output(&server, &mut reads).await;
+    assert!(beside_them < alone + SLOW_KIB, "{alone} KiB became {beside_them} KiB");
+    let all = server.rest.events(&session).await;
+    for socket in &mut deaf[..3] {
+        socket.until("the end of it all", |frame| frame["seq"] == all.len()).await;
+        assert_eq!(socket.events(), all, "what it did not read then, it reads now");
+    }
+}
+
+/// How large the server becomes while three hundred megabytes are printed, KiB.
+async fn most_amid_output(server: &Server, reads: &mut Socket) -> u64 {
     reads.act("message", json!({ "content": "go" })).await;
     let (mut came, mut most) = (0, 0);
     let ran = loop {
@@ -50,13 +61,8 @@ async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
     };
     assert_eq!(ran["extras"]["exit_code"], 0, "{ran}");
     assert!(came > 16 * MIB, "{came} bytes came while they were printed");
-    assert!(most < before + SLOW_KIB, "{before} KiB became {most} KiB");
     reads.state("idle").await;
-    let all = server.rest.events(&session).await;
-    for socket in &mut deaf[..3] {
-        socket.until("the end of it all", |frame| frame["seq"] == all.len()).await;
-        assert_eq!(socket.events(), all, "what it did not read then, it reads now");
-    }
+    most
 }
 
 /// What a client that does not read may cost beyond what the kernel holds for it, KiB.
