@@ -212,12 +212,14 @@ impl AgentLink {
     where
         F: Future<Output = Result<(), SandboxError>> + 'static,
     {
-        ctx.wait(order.into_actor(self).map(move |result, link, _| {
-            if let Err(e) = result {
-                warn!(session = %link.id, "the sandbox could not {what}: {e}");
-                link.tell(OrderFailed { what, why: e.to_string() });
-            }
-        }));
+        ctx.wait(order.into_actor(self).map(move |result, link, _| link.carried_out(what, result)));
+    }
+
+    fn carried_out(&self, what: &'static str, result: Result<(), SandboxError>) {
+        if let Err(e) = result {
+            warn!(session = %self.id, "the sandbox could not {what}: {e}");
+            self.tell(OrderFailed { what, why: e.to_string() });
+        }
     }
 }
 
@@ -353,10 +355,13 @@ impl Handler<Kill> for AgentLink {
                 }
             }
         };
-        self.wait_for("stop", killed, ctx);
-        if then == Then::Restart {
-            ctx.notify(Raise { image: self.image.clone(), was: Was::Down });
-        }
+        ctx.wait(killed.into_actor(self).map(move |result, link, ctx| {
+            link.carried_out("stop", result);
+            // At once: what was ordered meanwhile is about the sandbox that this one starts.
+            if then == Then::Restart && !link.is_left() {
+                link.raise(Was::Down, ctx);
+            }
+        }));
     }
 }
 

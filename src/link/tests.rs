@@ -341,6 +341,22 @@ async fn the_next_life_of_a_session_starts_behind_a_stop_that_is_under_way() {
     assert_eq!(house.sandbox.told(), ["start", "stop", "start"], "the old link starts nothing any more");
 }
 
+#[actix::test]
+async fn what_is_put_to_rest_while_it_is_restarted_stays_down() {
+    let house = House::new().await;
+    let link = house.link();
+    raise(&link).await;
+    drop(house.dialled().await);
+    house.sandbox.held.send_replace(Some("stop"));
+    link.kill.do_send(kill(Then::Restart));
+    link.kill.do_send(kill(Then::Rest));
+    house.sandbox.until(&["start", "stop"]).await;
+    house.sandbox.held.send_replace(None);
+    settled(&link).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(house.sandbox.told(), ["start", "stop", "stop"]);
+}
+
 /// Whether the session is paused, its next life learns from the journal.
 #[actix::test]
 async fn a_freeze_that_its_session_did_not_live_to_see_is_not_for_its_next_life() {
