@@ -37,6 +37,8 @@ use body::{Wall, name_of};
 use engine::{Call, Engine, REMOVE, Trouble};
 
 const PING: Call = Call { what: "answer", seconds: 3 };
+/// The first word of a start, which an engine that is busy for a while is not to fail.
+const PRESENCE: Call = Call { what: "tell whether the container is there", seconds: 30 };
 const STOP: Call = Call { what: "stop the container", seconds: 20 };
 const LIST: Call = Call { what: "list the containers", seconds: 10 };
 const STATS: Call = Call { what: "measure the container", seconds: 10 };
@@ -144,7 +146,7 @@ impl Sandbox for Docker {
     }
 
     async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError> {
-        match self.engine.inspect(&name_of(session)).await {
+        match self.engine.inspect_within(PRESENCE, &name_of(session)).await {
             Ok(there) => Ok(there.presence()),
             Err(Trouble::Missing { .. }) => Ok(None),
             Err(other) => Err(other.about(session)),

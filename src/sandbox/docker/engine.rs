@@ -196,8 +196,12 @@ impl Engine {
     }
 
     pub(super) async fn inspect(&self, container: &str) -> Result<Inspected, Trouble> {
+        self.inspect_within(INSPECT, container).await
+    }
+
+    pub(super) async fn inspect_within(&self, call: Call, container: &str) -> Result<Inspected, Trouble> {
         let answer = self.client.inspect_container(container, None::<InspectContainerOptions>);
-        self.call(INSPECT, answer).await.map(Inspected)
+        self.call(call, answer).await.map(Inspected)
     }
 
     /// With its anonymous volumes, whether or not it runs.

@@ -1,7 +1,8 @@
 //! How a container comes to run, whatever is there already.
 //!
-//! "Create" comes first, without a look: in the common case nothing is there and two calls do it. The engine answers a
-//! second container of the same name, or a missing image, with an error, and only then is it asked what there is.
+//! "Create" comes first, without another look: whoever starts has had one, to learn whether there is anything to start, and in
+//! the common case nothing is there and two calls do it. The engine answers a second container of the same name, or a missing
+//! image, with an error, and only then is it asked what there is.
 
 use std::{path::Path, time::Duration};
 
