@@ -12,6 +12,8 @@
 //! A container is found by its name and its labels, never by memory, so a server that starts anew knows as much as the one
 //! that died. The engine keeps two of the same name from being made, so two starts at once make one container.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use bollard::{
     models::{ContainerSummary, ContainerSummaryStateEnum},
@@ -51,7 +53,7 @@ pub struct Docker {
     engine: Engine,
     wall: Wall,
     /// Freezing and thawing one session.
-    freezing: Turns,
+    freezing: Arc<Turns>,
 }
 
 /// What the operator decides about every container.
@@ -72,7 +74,7 @@ impl Docker {
     pub async fn connect(options: DockerOptions) -> Result<Docker, SandboxError> {
         let DockerOptions { node, runtime, readonly_root, host } = options;
         let wall = Wall { node, runtime, readonly_root };
-        Ok(Docker { engine: Engine::find(host).await?, wall, freezing: Turns::default() })
+        Ok(Docker { engine: Engine::find(host).await?, wall, freezing: Arc::default() })
     }
 
     /// Waits for the end of a removal that somebody else began.

@@ -27,6 +27,12 @@ impl Turns {
         turn
     }
 
+    /// Whether `turn` is the session's still, and was not forgotten.
+    pub fn is_current(&self, session: SessionId, turn: &Arc<tokio::sync::Mutex<()>>) -> bool {
+        let turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.get(&session).is_some_and(|current| std::ptr::eq(current.as_ptr(), Arc::as_ptr(turn)))
+    }
+
     /// Whoever comes from here on waits for nobody who came before.
     pub fn forget(&self, session: SessionId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
@@ -47,7 +53,9 @@ mod tests {
             drop(turns.of(SessionId::generate()));
         }
         assert!(Arc::ptr_eq(&held, &turns.of(session)));
+        assert!(turns.is_current(session, &held));
         turns.forget(session);
+        assert!(!turns.is_current(session, &held));
         assert!(!Arc::ptr_eq(&held, &turns.of(session)), "but for whom nobody is to wait any more");
         let kept = turns.0.lock().expect("nobody panicked").len();
         assert!(kept < 100, "{kept} are kept");

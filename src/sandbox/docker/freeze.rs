@@ -2,14 +2,15 @@
 //! after whoever asked has been told that it did not.
 //!
 //! So an order is followed to its end, and what is ordered meanwhile waits behind it: the engine itself keeps no order among its
-//! callers. A freeze that nobody has been told of is undone. An end that does not come within [`FOLLOWED`](super::engine::FOLLOWED) seconds is given up:
+//! callers. A freeze that nobody has been told of is undone, unless its container was stopped meanwhile: what has the name by then
+//! is not what it was for. An end that does not come within [`FOLLOWED`](super::engine::FOLLOWED) seconds is given up:
 //! how the container stands is not known then, whoever is next in turn makes it what it should be, and so does the sweep.
 
-use std::{future::ready, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use bollard::models::ContainerStateStatusEnum;
 use tokio::{
-    sync::oneshot,
+    sync::{OwnedMutexGuard, oneshot},
     time::{Instant, timeout_at},
 };
 
@@ -25,7 +26,7 @@ use crate::{
 const PAUSE: Call = Call { what: "pause the container", seconds: 10 };
 const UNPAUSE: Call = Call { what: "unpause the container", seconds: 10 };
 
-pub(super) async fn freeze(engine: &Engine, turns: &Turns, session: SessionId) -> Result<(), SandboxError> {
+pub(super) async fn freeze(engine: &Engine, turns: &Arc<Turns>, session: SessionId) -> Result<(), SandboxError> {
     let (pausing, undoing) = (engine.clone(), engine.clone());
     let undo = async move {
         if let Err(e) = unpause(&undoing, session).await {
@@ -35,7 +36,7 @@ pub(super) async fn freeze(engine: &Engine, turns: &Turns, session: SessionId) -
     in_turn(turns, session, PAUSE, async move { pause(&pausing, session).await }, undo).await
 }
 
-pub(super) async fn thaw(engine: &Engine, turns: &Turns, session: SessionId) -> Result<(), SandboxError> {
+pub(super) async fn thaw(engine: &Engine, turns: &Arc<Turns>, session: SessionId) -> Result<(), SandboxError> {
     let engine = engine.clone();
     in_turn(turns, session, UNPAUSE, async move { unpause(&engine, session).await }, ready(())).await
 }
@@ -43,7 +44,7 @@ pub(super) async fn thaw(engine: &Engine, turns: &Turns, session: SessionId) -> 
 /// Carries an order out when those before it are; within the deadline of `call` tells what came of it. `undo` comes where that
 /// was not told, or is that it failed.
 async fn in_turn(
-    turns: &Turns,
+    turns: &Arc<Turns>,
     session: SessionId,
     call: Call,
     order: impl Future<Output = Result<(), SandboxError>> + Send + 'static,
@@ -52,11 +53,12 @@ async fn in_turn(
     let deadline = Instant::now() + Duration::from_secs(call.seconds);
     let turn = timeout_at(deadline, turns.of(session).lock_owned()).await.map_err(|_| call.overdue())?;
     let (tell, mut told) = oneshot::channel();
+    let turns = turns.clone();
     tokio::spawn(async move {
-        let _turn = turn;
         let done = order.await;
         let failed = done.is_err();
-        if tell.send(done).is_err() || failed {
+        let counts = tell.send(done).is_ok() && !failed;
+        if !counts && turns.is_current(session, OwnedMutexGuard::mutex(&turn)) {
             undo.await;
         }
     });

@@ -240,3 +240,32 @@ async fn what_is_stopped_waits_for_no_answer_and_neither_does_its_next_run() {
         next.await.expect("nobody has to wait");
     }
 }
+
+#[tokio::test]
+async fn a_freeze_of_what_was_stopped_is_not_undone_on_its_next_run() {
+    let engine = Slow::start();
+    let (driver, session) = (engine.driver().await, SessionId::generate());
+    engine.loses_the_answer_to(Some("pause"));
+    tokio::time::pause();
+    is_overdue(driver.freeze(session).await);
+    tokio::time::resume();
+    engine.loses_the_answer_to(None);
+    driver.stop(session).await.expect("it stops");
+    driver.freeze(session).await.expect("the next one freezes");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(FOLLOWED)).await;
+    tokio::time::resume();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(engine.is_paused());
+    assert_eq!(engine.done(), ["pause", "stop", "pause"]);
+}
+
+#[tokio::test]
+async fn an_engine_that_is_busy_for_a_while_is_asked_patiently_what_is_there() {
+    let engine = Slow::start();
+    let (driver, session) = (engine.driver().await, SessionId::generate());
+    engine.stalls.send_replace(true);
+    tokio::time::pause();
+    let told = driver.presence(session).await;
+    assert!(matches!(told, Err(SandboxError::Deadline { seconds: 30, .. })), "{told:?}");
+}
