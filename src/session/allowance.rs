@@ -33,7 +33,9 @@ impl Allowance {
         match state {
             State::Interrupting => return Some("the turn is being interrupted".to_owned()),
             State::Stopped | State::Failed | State::Ended => return Some(format!("the session is {}", state.name())),
-            State::Starting | State::Idle | State::Running | State::AwaitingConfirmation | State::Paused => {}
+            // An agent that is to work has greeted, and then it is past that: this is one whose turn is over.
+            State::Starting => return Some("the session is starting".to_owned()),
+            State::Idle | State::Running | State::AwaitingConfirmation | State::Paused => {}
         }
         match (self.budget_usd, usage.cost_usd) {
             (Some(budget), Some(cost)) if cost >= budget => {
@@ -60,6 +62,7 @@ mod tests {
         check(State::Paused, Some(1.0), Some(0.5), true);
         check(State::Running, Some(1.0), Some(1.0), false);
         check(State::Running, Some(1.0), None, true);
+        check(State::Starting, None, None, false);
         check(State::Interrupting, None, None, false);
         check(State::Stopped, None, None, false);
     }
