@@ -36,15 +36,15 @@ const REST: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_millis(400);
 
 /// Says in `window.opened` when the marked row (or a session without any) was on the screen, in milliseconds since the navigation
-/// began, in the browser's own words, and in `window.painted` when its first content was. A page that is no session is there then.
+/// began, in the browser's own words, and in `window.painted` when it first painted anything. A page that is no session is there
+/// with its first content.
 const WATCH: &str = r#"
     const isSession = location.pathname.startsWith('/sessions');
     const observe = (type, seen) =>
         new PerformanceObserver((list) => list.getEntries().forEach(seen)).observe({ type, buffered: true });
     observe('paint', ({ name, startTime }) => {
-        if (name !== 'first-contentful-paint') return;
-        window.painted = startTime;
-        if (!isSession) window.opened = startTime;
+        if (name === 'first-paint') window.painted = startTime;
+        if (name === 'first-contentful-paint' && !isSession) window.opened = startTime;
     });
     observe('element', ({ startTime }) => (window.opened = startTime));
     new MutationObserver((_, observer) => {

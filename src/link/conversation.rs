@@ -47,6 +47,8 @@ const WINDOW_BYTES: usize = 1 << 20;
 /// How much may go with one report: so many frames, or so many bytes.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 64 << 10;
+/// How much is read from an agent at once, bytes: a dozen small events of a flood. There is one for each session that lives.
+const READ_BUFFER: usize = 3 << 10;
 /// The longest name of an item, or of a request, bytes. The agent's own have some forty.
 const NAME_LIMIT: usize = 256;
 /// The longest name of a start of the agent, bytes. It goes into the record with every report.
@@ -102,7 +104,7 @@ pub(super) async fn converse(
 ) -> Broken {
     progress.came_to_something.set(false);
     let config = WebSocketConfig::default()
-        .read_buffer_size(4096)
+        .read_buffer_size(READ_BUFFER)
         .write_buffer_size(4096)
         .max_write_buffer_size(2 * LINK_FRAME_LIMIT)
         .max_message_size(Some(LINK_FRAME_LIMIT))
