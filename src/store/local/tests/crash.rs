@@ -97,7 +97,7 @@ pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Ackn
     let test = format!("{}::appends_until_it_is_killed", module_path!().split_once("::").unwrap().1);
     let mut command = Command::new(std::env::current_exe().unwrap());
     // Every other time, as the tests count.
-    if lines % 2 == 0 {
+    if lines.is_multiple_of(2) {
         command.env(UNHURRIED, "");
     }
     let mut child = command
