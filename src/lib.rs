@@ -6,7 +6,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `greenroom_protocol` | the vocabulary of agent, journal and browser (a crate of its own) |
-//! | [`config`] [`data`] [`telemetry`] [`census`] [`clock`] [`wakeups`] [`following`] | settings, the data directory, logs, the register of live actors, the time, what threads wake on each other, and in which order |
+//! | [`config`] [`data`] [`telemetry`] [`census`] [`clock`] [`wakeups`] | settings, the data directory, logs, the register of live actors, the time, what threads wake on each other |
 //! | [`store`] | the journal: an append-only log, and what is looked up in it |
 //! | `greenroom_keeper` | the small program that builds a jail of this host's own and keeps it over the server's death (a crate of its own) |
 //! | [`sandbox`] | walls around an agent: Docker, or a jail of this host's own |
@@ -32,7 +32,6 @@ pub mod config;
 pub mod data;
 pub mod directory;
 pub mod doctor;
-pub mod following;
 pub mod frontend;
 pub mod gateway;
 pub mod link;

@@ -11,7 +11,7 @@ use std::{
 
 /// From the ground up. Modules of one layer do not know each other, but for the ground, which is one family.
 const LAYERS: [&[&str]; 12] = [
-    &["config", "telemetry", "census", "clock", "data", "allocator", "wakeups", "following"],
+    &["config", "telemetry", "census", "clock", "data", "allocator", "wakeups"],
     &["store", "sandbox", "gateway"],
     &["session", "threads"],
     &["frontend", "link"],

@@ -28,7 +28,6 @@ use tracing::warn;
 pub use self::starts::Starts;
 use crate::{
     census::{Census, Entry, Kind},
-    following::leading,
     gateway::{Account, Endpoint, Gateway, Notice},
     sandbox::{Limits, Network, RunDir, Sandbox, SandboxError, Volume, Workspaces},
     session::{
@@ -150,7 +149,7 @@ impl AgentLink {
             starting: self.starting.clone(),
         });
         // A task of its own: for each frame of the agent it alone is run, and not the actor with all that it waits for.
-        let attendance = actix::spawn(leading(Box::pin(attendance.attend(was, from_session))));
+        let attendance = actix::spawn(attendance.attend(was, from_session));
         let task = attendance.abort_handle();
         let (gone, result) = abortable(attendance);
         self.attendance = Some(Attending { task, result });

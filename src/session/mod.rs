@@ -40,7 +40,6 @@ use self::{
 };
 use crate::{
     census::{Census, Entry, Kind},
-    following::leading,
     gateway::GatewayError,
     store::{Epoch, Limit, Mark, Record, Seq, SessionId, Snapshot, Store, damage::read_on},
 };
@@ -156,12 +155,11 @@ impl Session {
             ending: Ending::Panicked,
             record: Arc::new(record),
         };
-        let mut ctx = Context::new();
-        ctx.set_mailbox_capacity(256);
-        session.take_up(after, &mut ctx);
-        let address = ctx.address();
-        actix::spawn(leading(ctx.into_future(session)));
-        Ok(address)
+        Ok(Session::create(|ctx| {
+            ctx.set_mailbox_capacity(256);
+            session.take_up(after, ctx);
+            session
+        }))
     }
 
     /// Goes on where the journal ends.

@@ -21,7 +21,6 @@ use tracing::error;
 
 use super::upgrade::serve;
 use crate::{
-    following::following,
     store::SessionId,
     threads::{Seat, Threads},
 };
@@ -109,10 +108,10 @@ where
         let mut request = Request::new();
         *request.head_mut() = head;
         let serving = serve(app.clone(), (request, framed));
-        rt::spawn(following(async move {
+        rt::spawn(async move {
             let _until_then = (over, seat);
             serving.await;
-        }));
+        });
     }
 }
 
