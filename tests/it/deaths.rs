@@ -22,13 +22,19 @@ on_each_driver!(
     a_death_that_no_server_saw_is_told_by_the_next_one,
 );
 
-async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
+/// A session whose agent runs a command that waits, and who listens to it.
+async fn at_work(server: &Server) -> (Socket, String) {
     let mut socket = Socket::open(&server.rest).await;
     socket.act("start", json!({ "task": "wait for go" })).await;
     let session = socket.session().await;
     socket.delta("output").await;
+    (socket, session)
+}
+
+async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: Driver) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let (mut socket, session) = at_work(&server).await;
     let mut other = Socket::attach_after(&server.rest, &session, "tail").await;
     other.status("synced").await;
 
@@ -93,10 +99,7 @@ async fn one_death_is_nobody_elses(driver: Driver) {
 async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: Driver) {
     let model = Model::play("work");
     let server = Server::start(Options::anthropic(driver, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "wait for go" })).await;
-    let session = socket.session().await;
-    socket.delta("output").await;
+    let (_listens, session) = at_work(&server).await;
 
     let dead = server.kill9().await;
     kill_agents(dead.home());
