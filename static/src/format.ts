@@ -11,7 +11,8 @@ export function relativeTime(at: string, now: number): string {
 }
 
 export function duration(ms: number): string {
-  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+  if (ms < 1) return "< 1 ms";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
   const seconds = Math.floor(ms / 1000);
   if (seconds < 60) return `${seconds} s`;
@@ -22,7 +23,8 @@ export function duration(ms: number): string {
 
 /** Whole seconds, for a clock that runs on the screen. */
 export function elapsed(ms: number): string {
-  return duration(Math.max(0, Math.floor(ms / 1000)) * 1000).replace(/^0 ms$/, "0 s").replace(/\.0 s$/, " s");
+  const seconds = Math.floor(ms / 1000);
+  return seconds < 1 ? "0 s" : duration(seconds * 1000).replace(/\.0 s$/, " s");
 }
 
 export function cost(usd: number | null | undefined): string {

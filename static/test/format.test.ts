@@ -6,7 +6,7 @@ import { actorTree } from "../src/state/actors";
 
 test("durations", () => {
   assert.deepEqual([0, 12, 999, 1234, 12_345, 75_000, 3_725_000].map(duration), [
-    "0 ms", "12 ms", "999 ms", "1.2 s", "12 s", "1 min 15 s", "1 h 2 min",
+    "< 1 ms", "12 ms", "999 ms", "1.2 s", "12 s", "1 min 15 s", "1 h 2 min",
   ]);
   assert.deepEqual([-5, 0, 999, 1999, 12_999, 61_000].map(elapsed), ["0 s", "0 s", "0 s", "1 s", "12 s", "1 min 1 s"]);
 });

@@ -1,9 +1,8 @@
-// One session in the list: its title and when it changed, and below that only what is not as usual.
+// One session in the list: its title and when it changed, and quietly below that who works on it and what it cost.
 
 import { now } from "../clock";
 import { cost, relativeTime } from "../format";
 import { currentState, isOnScreen } from "../state/current";
-import { options, unusual } from "../state/options";
 import type { Session } from "../wire/frame";
 import { SessionMenu } from "./SessionMenu";
 import { StateDot } from "./StateDot";
@@ -14,25 +13,17 @@ export function SessionItem({ session, current }: { session: Session; current: b
   const state = (isOnScreen(session.id) && currentState.value) || session.state;
   const made = [session.agent, session.model].filter(Boolean).join(" · ");
   const waits = state === "awaiting_confirmation";
-  const special = unusual(session, options.value?.defaults);
   return (
     <li class={current ? "session-item current" : "session-item"}>
       <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined} title={[title, made, spent].filter(Boolean).join("\n")}>
         <StateDot state={state} />
         <span class="session-title">{title}</span>
         <time>{relativeTime(session.updated_at, now.value)}</time>
-        <span class="visually-hidden">{made}</span>
-        {(waits || special || spent) && (
-          <span class="session-facts">
-            {waits && <span>waits for you</span>}
-            {special && (
-              <span class="unusual" aria-hidden="true">
-                {special}
-              </span>
-            )}
-            {spent && <span>{spent}</span>}
-          </span>
-        )}
+        <span class="session-facts">
+          {waits && <span>waits for you</span>}
+          <span class="session-made">{made}</span>
+          {spent && <span>{spent}</span>}
+        </span>
       </a>
       <SessionMenu session={session} />
     </li>

@@ -11,8 +11,8 @@ import { Icon, type IconName } from "./Icon";
 import { Output } from "./Output";
 import { Whole } from "./Whole";
 
-/** What takes less time than this is no news: its duration stands in what opens. */
-const BRIEF_MS = 1000;
+/** A call that has run for less time than this shows no clock yet: it would count nothing. */
+const CLOCK_FROM_MS = 1000;
 
 /** A diff of no more lines than this is shown at once. */
 const SHORT_DIFF = 24;
@@ -78,14 +78,14 @@ function Facts({ row }: { row: ToolRow }) {
     <span class="tool-facts">
       {row.end ? <Outcome row={row} /> : <span class="spinner" role="img" aria-label="running" />}
       {row.end === null && row.at && <Clock since={Date.parse(row.at)} />}
-      {row.end?.durationMs != null && row.end.durationMs >= BRIEF_MS && <span>{duration(row.end.durationMs)}</span>}
+      {row.end?.durationMs != null && <span>{duration(row.end.durationMs)}</span>}
     </span>
   );
 }
 
 function Clock({ since }: { since: number }) {
   const ms = now.value - since;
-  return ms < BRIEF_MS ? null : <span>{elapsed(ms)}</span>;
+  return ms < CLOCK_FROM_MS ? null : <span>{elapsed(ms)}</span>;
 }
 
 function Outcome({ row }: { row: ToolRow }) {
@@ -117,7 +117,7 @@ function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: b
       <Whole truncated={truncatedOf(row.end?.extras)} />
       {whole && (
         <details class="raw">
-          <summary>Input and output as JSON{row.end?.durationMs != null && `, took ${duration(row.end.durationMs)}`}</summary>
+          <summary>Input and output as JSON</summary>
           <Lines label="Input and output" text={JSON.stringify({ input: row.args, output: row.end?.extras ?? null }, null, 2)} />
         </details>
       )}
