@@ -12,24 +12,24 @@ const made = { agent: "greenroom", model: "demo" };
 
 afterEach(() => render(null, root));
 
-/** The second line of a session's item. */
-async function second(session: Partial<Session>): Promise<string> {
+/** What stands below the title of a session. */
+async function below(session: Partial<Session>): Promise<string> {
   const usage = { input_tokens: 1, output_tokens: 1, cost_usd: 0 };
   const whole = { id: "s", title: "One", state: "idle", updated_at: "2026-01-01T00:00:00Z", ...made, usage, ...session } as Session;
   await shown(<SessionItem session={whole} current={false} />);
-  return [...root.querySelector(".session-facts")!.children].map((fact) => fact.textContent).join(" | ");
+  return [...root.querySelectorAll(".session-waits, .session-facts > *")].map((fact) => fact.textContent).join(" | ");
 }
 
 test("an item says who works on it, and what it cost where it cost something", async () => {
   const priced = { input_tokens: 1, output_tokens: 1, cost_usd: 0.514 };
-  assert.equal(await second({}), "greenroom · demo");
-  assert.equal(await second({ agent: "other", model: "gpt-5", usage: priced }), "other · gpt-5 | $0.51");
-  assert.equal(await second({ model: null }), "greenroom");
-  assert.equal(await second({ state: "awaiting_confirmation" }), "waits for you | greenroom · demo");
+  assert.equal(await below({}), "greenroom · demo");
+  assert.equal(await below({ agent: "other", model: "gpt-5", usage: priced }), "other · gpt-5 | $0.51");
+  assert.equal(await below({ model: null }), "greenroom");
+  assert.equal(await below({ state: "awaiting_confirmation" }), "waits for you | greenroom · demo");
 });
 
 test("all of it can be read and heard, and one mark says that somebody is needed", async () => {
-  await second({ state: "awaiting_confirmation" });
+  await below({ state: "awaiting_confirmation" });
   const link = root.querySelector("a")!;
   assert.equal(link.title, "One\ngreenroom · demo");
   assert.deepEqual([...root.querySelectorAll("[role=img]")].map((mark) => mark.getAttribute("aria-label")), ["waiting for you"]);

@@ -19,8 +19,8 @@ export function SessionItem({ session, current }: { session: Session; current: b
         <StateDot state={state} />
         <span class="session-title">{title}</span>
         <time>{relativeTime(session.updated_at, now.value)}</time>
+        {waits && <span class="session-waits">waits for you</span>}
         <span class="session-facts">
-          {waits && <span>waits for you</span>}
           <span class="session-made">{made}</span>
           {spent && <span>{spent}</span>}
         </span>
