@@ -305,9 +305,7 @@ impl Upgraded {
                 self.stalled.get_or_insert_default().wait(cx)?;
                 break;
             }
-            let mut pieces = [IoSlice::new(&[]); PIECES];
-            let filled = pieces.iter_mut().zip(&self.unsent).map(|(piece, bytes)| *piece = IoSlice::new(bytes)).count();
-            match self.stream.try_write_vectored(&pieces[..filled]) {
+            match self.try_send() {
                 Ok(sent) => {
                     self.forget(sent);
                     self.stalled = None;
@@ -317,6 +315,16 @@ impl Upgraded {
             }
         }
         Ok(())
+    }
+
+    fn try_send(&self) -> io::Result<usize> {
+        // Of a single piece, as nearly all are, the kernel makes less ado.
+        if self.unsent.len() == 1 {
+            return self.stream.try_write(&self.unsent[0]);
+        }
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let filled = pieces.iter_mut().zip(&self.unsent).map(|(piece, bytes)| *piece = IoSlice::new(bytes)).count();
+        self.stream.try_write_vectored(&pieces[..filled])
     }
 
     fn forget(&mut self, mut sent: usize) {
