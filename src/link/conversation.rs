@@ -28,10 +28,11 @@ use tokio::{
     time::{Sleep, sleep},
 };
 use tokio_tungstenite::{
-    WebSocketStream, client_async_with_config,
+    WebSocketStream,
     tungstenite::{Error, Message, protocol::WebSocketConfig},
 };
 
+use super::handshake::shake_hands;
 use crate::{
     session::{
         Session, Shared, goes_with_others,
@@ -110,8 +111,8 @@ pub(super) async fn converse(
         .max_message_size(Some(LINK_FRAME_LIMIT))
         .max_frame_size(Some(LINK_FRAME_LIMIT));
     // Boxed, as all is that is over soon: there is one of this future for each session that lives.
-    let socket = match Box::pin(client_async_with_config("ws://agent/", stream, Some(config))).await {
-        Ok((socket, _)) => socket,
+    let socket = match Box::pin(shake_hands(stream, config)).await {
+        Ok(socket) => socket,
         Err(e) => return Broken::Cut(e.to_string()),
     };
     let mut conversation = Conversation { id, socket, session, store, boot: String::new(), ahead: None, read: 0 };
