@@ -46,8 +46,9 @@ const CONNECTIONS: [usize; 3] = [1, 100, 1_000];
 const EVERY: Duration = Duration::from_millis(100);
 /// How long each is measured at a time, the first moments included.
 const SPEAKING: Duration = Duration::from_secs(4);
-/// Latency is measured so often, each way in turns with the others: a shared machine is not as fast the next minute.
-const ROUNDS: usize = 3;
+/// So often each way has its turn, and the median counts: a shared machine is not as fast the next minute, and of a round the
+/// hundredth that is slowest takes 30 ms, so that a single stall of the machine decides it.
+const ROUNDS: usize = 7;
 /// What the first moments show is not the steady state.
 const WARM_UP: Duration = Duration::from_secs(1);
 const IDLE: usize = 10_000;
@@ -87,35 +88,38 @@ pub(crate) async fn run() {
         let mut nginx = Run::new(proxied);
         let mut greenroom = Run::new(ours);
         let [mut directly, mut through_nginx, mut text, mut logged, mut events] = [const { Rounds(Vec::new()) }; 5];
+        let mut one_by_one = [Figures::default(), Figures::default()];
         for _ in 0..ROUNDS {
             directly.0.push(beside.paced(&mut floor, Way::Direct).await);
             through_nginx.0.push(beside.paced(&mut nginx, Way::Proxied).await);
             text.0.push(greenroom.paced(&mut puppets, Kind::Text).await);
             logged.0.push(beside.paced_and_logged(&mut nginx, home.path()).await);
             events.0.push(greenroom.paced(&mut puppets, Kind::Event).await);
+            one_by_one[0].add(beside.at_full_speed(&mut nginx, Pace::OneByOne).await);
+            one_by_one[1].add(greenroom.at_full_speed(&mut puppets, Kind::Text, Pace::OneByOne).await);
         }
         let us = |it: &Rounds| format!("{:.0} / {:.0} µs", it.p(50), it.p(99));
+        let beside_each = |it: &Rounds, other: &Rounds| {
+            format!("{} / {}", times(it.p(50), other.p(50)), times(it.p(99), other.p(99)))
+        };
         latencies.push(vec![
             connections.to_string(),
             us(&directly),
             us(&through_nginx),
             us(&text),
-            format!("{} / {}", times(text.p(50), through_nginx.p(50)), times(text.p(99), through_nginx.p(99))),
+            beside_each(&text, &through_nginx),
             us(&logged),
             us(&events),
-            format!("{} / {}", times(events.p(50), logged.p(50)), times(events.p(99), logged.p(99))),
+            beside_each(&events, &logged),
+            beside_each(&events, &through_nginx),
         ]);
 
-        let one_by_one = [
-            beside.at_full_speed(&mut nginx, Pace::OneByOne).await,
-            greenroom.at_full_speed(&mut puppets, Kind::Text, Pace::OneByOne).await,
-        ];
         let flood = [
             beside.at_full_speed(&mut nginx, Pace::Flood).await,
             greenroom.at_full_speed(&mut puppets, Kind::Event, Pace::Flood).await,
         ];
         let mut row = vec![connections.to_string()];
-        for [nginx, ours] in [one_by_one, flood] {
+        for [nginx, ours] in [one_by_one.map(|rounds| rounds.p(50)), flood] {
             row.extend([format!("{nginx:.0}"), format!("{ours:.0}"), times(ours, nginx)]);
         }
         rates.push(row);
@@ -131,6 +135,7 @@ pub(crate) async fn run() {
         "through nginx, then in a bare log",
         "Greenroom: events on disk",
         "beside that",
+        "beside nginx alone",
     ];
     table("Relay: agent → client, ten frames a second and connection, p50 / p99", &head, &latencies);
     let head = [

@@ -228,11 +228,16 @@ impl Attendance {
         if !wait.is_zero() {
             sleep(wait).await;
         }
+        let mut waited = Duration::ZERO;
         loop {
             self.frozen.until_thawed().await;
             match self.run.dial_agent().await {
                 Ok(stream) => return stream,
-                Err(_) => sleep(DIAL_EVERY).await,
+                Err(_) => {
+                    let step = until_dialled_again(waited);
+                    sleep(step).await;
+                    waited += step;
+                }
             }
         }
     }
@@ -243,6 +248,11 @@ impl Attendance {
         let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
         Gone::NeverCame { why, stderr_tail: logs }
     }
+}
+
+/// A sixteenth of what it has waited already: who comes up is found at once, and who does not listen costs next to nothing.
+pub(super) fn until_dialled_again(waited: Duration) -> Duration {
+    (waited / 16).clamp(DIAL_EVERY, DIAL_AT_LEAST_EVERY)
 }
 
 fn died(exit: Result<Exit, SandboxError>, started: Started, progress: &Progress) -> Came {

@@ -442,3 +442,19 @@ async fn one_that_cannot_be_taken_away_is_not_taken_for_a_fresh_one() {
     assert_eq!(house.failure().await, overdue().to_string());
     assert_eq!(house.sandbox.told(), ["stop"]);
 }
+
+#[test]
+fn an_agent_that_does_not_listen_is_dialled_ever_less_often() {
+    let mut waited = Duration::ZERO;
+    let mut dials_until = |limit| {
+        let mut dials = 0;
+        while waited < limit {
+            waited += raise::until_dialled_again(waited);
+            dials += 1;
+        }
+        dials
+    };
+    assert_eq!(dials_until(Duration::from_millis(60)), 15, "one that comes up has not long to wait");
+    assert!(dials_until(Duration::from_secs(30)) < 120);
+    assert_eq!(dials_until(Duration::from_secs(60)), 30, "and one that takes its time not much longer");
+}
