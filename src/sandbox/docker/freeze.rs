@@ -2,7 +2,9 @@
 //! after whoever asked has been told that it did not.
 //!
 //! So an order is followed to its end, and what is ordered meanwhile waits behind it: the engine itself keeps no order among its
-//! callers. A freeze that nobody has been told of is undone, unless its container was stopped meanwhile: what has the name by then
+//! callers. Nor does it know at once: it notes how a container stands when it has carried an order out, and once more when it hears
+//! of that from beneath, which undoes the note of an order that came in between; the next one it would then refuse as done already.
+//! So the next one comes [`SETTLED_IN`] later. A freeze that nobody has been told of is undone, unless its container was stopped meanwhile: what has the name by then
 //! is not what it was for. An end that does not come within [`FOLLOWED`](super::engine::FOLLOWED) seconds is given up:
 //! how the container stands is not known then, whoever is next in turn makes it what it should be, and so does the sweep.
 
@@ -11,7 +13,7 @@ use std::{future::ready, sync::Arc, time::Duration};
 use bollard::models::ContainerStateStatusEnum;
 use tokio::{
     sync::{OwnedMutexGuard, oneshot},
-    time::{Instant, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 
 use super::{
@@ -25,6 +27,8 @@ use crate::{
 
 const PAUSE: Call = Call { what: "pause the container", seconds: 10 };
 const UNPAUSE: Call = Call { what: "unpause the container", seconds: 10 };
+/// How soon the engine has heard from beneath what it did itself; where that takes longer, the sweep puts it right.
+const SETTLED_IN: Duration = Duration::from_millis(50);
 
 pub(super) async fn freeze(engine: &Engine, turns: &Arc<Turns>, session: SessionId) -> Result<(), SandboxError> {
     let (pausing, undoing) = (engine.clone(), engine.clone());
@@ -47,7 +51,7 @@ async fn in_turn(
     turns: &Arc<Turns>,
     session: SessionId,
     call: Call,
-    order: impl Future<Output = Result<(), SandboxError>> + Send + 'static,
+    order: impl Future<Output = Result<Done, SandboxError>> + Send + 'static,
     undo: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), SandboxError> {
     let deadline = Instant::now() + Duration::from_secs(call.seconds);
@@ -56,10 +60,13 @@ async fn in_turn(
     let turns = turns.clone();
     tokio::spawn(async move {
         let done = order.await;
-        let failed = done.is_err();
-        let counts = tell.send(done).is_ok() && !failed;
+        let (failed, was_so) = (done.is_err(), matches!(done, Ok(Done::Before)));
+        let counts = tell.send(done.map(drop)).is_ok() && !failed;
         if !counts && turns.is_current(session, OwnedMutexGuard::mutex(&turn)) {
             undo.await;
+        }
+        if !was_so {
+            sleep(SETTLED_IN).await;
         }
     });
     let ended = || Err(SandboxError::Failed { what: call.what, detail: "the server is shutting down".to_owned() });
@@ -73,16 +80,22 @@ async fn in_turn(
     }
 }
 
-async fn pause(engine: &Engine, session: SessionId) -> Result<(), SandboxError> {
+/// When a container came to stand as it was ordered.
+enum Done {
+    Now,
+    Before,
+}
+
+async fn pause(engine: &Engine, session: SessionId) -> Result<Done, SandboxError> {
     match engine.call(PAUSE.patiently(), engine.client.pause_container(&name_of(session))).await {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(Done::Now),
         Err(trouble) => unless(engine, ContainerStateStatusEnum::PAUSED, session, trouble).await,
     }
 }
 
-async fn unpause(engine: &Engine, session: SessionId) -> Result<(), SandboxError> {
+async fn unpause(engine: &Engine, session: SessionId) -> Result<Done, SandboxError> {
     match engine.call(UNPAUSE.patiently(), engine.client.unpause_container(&name_of(session))).await {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(Done::Now),
         Err(trouble) => unless(engine, ContainerStateStatusEnum::RUNNING, session, trouble).await,
     }
 }
@@ -93,11 +106,11 @@ async fn unless(
     wanted: ContainerStateStatusEnum,
     session: SessionId,
     trouble: Trouble,
-) -> Result<(), SandboxError> {
+) -> Result<Done, SandboxError> {
     let Trouble::Refused { .. } = trouble else { return Err(trouble.about(session)) };
     let there = engine.inspect(&name_of(session)).await.map_err(|trouble| trouble.about(session))?;
     match there.status() {
-        status if status == wanted => Ok(()),
+        status if status == wanted => Ok(Done::Before),
         ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED => Err(trouble.about(session)),
         ContainerStateStatusEnum::EMPTY
         | ContainerStateStatusEnum::CREATED
