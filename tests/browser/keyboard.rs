@@ -32,7 +32,7 @@ async fn the_whole_way_by_keyboard_alone() {
         .await;
 
     // Shift and Enter break the line, Enter sends.
-    page.type_text("slow: 300").await;
+    page.type_text("slow: 4000").await;
     page.key(Key::Enter).await;
     page.says("1 2 3").await;
     page.type_text("one line").await;

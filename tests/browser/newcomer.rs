@@ -34,7 +34,7 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     page.until("the plan is done", "document.querySelector('.plan-progress')?.textContent.includes('3 of 3')").await;
 
     // A message while it works: queued, edited, carried out.
-    page.message("slow: 400").await;
+    page.message("slow: 1000").await;
     page.says("1 2 3").await;
     page.message("and which files are there?").await;
     page.shows("queued").await;
@@ -66,12 +66,12 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     page.state("Ready").await;
 
     // Paused in the middle, and on again.
-    page.message("slow: 120").await;
+    page.message("slow: 240").await;
     page.says("1 2 3 4 5").await;
     page.click("Pause").await;
     page.state("Paused").await;
     page.click("Resume").await;
-    page.says("119 120").await;
+    page.says("239 240").await;
     page.state("Ready").await;
 
     // The tab closes and opens: nothing is missing.
@@ -91,7 +91,7 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
 async fn reload(page: &Page<'_>) {
     page.client.refresh().await.expect("the page loads again");
     page.says("write a bash script that prints hello").await;
-    page.says("119 120").await;
+    page.says("239 240").await;
     page.state("Ready").await;
     page.is_dressed().await;
 }
