@@ -42,9 +42,10 @@ const ANSWER_STEP: Duration = Duration::from_millis(500);
 const TRIES: u32 = 4;
 /// The first wait between two such starts; it grows fourfold.
 const BACKOFF: Duration = Duration::from_millis(200);
-/// How often the socket is tried while the agent comes up, and how soon one is dialled again that was cut.
+/// How often the socket is tried at first while the agent comes up, and how soon one is dialled again that was cut.
 const DIAL_EVERY: Duration = Duration::from_millis(4);
-/// How long it takes until another dial at most, where connections come to nothing: each such wait is twice the one before.
+/// How long it takes until another dial at most, where nobody listens, or where connections come to nothing: each wait for such is
+/// twice the one before.
 const DIAL_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 /// How often pull progress is shown.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);

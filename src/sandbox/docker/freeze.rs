@@ -1,12 +1,13 @@
 //! Freezing a container and letting it go on, by an engine that may stall and does what it was asked for when it wakes, long
 //! after whoever asked has been told that it did not.
 //!
-//! So an order is followed to its end, and what is ordered meanwhile waits behind it: the engine itself keeps no order among its
-//! callers. Nor does it know at once: it notes how a container stands when it has carried an order out, and once more when it hears
-//! of that from beneath, which undoes the note of an order that came in between; the next one it would then refuse as done already.
-//! So the next one comes [`SETTLED_IN`] later. A freeze that nobody has been told of is undone, unless its container was stopped meanwhile: what has the name by then
-//! is not what it was for. An end that does not come within [`FOLLOWED`](super::engine::FOLLOWED) seconds is given up:
-//! how the container stands is not known then, whoever is next in turn makes it what it should be, and so does the sweep.
+//! So an order is followed to its end, and what is ordered meanwhile waits behind it: the engine itself keeps no order among
+//! its callers. Nor does it know at once: it notes how a container stands when it has carried an order out, and once more when
+//! it hears of that from beneath, which undoes the note of an order that came in between; the next one it would then refuse as
+//! done already. So the next one comes [`SETTLED_IN`] later. A freeze that nobody has been told of is undone, unless its
+//! container was stopped meanwhile: what has the name by then is not what it was for. An end that does not come within
+//! [`FOLLOWED`](super::engine::FOLLOWED) seconds is given up: how the container stands is not known then, whoever is next in
+//! turn makes it what it should be, and so does the sweep.
 
 use std::{future::ready, sync::Arc, time::Duration};
 
