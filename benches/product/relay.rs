@@ -36,6 +36,7 @@ use crate::{
 
 mod bare_log;
 mod beside;
+mod disk;
 mod proxy;
 use bare_log::BareLog;
 use beside::{Beside, Way};
@@ -68,6 +69,7 @@ pub(crate) async fn run() {
         Ok(proxy) => proxy,
         Err(why) => return println!("(no relay beside nginx: {why}; Debian: `apt install nginx-light`)\n"),
     };
+    disk::alone(home.path());
     let (mut latencies, mut rates, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     for connections in CONNECTIONS {
         let server = Server::start(Options::new(Driver::Process)).await;
