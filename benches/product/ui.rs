@@ -35,8 +35,10 @@ const REST: Duration = Duration::from_millis(300);
 /// Until the first look at a tab: the browser would do each look before it goes on with the page.
 const LOOK: Duration = Duration::from_millis(700);
 
-/// How often the newest row repeats itself: it is the largest thing on the screen.
+/// What the newest row says, so often that it is the largest thing on the screen.
+const NEWEST: &str = "THE LAST WORD";
 const REPEATED: usize = 30;
+const NEWEST_IS_THERE: &str = "document.querySelector('[role=log]')?.textContent.includes('THE LAST WORD')";
 
 /// When a tab that nobody watched had its largest content on the screen, what that says, and when it first painted anything; in
 /// milliseconds since the navigation began, as the browser has noted it.
@@ -110,7 +112,7 @@ pub(crate) async fn run() {
     let floor = idle(&browser, &server).await;
     let address = address(&server, &session);
     browser.client.goto(&address).await.expect("the page loads");
-    until(&browser, "document.querySelector('[role=log]')?.textContent.includes('THE LAST WORD')").await;
+    until(&browser, NEWEST_IS_THERE).await;
     let scrolled = frames(&browser, json!([SECONDS * 1000, 40])).await;
     rows.push(vec![
         "frames dropped while that session is scrolled through".into(),
@@ -180,13 +182,12 @@ async fn work(agent: &mut Puppet) {
         agent.event(Some(&edit), json!({ "observation": "edit", "content": "", "extras": edited })).await;
         events += 6;
     }
-    agent.event(None, say("THE LAST WORD, said often. ".repeat(REPEATED))).await;
+    agent.event(None, say(format!("{NEWEST}, said often. ").repeat(REPEATED))).await;
     agent.until_acknowledged().await;
 }
 
 /// In a new tab, and from the list; beside the same screen without any script, and a session without events.
 async fn opens(server: &Server, browser: &Browser, session: &str, empty: &str, rows: &mut Vec<Vec<String>>) {
-    const NEWEST: &str = "THE LAST WORD";
     let address = self::address(server, session);
     let still = still(browser, &address).await;
     let still_address = format!("file://{}", still.path().display());
@@ -226,7 +227,7 @@ async fn from_list(server: &Server, browser: &Browser, session: &str) -> f64 {
 
 async fn still(browser: &Browser, address: &str) -> NamedTempFile {
     browser.client.goto(address).await.expect("the page loads");
-    until(browser, "document.querySelector('[role=log]')?.textContent.includes('THE LAST WORD')").await;
+    until(browser, NEWEST_IS_THERE).await;
     let html = browser.client.execute_async(STILL, Vec::new()).await.expect("the page can be copied");
     let file = tempfile::Builder::new().suffix(".html").tempfile().expect("a file");
     std::fs::write(file.path(), html.as_str().expect("a text")).expect("there is room");
