@@ -149,7 +149,7 @@ fn build_programs(root: &Path, out: &Path) -> Result<PathBuf, String> {
     for input in ["Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
-    for package in ["agent", "agent/keeper", "agent/protocol"] {
+    for package in ["agent", "agent/keeper", "agent/pages", "agent/protocol"] {
         for input in ["Cargo.toml", "src"] {
             println!("cargo::rerun-if-changed={}", root.join(package).join(input).display());
         }

@@ -3,12 +3,17 @@
 //! While a thread has work of its own, tokio's `LocalSet` looks only every 31st time at what others have woken there. One commit of
 //! the journal wakes hundreds of sessions, and each would wait for a 31st time of its own, behind frames that came after it. So
 //! whoever is woken from without is put on a list, and one task wakes them all from here: then they come in turn.
+//!
+//! And what waits long beside what comes often, in the same task: it is polled only when it has itself been woken.
 
 use std::{
     cell::{OnceCell, RefCell},
     mem,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Wake, Waker},
 };
 
@@ -125,6 +130,75 @@ impl Wake for ByList {
     }
 }
 
+/// Polls what waits for a long time only when it has been woken, or was ready the last time. A task that hears of a frame polls
+/// all it waits for: of ten thousand sockets, each with a timer and a token, none is in the processor's cache.
+pub struct WhenWoken {
+    call: Arc<Call>,
+    waker: Waker,
+}
+
+impl Default for WhenWoken {
+    fn default() -> WhenWoken {
+        let call = Arc::new(Call::default());
+        call.make();
+        WhenWoken { waker: call.clone().into(), call }
+    }
+}
+
+impl WhenWoken {
+    /// Always of the same `work`, which must not be ready for any other reason than that it has woken its waker.
+    pub fn poll<T>(&mut self, cx: &mut Context<'_>, work: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        self.call.register(cx.waker());
+        if !self.call.is_made() {
+            return Poll::Pending;
+        }
+        self.call.answer();
+        let polled = work(&mut Context::from_waker(&self.waker));
+        if polled.is_ready() {
+            self.call.make();
+        }
+        polled
+    }
+}
+
+/// Notes that a part of a task wants to be polled again, and wakes the task.
+#[derive(Default)]
+pub struct Call {
+    is_made: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Call {
+    /// Whom to wake: the task that polls. Before [`Call::is_made`], or a call between the two would be missed.
+    pub fn register(&self, task: &Waker) {
+        self.task.register(task);
+    }
+
+    pub fn is_made(&self) -> bool {
+        self.is_made.load(Ordering::Acquire)
+    }
+
+    /// What follows sees all that came before the call.
+    pub fn answer(&self) {
+        self.is_made.swap(false, Ordering::AcqRel);
+    }
+
+    fn make(&self) {
+        self.is_made.store(true, Ordering::Release);
+    }
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.make();
+        self.task.wake();
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
 mod tests {
@@ -197,6 +271,51 @@ mod tests {
             yield_now().await;
         }
         assert_eq!(heard.get(), 100);
+    }
+
+    /// A task that is polled for other reasons, and what it waits for besides.
+    struct Beside {
+        watch: WhenWoken,
+        polled: usize,
+    }
+
+    impl Beside {
+        fn poll<T>(&mut self, waker: &Waker, work: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+            self.watch.poll(&mut Context::from_waker(waker), |cx| {
+                self.polled += 1;
+                work(cx)
+            })
+        }
+    }
+
+    #[test]
+    fn what_was_not_woken_is_not_polled_and_what_was_is() {
+        let task = Waker::noop();
+        let mut beside = Beside { watch: WhenWoken::default(), polled: 0 };
+        let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..10 {
+            assert!(beside.poll(task, |cx| heard.poll_recv(cx)).is_pending());
+        }
+        assert_eq!(beside.polled, 1);
+        say.send(1).unwrap();
+        say.send(2).unwrap();
+        assert_eq!(beside.poll(task, |cx| heard.poll_recv(cx)), Poll::Ready(Some(1)));
+        assert_eq!(beside.poll(task, |cx| heard.poll_recv(cx)), Poll::Ready(Some(2)), "there was no second call");
+        assert!(beside.poll(task, |cx| heard.poll_recv(cx)).is_pending());
+        assert!(beside.poll(task, |cx| heard.poll_recv(cx)).is_pending());
+        assert_eq!(beside.polled, 4);
+    }
+
+    #[actix::test]
+    async fn what_others_wake_at_any_moment_is_heard() {
+        let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let others = thread::spawn(move || (0..100_000).for_each(|n| say.send(n).unwrap()));
+        let mut watch = WhenWoken::default();
+        for n in 0..100_000 {
+            let next = poll_fn(|cx| watch.poll(cx, |cx| heard.poll_recv(cx)));
+            assert_eq!(tokio::time::timeout(std::time::Duration::from_secs(20), next).await.unwrap(), Some(n));
+        }
+        others.join().unwrap();
     }
 
     #[actix::test]

@@ -11,6 +11,7 @@ use greenroom_protocol::{
     Action, Event, Observation, Seen,
     link::{Api, Command, Numbered, Outcome, Report, Settings},
 };
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
@@ -38,6 +39,7 @@ struct Shared {
     /// What the user did beside the agent, for the agent to know at its next step.
     asides: Arc<Mutex<Vec<String>>>,
     state: Mutex<State>,
+    work_over: Notify,
 }
 
 struct State {
@@ -124,6 +126,7 @@ impl Desk {
             driver,
             asides: Arc::default(),
             state: Mutex::new(state),
+            work_over: Notify::new(),
         }))
     }
 
@@ -141,6 +144,17 @@ impl Desk {
     /// The turn that runs.
     pub fn turn(&self) -> Option<String> {
         self.state().turns.running.as_ref().map(|running| running.id.clone())
+    }
+
+    /// Whether a turn or an act of the user is under way, or about to begin.
+    pub fn is_at_work(&self) -> bool {
+        let state = self.state();
+        state.turns.worked_on || state.acts.worked_on
+    }
+
+    /// Waits until the last of a row of turns, or of acts, is done; one that was done since the last call counts.
+    pub async fn work_over(&self) {
+        self.0.work_over.notified().await;
     }
 
     /// The settings hold from the next step, or the next act, on.
@@ -261,6 +275,7 @@ impl Desk {
             }
             self.0.outgoing.report(Report::TurnEnded { turn, outcome }).await;
         }
+        self.0.work_over.notify_one();
     }
 
     fn next_turn(&self) -> Option<(Prompt, Stage)> {
@@ -286,6 +301,7 @@ impl Desk {
             let outcome = if is_first { self.perform(&act, &action, stop).await } else { self.refuse(&act).await };
             self.0.outgoing.report(Report::ActEnded { act, outcome }).await;
         }
+        self.0.work_over.notify_one();
     }
 
     fn next_act(&self) -> Option<(Act, CancellationToken)> {

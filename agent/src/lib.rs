@@ -31,11 +31,17 @@ mod tls;
 pub mod tools;
 pub mod turn;
 
-use std::io;
+use std::{convert::Infallible, io, time::Duration};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::sleep,
+};
 
 use crate::{desk::Desk, outgoing::Outgoing, places::Places, processes::Processes};
+
+/// How long after it was last at work an agent lets go of what it needs for work only.
+const REST_AFTER: Duration = Duration::from_secs(2);
 
 /// Runs the agent until SIGTERM, and leaves no process behind.
 pub async fn run(places: Places) -> io::Result<()> {
@@ -52,10 +58,21 @@ pub async fn run(places: Places) -> io::Result<()> {
     let outgoing = Outgoing::default();
     let desk = Desk::new(outgoing.clone(), processes.clone(), &places);
     let result = tokio::select! {
-        result = link::listen(&places.agent_socket, desk, outgoing) => result,
+        result = link::listen(&places.agent_socket, desk.clone(), outgoing) => result,
+        never = rest(&desk) => match never {},
         result = processes.clone().reap_orphans() => result,
         _ = terminate.recv() => Ok(()),
     };
     processes.kill_all().await;
     result
+}
+
+async fn rest(desk: &Desk) -> Infallible {
+    loop {
+        sleep(REST_AFTER).await;
+        if !desk.is_at_work() {
+            greenroom_pages::let_go_of_code();
+        }
+        desk.work_over().await;
+    }
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use actix_web_actors::ws::{CloseCode, CloseReason, WebsocketContext};
+use futures::{Stream, StreamExt, stream};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::credit::Credit;
-use crate::data::Pass;
+use crate::{data::Pass, wakeups::WhenWoken};
 
 /// How often a client that is not otherwise asked is asked whether it is there.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -21,15 +23,40 @@ pub(super) trait Connection: Actor<Context = WebsocketContext<Self>> {
 
     /// To be called once, when it starts.
     fn keep(&self, closing: CancellationToken, pass: Option<Pass>, ctx: &mut WebsocketContext<Self>) {
-        ctx.run_later(HEARTBEAT, beat);
-        ctx.spawn(over(closing, pass).into_actor(self).map(|over, socket, ctx| match over {
-            Over::Server => {
+        let mut watch = WhenWoken::default();
+        let mut due = Box::pin(due(closing, pass));
+        let due = stream::poll_fn(move |cx| watch.poll(cx, |cx| due.poll_next_unpin(cx)));
+        let told = due.into_actor(self).map(|due, socket, ctx| match due {
+            Due::Beat => match socket.credit().beat() {
+                Some(ping) => ctx.ping(&ping),
+                None => close(4408, "no answer to pings", ctx),
+            },
+            Due::Over(Over::Server) => {
                 socket.goodbye(ctx);
                 close(1001, "the server is going away", ctx);
             }
-            Over::Token => close(4401, "the token was replaced; sign in with the new one", ctx),
-        }));
+            Due::Over(Over::Token) => close(4401, "the token was replaced; sign in with the new one", ctx),
+        });
+        ctx.spawn(told.finish());
     }
+}
+
+/// What a client is told without having said anything.
+enum Due {
+    Beat,
+    Over(Over),
+}
+
+/// Each beat is timed from the one before: an interval would make up for those that were missed while the machine slept, and
+/// give up a client that had no chance to answer.
+fn due(closing: CancellationToken, pass: Option<Pass>) -> impl Stream<Item = Due> {
+    stream::unfold(Some(Box::pin(over(closing, pass))), |waiting| async {
+        let mut waiting = waiting?;
+        tokio::select! {
+            over = &mut waiting => Some((Due::Over(over), None)),
+            () = sleep(HEARTBEAT) => Some((Due::Beat, Some(waiting))),
+        }
+    })
 }
 
 /// What ends a connection from without.
@@ -48,18 +75,6 @@ pub async fn over(closing: CancellationToken, pass: Option<Pass>) -> Over {
         None => closing.cancelled().await,
     }
     if closing.is_cancelled() { Over::Server } else { Over::Token }
-}
-
-/// Each beat is timed from the one before: an interval would make up for those that were missed while the machine slept, and
-/// give up a client that had no chance to answer.
-fn beat<C: Connection>(socket: &mut C, ctx: &mut WebsocketContext<C>) {
-    match socket.credit().beat() {
-        Some(ping) => {
-            ctx.ping(&ping);
-            ctx.run_later(HEARTBEAT, beat);
-        }
-        None => close(4408, "no answer to pings", ctx),
-    }
 }
 
 /// The last that a client hears. Whoever went on to listen would answer the client's own close with a second one, and

@@ -87,7 +87,7 @@ impl Pull {
                 Ok(None) | Err(_) => return Err(refusal),
             },
         };
-        let (seen, page, deltas) = (Seen::new(), VecDeque::new(), VecDeque::new());
+        let (seen, page, deltas) = (Seen::default(), VecDeque::new(), VecDeque::new());
         Ok(Pull { parts, id, source, bell, rung, cursor: 0, seen, page, deltas })
     }
 
@@ -116,7 +116,7 @@ impl Pull {
                 },
                 Look::Closed => match attach(&self.parts, self.id, &self.bell).await {
                     // Its items are others, whatever they are called.
-                    Ok(listening) => (self.source, self.seen) = (Source::Session(listening), Seen::new()),
+                    Ok(listening) => (self.source, self.seen) = (Source::Session(listening), Seen::default()),
                     Err(gone @ Refusal::NoSession(_)) => return Pulled::Gone(gone),
                     Err(_) => {
                         // Meanwhile what is in the journal can be read.

@@ -156,7 +156,7 @@ impl FrontendSocket {
         match &mut self.attached {
             // Whoever comes back to a session whose actor was replaced goes on where it was. Its items are others, whatever
             // they are called.
-            Some(at) => (at.source, at.seen) = (source, Seen::new()),
+            Some(at) => (at.source, at.seen) = (source, Seen::default()),
             None => {
                 let tail = view.last_seq;
                 let cursor = match self.arrival.take().map_or(Since::Start, |arrival| arrival.since) {
@@ -166,8 +166,14 @@ impl FrontendSocket {
                 };
                 self.entry = Some(self.parts.census.register(Kind::FrontendSocket, Some(id.to_string())));
                 self.hello(Some(view), tail, ctx);
-                self.attached =
-                    Some(Attachment { id, source, cursor, seen: Seen::new(), replay_to: Some(tail), reading: false });
+                self.attached = Some(Attachment {
+                    id,
+                    source,
+                    cursor,
+                    seen: Seen::default(),
+                    replay_to: Some(tail),
+                    reading: false,
+                });
             }
         }
         self.pull(ctx);

@@ -39,6 +39,7 @@ use crate::{
         messages::{Greeted, OutOfOrder, Reported, Took},
     },
     store::{Limit, NewEvent, Seq, SessionId, Store, damage::read_on},
+    wakeups::WhenWoken,
 };
 
 /// How many reports, each with those that go with it, may be on their way to disk, and how many bytes of them: where the disk
@@ -151,11 +152,12 @@ impl Conversation<'_> {
         let live = Box::pin(self.greet(commands, progress)).await?;
         let mut on_their_way = OnTheirWay::default();
         let mut owed = Owed::default();
+        let mut ear = WhenWoken::default();
         loop {
             // Nothing of a frame is kept while what it leads to is done: there is one of this future for each session that lives.
             let step = tokio::select! {
                 biased;
-                command = commands.recv() => match command {
+                command = poll_fn(|cx| ear.poll(cx, |cx| commands.poll_recv(cx))) => match command {
                     Some(command) => Step::Send(written(&ToAgent::Command(*command))),
                     None => return Ok(Broken::SessionLeft),
                 },

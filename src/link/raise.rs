@@ -3,7 +3,6 @@
 use std::{
     future::poll_fn,
     io,
-    pin::pin,
     rc::Rc,
     sync::{Arc, PoisonError},
     task::Poll,
@@ -32,6 +31,7 @@ use crate::{
         messages::{Phased, orders::Was},
     },
     store::SessionId,
+    wakeups::WhenWoken,
 };
 
 /// How long an agent has from the start of its sandbox until it answers. Time in which it stands frozen does not count.
@@ -72,6 +72,13 @@ pub(super) enum Gone {
     NeverCame { why: String, stderr_tail: Option<String> },
     /// The session's actor is not there any more. The sandbox goes on without it.
     SessionLeft,
+}
+
+/// What ends the attempts to speak with an agent.
+enum End {
+    Died(Result<Exit, SandboxError>),
+    /// It has not introduced itself within [`ANSWER`].
+    Silent,
 }
 
 /// How far one start came.
@@ -121,7 +128,7 @@ impl Attendance {
             Err(e) => return Came::Never(Gone::NeverCame { why: e.to_string(), stderr_tail: None }),
         };
         let sandbox = self.parts.sandbox.clone();
-        let mut death = pin!(sandbox.wait(self.id));
+        let mut death = sandbox.wait(self.id);
         let progress = Rc::new(Progress::default());
         // Not in this future, and let go of with the first word: there is one of those for each session that lives.
         let mut patience = Some(actix::spawn(patience(self.frozen.clone(), progress.clone())));
@@ -131,19 +138,24 @@ impl Attendance {
             }
             patience.as_mut().map_or(Poll::Pending, |patience| patience.poll_unpin(cx).map(|_over| ()))
         });
+        let mut watch = WhenWoken::default();
+        let mut end = poll_fn(|cx| {
+            watch.poll(cx, |cx| match death.poll_unpin(cx) {
+                Poll::Ready(exit) => Poll::Ready(End::Died(exit)),
+                Poll::Pending => silence.poll_unpin(cx).map(|()| End::Silent),
+            })
+        });
         let mut wait = Duration::ZERO;
         loop {
             self.entry.state("dialling");
             let stream = tokio::select! {
-                exit = &mut death => return died(exit, started, &progress),
-                () = &mut silence => return Came::Never(self.said_nothing().await),
+                end = &mut end => return self.ended(end, started, &progress).await,
                 stream = self.dial(wait) => stream,
             };
             self.entry.state("connected");
             let since = Instant::now();
             let broken = tokio::select! {
-                exit = &mut death => return died(exit, started, &progress),
-                () = &mut silence => return Came::Never(self.said_nothing().await),
+                end = &mut end => return self.ended(end, started, &progress).await,
                 broken = converse(self.id, stream, &self.session, &self.parts.store, commands, &progress) => broken,
             };
             match broken {
@@ -240,6 +252,13 @@ impl Attendance {
                     waited += step;
                 }
             }
+        }
+    }
+
+    async fn ended(&self, end: End, started: Started, progress: &Progress) -> Came {
+        match end {
+            End::Died(exit) => died(exit, started, progress),
+            End::Silent => Came::Never(self.said_nothing().await),
         }
     }
 

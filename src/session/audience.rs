@@ -5,7 +5,7 @@
 //! fill, and a delta can never overtake the event before it or follow the event that ends its item.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -40,7 +40,8 @@ pub struct Live {
     decided: Seq,
     /// The session's actor is gone; whoever still wants the session asks the Directory again.
     pub closed: bool,
-    items: BTreeMap<Key, Growing>,
+    /// Oldest first. They are a few: lists are shorter ways to them than maps.
+    items: Vec<Growing>,
     /// What was ended last, also where that is not on disk yet: it grows no more.
     sealed: VecDeque<Ended>,
     listeners: Vec<(u64, Recipient<Published>)>,
@@ -49,10 +50,10 @@ pub struct Live {
 }
 
 /// A tool call's input and its output grow under the same item, one after the other.
-type Key = (String, DeltaKind);
-
 struct Growing {
-    /// Which item it is; the later began later.
+    item: String,
+    kind: DeltaKind,
+    /// Which one it is; the later began later.
     id: u64,
     /// The newest event when it began: nobody sees the item before that event.
     after: Seq,
@@ -106,7 +107,7 @@ impl Shared {
         live.tail = tail;
         live.decided = live.decided.max(tail);
         for ended in ended {
-            live.items.retain(|(item, kind), _| !ended.ends(item, *kind));
+            live.items.retain(|growing| !ended.ends(&growing.item, growing.kind));
         }
         live.tell();
     }
@@ -119,15 +120,9 @@ impl Shared {
         if live.is_sealed(&delta.item, delta.kind) {
             return;
         }
-        live.next += 1;
-        let (id, after) = (live.next, live.decided);
-        let growing = live.items.entry((delta.item, delta.kind)).or_insert_with(|| Growing {
-            id,
-            after,
-            start: 0,
-            text: String::new(),
-        });
-        growing.add(delta.offset, &delta.content);
+        let known = live.items.iter().position(|growing| growing.item == delta.item && growing.kind == delta.kind);
+        let at = known.unwrap_or_else(|| live.begin(delta.item, delta.kind));
+        live.items[at].add(delta.offset, &delta.content);
         live.forget_the_oldest();
         live.tell();
     }
@@ -135,13 +130,9 @@ impl Shared {
     /// Items that have not ended, oldest first.
     pub(super) fn open(&self) -> Vec<OpenItem> {
         let live = self.live();
-        let open = |((item, kind), growing): (&Key, &Growing)| OpenItem {
-            item: item.clone(),
-            kind: *kind,
-            text: growing.text.clone(),
-        };
-        let items = live.oldest_first().into_iter();
-        items.filter(|((item, kind), _)| !live.is_sealed(item, *kind)).map(open).collect()
+        let open =
+            |growing: &Growing| OpenItem { item: growing.item.clone(), kind: growing.kind, text: growing.text.clone() };
+        live.items.iter().filter(|growing| !live.is_sealed(&growing.item, growing.kind)).map(open).collect()
     }
 
     pub(super) fn close(&self) {
@@ -174,25 +165,22 @@ impl Live {
         self.sealed.iter().any(|ended| ended.ends(item, kind))
     }
 
+    /// The place of a new item.
+    fn begin(&mut self, item: String, kind: DeltaKind) -> usize {
+        self.next += 1;
+        self.items.push(Growing { item, kind, id: self.next, after: self.decided, start: 0, text: String::new() });
+        self.items.len() - 1
+    }
+
     /// Lets go of what began first, while more grows than is kept. If it grows on, it begins anew for those who listen.
     fn forget_the_oldest(&mut self) {
         while self.items.len() > MOST_ITEMS || self.items.len() > 1 && self.size() > MOST_BYTES {
-            let Some(oldest) = self.items.iter().min_by_key(|(_, growing)| growing.id).map(|(key, _)| key.clone())
-            else {
-                return;
-            };
-            self.items.remove(&oldest);
+            self.items.remove(0);
         }
     }
 
     fn size(&self) -> usize {
-        self.items.iter().map(|((item, _), growing)| item.len() + growing.text.len()).sum()
-    }
-
-    fn oldest_first(&self) -> Vec<(&Key, &Growing)> {
-        let mut items: Vec<_> = self.items.iter().collect();
-        items.sort_by_key(|(_, growing)| growing.id);
-        items
+        self.items.iter().map(|growing| growing.item.len() + growing.text.len()).sum()
     }
 
     /// Wakes every listener. One whose mailbox is full is about to look anyway: the message only says "look again".
@@ -227,8 +215,15 @@ impl Growing {
     }
 }
 
-/// How far a listener has come in each growing item, by the item's own id: the end of what it was sent, in bytes.
-pub type Seen = BTreeMap<u64, u64>;
+/// How far a listener has come in each growing item: by the item's own id, the end of what it was sent, in bytes.
+#[derive(Default)]
+pub struct Seen(Vec<(u64, u64)>);
+
+impl Seen {
+    fn of(&mut self, growing: &Growing) -> Option<&mut u64> {
+        self.0.iter_mut().find(|(id, _)| *id == growing.id).map(|(_, end)| end)
+    }
+}
 
 /// What a listener gets when it looks.
 pub enum Look {
@@ -251,18 +246,22 @@ impl Listening {
         if live.tail > cursor {
             return Look::Behind { tail: live.tail };
         }
-        let items = live.oldest_first();
-        seen.retain(|id, _| items.iter().any(|(_, growing)| growing.id == *id));
+        seen.0.retain(|(id, _)| live.items.iter().any(|growing| growing.id == *id));
         let mut deltas = Vec::new();
         let mut budget = most;
-        for ((item, kind), growing) in items {
+        for growing in &live.items {
             if budget == 0 || growing.after > cursor {
                 break;
             }
-            let Some((from, content)) = growing.since(seen.get(&growing.id).copied(), budget) else { continue };
+            let known = seen.of(growing);
+            let Some((from, content)) = growing.since(known.as_deref().copied(), budget) else { continue };
             budget = budget.saturating_sub(content.len());
-            seen.insert(growing.id, from.end(growing.start) + content.len() as u64);
-            deltas.push(Delta { kind: *kind, item: item.clone(), offset: from.offset(), content });
+            let end = from.end(growing.start) + content.len() as u64;
+            match known {
+                Some(known) => *known = end,
+                None => seen.0.push((growing.id, end)),
+            }
+            deltas.push(Delta { kind: growing.kind, item: growing.item.clone(), offset: from.offset(), content });
         }
         Look::Deltas(deltas)
     }

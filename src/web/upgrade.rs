@@ -15,11 +15,8 @@ use std::{
     mem,
     pin::Pin,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll, Wake, Waker},
+    sync::Arc,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -36,7 +33,7 @@ use actix_web::{
     http::StatusCode,
 };
 use bytes::{Buf, Bytes};
-use futures::{SinkExt, Stream, task::AtomicWaker};
+use futures::{SinkExt, Stream};
 use tokio::{
     io::AsyncWriteExt,
     net::TcpStream,
@@ -46,6 +43,7 @@ use tokio::{
 
 use self::cut::Cutter;
 use super::handover::{Handover, can_move};
+use crate::wakeups::Call;
 
 /// How much may wait for a client that does not take it, in bytes, before its actor has to wait.
 const UNSENT: usize = 16 << 10;
@@ -215,24 +213,6 @@ impl Stream for Arriving {
     }
 }
 
-/// Notes that the actor wants to be polled again, and has that done.
-#[derive(Default)]
-struct Call {
-    is_made: AtomicBool,
-    task: AtomicWaker,
-}
-
-impl Wake for Call {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.is_made.store(true, Ordering::Release);
-        self.task.wake();
-    }
-}
-
 /// A connection whose ends are a client and an actor.
 struct Upgraded {
     stream: TcpStream,
@@ -257,7 +237,7 @@ impl Upgraded {
 
     /// Done when the actor has said its last, and the client has it.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.call.task.register(cx.waker());
+        self.call.register(cx.waker());
         loop {
             let has_said_all = self.run_the_actor();
             self.send(cx)?;
@@ -288,7 +268,7 @@ impl Upgraded {
     /// Lets the actor do what it can, while there is room for what it says. True: it has nothing more to say for now.
     fn run_the_actor(&mut self) -> bool {
         while !self.is_over && (self.has_room() || self.is_to_be_heard()) {
-            self.call.is_made.store(false, Ordering::Relaxed);
+            self.call.answer();
             match Pin::new(&mut self.actor).poll_next(&mut Context::from_waker(&self.waker)) {
                 Poll::Ready(Some(Ok(bytes))) => self.unsent.push_back(bytes),
                 Poll::Ready(Some(Err(_)) | None) => self.is_over = true,
@@ -341,7 +321,7 @@ impl Upgraded {
     /// Reads what the client says, once the actor has dealt with all that came before: where it calls to be polled again it
     /// may not have, and a client that never stops would fill the memory. True: something arrived.
     fn hear(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_called = self.has_room() && self.call.is_made.load(Ordering::Acquire);
+        let is_called = self.has_room() && self.call.is_made();
         let mut arrived = self.arrived.borrow_mut();
         if self.is_over || !matches!(*arrived, Arrived::Nothing) || is_called {
             return false;

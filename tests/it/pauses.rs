@@ -18,7 +18,11 @@ on_each_driver!(
     a_stopped_session_comes_back_with_its_files,
     a_message_wakes_a_stopped_session,
     what_stands_otherwise_than_its_session_says_is_put_right,
+    an_agent_that_waits_has_let_go_of_its_code,
 );
+
+/// More than an agent has that waits (1.5 to 3.2 MiB), and less than one that has all of its code mapped (6).
+const WAITS_KIB: u64 = 4 << 10;
 
 async fn in_a_stream(driver: Driver) {
     let model = Model::play("work");
@@ -142,5 +146,21 @@ async fn what_stands_otherwise_than_its_session_says_is_put_right(driver: Driver
             eventually("it to be as the session says", || async { host::is_frozen(agent) == stands }).await;
         }
         assert_eq!(server.rest.session(&session).await["state"], state);
+    }
+}
+
+async fn an_agent_that_waits_has_let_go_of_its_code(driver: Driver) {
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    socket.state("idle").await;
+    let resident = || host::agents(server.home()).iter().map(|agent| host::resident_kib(agent.pid)).sum::<u64>();
+    for _ in 0..2 {
+        eventually("the agent to let go", || async { (1..WAITS_KIB).contains(&resident()) }).await;
+        socket.act("message", json!({ "content": "tell a short story" })).await;
+        socket.observation("message").await;
+        assert!(resident() > WAITS_KIB, "{} KiB at work", resident());
+        socket.state("idle").await;
     }
 }

@@ -51,6 +51,7 @@ pub fn main(plan: &Plan) -> i32 {
         Ok(agent) => match keeper.write_all(&[AGENT_RUNS]) {
             Ok(()) => {
                 drop(keeper);
+                greenroom_pages::let_go_of_code();
                 outlive(agent)
             }
             // It was gone before this process could ask to be taken along.

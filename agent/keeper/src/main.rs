@@ -233,6 +233,7 @@ fn written(jailed: &Jailed) -> Option<String> {
 
 impl Kept {
     fn stay(&mut self) -> io::Result<()> {
+        greenroom_pages::let_go_of_code();
         let (stdout, stderr) = (self.jailed.stdout.try_clone()?, self.jailed.stderr.try_clone()?);
         let stderr_tail = log::copy(stdout, stderr)?;
         let code = exit_code(self.init)?;

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -23,7 +25,7 @@ fn pieces(look: Look) -> Vec<(u64, String)> {
 #[test]
 fn a_late_listener_gets_the_item_so_far_and_then_only_what_is_new() {
     let (shared, listening) = shared();
-    let mut seen = Seen::new();
+    let mut seen = Seen::default();
     shared.grow(delta(0, "Hel"));
     shared.grow(delta(3, "lo"));
     assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "Hello".into())]);
@@ -35,20 +37,20 @@ fn a_late_listener_gets_the_item_so_far_and_then_only_what_is_new() {
 #[test]
 fn no_delta_before_the_journal_and_none_after_the_end() {
     let (shared, listening) = shared();
-    let mut seen = Seen::new();
+    let mut seen = Seen::default();
     shared.grow(delta(0, "x"));
     shared.publish(1, &[]);
     assert!(matches!(listening.look(0, &mut seen, 99), Look::Behind { tail: 1 }));
     assert_eq!(pieces(listening.look(1, &mut seen, 99)), [(0, "x".into())]);
     shared.publish(2, &[Ended::Whole("i".into())]);
     assert_eq!(pieces(listening.look(2, &mut seen, 99)), []);
-    assert!(seen.is_empty());
+    assert!(seen.0.is_empty());
 }
 
 #[test]
 fn what_is_decided_to_end_grows_no_more() {
     let (shared, listening) = shared();
-    let mut seen = Seen::new();
+    let mut seen = Seen::default();
     shared.grow(delta(0, "said"));
     shared.decide(1, &[Ended::Whole("i".into())]);
     shared.grow(delta(4, " and more"));
@@ -78,17 +80,17 @@ fn an_agent_that_begins_ever_new_items_is_kept_bounded() {
     }
     let open = shared.open();
     assert!(open.iter().map(|open| open.text.len()).sum::<usize>() <= MOST_BYTES);
-    assert!(shared.live().items.values().all(|growing| growing.text.capacity() <= 2 * KEEP), "no more than is needed");
+    assert!(shared.live().items.iter().all(|growing| growing.text.capacity() <= 2 * KEEP), "no more than is needed");
     assert_eq!(open.last().map(|open| &*open.item), Some("99"), "the newest are kept");
     grow(0, "again");
-    let again = listening.look(0, &mut Seen::new(), usize::MAX);
+    let again = listening.look(0, &mut Seen::default(), usize::MAX);
     assert!(matches!(again, Look::Deltas(deltas) if deltas.last().is_some_and(|delta| delta.content == "again")));
 }
 
 #[test]
 fn a_long_item_is_taken_in_pieces_and_kept_bounded() {
     let (shared, listening) = shared();
-    let mut seen = Seen::new();
+    let mut seen = Seen::default();
     shared.grow(delta(0, "äöü"));
     assert_eq!(pieces(listening.look(0, &mut seen, 5)), [(0, "äö".into())]);
     assert_eq!(pieces(listening.look(0, &mut seen, 5)), [(4, "ü".into())]);
@@ -98,7 +100,7 @@ fn a_long_item_is_taken_in_pieces_and_kept_bounded() {
         offset += (KEEP / 8) as u64;
     }
     assert!(shared.open()[0].text.len() <= 2 * KEEP);
-    let late = pieces(listening.look(0, &mut Seen::new(), usize::MAX));
+    let late = pieces(listening.look(0, &mut Seen::default(), usize::MAX));
     assert_eq!(late[0].0, 0);
     assert_eq!(pieces(listening.look(0, &mut seen, usize::MAX))[0].0, 0, "what was missed is gone: it begins anew");
     assert_eq!(pieces(listening.look(0, &mut seen, usize::MAX)), []);
@@ -107,7 +109,7 @@ fn a_long_item_is_taken_in_pieces_and_kept_bounded() {
 #[test]
 fn an_output_that_begins_before_its_action_is_on_disk_waits_for_it() {
     let (shared, listening) = shared();
-    let mut seen = Seen::new();
+    let mut seen = Seen::default();
     let input = Delta { kind: DeltaKind::ToolInput, ..delta(0, "{}") };
     let output = Delta { kind: DeltaKind::Output, ..delta(0, "out") };
     shared.grow(input);

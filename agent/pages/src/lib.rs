@@ -1,0 +1,65 @@
+//! What a program that waits for long has in memory, where a thousand of it may wait.
+
+use std::{ops::Range, ptr};
+
+use rustix::{
+    mm::{Advice, madvise},
+    param::page_size,
+};
+
+unsafe extern "C" {
+    /// Made by the linker: where the program begins, and where its code ends.
+    static __executable_start: u8;
+    static etext: u8;
+}
+
+/// Lets go of the program's code and constants until they are needed, when they come back from the page cache by themselves.
+///
+/// They are in memory once, however many run the same program; but a kernel that wants to know whether a page of it is in
+/// use asks each process that has it mapped.
+pub fn let_go_of_code() {
+    let Range { start, end } = code();
+    let begin = ptr::with_exposed_provenance_mut(start);
+    // SAFETY: what is never written lies there and nothing else, so the program's file has all of it. (What the loader
+    // writes, addresses, comes behind the code.) Where the kernel refuses, all stays as it was.
+    let _ = unsafe { madvise(begin, end.saturating_sub(start), Advice::LinuxDontNeed) };
+}
+
+/// The addresses of the pages in which nothing else lies.
+fn code() -> Range<usize> {
+    let page = page_size();
+    ptr::addr_of!(__executable_start).addr().next_multiple_of(page)..ptr::addr_of!(etext).addr() / page * page
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// How much of this program's code is mapped, KiB.
+    fn mapped() -> u64 {
+        let status = fs::read_to_string("/proc/self/smaps").unwrap();
+        let code = status.lines().skip_while(|line| !line.contains(" r-xp "));
+        let resident = code.skip(1).find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        resident.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    #[test]
+    fn code_goes_and_comes_back() {
+        for page in code().step_by(page_size()) {
+            // SAFETY: the program lies there, from its beginning to the end of its code.
+            unsafe { ptr::with_exposed_provenance::<u8>(page).read_volatile() };
+        }
+        let before = mapped();
+        let_go_of_code();
+        let after = mapped();
+        assert!(after < before, "{after} of {before} KiB");
+        let words = ["what", "runs", "goes", "on"];
+        for _ in 0..100 {
+            let_go_of_code();
+            assert_eq!(format!("{:?}", words.map(str::to_uppercase)), r#"["WHAT", "RUNS", "GOES", "ON"]"#);
+        }
+    }
+}
