@@ -67,6 +67,7 @@ pub async fn run(places: Places) -> io::Result<()> {
     result
 }
 
+/// Lets go of the agent's code whenever it has been without work for a while.
 async fn rest(desk: &Desk) -> Infallible {
     loop {
         sleep(REST_AFTER).await;

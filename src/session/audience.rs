@@ -40,7 +40,7 @@ pub struct Live {
     decided: Seq,
     /// The session's actor is gone; whoever still wants the session asks the Directory again.
     pub closed: bool,
-    /// Oldest first. They are a few: lists are shorter ways to them than maps.
+    /// Oldest first.
     items: Vec<Growing>,
     /// What was ended last, also where that is not on disk yet: it grows no more.
     sealed: VecDeque<Ended>,

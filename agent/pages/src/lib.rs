@@ -40,8 +40,8 @@ mod tests {
 
     /// How much of this program's code is mapped, KiB.
     fn mapped() -> u64 {
-        let status = fs::read_to_string("/proc/self/smaps").unwrap();
-        let code = status.lines().skip_while(|line| !line.contains(" r-xp "));
+        let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let code = maps.lines().skip_while(|line| !line.contains(" r-xp "));
         let resident = code.skip(1).find_map(|line| line.strip_prefix("Rss:")).unwrap();
         resident.trim().trim_end_matches(" kB").parse().unwrap()
     }
