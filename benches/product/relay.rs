@@ -17,7 +17,12 @@ use std::{
 use futures::{SinkExt, StreamExt, future::join_all};
 use greenroom_protocol::{Delta, DeltaKind, Observation, Seen, link::Report};
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, sync::Semaphore, task::JoinHandle, time::sleep};
+use tokio::{
+    net::TcpStream,
+    sync::Semaphore,
+    task::JoinHandle,
+    time::{sleep, sleep_until},
+};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{Message, Utf8Bytes, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
@@ -319,26 +324,41 @@ enum Pace {
 }
 
 /// Somebody who sends frames, in a pace.
-struct Speaker(usize);
+struct Speaker {
+    number: usize,
+    /// When the turn of the last paced frame was.
+    turn: Instant,
+}
 
 impl Speaker {
     fn new() -> Speaker {
-        let speaker = SPEAKERS.fetch_add(1, Relaxed) % ARRIVED.len();
+        let number = SPEAKERS.fetch_add(1, Relaxed) % ARRIVED.len();
         // What arrived from an earlier one of this number, who did not wait for it, lets nobody hurry.
-        ARRIVED[speaker].forget_permits(usize::MAX);
-        Speaker(speaker)
+        ARRIVED[number].forget_permits(usize::MAX);
+        Speaker { number, turn: Instant::now() }
+    }
+
+    /// Its first paced frame comes now.
+    fn begin(&mut self) {
+        self.turn = Instant::now();
     }
 
     fn words(&self) -> String {
-        format!("@{}@{}@ some words that an agent said", BEGAN.elapsed().as_nanos(), self.0)
+        format!("@{}@{}@ some words that an agent said", BEGAN.elapsed().as_nanos(), self.number)
     }
 
-    async fn rest(&self, pace: Pace) {
+    async fn rest(&mut self, pace: Pace) {
         match pace {
-            Pace::Every { .. } => sleep(EVERY).await,
+            // By the clock. Who counts from the last frame speaks, once the machine has stood still, for ever at the same moment
+            // as all who were held up with it, and the relay is measured under bursts that no agents make.
+            Pace::Every { .. } => {
+                let missed = self.turn.elapsed().as_millis() / EVERY.as_millis();
+                self.turn += EVERY * (missed as u32 + 1);
+                sleep_until(self.turn.into()).await;
+            }
             // Two frames may have been read as one; then both have arrived. One that was lost is not waited for for ever.
             Pace::OneByOne => {
-                if let Ok(Ok(arrived)) = tokio::time::timeout(WARM_UP / 2, ARRIVED[self.0].acquire()).await {
+                if let Ok(Ok(arrived)) = tokio::time::timeout(WARM_UP / 2, ARRIVED[self.number].acquire()).await {
                     arrived.forget();
                 }
             }
@@ -352,7 +372,7 @@ async fn speak(mut puppet: Puppet, kind: Kind, pace: Pace, stop: Arc<AtomicBool>
     if let Pace::Every { late } = pace {
         sleep(late).await;
     }
-    let speaker = Speaker::new();
+    let mut speaker = Speaker::new();
     let item = format!("item-{}", fastrand::u64(..));
     let mut offset = 0;
     while !stop.load(Relaxed) {

@@ -129,7 +129,7 @@ impl Drop for Beside {
 /// One connection of the agent: the frames that a client of Greenroom would see.
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: Arc<Signal>) {
     let Ok(mut socket) = accept_async_with_config(stream, Some(small())).await else { return };
-    let (speaker, late) = (Speaker::new(), EVERY.mul_f64(fastrand::f64()));
+    let (mut speaker, late) = (Speaker::new(), EVERY.mul_f64(fastrand::f64()));
     let (mut offset, mut known, mut now) = (0, usize::MAX, None);
     loop {
         if signal.stop.load(Relaxed) {
@@ -139,12 +139,13 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: A
         if changes != known {
             (known, now) = (changes, *signal.now.borrow());
             // Those of the last pace.
-            ARRIVED[speaker.0].forget_permits(usize::MAX >> 4);
+            ARRIVED[speaker.number].forget_permits(usize::MAX >> 4);
         }
         let Some((_, pace)) = now.filter(|(speaks, _)| *speaks == way) else {
             offset = 0;
             signal.waiting.notified().await;
             sleep(late).await;
+            speaker.begin();
             continue;
         };
         let content = speaker.words();
