@@ -62,3 +62,38 @@ impl Drop for Waiting<'_> {
         self.0.fetch_sub(1, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use futures::future::join_all;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn so_many_start_at_a_time_and_the_others_as_they_came() {
+        const AT_A_TIME: usize = 3;
+        let starts = Starts::new(AT_A_TIME, 20);
+        let (under_way, most, order) = (AtomicUsize::new(0), AtomicUsize::new(0), RefCell::new(Vec::new()));
+        let (starts, under_way, most, order) = (&starts, &under_way, &most, &order);
+        let all = (0..20).map(|n| async move {
+            let place = starts.place().await.expect("the server stays");
+            order.borrow_mut().push(n);
+            most.fetch_max(under_way.fetch_add(1, Relaxed) + 1, Relaxed);
+            // Some take longer than others.
+            for _ in 0..=n % 4 {
+                tokio::task::yield_now().await;
+            }
+            under_way.fetch_sub(1, Relaxed);
+            drop(place);
+        });
+        let waiting = async {
+            assert!(starts.are_too_many(4) && !starts.are_too_many(3), "17 wait behind the first three");
+        };
+        futures::join!(join_all(all), waiting);
+        assert_eq!(most.load(Relaxed), AT_A_TIME);
+        assert_eq!(*order.borrow(), (0..20).collect::<Vec<_>>());
+        assert!(!starts.are_too_many(20), "nobody waits any more");
+    }
+}

@@ -110,6 +110,7 @@ impl Puppet {
 
     /// Waits until all that was reported is on the server's disk.
     pub(crate) async fn until_acknowledged(&mut self) {
+        within("the rest to be written", self.link.flush()).await.expect("the link holds");
         while self.acked < self.said {
             let next = within("an acknowledgement", self.link.next()).await.expect("the link holds");
             self.take(&next.expect("the link holds"));

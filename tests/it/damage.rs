@@ -31,7 +31,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// A journal with two sessions and what they printed.
-async fn filled() -> (Ended, [String; 2]) {
+async fn filled() -> (Ended, [(String, Vec<Value>); 2]) {
     let server = Server::start(Options::new(Driver::Process)).await;
     let mut sessions = Vec::new();
     for name in ["one", "two"] {
@@ -44,7 +44,8 @@ async fn filled() -> (Ended, [String; 2]) {
         server.rest.until_state(&session, "idle").await;
         server.rest.post(&format!("/api/sessions/{session}/stop"), json!({})).await.expect(200);
         server.rest.until_state(&session, "stopped").await;
-        sessions.push(session);
+        let events = server.rest.events(&session).await;
+        sessions.push((session, events));
     }
     let (_, ended) = server.terminate().await;
     (ended, sessions.try_into().expect("two"))
@@ -86,13 +87,18 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
             let what = format!("{} at {percent} %", path.display());
 
             let server = ended.restart().await;
-            for session in &sessions {
+            for (session, written) in &sessions {
                 let last = server.rest.session(session).await["last_seq"].as_u64().expect(&what);
                 let events = server.rest.events(session).await;
                 let seqs: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
                 // One that was up when the server died comes up again, so there may be more by now.
                 assert_eq!(seqs, (1..=last.max(seqs.len() as u64)).collect::<Vec<_>>(), "{what}");
-                named += damaged(&events).len();
+                let lost = damaged(&events);
+                named += lost.len();
+                assert!(events.len() >= written.len(), "{what}: {} of {}", events.len(), written.len());
+                for (event, as_written) in events.iter().zip(written).filter(|(event, _)| !lost.contains(event)) {
+                    assert_eq!(event, as_written, "{what}");
+                }
                 // The harness looks at the numbers itself.
                 let mut client = Socket::attach(&server.rest, session).await;
                 client.status("synced").await;

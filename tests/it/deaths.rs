@@ -123,6 +123,23 @@ async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: Driver) {
 
 /// It has something to say before it goes.
 #[tokio::test]
+async fn last_words_are_told_to_who_listens_and_by_rest() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let script = r#""$agent" & until [ -e "$HOME/end" ]; do sleep 0.02; done; echo 'no words left' >&2; exit 3"#;
+    let (session, home) = wrap_agent(&server, script).await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    socket.status("synced").await;
+    std::fs::write(home.join("end"), "").expect("it is written");
+    let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
+    assert_eq!(lost["extras"]["exit_code"], 3, "{lost}");
+    assert!(lost["extras"]["stderr_tail"].as_str().expect("words").ends_with("no words left\n"), "{lost}");
+    socket.state("failed").await;
+    assert_eq!(server.rest.session(&session).await["reason"], "the sandbox died with exit code 3");
+    assert!(server.rest.events(&session).await.contains(&lost), "REST says the same");
+}
+
+/// … also where it goes alone.
+#[tokio::test]
 async fn last_words_that_no_server_heard_are_told_by_the_next_one() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let script = r#""$agent" & until [ -e "$HOME/end" ]; do sleep 0.02; done; echo 'no words left' >&2; exit 3"#;
@@ -165,11 +182,14 @@ async fn fails(server: &Server) -> (String, String) {
 #[tokio::test]
 async fn an_agent_that_ends_at_once_is_told_with_what_it_said() {
     let server = Server::start(Options::new(Driver::Process)).await;
-    replace_agent(&server, "#!/bin/sh\necho began >> \"$HOME/starts\"\necho 'no such brain' >&2\nexit 3\n");
+    replace_agent(&server, "#!/bin/sh\ndate +%s%N >> \"$HOME/starts\"\necho 'no such brain' >&2\nexit 3\n");
     let (why, stderr) = fails(&server).await;
     let homes = std::fs::read_dir(server.data().join("homes")).expect("homes").flatten();
     let starts: Vec<_> = homes.filter_map(|home| std::fs::read_to_string(home.path().join("starts")).ok()).collect();
-    assert_eq!(starts, ["began\n".repeat(4)]);
+    let starts: Vec<u64> = starts.concat().lines().map(|at| at.parse().expect("nanoseconds")).collect();
+    assert_eq!(starts.len(), 4);
+    let waited = starts.windows(2).map(|pair| (pair[1] - pair[0]) / 1_000_000);
+    assert!(waited.zip([200, 800, 3_200]).all(|(ms, least)| ms >= least), "ever longer apart: {starts:?}");
     assert!(why.contains("4 times") && why.contains("exit code 3"), "{why}");
     assert!(stderr.contains("no such brain"), "{stderr}");
     assert!(host::processes(server.home()).is_empty(), "nothing is left of it");

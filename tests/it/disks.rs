@@ -2,7 +2,9 @@
 
 use std::{pin::pin, time::Duration};
 
+use greenroom_protocol::{Observation, Seen, link::Report};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::{
     chats::Chat,
@@ -10,6 +12,7 @@ use crate::{
         disk::Disk,
         driver::Driver,
         eventually, host,
+        puppet::Puppet,
         server::{Home, Options, Server},
         socket::Socket,
         within,
@@ -75,6 +78,36 @@ async fn a_disk_that_hangs_holds_back_what_needs_it_and_nothing_else() {
     assert_eq!(server.rest.events(&session).await, socket.events(), "what was told is what is written");
 }
 
+/// P21: what an agent says is taken no faster than it can be kept.
+#[tokio::test]
+async fn an_agent_is_held_back_by_its_socket_while_the_disk_hangs_and_nothing_is_dropped() {
+    let Some(home) = Home::on_a_disk() else { return };
+    let server = Server::start_in(home, Options::new(Driver::Process)).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
+    let already = server.rest.events(&session).await.len();
+    let before = host::resident_kib(server.pid());
+    disk(&server).freeze();
+    let words = |n: usize| format!("{n}:{}", "x".repeat(4 << 10));
+    let mut said = 0;
+    loop {
+        let body = Observation { seen: Seen::Think { partial: false }, content: words(said) }.into();
+        said += 1;
+        // Half written, the last one goes out with what follows.
+        let written = timeout(Duration::from_secs(2), agent.report(Report::Event { item: None, body })).await;
+        let Ok(written) = written else { break };
+        written.expect("the link holds");
+        assert!(said < 4 << 10, "16 MiB were taken from it, of which nothing is on a disk");
+    }
+    let grown = host::resident_kib(server.pid()).saturating_sub(before);
+    assert!(grown < 16 << 10, "it grew by {grown} KiB");
+
+    disk(&server).thaw();
+    agent.until_acknowledged().await;
+    let heard = server.rest.events(&session).await.split_off(already);
+    let heard = heard.into_iter().map(|event| event["content"].as_str().unwrap_or_default().to_owned());
+    assert_eq!(heard.collect::<Vec<_>>(), (0..said).map(words).collect::<Vec<_>>(), "all of it, in order");
+}
+
 #[tokio::test]
 async fn a_disk_that_fails_is_named_and_loses_nothing_that_was_acknowledged() {
     let Some((server, socket, session)) = on_a_disk().await else { return };
@@ -120,6 +153,15 @@ async fn a_full_disk_is_named_and_all_goes_on_once_there_is_room() {
     socket.action("finish").await;
     socket.state("idle").await;
     assert_eq!(server.rest.events(&session).await, socket.events(), "what was told is what is written");
+
+    let server = server.kill9().await.restart().await;
+    let read_again = server.rest.events(&session).await;
+    assert_eq!(
+        read_again[..socket.events().len()],
+        socket.events(),
+        "a journal that was full is read by the next server"
+    );
+    assert!(!read_again.iter().any(|event| event["extras"]["code"] == "damaged"), "{read_again:?}");
 }
 
 /// What cannot be written is not taken.

@@ -14,7 +14,7 @@ use super::*;
 const DIR: &str = "GREENROOM_TEST_JOURNAL_TO_APPEND_TO";
 /// That process leaves the journal time to prepare room, and writes over it.
 const UNHURRIED: &str = "GREENROOM_TEST_JOURNAL_UNHURRIED";
-const SESSIONS: usize = 8;
+const SESSIONS: usize = 50;
 
 /// Not a test of its own: the process that the next one kills. It says what was acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,7 +139,7 @@ pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Ackn
 fn what_was_acknowledged_survives_being_killed() {
     let dir = tempfile::tempdir().unwrap();
     let mut contents = 0;
-    for round in 0..8 {
+    for round in 0..20 {
         let acknowledged = killed_after(dir.path(), 40 + round * 61, || ());
         contents += check_acknowledged(dir.path(), &acknowledged, &format!("round {round}"));
     }
