@@ -59,9 +59,15 @@ impl Engine {
         assert!(answers, "the engine does not start: {}", log.lines().last().unwrap_or_default());
     }
 
-    /// As a service manager does it.
-    pub(crate) fn restart(&mut self) {
-        self.signal(Signal::TERM);
+    /// Ends it with this signal (`TERM`: as a service manager does it), and starts it again.
+    pub(crate) fn restart(&mut self, with: Signal) {
+        let parts = host::children(self.child.id() as i32);
+        self.signal(with);
+        if with == Signal::KILL {
+            // Its containerd does not outlive it, and nobody may be here who reaps that: the next one would wait for it in vain.
+            parts.into_iter().for_each(|part| host::kill(part, with));
+            let _not_written = std::fs::remove_file(self.home.path().join("exec/containerd/containerd.pid"));
+        }
         let _ended = self.child.wait();
         self.child = Engine::spawn(self.home.path());
         self.until_it_answers();

@@ -20,6 +20,7 @@ on_each_driver!(
     a_killed_agent_is_told_and_the_next_message_goes_on,
     one_death_is_nobody_elses,
     a_death_that_no_server_saw_is_told_by_the_next_one,
+    a_sandbox_that_takes_more_memory_than_it_may_is_told_so,
 );
 
 /// A session whose agent runs a command that waits, and who listens to it.
@@ -136,6 +137,24 @@ async fn last_words_are_told_to_who_listens_and_by_rest() {
     socket.state("failed").await;
     assert_eq!(server.rest.session(&session).await["reason"], "the sandbox died with exit code 3");
     assert!(server.rest.events(&session).await.contains(&lost), "REST says the same");
+}
+
+async fn a_sandbox_that_takes_more_memory_than_it_may_is_told_so(driver: Driver) {
+    let server = Server::start(Options::new(driver).env("GREENROOM_SANDBOX__MEMORY", "64MiB")).await;
+    let grow = r#"exec sh -c 'all=0123456789abcdef; while :; do all=$all$all; done'"#;
+    let script = format!(r#""$agent" & until [ -e "$HOME/end" ]; do sleep 0.02; done; {grow}"#);
+    let (session, home) = wrap_agent(&server, &script).await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    socket.status("synced").await;
+    std::fs::write(home.join("end"), "").expect("it is written");
+    let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
+    socket.state("failed").await;
+    let told = server.rest.session(&session).await;
+    if driver == Driver::Process && host::control_groups(server.home()).is_empty() {
+        return assert_ne!(lost["extras"]["exit_code"], 0, "refused the memory, it ends itself");
+    }
+    assert_eq!((&lost["extras"]["exit_code"], &lost["extras"]["out_of_memory"]), (&json!(137), &json!(true)), "{lost}");
+    assert!(told["reason"].as_str().expect("a reason").contains("memory"), "REST says the same: {told}");
 }
 
 /// … also where it goes alone.

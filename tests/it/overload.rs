@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use reqwest::Method;
 use serde_json::json;
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::harness::{
     driver::Driver,
@@ -63,15 +64,19 @@ async fn a_client_that_is_only_half_there_is_noticed() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let session = server.rest.create(json!({})).await;
     let port = server.rest.authority.rsplit(':').next().expect("a port");
-    // It shakes hands, and never reads again.
-    let mut half = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await.expect("it listens");
+    // They shake hands. One never reads again; of the other nothing arrives any more, not even that its kernel has something.
+    let connect = async || TcpStream::connect(format!("127.0.0.1:{port}")).await.expect("it listens");
+    let [mut half, mut away] = [connect().await, connect().await];
     let hello = format!(
         "GET /ws?session={session} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nupgrade: websocket\r\n\
          connection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
         server.rest.authority, server.rest.token
     );
-    tokio::io::AsyncWriteExt::write_all(&mut half, hello.as_bytes()).await.expect("it is heard");
-    eventually("it to be attached", || async { server.rest.session(&session).await["attached"] == 1 }).await;
+    for client in [&mut half, &mut away] {
+        client.write_all(hello.as_bytes()).await.expect("it is heard");
+    }
+    eventually("both to be attached", || async { server.rest.session(&session).await["attached"] == 2 }).await;
+    let _lost = host::LosePackets::from(away.local_addr().expect("it is connected").port());
     let noticed = async {
         while server.rest.session(&session).await["attached"] != 0 {
             tokio::time::sleep(Duration::from_millis(500)).await;

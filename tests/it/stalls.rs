@@ -105,9 +105,18 @@ async fn a_pause_that_comes_too_late_stops_nothing() {
     assert_eq!(ran.await["content"], "as ever\n");
 }
 
-/// An engine that ends takes its containers along, unless it is configured otherwise.
 #[tokio::test]
 async fn an_engine_that_is_restarted_costs_the_sandbox_and_nothing_else() {
+    an_engine_costs_the_sandbox_and_nothing_else(Signal::TERM).await;
+}
+
+#[tokio::test]
+async fn an_engine_that_is_killed_costs_the_sandbox_and_nothing_else() {
+    an_engine_costs_the_sandbox_and_nothing_else(Signal::KILL).await;
+}
+
+/// One that ends takes its containers along, as the next one does that finds them, unless it is configured otherwise.
+async fn an_engine_costs_the_sandbox_and_nothing_else(ended: Signal) {
     if !Driver::Docker.is_here().await {
         return;
     }
@@ -116,7 +125,8 @@ async fn an_engine_that_is_restarted_costs_the_sandbox_and_nothing_else() {
     client.act("run", json!({ "command": "echo kept > file" })).await;
     client.observation("run").await;
     client.state("idle").await;
-    engine.restart();
+    engine.restart(ended);
+    client.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
     eventually("the server to see its engine again", || async { server.rest.get("/readyz").await.status == 200 }).await;
     server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go on" })).await.expect(202);
     client.observation("message").await;
