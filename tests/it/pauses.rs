@@ -1,8 +1,12 @@
 //! Pause freezes a session where it stands, mid-token or mid-tool; resume goes on with the next. Stop frees the memory.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde_json::json;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::harness::{
     driver::{Driver, on_each_driver},
@@ -32,6 +36,11 @@ async fn in_a_stream(driver: Driver) {
     socket.delta("text").await;
     socket.act("pause", json!({})).await;
     socket.state("paused").await;
+    // What was under way when it froze.
+    let settled = Instant::now() + Duration::from_millis(300);
+    while timeout_at(settled, socket.next()).await.is_ok() {}
+    let word = timeout(Duration::from_secs(1), socket.next()).await;
+    assert!(word.is_err(), "it stands still, and {word:?} came");
     socket.act("resume", json!({})).await;
     socket.state("running").await;
     let whole = socket.observation("message").await;
