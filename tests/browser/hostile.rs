@@ -105,7 +105,7 @@ async fn nothing_that_an_agent_says_is_carried_out() {
         page.js("document.querySelectorAll('a:not([href])').forEach((link) => link.click())", &[]).await;
         assert_eq!(page.js(VERDICT, &[]).await, json!([]), "in the tab {tab}");
     }
-    page.css(".frame").await.click().await.expect("a frame opens");
+    page.open_a_frame().await;
     assert_eq!(page.js(VERDICT, &[]).await, json!([]));
     // The same from the journal, and in lists and menus.
     it_can_be_answered(&page).await;

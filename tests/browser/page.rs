@@ -115,6 +115,18 @@ impl<'a> Page<'a> {
         }
     }
 
+    /// Opens the first of the raw frames that are shown. They are drawn anew while the list finds its place, and then looked for
+    /// again.
+    pub(crate) async fn open_a_frame(&self) {
+        loop {
+            match self.css(".frame").await.click().await {
+                Err(e) if e.is_stale_element_reference() => {}
+                Err(e) => self.fail(&format!("no frame can be opened: {e}")).await,
+                Ok(()) => return,
+            }
+        }
+    }
+
     pub(crate) async fn message(&self, text: &str) {
         let field = self.css("textarea[aria-label=Message]").await;
         field.send_keys(text).await.expect("the field takes text");

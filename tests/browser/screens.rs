@@ -247,7 +247,7 @@ async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
     workspace("commands").await;
     gallery.hang("06-commands").await;
     workspace("events").await;
-    page.css(".frame").await.click().await.expect("a frame opens");
+    page.open_a_frame().await;
     gallery.hang("07-events").await;
     page.css("[aria-label='Close the workspace']").await.click().await.expect("it closes");
     page.css(".session-header [aria-label^='What to do']").await.click().await.expect("the menu opens");

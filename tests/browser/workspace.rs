@@ -95,7 +95,7 @@ async fn the_raw_frames_are_filtered_opened_and_kept() {
     let filter = page.css("input[aria-label='Filter the frames']").await;
     filter.send_keys("finish").await.expect("the field takes text");
     page.until("fewer are shown", "document.querySelectorAll('.frame').length < 10").await;
-    page.css(".frame").await.click().await.expect("one is opened");
+    page.open_a_frame().await;
     page.until("it is whole", "document.querySelector('.frame-opened pre').textContent.includes('finish')").await;
     page.is_quiet().await;
     browser.close().await;

@@ -81,8 +81,7 @@ async fn a_disk_that_hangs_holds_back_what_needs_it_and_nothing_else() {
 /// P21: what an agent says is taken no faster than it can be kept.
 #[tokio::test]
 async fn an_agent_is_held_back_by_its_socket_while_the_disk_hangs_and_nothing_is_dropped() {
-    let Some(home) = Home::on_a_disk() else { return };
-    let server = Server::start_in(home, Options::new(Driver::Process)).await;
+    let Some((server, ..)) = on_a_disk().await else { return };
     let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
     let already = server.rest.events(&session).await.len();
     let before = host::resident_kib(server.pid());
