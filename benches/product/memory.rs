@@ -1,6 +1,9 @@
 //! Memory: the idle server, an agent in its sandbox, and what each further live session adds to the server.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::{
     figures::{Figures, table},
@@ -13,6 +16,8 @@ use crate::{
 };
 
 const SESSIONS: usize = 40;
+/// An agent lets go of its code two seconds after it was last at work.
+const REST: Duration = Duration::from_secs(4);
 
 pub(crate) async fn run(drivers: &[Driver]) {
     let mut rows = Vec::new();
@@ -29,6 +34,7 @@ pub(crate) async fn run(drivers: &[Driver]) {
             sockets.push(live(&server).await);
         }
         let each = (host::resident_kib(server.pid()).saturating_sub(before)) as f64 / SESSIONS as f64;
+        sleep(REST).await;
         let mut agents = Figures::default();
         for agent in host::agents(server.home()) {
             agents.add(host::resident_kib(agent.pid) as f64 / 1024.0);
