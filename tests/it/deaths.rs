@@ -122,23 +122,6 @@ async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: Driver) {
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
 }
 
-/// It has something to say before it goes.
-#[tokio::test]
-async fn last_words_are_told_to_who_listens_and_by_rest() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let script = r#""$agent" & until [ -e "$HOME/end" ]; do sleep 0.02; done; echo 'no words left' >&2; exit 3"#;
-    let (session, home) = wrap_agent(&server, script).await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
-    socket.status("synced").await;
-    std::fs::write(home.join("end"), "").expect("it is written");
-    let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
-    assert_eq!(lost["extras"]["exit_code"], 3, "{lost}");
-    assert!(lost["extras"]["stderr_tail"].as_str().expect("words").ends_with("no words left\n"), "{lost}");
-    socket.state("failed").await;
-    assert_eq!(server.rest.session(&session).await["reason"], "the sandbox died with exit code 3");
-    assert!(server.rest.events(&session).await.contains(&lost), "REST says the same");
-}
-
 async fn a_sandbox_that_takes_more_memory_than_it_may_is_told_so(driver: Driver) {
     let server = Server::start(Options::new(driver).env("GREENROOM_SANDBOX__MEMORY", "64MiB")).await;
     let grow = r#"exec sh -c 'all=0123456789abcdef; while :; do all=$all$all; done'"#;
@@ -157,12 +140,29 @@ async fn a_sandbox_that_takes_more_memory_than_it_may_is_told_so(driver: Driver)
     assert!(told["reason"].as_str().expect("a reason").contains("memory"), "REST says the same: {told}");
 }
 
-/// … also where it goes alone.
+/// It has something to say before it goes.
+const LAST_WORDS: &str =
+    r#""$agent" & until [ -e "$HOME/end" ]; do sleep 0.02; done; echo 'no words left' >&2; exit 3"#;
+
+#[tokio::test]
+async fn last_words_are_told_to_who_listens_and_by_rest() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let (session, home) = wrap_agent(&server, LAST_WORDS).await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    socket.status("synced").await;
+    std::fs::write(home.join("end"), "").expect("it is written");
+    let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
+    assert_eq!(lost["extras"]["exit_code"], 3, "{lost}");
+    assert!(lost["extras"]["stderr_tail"].as_str().expect("words").ends_with("no words left\n"), "{lost}");
+    socket.state("failed").await;
+    assert_eq!(server.rest.session(&session).await["reason"], "the sandbox died with exit code 3");
+    assert!(server.rest.events(&session).await.contains(&lost), "REST says the same");
+}
+
 #[tokio::test]
 async fn last_words_that_no_server_heard_are_told_by_the_next_one() {
     let server = Server::start(Options::new(Driver::Process)).await;
-    let script = r#""$agent" & until [ -e "$HOME/end" ]; do sleep 0.02; done; echo 'no words left' >&2; exit 3"#;
-    let (session, home) = wrap_agent(&server, script).await;
+    let (session, home) = wrap_agent(&server, LAST_WORDS).await;
 
     let dead = server.kill9().await;
     std::fs::write(home.join("end"), "").expect("it is written");
