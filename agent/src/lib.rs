@@ -67,11 +67,12 @@ pub async fn run(places: Places) -> io::Result<()> {
     result
 }
 
-/// Lets go of the agent's code whenever it has been without work for a while.
+/// Lets go of the agent's code, and of what its work took, whenever it has been without work for a while.
 async fn rest(desk: &Desk) -> Infallible {
     loop {
         sleep(REST_AFTER).await;
         if !desk.is_at_work() {
+            greenroom_pages::let_go_of_free_memory();
             greenroom_pages::let_go_of_code();
         }
         desk.work_over().await;

@@ -4,11 +4,11 @@ use std::{fs, io, path::Path, time::Duration};
 
 use futures::{
     SinkExt, StreamExt,
-    stream::{SplitSink, SplitStream},
+    stream::{self, SplitSink, SplitStream},
 };
 use greenroom_protocol::{
     LINK_FRAME_LIMIT,
-    link::{FromAgent, Hello, LINK_VERSION, ToAgent},
+    link::{FromAgent, Hello, LINK_VERSION, ToAgent, fragments},
 };
 use tokio::{
     net::{UnixListener, UnixStream},
@@ -17,8 +17,14 @@ use tokio::{
 use tokio_tungstenite::{
     WebSocketStream, accept_async_with_config,
     tungstenite::{
-        self, Message,
-        protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
+        self, Bytes, Message, Utf8Bytes,
+        protocol::{
+            CloseFrame, WebSocketConfig,
+            frame::{
+                Frame,
+                coding::{CloseCode, Data, OpCode},
+            },
+        },
     },
 };
 
@@ -114,11 +120,19 @@ async fn write(
 ) -> Broken {
     let mut next = frame(&FromAgent::Hello(hello));
     loop {
-        if let Err(error) = sink.send(Message::Text(next)).await {
+        if let Err(error) = sink.send_all(&mut stream::iter(in_fragments(next).map(Ok))).await {
             return error.into();
         }
         next = outgoing.next_frame().await;
     }
+}
+
+fn in_fragments(text: Utf8Bytes) -> impl Iterator<Item = Message> {
+    let whole = Bytes::from(text);
+    fragments(whole.len()).map(move |fragment| {
+        let kind = if fragment.first { Data::Text } else { Data::Continue };
+        Message::Frame(Frame::message(whole.slice(fragment.bytes), OpCode::Data(kind), fragment.last))
+    })
 }
 
 /// Lets go of the outgoing queue however the connection ends, an abort included.

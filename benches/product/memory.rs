@@ -1,4 +1,5 @@
-//! Memory: the idle server, an agent in its sandbox, and what each further live session adds to the server.
+//! Memory: the idle server, an agent in its sandbox, and what each further live session adds to the server; and what is left of
+//! much that was printed.
 
 use std::time::Duration;
 
@@ -35,20 +36,46 @@ pub(crate) async fn run(drivers: &[Driver]) {
         }
         let each = (host::resident_kib(server.pid()).saturating_sub(before)) as f64 / SESSIONS as f64;
         sleep(REST).await;
-        let mut agents = Figures::default();
-        for agent in host::agents(server.home()) {
-            agents.add(host::resident_kib(agent.pid) as f64 / 1024.0);
+        let idle_agents = agents(&server);
+        let before = host::resident_kib(server.pid());
+        for socket in &mut sockets {
+            print_much(socket).await;
         }
+        sleep(REST).await;
+        let left = host::resident_kib(server.pid()).saturating_sub(before) as f64 / sockets.len() as f64;
         let mib = |kib: u64| format!("{:.1} MiB", kib as f64 / 1024.0);
         rows.push(vec![
             driver.name().to_owned(),
             mib(idle),
             format!("{each:.0} KiB"),
-            format!("{:.1} MiB (of {})", agents.p(50), agents.len()),
+            idle_agents,
+            format!("{left:.0} KiB"),
+            agents(&server),
         ]);
     }
-    let head = ["sandbox", "server, idle", "each further live session with its client", "agent, idle (p50)"];
+    let head = [
+        "sandbox",
+        "server, idle",
+        "each further live session with its client",
+        "agent, idle (p50)",
+        "after 6 MB of output in each: of each, in the server",
+        "its agent (p50)",
+    ];
     table(&format!("Memory, resident ({SESSIONS} sessions)"), &head, &rows);
+}
+
+fn agents(server: &Server) -> String {
+    let mut agents = Figures::default();
+    for agent in host::agents(server.home()) {
+        agents.add(host::resident_kib(agent.pid) as f64 / 1024.0);
+    }
+    format!("{:.1} MiB (of {})", agents.p(50), agents.len())
+}
+
+async fn print_much(socket: &mut Socket) {
+    socket.act("run", json!({ "command": "head -c 6000000 /dev/zero | tr '\\0' x" })).await;
+    socket.state("running").await;
+    socket.state("idle").await;
 }
 
 async fn live(server: &Server) -> Socket {

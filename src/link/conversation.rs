@@ -15,7 +15,7 @@ use std::{
 };
 
 use actix::WeakAddr;
-use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture};
+use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture, stream};
 use greenroom_protocol::{
     Body, CONTENT_LIMIT, Event, LINK_FRAME_LIMIT, Observation, Seen,
     link::{FromAgent, Numbered, Report, ToAgent},
@@ -29,10 +29,13 @@ use tokio::{
 };
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Error, Message, protocol::WebSocketConfig},
+    tungstenite::{Error, Message, Utf8Bytes, protocol::WebSocketConfig},
 };
 
-use super::handshake::shake_hands;
+use super::{
+    frames::{in_fragments, written},
+    handshake::shake_hands,
+};
 use crate::{
     session::{
         Session, Shared, goes_with_others,
@@ -126,7 +129,7 @@ pub(super) async fn converse(
 /// What is to be done before the next frame is heard.
 enum Step {
     Done,
-    Send(Message),
+    Send(Utf8Bytes),
     /// The session takes its time to take what the agent said.
     Tell(LocalBoxFuture<'static, Result<(), Broken>>),
 }
@@ -179,7 +182,7 @@ impl Conversation<'_> {
             };
             match step {
                 Step::Done => {}
-                Step::Send(frame) => self.socket.send(frame).await?,
+                Step::Send(frame) => Box::pin(self.send(frame)).await?,
                 Step::Tell(told) => told.await?,
             }
         }
@@ -265,7 +268,7 @@ impl Conversation<'_> {
         let greeting = self.tell(Greeted { hello }).await?;
         let greeting = greeting.map_err(|refusal| Broken::Nonsense(refusal.to_string()))?;
         let restore = greeting.welcome.restore;
-        self.socket.send(written(&ToAgent::Welcome(greeting.welcome))).await?;
+        self.send(written(&ToAgent::Welcome(greeting.welcome))).await?;
         if restore {
             self.send_history(greeting.history_to).await?;
         }
@@ -292,16 +295,20 @@ impl Conversation<'_> {
                 events.push(read);
                 if added > HISTORY_PART {
                     let part = ToAgent::History { events: std::mem::take(&mut events), complete: false };
-                    self.socket.send(written(&part)).await?;
+                    self.send(written(&part)).await?;
                     added = 0;
                 }
             }
-            self.socket.send(written(&ToAgent::History { events, complete })).await?;
+            self.send(written(&ToAgent::History { events, complete })).await?;
             if complete {
                 return Ok(());
             }
             after = last;
         }
+    }
+
+    async fn send(&mut self, text: Utf8Bytes) -> Result<(), Error> {
+        self.socket.send_all(&mut stream::iter(in_fragments(text).map(Ok))).await
     }
 
     /// What the agent once said, where the event has only a part of it. A result it is told in part anyway, and where a message
@@ -377,11 +384,6 @@ fn longest_name(frame: &FromAgent) -> usize {
         FromAgent::Report { report: Report::Piece { item, .. }, .. } => item.len(),
         FromAgent::Report { .. } | FromAgent::Hello(_) | FromAgent::Taken { .. } => 0,
     }
-}
-
-fn written(frame: &ToAgent) -> Message {
-    // Every type of the link has string keys and no fallible `Serialize`, so this cannot fail.
-    Message::text(serde_json::to_string(frame).expect("a frame is JSON"))
 }
 
 /// Reports that the session has taken and the disk has not yet, oldest first.

@@ -4,6 +4,7 @@
 //! [`raise`] brings a sandbox up and stays with it until it is gone; [`conversation`] speaks with the agent.
 
 mod conversation;
+mod frames;
 mod handshake;
 mod raise;
 mod starts;

@@ -3,6 +3,7 @@
 
 use futures::future::join;
 use greenroom_protocol::link::{Command, Outcome, Report};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -85,6 +86,22 @@ async fn it_comes_by_itself_again_and_again() {
         server.rest.until_state(&session, "stopped").await;
         server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await.expect(200);
     }
+}
+
+#[tokio::test]
+async fn an_idle_one_rests_within_half_a_minute_of_its_time() {
+    let model = Model::play("work");
+    let options = Options::anthropic(Driver::Process, &model).env("GREENROOM_SWEEPER__PAUSE_AFTER", "2s");
+    let server = Server::start(options).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "paused").await;
+    let events = server.rest.events(&session).await;
+    let since = |state: &str| -> Timestamp {
+        let event = events.iter().find(|event| event["extras"]["agent_state"] == state).expect("it was");
+        event["at"].as_str().and_then(|at| at.parse().ok()).expect("a time")
+    };
+    let idle = since("paused").duration_since(since("idle")).unsigned_abs();
+    assert!((1..=2 + 30).contains(&idle.as_secs()), "{idle:?}");
 }
 
 #[tokio::test]

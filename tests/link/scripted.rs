@@ -14,11 +14,14 @@ use greenroom::{
 };
 use greenroom_protocol::{
     Body, CONTENT_LIMIT, Event, LINK_FRAME_LIMIT, Observation, Seen,
-    link::{FromAgent, Hello, LINK_VERSION, Report, ToAgent},
+    link::{FRAGMENT, FromAgent, Hello, LINK_VERSION, Report, ToAgent},
     observation::State,
 };
 use tokio::net::{UnixListener, UnixStream};
-use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
+use tokio_tungstenite::{
+    WebSocketStream, accept_async_with_config,
+    tungstenite::{Message, protocol::WebSocketConfig},
+};
 
 use crate::{House, record};
 
@@ -28,7 +31,9 @@ impl Agent {
     /// Takes the server's next connection, and introduces itself.
     async fn meet(listener: &UnixListener, boot: &str) -> Agent {
         let (stream, _) = within("the server to dial", listener.accept()).await.expect("it is heard");
-        let mut agent = Agent(accept_async(stream).await.expect("it speaks WebSocket"));
+        // However long a message is, no frame of it is longer than a fragment.
+        let config = WebSocketConfig::default().max_frame_size(Some(FRAGMENT));
+        let mut agent = Agent(accept_async_with_config(stream, Some(config)).await.expect("it speaks WebSocket"));
         let (boot, agent_version) = (boot.to_owned(), "scripted".to_owned());
         let hello = Hello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
         agent.say(&FromAgent::Hello(hello)).await;

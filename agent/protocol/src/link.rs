@@ -17,14 +17,21 @@
 //!
 //! Deltas are neither: what a cut connection lost comes again as the item so far, with offset 0.
 //!
+//! What is longer than [`FRAGMENT`] goes as a fragmented message, in both directions: a WebSocket library keeps a buffer of the
+//! largest frame that it ever read or wrote, and there is one for each session.
+//!
 //! What is reported is small enough for a frame ([`Report::fit`]), and of the kinds that are an agent's to say
 //! ([`Body::of_an_agent`]).
 
 mod agents;
 mod fit;
+mod fragments;
 mod read;
 
-pub use self::fit::{EVENT_LIMIT, REPORT_LIMIT};
+pub use self::{
+    fit::{EVENT_LIMIT, REPORT_LIMIT},
+    fragments::{FRAGMENT, Fragment, fragments},
+};
 
 use serde::{Deserialize, Serialize};
 

@@ -9,10 +9,13 @@ use std::{
 use futures::{SinkExt, StreamExt};
 use greenroom_protocol::{
     LINK_FRAME_LIMIT,
-    link::{Api, FromAgent, Settings, ToAgent},
+    link::{Api, FRAGMENT, FromAgent, Settings, ToAgent},
 };
 use tokio::net::UnixStream;
-use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
+use tokio_tungstenite::{
+    WebSocketStream, client_async_with_config,
+    tungstenite::{Message, protocol::WebSocketConfig},
+};
 
 use crate::gateway::{Answer, Gateway};
 
@@ -73,7 +76,10 @@ impl Agent {
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
-        let (socket, _) = client_async("ws://agent/", stream).await.expect("it speaks WebSocket");
+        // However long a message is, no frame of it is longer than a fragment.
+        let config = WebSocketConfig::default().max_frame_size(Some(FRAGMENT));
+        let handshake = client_async_with_config("ws://agent/", stream, Some(config)).await;
+        let (socket, _) = handshake.expect("it speaks WebSocket");
         Link { socket }
     }
 }

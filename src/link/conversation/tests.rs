@@ -56,8 +56,8 @@ fn no_more_is_heard_than_may_be_on_its_way_to_disk() {
 #[tokio::test(start_paused = true)]
 async fn what_follows_within_a_moment_is_acknowledged_with_it_and_much_at_once() {
     let acks = |step| match step {
-        Step::Send(Message::Text(text)) => Some(text.to_string()),
-        Step::Send(_) | Step::Done | Step::Tell(_) => None,
+        Step::Send(text) => Some(text.to_string()),
+        Step::Done | Step::Tell(_) => None,
     };
     let mut owed = Owed::default();
     assert_eq!(acks(owed.settle(1, 100)), None);
