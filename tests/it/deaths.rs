@@ -21,6 +21,7 @@ on_each_driver!(
     one_death_is_nobody_elses,
     a_death_that_no_server_saw_is_told_by_the_next_one,
     a_sandbox_that_takes_more_memory_than_it_may_is_told_so,
+    an_agent_that_ends_at_once_is_told_with_what_it_said,
 );
 
 /// A session whose agent runs a command that waits, and who listens to it.
@@ -198,9 +199,8 @@ async fn fails(server: &Server) -> (String, String) {
     (failed["content"].as_str().expect("a reason").to_owned(), stderr)
 }
 
-#[tokio::test]
-async fn an_agent_that_ends_at_once_is_told_with_what_it_said() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+async fn an_agent_that_ends_at_once_is_told_with_what_it_said(driver: Driver) {
+    let server = Server::start(Options::new(driver)).await;
     replace_agent(&server, "#!/bin/sh\ndate +%s%N >> \"$HOME/starts\"\necho 'no such brain' >&2\nexit 3\n");
     let (why, stderr) = fails(&server).await;
     let homes = std::fs::read_dir(server.data().join("homes")).expect("homes").flatten();
