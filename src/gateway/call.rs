@@ -1,8 +1,8 @@
 //! One request to an endpoint, from its head to the beginning of its answer.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, panic::resume_unwind, sync::Arc};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     HeaderMap, Request, Response, StatusCode,
@@ -10,7 +10,7 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderValue},
     http::request::Parts,
 };
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -26,6 +26,9 @@ use super::{
     route::{self, Route},
     upstream::{self, Answer, Ask, Failure},
 };
+
+/// The longest request that is read on the session's own thread, bytes: within a millisecond or two.
+const QUICK: usize = 1024 * 1024;
 
 /// Who said no.
 enum No {
@@ -63,10 +66,14 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
 
     let (envelope, room) = if route.has_body() {
         let (body, room) = read(door, body).await?;
-        let mut envelope = Envelope::read(route, body).map_err(Refusal::invalid)?;
-        let name = door.gateway.options().upstream_name(route.api(), &envelope.model).to_owned();
-        envelope.rename(&name);
-        (Some(envelope), Some(room))
+        let gateway = door.gateway.clone();
+        let envelope = aside(body.len(), move || {
+            let mut envelope = Envelope::read(route, body)?;
+            let name = gateway.options().upstream_name(route.api(), &envelope.model).to_owned();
+            envelope.rename(&name);
+            Ok::<_, String>(envelope)
+        });
+        (Some(envelope.await.map_err(Refusal::invalid)?), Some(room))
     } else {
         (None, None)
     };
@@ -75,7 +82,8 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
 
     let answer = match envelope {
         Some(envelope) if envelope.model == DEMO => {
-            demo::answer(route, &envelope, door.gateway.options().demo_tokens_per_second)?
+            let pace = door.gateway.options().demo_tokens_per_second;
+            aside(request_bytes, move || demo::answer(route, &envelope, pace)).await?
         }
         None if !door.gateway.options().usable(route.api()) => demo::models(route.api()),
         envelope => from_provider(door, route, &head, envelope).await?,
@@ -87,6 +95,17 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     Ok(response)
+}
+
+/// What takes a moment for many bytes is done beside the thread, which the session shares with others.
+async fn aside<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+    if bytes <= QUICK {
+        return work();
+    }
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(e) => resume_unwind(e.into_panic()),
+    }
 }
 
 fn unknown(head: &Parts) -> Refusal {
@@ -104,14 +123,25 @@ async fn read(door: &Door, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermi
     }
     let room = door.bodies.clone().acquire_many_owned(announced as u32).await;
     let mut room = room.expect("the semaphore of bodies is never closed");
-    let body = match Limited::new(body, LARGEST_BODY).collect().await {
-        Ok(body) => body.to_bytes(),
+    let body = match gather(Limited::new(body, LARGEST_BODY)).await {
+        Ok(body) => body,
         Err(e) if e.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
         Err(e) => return Err(Refusal::invalid(format!("the request's body broke off: {e}"))),
     };
     // A body of unknown length was given all the room that there is.
     drop(room.split(announced as usize - body.len()));
     Ok((body, room))
+}
+
+/// Copied as it comes: each piece is a part of a larger block of the HTTP library, and would keep it.
+async fn gather<B: hyper::body::Body<Data = Bytes> + Unpin>(mut body: B) -> Result<Bytes, B::Error> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(piece) = frame?.into_data() {
+            whole.extend_from_slice(&piece);
+        }
+    }
+    Ok(whole.freeze())
 }
 
 fn too_large() -> Refusal {

@@ -1,5 +1,6 @@
 //! Reads what a call took, and how it ended, from the provider's own answer. Pure: it is fed, and asked at the end.
 
+use greenroom_protocol::JsonSize;
 use serde_json::Value;
 
 use super::{Metered, refusal::status_of_kind, route::Route};
@@ -9,6 +10,9 @@ const BYTES_PER_TOKEN: u64 = 4;
 
 /// The most of an answer in one piece that is kept for reading.
 const LARGEST_BODY: usize = 16 * 1024 * 1024;
+
+/// The most values of one event, or of one answer, that are read: all of it becomes a tree.
+const VALUES_LIMIT: usize = 64 * 1024;
 
 /// Reads one answer.
 #[derive(Debug)]
@@ -57,7 +61,7 @@ impl Meter {
             let Some(data) = line.strip_prefix(b"data:") else { continue };
             if data.trim_ascii() == b"[DONE]" {
                 self.complete = true;
-            } else if let Ok(event) = serde_json::from_slice::<Value>(data) {
+            } else if let Some(event) = tree(data) {
                 self.event(&event);
             }
         }
@@ -72,7 +76,7 @@ impl Meter {
 
     /// The answer in one piece is whole.
     pub(super) fn whole(&mut self) {
-        if let Ok(answer) = serde_json::from_slice::<Value>(&std::mem::take(&mut self.body)) {
+        if let Some(answer) = tree(&std::mem::take(&mut self.body)) {
             self.answer(&answer);
         }
         self.complete = true;
@@ -191,6 +195,13 @@ impl Meter {
         let message = error["message"].as_str().or(error.as_str()).unwrap_or("no reason given");
         self.error = Some(Mishap { status: status_of_kind(kind), message: message.to_owned() });
     }
+}
+
+fn tree(json: &[u8]) -> Option<Value> {
+    if JsonSize::of(json).values > VALUES_LIMIT {
+        return None;
+    }
+    serde_json::from_slice(json).ok()
 }
 
 #[cfg(test)]

@@ -29,6 +29,9 @@ use super::{
 /// providers are held back.
 pub(super) const BUFFER: usize = 16 * 1024 * 1024;
 
+/// What each piece in it costs beside its bytes.
+const PIECE: usize = 128;
+
 /// What a client's body is made of.
 pub(super) type Body = UnsyncBoxBody<Bytes, Aborted>;
 
@@ -125,7 +128,9 @@ impl Relay {
         } else {
             self.tally.meter.part(&piece);
         }
-        let room = piece.len().min(BUFFER) as u32;
+        // Copied, as it is a part of a larger block of the HTTP library, and would keep it.
+        let piece = Bytes::copy_from_slice(&piece);
+        let room = (piece.len() + PIECE).min(BUFFER) as u32;
         let buffer: Arc<Semaphore> = self.tally.door.buffer.clone();
         let permit = buffer.acquire_many_owned(room).await.expect("the buffer's semaphore is never closed");
         // A client that has gone is noticed by `run`.
@@ -241,10 +246,8 @@ mod tests {
         fn notice(&self, _: Notice) {}
     }
 
-    const MIB: usize = 1024 * 1024;
-
-    #[tokio::test]
-    async fn what_nobody_reads_is_bounded() {
+    /// What was pulled of an endless answer in such pieces that nobody reads at first, and then so many times.
+    async fn pulled(piece: impl Fn() -> Bytes + Send + 'static, reads: usize) -> usize {
         let directory = tempfile::tempdir().expect("a directory");
         let listener = tokio::net::UnixListener::bind(directory.path().join("s")).expect("a socket");
         let gateway = Gateway::new(GatewayOptions::default()).expect("the options are right");
@@ -262,20 +265,56 @@ mod tests {
         let counter = pulled.clone();
         let endless = stream::repeat_with(move || {
             counter.fetch_add(1, Ordering::Relaxed);
-            Ok(Bytes::from(vec![b'x'; MIB]))
+            Ok(piece())
         });
         let mut body = relay.start(endless.boxed());
         let settle = async || {
-            for _ in 0..1000 {
-                tokio::task::yield_now().await;
+            let mut before = usize::MAX;
+            while before != pulled.load(Ordering::Relaxed) {
+                before = pulled.load(Ordering::Relaxed);
+                for _ in 0..1000 {
+                    tokio::task::yield_now().await;
+                }
             }
-            pulled.load(Ordering::Relaxed)
         };
-        // One more than fits is in hand, and waits for room.
-        assert_eq!(settle().await, BUFFER / MIB + 1);
-        for _ in 0..3 {
+        settle().await;
+        for _ in 0..reads {
             drop(body.frame().await);
         }
-        assert_eq!(settle().await, BUFFER / MIB + 4);
+        settle().await;
+        pulled.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test]
+    async fn what_nobody_reads_is_bounded() {
+        const MIB: usize = 1024 * 1024;
+        let large = || Bytes::from(vec![b'x'; MIB]);
+        // One more than fits is in hand, and waits for room.
+        assert_eq!(pulled(large, 0).await, BUFFER / (MIB + PIECE) + 1);
+        assert_eq!(pulled(large, 3).await, BUFFER / (MIB + PIECE) + 4);
+        assert_eq!(pulled(|| Bytes::from_static(b"x"), 0).await, BUFFER / (1 + PIECE) + 1);
+    }
+
+    #[tokio::test]
+    async fn a_piece_does_not_keep_the_block_that_it_came_in() {
+        struct Block(Arc<AtomicUsize>, [u8; 8]);
+        impl AsRef<[u8]> for Block {
+            fn as_ref(&self) -> &[u8] {
+                &self.1
+            }
+        }
+        impl Drop for Block {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let kept = Arc::new(AtomicUsize::new(0));
+        let counter = kept.clone();
+        let in_a_block = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Bytes::from_owner(Block(counter.clone(), *b"a token\n")).slice(..2)
+        };
+        assert!(pulled(in_a_block, 0).await > 1000);
+        assert!(kept.load(Ordering::Relaxed) <= 1, "{kept:?}");
     }
 }

@@ -23,12 +23,14 @@ pub mod event;
 pub mod inside;
 pub mod link;
 pub mod observation;
+mod size;
 mod text;
 
 pub use action::Action;
 pub use delta::{Delta, DeltaKind};
 pub use event::{Body, Event, Source};
 pub use observation::{Observation, Seen};
+pub use size::JsonSize;
 pub use text::{Excerpt, excerpt};
 
 /// The largest observation content, in bytes, that travels inside an event. What is larger is kept whole on disk, and the

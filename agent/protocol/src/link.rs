@@ -20,7 +20,7 @@
 //! What is longer than [`FRAGMENT`] goes as a fragmented message, in both directions: a WebSocket library keeps a buffer of the
 //! largest frame that it ever read or wrote, and there is one for each session.
 //!
-//! What is reported is small enough for a frame ([`Report::fit`]), and of the kinds that are an agent's to say
+//! What is reported is small enough for a frame, and of few enough values ([`Report::fit`]), and of the kinds that are an agent's to say
 //! ([`Body::of_an_agent`]).
 
 mod agents;
@@ -29,7 +29,7 @@ mod fragments;
 mod read;
 
 pub use self::{
-    fit::{EVENT_LIMIT, REPORT_LIMIT},
+    fit::{EVENT_LIMIT, REPORT_LIMIT, VALUES_LIMIT},
     fragments::{FRAGMENT, Fragment, fragments},
 };
 

@@ -9,7 +9,7 @@ mod speech;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use greenroom_protocol::link::Api;
+use greenroom_protocol::{JsonSize, link::Api};
 use hyper::{
     HeaderMap, StatusCode,
     header::{CONTENT_TYPE, HeaderValue},
@@ -19,8 +19,15 @@ use serde_json::{Value, json};
 use self::{conversation::Conversation, speech::Speech};
 use super::{catalog::DEMO, envelope::Envelope, refusal::Refusal, route::Route, upstream::Answer};
 
+/// How many values of JSON it reads: all of a request becomes a tree.
+const VALUES_LIMIT: usize = 256 * 1024;
+
 /// Answers as the provider of `route` would.
 pub(super) fn answer(route: Route, envelope: &Envelope, tokens_per_second: u32) -> Result<Answer, Refusal> {
+    if JsonSize::of(&envelope.body).values > VALUES_LIMIT {
+        let message = format!("the demo model reads at most {VALUES_LIMIT} values of JSON");
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message));
+    }
     let body: Value = serde_json::from_slice(&envelope.body).map_err(|e| Refusal::invalid(e.to_string()))?;
     let input_tokens = envelope.body.len() as u64 / 4;
     let conversation = match route {

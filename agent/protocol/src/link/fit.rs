@@ -1,14 +1,15 @@
 //! What is too large is cut, and says so: no report is too large for a frame, and no event for the journal.
 
-use std::io::{self, Write};
-
 use serde_json::Value;
 
 use super::{Outcome, Report};
-use crate::{Body, CONTENT_LIMIT, Observation, excerpt};
+use crate::{Body, CONTENT_LIMIT, JsonSize, Observation, excerpt};
 
 /// The largest event, in bytes of JSON.
 pub const EVENT_LIMIT: usize = 2 * 1024 * 1024;
+
+/// How many values one frame may hold: a reader makes some hundred bytes of the shortest. (Lines of an edit are values.)
+pub const VALUES_LIMIT: usize = 32 * 1024;
 
 /// How much of an observation's content goes into one report, in bytes. This much of the worst text (six bytes of JSON for
 /// each) still fits into a frame of the link, with all the rest of an event. What is more goes before it in pieces.
@@ -46,14 +47,14 @@ impl Body {
     /// In at most `limit` bytes of JSON, if that is possible at all: long texts have their heads and tails, and say how much
     /// is left out; so have long lists of texts.
     pub fn fit(self, limit: usize) -> Body {
-        if size(&self) <= limit {
+        if fits(&self, limit) {
             return self;
         }
         // Every type of the vocabulary has string keys and no fallible `Serialize`, so this cannot fail.
         let mut value = serde_json::to_value(&self).expect("a body is JSON");
         for (text, list) in STEPS {
             shorten(&mut value, text, list);
-            if size(&value) <= limit {
+            if fits(&value, limit) {
                 break;
             }
         }
@@ -100,22 +101,17 @@ fn shorten(value: &mut Value, text: usize, list: usize) {
     }
 }
 
-/// How many bytes of JSON it is.
-fn size(value: &impl serde::Serialize) -> usize {
-    struct Count(usize);
-    impl Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
+fn fits(body: &impl serde::Serialize, limit: usize) -> bool {
+    let JsonSize { bytes, values, .. } = size(body);
+    // A frame holds a few more than its event.
+    bytes <= limit && values < VALUES_LIMIT - 64
+}
+
+fn size(body: &impl serde::Serialize) -> JsonSize {
+    let mut size = JsonSize::default();
     // As above, and counting cannot fail either.
-    serde_json::to_writer(&mut count, value).expect("it is JSON");
-    count.0
+    serde_json::to_writer(&mut size, body).expect("it is JSON");
+    size
 }
 
 #[cfg(test)]
@@ -145,6 +141,7 @@ mod tests {
     fn whatever_is_reported_fits_and_stays_what_it_was() {
         let large = 3 << 20;
         let lines = vec![worst(200); large / 200];
+        let short = vec!["x".to_owned(); VALUES_LIMIT];
         let at = || Place { old: Some(worst(large)), ..Place::default() };
         let items = vec![PlanItem { text: worst(10), done: true }; large / 10];
         let edited = Seen::Edit {
@@ -159,6 +156,7 @@ mod tests {
             event(Action::Write { path: worst(large), content: worst(large) }),
             event(Action::Edit { path: "a".into(), edit: Edit::Replace { at: at(), lines } }),
             event(Action::Finish { message: worst(large) }),
+            event(Action::Edit { path: "a".into(), edit: Edit::Replace { at: Place::default(), lines: short } }),
             seen(edited, worst(large)),
             seen(Seen::Plan { path: "p".into(), items }, worst(large)),
             seen(Seen::Message { partial: true }, worst(large)),
@@ -167,7 +165,9 @@ mod tests {
             let Report::Event { body: before, .. } = report.clone() else { panic!("an event") };
             let fit = report.fit();
             let frame = FromAgent::Report { n: u64::MAX, report: fit.clone() };
-            assert!(size(&frame) <= LINK_FRAME_LIMIT, "`{}` has {} bytes", before.name(), size(&frame));
+            let size = size(&frame);
+            assert!(size.bytes <= LINK_FRAME_LIMIT, "`{}`: {size:?}", before.name());
+            assert!(size.values <= VALUES_LIMIT, "`{}`: {size:?}", before.name());
             assert!(serde_json::to_string(&fit).expect("JSON").contains("left out …"), "`{}` says so", before.name());
             let Report::Event { mut body, .. } = fit else { panic!("an event") };
             assert_eq!(std::mem::discriminant(&body), std::mem::discriminant(&before));
@@ -175,7 +175,7 @@ mod tests {
             if let Body::Observation(observation) = &mut body {
                 observation.content.clear();
             }
-            assert!(size(&body) <= EVENT_LIMIT / 2, "`{}` has {} bytes", body.name(), size(&body));
+            assert!(fits(&body, EVENT_LIMIT / 2), "`{}`: {:?}", body.name(), self::size(&body));
         }
     }
 
@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn an_outcome_is_told_in_few_words() {
         let outcome = Outcome::Failed { code: worst(1 << 20), detail: worst(1 << 20) };
-        assert!(size(&outcome.fit()) < EVENT_LIMIT / 2);
+        assert!(size(&outcome.fit()).bytes < EVENT_LIMIT / 2);
         let outcome = Outcome::Cancelled { what: worst(1 << 20), partial: true };
-        assert!(size(&outcome.fit()) < 8192);
+        assert!(size(&outcome.fit()).bytes < 8192);
     }
 }

@@ -6,11 +6,14 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, de::IgnoredAny};
+use serde::{
+    Deserialize,
+    de::{Error, IgnoredAny},
+};
 use serde_json::value::RawValue;
 
-use super::{FromAgent, Report};
-use crate::{Delta, Observation, delta::DeltaKind, event::Body};
+use super::{FromAgent, Report, VALUES_LIMIT};
+use crate::{Delta, JsonSize, Observation, delta::DeltaKind, event::Body};
 
 impl FromAgent {
     /// Reads a frame.
@@ -18,6 +21,10 @@ impl FromAgent {
     /// # Errors
     /// What is wrong with it.
     pub fn read(text: &str) -> serde_json::Result<FromAgent> {
+        // What is shorter has not the bytes for more of them.
+        if text.len() > 2 * VALUES_LIMIT && JsonSize::of(text.as_bytes()).values > VALUES_LIMIT {
+            return Err(Error::custom(format_args!("it has more than {VALUES_LIMIT} values")));
+        }
         let known = match text {
             delta if delta.starts_with(r#"{"delta":"#) => read_delta(delta),
             report if report.starts_with(r#"{"frame":"report","#) => read_event(report),
@@ -95,6 +102,21 @@ mod tests {
     fn same(text: &str) {
         let derived: Result<FromAgent, String> = serde_json::from_str(text).map_err(|e| e.to_string());
         assert_eq!(FromAgent::read(text).map_err(|e| e.to_string()), derived, "{text}");
+    }
+
+    #[test]
+    fn a_frame_of_very_many_values_is_refused() {
+        let read = |values: usize| {
+            let lines = vec!["[]"; values].join(",");
+            FromAgent::read(&format!(
+                r#"{{"frame":"report","n":1,"report":{{"report":"event","body":{{"observation":"smell","extras":[{lines}]}}}}}}"#
+            ))
+        };
+        assert!(read(VALUES_LIMIT / 2 - 64).is_ok());
+        let refused = read(VALUES_LIMIT).expect_err("there are too many");
+        assert_eq!(refused.to_string(), "it has more than 32768 values");
+        let long = format!(r#"{{"delta":"text","item":"i","offset":0,"content":"{}"}}"#, "[,".repeat(VALUES_LIMIT));
+        assert!(FromAgent::read(&long).is_ok(), "a text is one value");
     }
 
     #[test]
