@@ -12,6 +12,7 @@ use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use actix::prelude::*;
@@ -19,11 +20,12 @@ use async_trait::async_trait;
 use futures::future::{BoxFuture, join_all};
 use greenroom_protocol::{client::Wish, observation::State};
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
 
 pub use self::create::AGENT;
-pub use self::messages::{Close, Create, Created, Find, NewSession, Open, Purge, Tidy};
+pub use self::keys::key_of;
+pub use self::messages::{Close, Create, Created, Find, NewSession, Open, OpenFor, Purge, Tidy};
 use self::{fallen::Fallen, keys::Keys};
 use crate::{
     census::{Census, Entry, Kind},
@@ -134,22 +136,30 @@ impl Directory {
     /// The session's address, now or when its actor is there.
     fn open(&mut self, id: SessionId, ctx: &mut Context<Directory>) -> BoxFuture<'static, Opened> {
         let (asker, opened) = oneshot::channel();
-        match self.slots.get_mut(&id) {
-            Some(Slot::Live(session)) if session.connected() => {
-                let session = session.clone();
-                return Box::pin(async move { Ok(session) });
-            }
-            Some(Slot::Opening(waiting)) => waiting.push(asker),
-            Some(Slot::Live(_)) | None if self.closing => drop(asker),
-            Some(Slot::Live(_)) | None => {
-                if let Some(refusal) = self.fallen.get(&id).and_then(Fallen::holds) {
-                    return Box::pin(async { Err(refusal) });
-                }
-                self.slots.insert(id, Slot::Opening(vec![asker]));
-                self.start_session(id, ctx);
-            }
-        }
+        self.open_for(id, asker, ctx);
         Box::pin(async move { opened.await.unwrap_or_else(|_| Err(shutting_down())) })
+    }
+
+    /// Whoever does not wait any more misses nothing.
+    fn open_for(&mut self, id: SessionId, asker: oneshot::Sender<Opened>, ctx: &mut Context<Directory>) {
+        match self.slots.get_mut(&id) {
+            Some(Slot::Live(session)) if session.connected() => drop(asker.send(Ok(session.clone()))),
+            Some(Slot::Opening(waiting)) => {
+                // A disk that hangs has everybody ask again and again.
+                if waiting.len().is_power_of_two() {
+                    waiting.retain(|asker| !asker.is_closed());
+                }
+                waiting.push(asker);
+            }
+            Some(Slot::Live(_)) | None if self.closing => drop(asker),
+            Some(Slot::Live(_)) | None => match self.fallen.get(&id).and_then(Fallen::holds) {
+                Some(refusal) => drop(asker.send(Err(refusal))),
+                None => {
+                    self.slots.insert(id, Slot::Opening(vec![asker]));
+                    self.start_session(id, ctx);
+                }
+            },
+        }
     }
 
     fn start_session(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
@@ -173,8 +183,7 @@ impl Directory {
         };
         if let Some(Slot::Opening(waiting)) = slot {
             for asker in waiting {
-                // Somebody who does not wait any more misses nothing.
-                let _ = asker.send(opened.clone());
+                let _gone = asker.send(opened.clone());
             }
         }
         match opened {
@@ -205,6 +214,15 @@ impl Handler<Open> for Directory {
     fn handle(&mut self, Open { id }: Open, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
         self.open(id, ctx)
+    }
+}
+
+impl Handler<OpenFor> for Directory {
+    type Result = ();
+
+    fn handle(&mut self, OpenFor { id, asker }: OpenFor, ctx: &mut Context<Directory>) {
+        self.entry.handled();
+        self.open_for(id, asker, ctx);
     }
 }
 
@@ -260,11 +278,23 @@ impl Slot {
     }
 }
 
+/// How long a socket waits for a session that waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The Directory, as sockets see it.
 #[async_trait]
 impl Sessions for Addr<Directory> {
     async fn open(&self, id: SessionId) -> Result<Addr<Session>, Refusal> {
-        self.send(Open { id }).await.unwrap_or_else(|_| Err(shutting_down()))
+        let (asker, opened) = oneshot::channel();
+        let opened = async {
+            self.send(OpenFor { id, asker }).await.map_err(|_| shutting_down())?;
+            opened.await.unwrap_or_else(|_| Err(shutting_down()))
+        };
+        match timeout(PATIENCE, opened).await {
+            Ok(opened) => opened,
+            // It comes as soon as the disk does. What is in the journal can be read meanwhile.
+            Err(_) => Err(Refusal::Unavailable("the session waits for the disk; try again".to_owned())),
+        }
     }
 
     async fn create(&self, wish: &Wish, key: Option<String>) -> Result<(SessionId, Addr<Session>), Refusal> {

@@ -22,7 +22,11 @@ impl Handler<Create> for Directory {
 
     fn handle(&mut self, Create { new, key, near }: Create, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
-        if let Some(id) = key.as_ref().and_then(|key| self.keys.get(key)) {
+        let known = match key.as_ref().map_or(Ok(None), |key| self.keys.get(key)) {
+            Ok(known) => known,
+            Err(refusal) => return Box::pin(fut::ready(Err(refusal))),
+        };
+        if let Some(id) = known {
             let opened = self.open(id, ctx);
             return Box::pin(async move { created(opened.await?, new.task, false).await }.into_actor(self));
         }

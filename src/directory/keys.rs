@@ -3,10 +3,15 @@
 use std::{collections::HashMap, sync::Arc};
 
 use greenroom_protocol::observation::State;
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::store::{Query, Record, SessionId, Snapshot, Store, StoreError};
+use super::NewSession;
+use crate::{
+    session::Refusal,
+    store::{Query, Record, SessionId, Snapshot, Store, StoreError},
+};
 
 /// How many sessions are listed at once.
 const PAGE: usize = 500;
@@ -14,20 +19,60 @@ const PAGE: usize = 500;
 /// One key for each session that was made with one. A client's key is short (`web/request.rs`, and `id` of a frame).
 #[derive(Default)]
 pub(super) struct Keys {
-    made: HashMap<String, SessionId>,
+    made: HashMap<String, Made>,
     /// Those of the servers before this one are known.
     are_all_known: watch::Sender<bool>,
 }
 
+struct Made {
+    session: SessionId,
+    /// What was asked for, where that is told.
+    asked: Option<String>,
+}
+
+/// A client's key, together with what it stands for: so that it is noticed when it is used again for something else. What a
+/// session is called is no part of that.
+pub fn key_of(name: &str, new: &NewSession) -> String {
+    let unnamed = NewSession { title: None, ..new.clone() };
+    // Plain data with string keys, so this cannot fail.
+    let asked = Sha256::digest(serde_json::to_vec(&unnamed).expect("it is JSON"));
+    let short = asked.iter().take(4).fold(0, |sum: u32, byte| sum << 8 | u32::from(*byte));
+    format!("{name}{ASKED}{short:08x}")
+}
+
+/// Between a key's name and what it stands for.
+const ASKED: &str = " =";
+
+fn parts(key: &str) -> (&str, Option<&str>) {
+    match key.rsplit_once(ASKED) {
+        Some((name, asked)) if asked.len() == 8 => (name, Some(asked)),
+        Some(_) | None => (key, None),
+    }
+}
+
 impl Keys {
-    pub(super) fn get(&self, key: &str) -> Option<SessionId> {
-        self.made.get(key).copied()
+    /// The session that it made.
+    ///
+    /// # Errors
+    /// It made one for another wish.
+    pub(super) fn get(&self, key: &str) -> Result<Option<SessionId>, Refusal> {
+        let (name, asked) = parts(key);
+        match self.made.get(name) {
+            Some(made) if made.asked.as_deref().zip(asked).is_some_and(|(then, now)| then != now) => {
+                Err(Refusal::IdReused(name.to_owned()))
+            }
+            made => Ok(made.map(|made| made.session)),
+        }
     }
 
     /// Of two sessions that the same key made, the first is the one.
-    pub(super) fn learn(&mut self, key: Option<String>, made: SessionId) {
-        if let Some(key) = key {
-            self.made.entry(key).and_modify(|known| *known = (*known).min(made)).or_insert(made);
+    pub(super) fn learn(&mut self, key: Option<String>, session: SessionId) {
+        let Some(key) = key else { return };
+        let (name, asked) = parts(&key);
+        let made = || Made { session, asked: asked.map(str::to_owned) };
+        let known = self.made.entry(name.to_owned()).or_insert_with(made);
+        if session < known.session {
+            *known = made();
         }
     }
 
@@ -47,7 +92,7 @@ impl Keys {
     }
 
     pub(super) fn forget(&mut self, session: SessionId) {
-        self.made.retain(|_, made| *made != session);
+        self.made.retain(|_, made| made.session != session);
     }
 }
 

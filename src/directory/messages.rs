@@ -1,6 +1,7 @@
 //! What the Directory hears.
 
 use actix::prelude::*;
+use tokio::sync::oneshot;
 
 use crate::{
     session::{Refusal, Session, View},
@@ -9,7 +10,7 @@ use crate::{
 };
 
 /// What a new session is to be. Every field has a default.
-#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSession {
     /// Defaults to the task's first line.
@@ -28,7 +29,7 @@ pub struct NewSession {
     pub budget_usd: Option<f64>,
 }
 
-/// Make a session. With a `key` that was used before, the session that it made.
+/// Make a session. With a `key` ([`super::key_of`]) that was used before, the session that it made.
 #[derive(Debug, Message)]
 #[rtype(result = "Result<Created, Refusal>")]
 pub struct Create {
@@ -52,6 +53,14 @@ pub struct Created {
 #[rtype(result = "Result<Addr<Session>, Refusal>")]
 pub struct Open {
     pub id: SessionId,
+}
+
+/// The same, for somebody who may stop waiting.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct OpenFor {
+    pub id: SessionId,
+    pub asker: oneshot::Sender<Result<Addr<Session>, Refusal>>,
 }
 
 /// The address of a session whose actor is live, and nothing otherwise.

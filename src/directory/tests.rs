@@ -19,14 +19,13 @@ use greenroom_protocol::{
 
 use super::*;
 use crate::{
-    frontend::tests::faulty::Faulty,
     gateway::GatewayOptions,
     sandbox::{Exit, Found, Presence, Progress, SandboxError, Spec, Stats},
     session::messages::{
         Amend, Attach, End, Ending, Greeted, Interrupt, LinkPort, Look, OutOfOrder, Published, Relay, Reported, Settle,
         orders,
     },
-    store::{Limit, NewEvent, Record, Seq},
+    store::{Limit, NewEvent, Record, Seq, faulty::Faulty},
 };
 
 /// No wall at all: nothing ever runs in it.

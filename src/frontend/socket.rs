@@ -226,7 +226,7 @@ impl FrontendSocket {
             let written = if found.is_err() { store.get(id).await.ok().flatten() } else { None };
             (found, written.map_or(0, |snapshot| snapshot.tail))
         };
-        ctx.wait(found.into_actor(self).map(move |(found, written), socket, ctx| match found {
+        let found = found.into_actor(self).map(move |(found, written), socket, ctx| match found {
             Ok(session) => socket.attach(id, session, ctx),
             Err(refusal @ Refusal::NoSession(_)) => socket.gone(&refusal, ctx),
             Err(refusal) => {
@@ -237,7 +237,13 @@ impl FrontendSocket {
                 socket.pull(ctx);
                 socket.find_again(ctx);
             }
-        }));
+        });
+        if self.attached.is_none() {
+            // What the client says meanwhile is for that session.
+            ctx.wait(found);
+        } else {
+            ctx.spawn(found);
+        }
     }
 
     /// There is no such session, or no more.

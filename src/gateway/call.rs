@@ -1,6 +1,6 @@
 //! One request to an endpoint, from its head to the beginning of its answer.
 
-use std::{convert::Infallible, panic::resume_unwind, sync::Arc};
+use std::{convert::Infallible, future::pending, panic::resume_unwind, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
@@ -62,18 +62,20 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
     let (head, body) = request.into_parts();
     let route = Route::find(&head.method, head.uri.path()).ok_or_else(|| unknown(&head))?;
     let place = door.calls.clone().acquire_owned().await.expect("the semaphore of calls is never closed");
+    door.account.up_to_date().await;
     door.account.may_call().map_err(|why| Refusal::new(StatusCode::PAYMENT_REQUIRED, "billing_error", why))?;
 
     let (envelope, room) = if route.has_body() {
         let (body, room) = read(door, body).await?;
         let gateway = door.gateway.clone();
-        let envelope = aside(body.len(), move || {
+        let read = aside(body.len(), move || {
             let mut envelope = Envelope::read(route, body)?;
             let name = gateway.options().upstream_name(route.api(), &envelope.model).to_owned();
             envelope.rename(&name);
-            Ok::<_, String>(envelope)
+            Ok::<_, String>((envelope, room))
         });
-        (Some(envelope.await.map_err(Refusal::invalid)?), Some(room))
+        let (envelope, room) = read.await.map_err(Refusal::invalid)?;
+        (Some(envelope), Some(room))
     } else {
         (None, None)
     };
@@ -83,12 +85,16 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
     let answer = match envelope {
         Some(envelope) if envelope.model == DEMO => {
             let pace = door.gateway.options().demo_tokens_per_second;
-            aside(request_bytes, move || demo::answer(route, &envelope, pace)).await?
+            let (answer, _) = aside(request_bytes, move || (demo::answer(route, &envelope, pace), room)).await;
+            answer?
         }
         None if !door.gateway.options().usable(route.api()) => demo::models(route.api()),
-        envelope => from_provider(door, route, &head, envelope).await?,
+        envelope => {
+            let answer = from_provider(door, route, &head, envelope).await?;
+            drop(room);
+            answer
+        }
     };
-    drop(room);
     let tally = Tally { door: door.clone(), route, model, request_bytes, meter: Meter::new(route) };
     let relay = Relay { route, is_stream: answer.is_stream, cut, tally, place };
     let mut response = Response::new(relay.start(answer.body));
@@ -97,14 +103,19 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
     Ok(response)
 }
 
-/// What takes a moment for many bytes is done beside the thread, which the session shares with others.
+/// What takes a moment for many bytes is done beside the thread, which the session shares with others. It is done to its end
+/// though nobody may wait for it any more, so the bytes' room goes with it.
 async fn aside<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
     if bytes <= QUICK {
         return work();
     }
     match spawn_blocking(work).await {
         Ok(done) => done,
-        Err(e) => resume_unwind(e.into_panic()),
+        Err(e) => match e.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The server ends.
+            Err(_) => pending().await,
+        },
     }
 }
 
@@ -198,4 +209,40 @@ fn whole(status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Body> 
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    /// Eight bytes of which one is read.
+    struct Block(Arc<AtomicUsize>);
+
+    impl AsRef<[u8]> for Block {
+        fn as_ref(&self) -> &[u8] {
+            b"x       "
+        }
+    }
+
+    impl Drop for Block {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_comes_byte_by_byte_keeps_no_blocks() {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let pieces: Vec<Result<_, Infallible>> =
+            (0..100).map(|_| Ok(Frame::data(Bytes::from_owner(Block(dropped.clone())).slice(..1)))).collect();
+        let body = gather(StreamBody::new(stream::iter(pieces))).await.expect("it comes whole");
+        assert_eq!(body, "x".repeat(100));
+        assert_eq!(dropped.load(Ordering::Relaxed), 100);
+    }
 }

@@ -29,6 +29,7 @@ mod upstream;
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::{BoxFuture, ready};
 use greenroom_protocol::link::Api;
 use tokio::net::UnixListener;
 
@@ -75,6 +76,11 @@ pub trait Account: Send + Sync + 'static {
     fn may_call(&self) -> Result<(), String>;
 
     fn notice(&self, notice: Notice);
+
+    /// Waits while the session is behind with what it was told: so long no further call begins.
+    fn up_to_date(&self) -> BoxFuture<'_, ()> {
+        Box::pin(ready(()))
+    }
 }
 
 /// A model that a client may choose.

@@ -176,7 +176,7 @@ impl Conversation<'_> {
                     Err(Unwritten::SessionStops) => return Ok(Broken::SessionLeft),
                 },
                 n = poll_fn(|cx| owed.poll_due(cx)) => owed.pay(n, self.read),
-                frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.has_room(self.read) => {
+                frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.has_room(self.read, &live) => {
                     self.pass_on(frame?, &live, &mut on_their_way)?
                 }
             };
@@ -404,9 +404,9 @@ struct OnItsWay {
 
 impl OnTheirWay {
     /// Whether one more may be heard, when so much has been read.
-    fn has_room(&self, read: usize) -> bool {
+    fn has_room(&self, read: usize, live: &Shared) -> bool {
         let len = self.reports.len();
-        len == 0 || len < WINDOW && read - self.settled < WINDOW_BYTES
+        len == 0 || len < WINDOW && read - self.settled < WINDOW_BYTES && !live.is_waiting_for_the_disk()
     }
 
     fn push(&mut self, report: OnItsWay) {

@@ -21,9 +21,9 @@ use std::{
 };
 
 use actix::{WeakAddr, prelude::*};
-use futures::future::{AbortHandle, abortable};
+use futures::future::{AbortHandle, BoxFuture, abortable};
 use greenroom_protocol::link::Numbered;
-use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -168,7 +168,8 @@ impl AgentLink {
     fn open_gateway(&mut self, run: &RunDir) -> std::io::Result<()> {
         run.prepare(self.parts.uid, self.parts.gid)?;
         if self.endpoint.is_none() {
-            let purse = Purse { session: self.session.clone(), allowance: self.allowance.clone() };
+            let (session, allowance) = (self.session.clone(), self.allowance.clone());
+            let purse = Purse { session, allowance, notices: Arc::new(Semaphore::new(NOTICES)) };
             self.endpoint = Some(self.parts.gateway.open(run.bind_gateway()?, Arc::new(purse)));
         }
         Ok(())
@@ -415,7 +416,12 @@ impl Frozen {
 struct Purse {
     session: WeakAddr<Session>,
     allowance: Arc<Allowance>,
+    /// One for each notice that may be on its way to disk.
+    notices: Arc<Semaphore>,
 }
+
+/// How many notices of the gateway may be on their way to disk in one session before its next call waits.
+const NOTICES: usize = 16;
 
 impl Account for Purse {
     fn may_call(&self) -> Result<(), String> {
@@ -423,9 +429,15 @@ impl Account for Purse {
     }
 
     fn notice(&self, notice: Notice) {
-        // A few for each call of a model, so the mailbox cannot run full of them.
+        // A few for each call of a model, and no call begins while many are not on disk: the mailbox cannot run full of them.
+        let unwritten = self.notices.clone().try_acquire_owned().ok();
         if let Some(session) = self.session.upgrade() {
-            session.do_send(Noticed(notice));
+            session.do_send(Noticed { notice, unwritten });
         }
+    }
+
+    fn up_to_date(&self) -> BoxFuture<'_, ()> {
+        // It is never closed, and there is nothing to keep of it.
+        Box::pin(async { drop(self.notices.acquire().await) })
     }
 }

@@ -6,7 +6,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use actix::Recipient;
@@ -29,6 +32,7 @@ const SEALED: usize = 32;
 #[derive(Default)]
 pub struct Shared {
     live: Mutex<Live>,
+    waits_for_the_disk: AtomicBool,
 }
 
 /// What is live right now.
@@ -86,9 +90,23 @@ impl Shared {
         self.live().listeners.len()
     }
 
+    pub(crate) fn waits_for_the_disk(&self, waits: bool) {
+        self.waits_for_the_disk.store(waits, Ordering::Relaxed);
+    }
+
+    /// Whether so much is on its way to disk that nothing more should be asked for. It has news for who waits for any of it.
+    pub fn is_waiting_for_the_disk(&self) -> bool {
+        self.waits_for_the_disk.load(Ordering::Relaxed)
+    }
+
     /// The newest event on disk.
     pub(super) fn tail(&self) -> Seq {
         self.live().tail
+    }
+
+    /// The end of the inputs of all calls that grow now.
+    pub(super) fn end_of_inputs(&self) -> Ended {
+        Ended::Inputs(self.live().next)
     }
 
     /// Events up to `tail` are decided, and that these end with them. What listeners would read of them from now on would not
@@ -107,7 +125,7 @@ impl Shared {
         live.tail = tail;
         live.decided = live.decided.max(tail);
         for ended in ended {
-            live.items.retain(|growing| !ended.ends(&growing.item, growing.kind));
+            live.items.retain(|growing| !ended.ends(growing));
         }
         live.tell();
     }
@@ -132,7 +150,7 @@ impl Shared {
         let live = self.live();
         let open =
             |growing: &Growing| OpenItem { item: growing.item.clone(), kind: growing.kind, text: growing.text.clone() };
-        live.items.iter().filter(|growing| !live.is_sealed(&growing.item, growing.kind)).map(open).collect()
+        live.items.iter().filter(|growing| !live.is_over(growing)).map(open).collect()
     }
 
     pub(super) fn close(&self) {
@@ -149,20 +167,36 @@ pub enum Ended {
     Input(String),
     /// An observation ends everything.
     Whole(String),
+    /// With a turn the inputs of all calls end, up to this item: those that were not called have no event of their own.
+    Inputs(u64),
 }
 
 impl Ended {
-    fn ends(&self, item: &str, kind: DeltaKind) -> bool {
+    fn ends(&self, growing: &Growing) -> bool {
+        match self {
+            Ended::Inputs(newest) => growing.kind == DeltaKind::ToolInput && growing.id <= *newest,
+            Ended::Input(_) | Ended::Whole(_) => self.seals(&growing.item, growing.kind),
+        }
+    }
+
+    /// Whether nothing of that name grows any more, whenever it began.
+    fn seals(&self, item: &str, kind: DeltaKind) -> bool {
         match self {
             Ended::Input(ended) => ended == item && kind == DeltaKind::ToolInput,
             Ended::Whole(ended) => ended == item,
+            Ended::Inputs(_) => false,
         }
     }
 }
 
 impl Live {
     fn is_sealed(&self, item: &str, kind: DeltaKind) -> bool {
-        self.sealed.iter().any(|ended| ended.ends(item, kind))
+        self.sealed.iter().any(|ended| ended.seals(item, kind))
+    }
+
+    /// Whether what ends it is decided, if not on disk yet.
+    fn is_over(&self, growing: &Growing) -> bool {
+        self.sealed.iter().any(|ended| ended.ends(growing))
     }
 
     /// The place of a new item.
@@ -245,6 +279,10 @@ impl Listening {
         }
         if live.tail > cursor {
             return Look::Behind { tail: live.tail };
+        }
+        if live.tail < cursor {
+            // It came by way of the journal, which is a moment ahead: what grows here may be ended there.
+            return Look::Deltas(Vec::new());
         }
         seen.0.retain(|(id, _)| live.items.iter().any(|growing| growing.id == *id));
         let mut deltas = Vec::new();

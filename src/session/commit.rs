@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use actix::prelude::*;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::error;
 
 use super::{
@@ -24,9 +24,10 @@ use crate::{
     wakeups::gathered,
 };
 
-/// How much of what clients wish may be on its way to disk in one session, in bytes. One more wish is refused: the disk is
-/// everybody's, and what waits for it has a bound for all sessions together.
-const WISHED: usize = 16 << 20;
+/// How much may be on its way to disk in one session, in bytes. One more wish is refused, and the agent's link reads on when
+/// there is less: the disk is everybody's, and what waits for it has a bound for all sessions together. (The record goes with
+/// much of it, and that holds the messages that wait.)
+pub(super) const ON_THE_WAY: usize = 16 << 20;
 
 /// A decision on its way to disk, with all that waits for it.
 pub(super) struct Pending {
@@ -37,15 +38,26 @@ pub(super) struct Pending {
     orders: Vec<Order>,
     ladder: Option<Ladder>,
     replies: Vec<Reply>,
-    /// How much of it a client wished, in bytes. What an agent reports is held back by its link.
-    wished: usize,
+    /// How much of it goes to disk.
+    bytes: usize,
+    /// It is a record without an event, so nothing in the journal tells what follows that it failed.
+    is_silent: bool,
     on_disk: bool,
+}
+
+/// What all that is pending comes to.
+#[derive(Default)]
+pub(super) struct OnTheWay {
+    bytes: usize,
+    silent: usize,
 }
 
 /// Somebody who waits for a decision to be on disk.
 pub(super) enum Reply {
     Wish(oneshot::Sender<Answer>, Accepted),
     Report(Durable),
+    /// The gateway, which begins no further call while many wait so.
+    Noticed(Option<OwnedSemaphorePermit>),
 }
 
 impl Session {
@@ -57,8 +69,8 @@ impl Session {
         replies: Vec<Reply>,
         ctx: &mut Context<Session>,
     ) {
-        let Decision { drafts, orders, ladder, .. } = decision;
-        let mut ended = Vec::new();
+        let Decision { drafts, orders, ladder, turn_is_over, .. } = decision;
+        let mut ended: Vec<_> = turn_is_over.then(|| self.shared.end_of_inputs()).into_iter().collect();
         let mut rendered = Rendered::new();
         let at = self.tail;
         for draft in drafts {
@@ -70,11 +82,16 @@ impl Session {
         if let Some(mark) = &mark {
             self.mark = Some(mark.clone());
         }
-        let record = self.refresh_record(!events.is_empty() || mark.is_some());
+        let worth_it = !events.is_empty() || mark.is_some();
+        // If a record fails that had no event with it, what follows may still succeed: so it has it, too.
+        let owed = worth_it && self.on_the_way.silent > 0;
+        let record = self.refresh_record(worth_it, owed);
         let nothing = events.is_empty() && mark.is_none() && record.is_none();
         let bytes = events.iter().map(|event| event.json.len()).sum::<usize>()
             + record.as_ref().map_or(0, |record| record.core.as_str().len());
-        let is_wished = replies.iter().any(|reply| matches!(reply, Reply::Wish(..)));
+        let is_silent = events.is_empty() && record.is_some();
+        self.on_the_way.bytes += bytes;
+        self.on_the_way.silent += usize::from(is_silent);
         self.pending.push_back(Pending {
             tail: self.tail,
             mark: mark.clone(),
@@ -82,9 +99,11 @@ impl Session {
             orders,
             ladder,
             replies,
-            wished: if is_wished { bytes } else { 0 },
+            bytes,
+            is_silent,
             on_disk: nothing,
         });
+        self.say_what_waits();
         self.say_how_it_is();
         if nothing {
             self.tell(ctx);
@@ -101,16 +120,21 @@ impl Session {
         }));
     }
 
-    /// Refuses a wish where too much is on its way to disk of those before it.
-    pub(super) fn room_on_the_way(&self) -> Result<(), Refusal> {
-        let wished: usize = self.pending.iter().map(|pending| pending.wished).sum();
-        if wished <= WISHED {
+    /// Refuses a wish where more than this is on its way to disk.
+    pub(super) fn room_on_the_way(&self, most: usize) -> Result<(), Refusal> {
+        let waiting = self.on_the_way.bytes;
+        if waiting <= most {
             return Ok(());
         }
         Err(Refusal::Unavailable(format!(
             "{} MiB of this session wait for the disk already; try again in a moment",
-            wished.div_ceil(1 << 20)
+            waiting.div_ceil(1 << 20)
         )))
+    }
+
+    fn say_what_waits(&self) {
+        self.shared.waits_for_the_disk(self.on_the_way.bytes > ON_THE_WAY);
+        self.entry.queued(self.pending.len() as u64);
     }
 
     pub(super) fn note_draft(
@@ -129,8 +153,9 @@ impl Session {
     ///
     /// `worth_it`: something goes to disk anyway. What followed from a report must go with its mark: the agent, once told that
     /// it is taken, does not say it again to a server that knows nothing of it.
-    fn refresh_record(&mut self, worth_it: bool) -> Option<Arc<Record>> {
-        let changed = self.record_changed || self.core.state() != self.record.state;
+    /// `owed`: one that was on its way may yet fail.
+    fn refresh_record(&mut self, worth_it: bool, owed: bool) -> Option<Arc<Record>> {
+        let changed = owed || self.record_changed || self.core.state() != self.record.state;
         // What the agent has taken alone is worth no disk write: it goes with the next event.
         if !(changed || worth_it && self.core_changed) {
             return None;
@@ -164,6 +189,8 @@ impl Session {
         while self.pending.front().is_some_and(|pending| pending.on_disk)
             && let Some(pending) = self.pending.pop_front()
         {
+            self.on_the_way.bytes -= pending.bytes;
+            self.on_the_way.silent -= usize::from(pending.is_silent);
             self.shared.publish(pending.tail, &pending.ended);
             if pending.mark.is_some() {
                 self.durable_mark = pending.mark;
@@ -178,7 +205,7 @@ impl Session {
                 reply.on_disk();
             }
         }
-        self.entry.queued(self.pending.len() as u64);
+        self.say_what_waits();
     }
 
     /// The journal did not take an event. What is decided since the last that it took is void, and so is this actor: whoever
@@ -219,6 +246,7 @@ impl Reply {
         match self {
             Reply::Wish(asker, accepted) => drop(asker.send(Ok(accepted))),
             Reply::Report(agent) => drop(agent.send(Ok(()))),
+            Reply::Noticed(unwritten) => drop(unwritten),
         }
     }
 
@@ -226,7 +254,7 @@ impl Reply {
         match self {
             Reply::Wish(asker, _) => drop(asker.send(Err(Refusal::Journal(error.to_string())))),
             // Dropped: the report is not acknowledged, so the agent keeps it.
-            Reply::Report(_) => {}
+            Reply::Report(_) | Reply::Noticed(_) => {}
         }
     }
 }

@@ -59,6 +59,8 @@ pub struct Decision {
     pub drafts: Vec<Draft>,
     pub orders: Vec<Order>,
     pub ladder: Option<Ladder>,
+    /// A turn is over, however it ended: no call whose input is still growing will be made.
+    pub turn_is_over: bool,
 }
 
 impl Decision {

@@ -11,11 +11,11 @@ use std::{
 use actix::prelude::*;
 use greenroom_protocol::{Action, Seen, client::Wish, observation::Usage};
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
     Session,
-    commit::Reply,
+    commit::{ON_THE_WAY, Reply},
     decision::Decision,
     messages::*,
     turn::{Input, Named, Refusal},
@@ -36,9 +36,8 @@ impl Session {
             Ok(Some(seq)) => return self.answer_again(seq, ctx),
             Err(refusal) => return Box::pin(async { Err(refusal) }),
         }
-        if has_contents(&input)
-            && let Err(refusal) = self.room_on_the_way()
-        {
+        let most = if has_contents(&input) { ON_THE_WAY } else { 2 * ON_THE_WAY };
+        if let Err(refusal) = self.room_on_the_way(most) {
             return Box::pin(async { Err(refusal) });
         }
         let first = self.tail + 1;
@@ -121,7 +120,7 @@ impl Session {
         }
     }
 
-    fn used(&mut self, metered: Metered, ctx: &mut Context<Session>) {
+    fn used(&mut self, metered: Metered, unwritten: Option<OwnedSemaphorePermit>, ctx: &mut Context<Session>) {
         let totals = &mut Arc::make_mut(&mut self.record).usage;
         totals.input_tokens += metered.input_tokens + metered.cache_read_tokens + metered.cache_write_tokens;
         totals.output_tokens += metered.output_tokens;
@@ -143,7 +142,7 @@ impl Session {
             total_cost_usd: totals.cost_usd,
             context_limit: metered.context_limit,
         };
-        self.note(Seen::Usage(usage), ctx);
+        self.note(Seen::Usage(usage), vec![Reply::Noticed(unwritten)], ctx);
     }
 }
 
@@ -155,7 +154,7 @@ fn named(key: Option<String>, wish: &Wish) -> Option<Named> {
     Some(Named { key, digest: digest.iter().take(4).fold(0, |sum, byte| sum << 8 | u32::from(*byte)) })
 }
 
-/// Whether much may have to be written down for a wish. What stops, pauses or answers is never refused for want of room.
+/// Whether much may have to be written down for a wish. What stops, pauses or answers has as much room again.
 fn has_contents(input: &Input) -> bool {
     matches!(
         input,
@@ -254,10 +253,10 @@ impl Handler<Amend> for Session {
     type Result = ResponseFuture<Result<View, Refusal>>;
 
     fn handle(&mut self, Amend { title, archived, model }: Amend, ctx: &mut Context<Session>) -> Self::Result {
-        let decision = match model {
+        let decision = self.room_on_the_way(ON_THE_WAY).and_then(|()| match model {
             None => Ok(Decision::after(self.tail)),
             Some(model) => self.change_model(model, None).and_then(|input| self.decide(input)),
-        };
+        });
         let decision = match decision {
             Ok(decision) => decision,
             Err(refusal) => return Box::pin(async { Err(refusal) }),
@@ -370,12 +369,13 @@ impl Handler<OrderFailed> for Session {
 impl Handler<Noticed> for Session {
     type Result = ();
 
-    fn handle(&mut self, Noticed(notice): Noticed, ctx: &mut Context<Session>) {
+    fn handle(&mut self, Noticed { notice, unwritten }: Noticed, ctx: &mut Context<Session>) {
         match notice {
-            Notice::Used(metered) => self.used(metered, ctx),
+            Notice::Used(metered) => self.used(metered, unwritten, ctx),
             Notice::Retrying { attempt, wait_ms, why } => {
                 let detail = format!("{why}; asking again in {:.1} s (attempt {attempt})", wait_ms as f64 / 1000.0);
-                self.note(Seen::Error { code: "provider_retrying".to_owned(), detail }, ctx);
+                let seen = Seen::Error { code: "provider_retrying".to_owned(), detail };
+                self.note(seen, vec![Reply::Noticed(unwritten)], ctx);
             }
             Notice::Refused { why, .. } => self.provider_said = Some(why),
         }

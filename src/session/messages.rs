@@ -12,7 +12,7 @@ use greenroom_protocol::{
     link::{Hello, Report, Welcome},
     observation::{Phase, State},
 };
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::DropGuard;
 
 use super::{
@@ -221,7 +221,11 @@ pub struct Vanished;
 /// The gateway says what a model call took, or what is wrong with the provider.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Noticed(pub Notice);
+pub struct Noticed {
+    pub notice: Notice,
+    /// To be dropped when it is on disk.
+    pub unwritten: Option<OwnedSemaphorePermit>,
+}
 
 /// What a session orders its link to do. The link carries them out in the order in which they were sent.
 pub mod orders {

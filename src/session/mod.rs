@@ -33,7 +33,7 @@ pub use self::{
     view::View,
 };
 use self::{
-    commit::Pending,
+    commit::{OnTheWay, Pending, Reply},
     decision::{Decision, Draft, Ladder, Moment},
     messages::{Ending, Fell, LinkPort, Vanished, orders},
     turn::{Core, Input},
@@ -92,6 +92,7 @@ pub struct Session {
     durable_mark: Option<Mark>,
     /// Decisions on their way to disk, oldest first. Bounded by what the link and the clients may have under way.
     pending: VecDeque<Pending>,
+    on_the_way: OnTheWay,
     shared: Arc<Shared>,
     /// Actions whose result has not come: item → seq.
     causes: HashMap<String, Seq>,
@@ -143,6 +144,7 @@ impl Session {
             durable_mark: mark.clone(),
             mark,
             pending: VecDeque::new(),
+            on_the_way: OnTheWay::default(),
             shared,
             causes: HashMap::new(),
             allowance: Arc::new(Allowance::new(record.budget_usd)),
@@ -199,6 +201,7 @@ impl Session {
                     code: "session_restarted".to_owned(),
                     detail: "the session met an internal error and was brought back from its journal".to_owned(),
                 },
+                Vec::new(),
                 ctx,
             );
         }
@@ -257,9 +260,9 @@ impl Session {
     }
 
     /// Writes down something that the rules need not know of.
-    fn note(&mut self, seen: Saw, ctx: &mut Context<Session>) {
+    fn note(&mut self, seen: Saw, replies: Vec<Reply>, ctx: &mut Context<Session>) {
         let body: Body = greenroom_protocol::Observation { seen, content: String::new() }.into();
-        self.note_draft(Draft { source: Source::Server, cause: None, item: None, body }, None, Vec::new(), ctx);
+        self.note_draft(Draft { source: Source::Server, cause: None, item: None, body }, None, replies, ctx);
     }
 
     fn set_ladder(&mut self, ladder: Ladder, ctx: &mut Context<Session>) {

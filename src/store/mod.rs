@@ -11,6 +11,8 @@
 #[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
 pub(crate) mod contract;
 pub mod damage;
+#[cfg(test)]
+pub(crate) mod faulty;
 mod ledger;
 mod listing;
 pub mod local;

@@ -81,7 +81,11 @@ enum Format {
     responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
 pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, span: Query<Span>) -> Answer {
     if stream::is_wanted(&req) {
-        let Span { after, kind, .. } = span.into_inner();
+        let span = match span.into_inner() {
+            span @ Span { last: Some(_), .. } => span.settled(parts.snapshot(id.0).await?.tail)?,
+            span => span,
+        };
+        let Span { after, kind, .. } = span;
         return stream::answer(&req, &parts, id.0, stream::after(&req, after)?, kind).await;
     }
     let last_seq = parts.snapshot(id.0).await?.tail;

@@ -36,6 +36,7 @@ use crate::{
 
 mod admin;
 mod assets;
+mod connection;
 mod error;
 mod files;
 mod gate;
@@ -52,6 +53,7 @@ mod stream;
 mod tests;
 mod upgrade;
 
+use connection::Connection;
 use error::{Answer, no_handshake};
 use handover::Handover;
 pub use judge::Auth;
@@ -109,6 +111,7 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
             .keep_alive(config.server.keep_alive.0)
             // Frames are small and come by themselves: none of them may wait for the acknowledgement of the one before.
             .tcp_nodelay(true)
+            .on_connect_ext(Connection::learn)
             .upgrade(upgrade::upgrades(app(), handover.clone()))
             .finish(app())
             .tcp()

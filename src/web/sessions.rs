@@ -95,11 +95,14 @@ pub(super) struct Receipt {
 
 /// Make a session; with a `task` it begins to work at once.
 #[utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = NewSession,
-    params(("Idempotency-Key" = Option<String>, Header, description = "the same key again answers with the same session")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "the same key with the same wish again answers with the same session")),
     responses((status = 201, body = View), (status = 200, body = View, description = "this key had made it before"),
+        (status = 409, body = ErrorAnswer, description = "this key made a session for another wish"),
         (status = 429, body = ErrorAnswer, description = "too many sandboxes wait for their start; `Retry-After` says when to ask again")))]
 pub(super) async fn create(parts: Data<Parts>, new: Json<NewSession>, key: Key) -> Answer {
-    let created = parts.directory.send(directory::Create { new: new.into_inner(), key: key.0, near: None }).await??;
+    let new = new.into_inner();
+    let key = key.0.map(|key| directory::key_of(&key, &new));
+    let created = parts.directory.send(directory::Create { new, key, near: None }).await??;
     let status = if created.fresh { StatusCode::CREATED } else { StatusCode::OK };
     let address = format!("/api/sessions/{}", created.view.id);
     Ok(HttpResponse::build(status).insert_header((header::LOCATION, address)).json(created.view))

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     Parts,
+    connection::Connection,
     error::{Answer, Failure},
 };
 use crate::{
@@ -23,6 +24,8 @@ use crate::{
 
 /// How often a client that has nothing to hear hears that.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long what it was sent may go unheard: with a heartbeat before it, 45 s as on a WebSocket.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether the client prefers a stream to a page.
 pub(super) fn is_wanted(req: &HttpRequest) -> bool {
@@ -45,6 +48,9 @@ pub(super) async fn answer(
     after: Seq,
     kind: Option<String>,
 ) -> Answer {
+    if let Some(connection) = req.conn_data::<Connection>() {
+        connection.give_up_after(PATIENCE);
+    }
     let pull = Pull::open(parts.sockets.clone(), id, after).await?;
     let pass = req.extensions_mut().remove::<Pass>();
     let over = over(parts.sockets.closing.clone(), pass);

@@ -155,6 +155,11 @@ async fn the_same_key_acts_once() {
     let (first, second) = (stage.send(make()).await, stage.send(make()).await);
     assert_eq!((first.status.as_u16(), second.status.as_u16()), (201, 200));
     assert_eq!(id_of(&first), id_of(&second));
+    let again = |body| known("POST", "/api/sessions", Some(body)).insert_header(("idempotency-key", "k"));
+    let renamed = stage.send(again(r#"{"title":"other"}"#)).await;
+    assert_eq!((renamed.status.as_u16(), id_of(&renamed)), (200, id_of(&first)), "its name is not what it is");
+    let other = stage.send(again(r#"{"task":"other"}"#)).await;
+    assert_eq!(other.error(), (409, "id_reused".to_owned()));
 
     let say = |message: &str| {
         let uri = format!("/api/sessions/{}/messages", id_of(&first));

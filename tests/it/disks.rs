@@ -43,7 +43,8 @@ async fn reads_go_on(server: &Server, session: &str, before: &[Value]) {
     let begins = |events: &[Value]| assert_eq!(events[..before.len().min(events.len())], *before);
     begins(&server.rest.events(session).await);
     assert_eq!(server.rest.session(session).await["id"], session);
-    assert_eq!(server.rest.get("/api/sessions").await.expect(200)["total"], 1);
+    let listed = server.rest.get("/api/sessions").await.expect(200);
+    assert!(listed["items"].as_array().expect("items").iter().any(|item| item["id"] == session));
     assert_eq!(server.rest.get("/").await.status, 200);
     let mut reader = Socket::attach(&server.rest, session).await;
     reader.status("synced").await;
@@ -60,18 +61,38 @@ async fn reads_go_on(server: &Server, session: &str, before: &[Value]) {
 async fn a_disk_that_hangs_holds_back_what_needs_it_and_nothing_else() {
     let Some((server, mut socket, session)) = on_a_disk().await else { return };
     let before = server.rest.events(&session).await;
+    let resting = server.rest.create(json!({ "title": "at rest" })).await;
+    server.rest.until_state(&resting, "idle").await;
+    server.rest.post(&format!("/api/sessions/{resting}/stop"), json!({})).await.expect(200);
+    eventually("its actor to be let go", || async {
+        server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+        let actors = server.rest.get("/api/admin/actors").await.expect(200);
+        let mut actors = actors["items"].as_array().expect("a list").iter();
+        !actors.any(|actor| actor["kind"] == "session" && actor["session"] == *resting)
+    })
+    .await;
+    let at_rest = server.rest.events(&resting).await;
     disk(&server).freeze();
     let message = format!("/api/sessions/{session}/messages");
     let mut said = pin!(server.rest.post(&message, json!({ "content": "and what is in there?" })));
     let early = tokio::time::timeout(Duration::from_millis(500), &mut said).await;
     assert!(early.is_err(), "what is not on disk is not acknowledged: {early:?}");
     reads_go_on(&server, &session, &before).await;
+    // Its actor cannot be had before the disk has written that it is.
+    let mut newcomer = Socket::attach(&server.rest, &resting).await;
+    newcomer.status("synced").await;
+    assert_eq!(newcomer.events(), at_rest);
+    newcomer.send(json!({ "action": "ping" })).await;
+    newcomer.status("pong").await;
     let why = server.rest.get("/readyz").await.error(503, "not_ready");
     assert!(why.contains("store: no answer within"), "{why}");
     server.rest.get("/healthz").await.expect(200);
 
     disk(&server).thaw();
     said.await.expect(202);
+    let message = format!("/api/sessions/{resting}/messages");
+    server.rest.post(&message, json!({ "content": "are you there?" })).await.expect(202);
+    newcomer.state("running").await;
     socket.action("finish").await;
     socket.state("idle").await;
     eventually("it to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;

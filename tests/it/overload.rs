@@ -64,9 +64,16 @@ async fn a_client_that_is_only_half_there_is_noticed() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let session = server.rest.create(json!({})).await;
     let port = server.rest.authority.rsplit(':').next().expect("a port");
-    // They shake hands. One never reads again; of the other nothing arrives any more, not even that its kernel has something.
+    // They shake hands. One never reads again; of another, and of one that hears events, nothing arrives any more, not even
+    // that its kernel has something.
     let connect = async || TcpStream::connect(format!("127.0.0.1:{port}")).await.expect("it listens");
-    let [mut half, mut away] = [connect().await, connect().await];
+    let [mut half, mut away, mut hears] = [connect().await, connect().await, connect().await];
+    let events = format!(
+        "GET /api/sessions/{session}/events HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+         accept: text/event-stream\r\n\r\n",
+        server.rest.authority, server.rest.token
+    );
+    hears.write_all(events.as_bytes()).await.expect("it is heard");
     let hello = format!(
         "GET /ws?session={session} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nupgrade: websocket\r\n\
          connection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
@@ -75,8 +82,9 @@ async fn a_client_that_is_only_half_there_is_noticed() {
     for client in [&mut half, &mut away] {
         client.write_all(hello.as_bytes()).await.expect("it is heard");
     }
-    eventually("both to be attached", || async { server.rest.session(&session).await["attached"] == 2 }).await;
-    let _lost = host::LosePackets::from(away.local_addr().expect("it is connected").port());
+    eventually("all to be attached", || async { server.rest.session(&session).await["attached"] == 3 }).await;
+    let lose = |client: &TcpStream| host::LosePackets::from(client.local_addr().expect("it is connected").port());
+    let _lost = [lose(&away), lose(&hears)];
     let noticed = async {
         while server.rest.session(&session).await["attached"] != 0 {
             tokio::time::sleep(Duration::from_millis(500)).await;

@@ -130,8 +130,12 @@ async fn one_kind_alone_and_bad_questions() {
     assert_eq!((name.as_str(), &first["action"]), ("message", &json!("run")));
     let (_, _, second) = runs.next().await.expect("an event");
     assert_eq!(second["observation"], "run");
+    let last = server.rest.events(&session).await.pop().expect("an event");
+    let (_, _, newest) = Events::open(&server.rest, &session, "?last=1", None).await.next().await.expect("an event");
+    assert_eq!(newest, last);
     let ask = |path: &str| server.rest.request(Method::GET, path).header("accept", "text/event-stream");
     let path = format!("/api/sessions/{session}/events");
+    send(ask(&format!("{path}?after=2&last=1"))).await.error(400, "invalid_args");
     send(ask(&path).header("last-event-id", "x")).await.error(400, "invalid_args");
     send(ask("/api/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE/events")).await.error(404, "not_found");
 }

@@ -1,6 +1,5 @@
 //! Clients of sessions that fall, are removed, or cannot be had for a while.
 
-pub(crate) mod faulty;
 pub(crate) mod stage;
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};

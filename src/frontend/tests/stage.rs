@@ -32,7 +32,6 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::faulty::Faulty;
 use crate::{
     census::Census,
     frontend::{AttachQuery, Parts, Sessions, open, open_chat},
@@ -43,7 +42,7 @@ use crate::{
             orders::{Cut, Deliver, Freeze, Kill, Raise, Thaw},
         },
     },
-    store::{Batch, Limit, NewEvent, Record, Seq, SessionId, Store, contract},
+    store::{Batch, Limit, NewEvent, Record, Seq, SessionId, Store, contract, faulty::Faulty},
 };
 
 /// How long a client waits for what it is to be told.

@@ -173,6 +173,25 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_read() {
 }
 
 #[tokio::test]
+async fn very_many_values_are_too_much_for_the_demo() {
+    let stand = Stand::with([]).await;
+    let ask = |values: usize| {
+        let padding = vec!["[]"; values].join(",");
+        format!(r#"{{"model":"demo","messages":[{{"role":"user","content":"hello"}}],"padding":[{padding}]}}"#)
+    };
+    // That the second is more than a MiB has it read on another thread.
+    for (values, status) in [(1000, 200), (400_000, 413)] {
+        let reply = stand.post(CHAT, &ask(values)).await;
+        assert_eq!(reply.status(), status);
+        let text = reply.text().await;
+        assert_eq!(text.contains("at most 262144 values"), status == 413, "{text}");
+    }
+    let long = "[[{{,".repeat(1 << 20);
+    let long = format!(r#"{{"model":"demo","messages":[{{"role":"user","content":"{long}"}}]}}"#);
+    assert_eq!(stand.post(CHAT, &long).await.status(), 200, "what stands in a text is no value");
+}
+
+#[tokio::test]
 async fn without_a_key_nobody_is_asked() {
     let options = GatewayOptions { anthropic: ProviderOptions::default(), ..options("http://127.0.0.1:9") };
     let stand = Stand::new(Fake::start([]).await, options);

@@ -35,6 +35,7 @@ fn what_is_on_disk_is_acknowledged_together_and_in_order() {
 
 #[test]
 fn no_more_is_heard_than_may_be_on_its_way_to_disk() {
+    let live = Shared::default();
     let mut on_their_way = OnTheirWay::default();
     let push = |on_their_way: &mut OnTheirWay, last, read| {
         let (durable, on_disk) = oneshot::channel();
@@ -42,15 +43,22 @@ fn no_more_is_heard_than_may_be_on_its_way_to_disk() {
         durable
     };
     let first = push(&mut on_their_way, 1, 5 * WINDOW_BYTES);
-    assert!(on_their_way.has_room(5 * WINDOW_BYTES), "what had been read before does not count");
+    assert!(on_their_way.has_room(5 * WINDOW_BYTES, &live), "what had been read before does not count");
     let _second = push(&mut on_their_way, 2, 6 * WINDOW_BYTES);
-    assert!(!on_their_way.has_room(6 * WINDOW_BYTES));
+    assert!(!on_their_way.has_room(6 * WINDOW_BYTES, &live));
     first.send(Ok(())).expect("it is waited for");
     assert_eq!(poll(&mut on_their_way), Poll::Ready(Ok(1)));
-    assert!(!on_their_way.has_room(6 * WINDOW_BYTES), "the second is as much");
+    assert!(!on_their_way.has_room(6 * WINDOW_BYTES, &live), "the second is as much");
+    let mut on_their_way = OnTheirWay::default();
+    live.waits_for_the_disk(true);
+    assert!(on_their_way.has_room(0, &live), "what has nothing on the way would never be told of room");
+    let _one = push(&mut on_their_way, 1, 0);
+    assert!(!on_their_way.has_room(0, &live), "there is much of the session on the way");
+    live.waits_for_the_disk(false);
+    assert!(on_their_way.has_room(0, &live));
     let mut on_their_way = OnTheirWay::default();
     let _kept: Vec<_> = (0..WINDOW as u64).map(|n| push(&mut on_their_way, n, 0)).collect();
-    assert!(!on_their_way.has_room(0));
+    assert!(!on_their_way.has_room(0, &live));
 }
 
 #[tokio::test(start_paused = true)]

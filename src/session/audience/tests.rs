@@ -121,6 +121,32 @@ fn an_output_that_begins_before_its_action_is_on_disk_waits_for_it() {
     assert_eq!(pieces(listening.look(1, &mut seen, 99)), [(0, "out".into())]);
 }
 
+#[test]
+fn inputs_of_calls_that_never_came_end_with_their_turn() {
+    let (shared, listening) = shared();
+    let of = |item: &str, kind| Delta { kind, item: item.into(), offset: 0, content: "{}".into() };
+    shared.grow(of("never called", DeltaKind::ToolInput));
+    shared.grow(of("a command of the user", DeltaKind::Output));
+    let over = shared.end_of_inputs();
+    shared.decide(4, std::slice::from_ref(&over));
+    assert_eq!(shared.open().len(), 1, "it is over as soon as that is decided");
+    shared.grow(of("of the next turn", DeltaKind::ToolInput));
+    shared.publish(4, &[over]);
+    let Look::Deltas(deltas) = listening.look(4, &mut Seen::default(), 99) else { panic!("it is not behind") };
+    let items: Vec<_> = deltas.iter().map(|delta| delta.item.as_str()).collect();
+    assert_eq!(items, ["a command of the user", "of the next turn"]);
+}
+
+#[test]
+fn who_knows_more_of_the_journal_than_the_session_told_waits_for_it() {
+    let (shared, listening) = shared();
+    shared.grow(delta(0, "ends with 1"));
+    shared.decide(1, &[Ended::Whole("i".into())]);
+    assert_eq!(pieces(listening.look(1, &mut Seen::default(), 99)), []);
+    shared.publish(1, &[Ended::Whole("i".into())]);
+    assert_eq!(pieces(listening.look(1, &mut Seen::default(), 99)), []);
+}
+
 /// What happens around a session, in any order.
 #[derive(Debug, Clone)]
 enum Step {

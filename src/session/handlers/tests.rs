@@ -1,9 +1,15 @@
 //! A session over a store that keeps nothing, and a link that does nothing.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use futures::future::join_all;
+use greenroom_protocol::{Observation, link::Report};
 
 use super::*;
-use crate::{session::stage, store::memory::MemoryStore};
+use crate::{
+    session::stage,
+    store::{Store, faulty::Faulty, memory::MemoryStore},
+};
 
 struct Stage {
     session: Addr<Session>,
@@ -48,6 +54,58 @@ async fn one_sessions_wishes_fill_their_own_share_of_the_disks_queue_and_no_more
     assert!(edits.into_iter().all(|answer| ["taken", "unavailable"].contains(&code(answer))));
     assert_eq!(code(stopped.expect("it lives")), "taken");
     assert_eq!(code(stage.wish(edit(50), None).await), "taken", "once they are on disk");
+}
+
+#[actix::test]
+async fn what_has_no_contents_has_its_share_as_well() {
+    let stage = Stage::idle().await;
+    assert_eq!(code(stage.wish(say("work"), None).await), "taken");
+    assert_eq!(code(stage.wish(say(&"x".repeat(1 << 20)), None).await), "taken");
+    let amend = |n: usize| stage.session.send(Amend { title: Some(n.to_string()), archived: None, model: None });
+    let pause = |n: usize| stage.wish(if n.is_multiple_of(2) { Wish::Pause {} } else { Wish::Resume {} }, None);
+    let (amended, paused) = tokio::join!(join_all((0..100).map(amend)), join_all((0..100).map(pause)));
+    let amended = amended.into_iter().map(|answer| answer.expect("it lives"));
+    let (taken, refused): (Vec<_>, Vec<_>) = amended.partition(Result::is_ok);
+    assert!((10..20).contains(&taken.len()), "{} of a hundred, of a MiB each", taken.len());
+    assert!(refused.into_iter().all(|answer| answer.err().is_some_and(|refusal| refusal.code() == "unavailable")));
+    let paused = paused.into_iter().map(code).collect::<Vec<_>>();
+    let taken = paused.iter().filter(|code| **code == "taken").count();
+    assert!((10..20).contains(&taken), "as many again: {paused:?}");
+    assert!(paused.contains(&"unavailable"), "{paused:?}");
+    assert!(amend(100).await.expect("it lives").is_ok(), "once they are on disk");
+}
+
+#[actix::test]
+async fn the_gateway_is_told_when_its_notices_are_on_disk() {
+    let store = Arc::new(Faulty::default());
+    let (_, session) = stage::idle(store.clone()).await;
+    let room = Arc::new(tokio::sync::Semaphore::new(1));
+    store.hold();
+    let unwritten = room.clone().try_acquire_owned().ok();
+    let notice = Notice::Retrying { attempt: 2, wait_ms: 1, why: "busy".into() };
+    session.send(Noticed { notice, unwritten }).await.expect("it lives");
+    session.send(Look).await.expect("it lives");
+    assert_eq!(room.available_permits(), 0, "the disk does not have it");
+    store.release_one();
+    drop(room.acquire().await.expect("it is open"));
+}
+
+#[actix::test]
+async fn what_follows_a_record_that_failed_has_it_too() {
+    let store = Arc::new(Faulty::default());
+    let (id, session) = stage::idle(store.clone()).await;
+    store.refuses_one.store(true, SeqCst);
+    // Both are decided before the session hears that the first was refused.
+    let amended = session.send(Amend { title: Some("new".into()), archived: None, model: None });
+    let (durable, _) = oneshot::channel();
+    let think = Observation { seen: Seen::Think { partial: false }, content: "hm".into() };
+    let reports = vec![Report::Event { item: None, body: think.into() }];
+    let reported = session.send(Reported { boot: "b".into(), n: 1, reports, durable });
+    let (amended, reported) = tokio::join!(amended, reported);
+    assert!(amended.expect("it answers").is_err() && reported.is_ok());
+    let snapshot = store.get(id).await.expect("it is read").expect("it is there");
+    assert_eq!(snapshot.mark.map(|mark| mark.n), Some(1), "the report is taken");
+    assert_eq!(snapshot.record.title, "new", "and with it all that led to its decision");
 }
 
 #[actix::test]

@@ -60,6 +60,7 @@ impl Core {
         let partial = keep_partials(moment, d);
         let mut what = Vec::new();
         if self.turn.take().is_some() {
+            d.turn_is_over = true;
             what.push("the turn".to_owned());
         }
         if let Some(act) = self.act.take() {

@@ -17,7 +17,7 @@ pub enum Refusal {
     NotQueued(String),
     #[error("no request `{0}` is open; it may have been answered already")]
     NoRequest(String),
-    #[error("the id `{0}` was given to another wish of this session before; send this one under an id of its own")]
+    #[error("`{0}` stands for another wish already; send this one under an id, or with a key, of its own")]
     IdReused(String),
     #[error("{0}")]
     BadArgs(String),

@@ -29,7 +29,11 @@ impl World {
     fn feed(&mut self, input: Input) -> Result<Decision, Refusal> {
         self.now_ms += 10;
         let moment = Moment { tail: self.tail, now_ms: self.now_ms, open: &self.open };
+        let turn = |core: &Core| core.turn.as_ref().map(|turn| turn.id.clone());
+        let before = turn(&self.core);
         let decision = self.core.decide(input, moment)?;
+        let is_over = before.is_some() && before != turn(&self.core);
+        assert_eq!(decision.turn_is_over, is_over, "{before:?}");
         self.tail += decision.drafts.len() as Seq;
         Ok(decision)
     }

@@ -78,6 +78,7 @@ impl Core {
         if turn_lost {
             self.turn = None;
             self.confirm = None;
+            d.turn_is_over = true;
         }
         if act_lost {
             self.act = None;
@@ -109,6 +110,7 @@ impl Core {
         if self.turn.take_if(|running| running.id == turn).is_some() {
             self.forget(turn);
             self.confirm = None;
+            d.turn_is_over = true;
             if let Outcome::Failed { code, detail } = &outcome {
                 let error = Seen::Error { code: code.clone(), detail: detail.clone() };
                 d.record(Source::Agent, None, None, seen(error));

@@ -1,7 +1,7 @@
 //! What waits for the committer, in the order in which it was asked for.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, VecDeque, hash_map},
     io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
@@ -63,13 +63,39 @@ pub(super) struct Queue {
 struct Waiting {
     asks: VecDeque<Ask>,
     bytes: usize,
+    /// How much of it is of each session.
+    of: HashMap<SessionId, usize>,
     closed: bool,
 }
 
 /// How much may wait. Beyond it appends are refused: the disk cannot keep up, and memory is not the place to hide that.
 const MOST_WAITING: usize = 128 << 20;
+/// As much again is for those of whom little waits: a few that are greedy do not take the place of the others.
+const LITTLE: usize = 1 << 20;
 /// How much goes into one commit.
 const MOST_AT_ONCE: usize = 16 << 20;
+
+impl Waiting {
+    fn has_room_for(&self, session: SessionId) -> bool {
+        let own = self.of.get(&session).copied().unwrap_or_default();
+        self.bytes <= if own <= LITTLE { 2 * MOST_WAITING } else { MOST_WAITING }
+    }
+
+    fn add(&mut self, request: &Request) {
+        self.bytes += request.weight();
+        *self.of.entry(request.session).or_default() += request.weight();
+    }
+
+    fn remove(&mut self, request: &Request) {
+        self.bytes -= request.weight();
+        if let hash_map::Entry::Occupied(mut of) = self.of.entry(request.session) {
+            *of.get_mut() -= request.weight();
+            if *of.get() == 0 {
+                of.remove();
+            }
+        }
+    }
+}
 
 impl Queue {
     pub(super) fn new() -> Queue {
@@ -87,10 +113,10 @@ impl Queue {
             return refuse(io::ErrorKind::BrokenPipe, "the journal is closed; start the server again");
         }
         if let Ask::Change(request) = &ask {
-            if waiting.bytes > MOST_WAITING {
+            if !waiting.has_room_for(request.session) {
                 return refuse(io::ErrorKind::WouldBlock, "too much waits for the disk already; try again later");
             }
-            waiting.bytes += request.weight();
+            waiting.add(request);
         }
         // The committer sleeps only while there is nothing; to wake it is a system call, even when it is awake.
         let is_first = waiting.asks.is_empty();
@@ -119,10 +145,10 @@ impl Queue {
         {
             if let Ask::Change(request) = &ask {
                 bytes += request.weight();
+                waiting.remove(request);
             }
             taken.push(ask);
         }
-        waiting.bytes -= bytes;
         (!taken.is_empty()).then_some(taken)
     }
 
@@ -136,7 +162,7 @@ impl Queue {
         waiting.asks = kept;
         for ask in failed {
             if let (Some(failure), Ask::Change(request)) = (failure_of(&ask, stumbled), ask) {
-                waiting.bytes -= request.weight();
+                waiting.remove(&request);
                 // Whoever no longer listens does not need the answer.
                 let _ = request.reply.send(Err(failure));
             }
@@ -161,5 +187,37 @@ fn failure_of(ask: &Ask, stumbled: &Stumbled) -> Option<Failure> {
     match ask {
         Ask::Change(request) => stumbled.get(&request.row()?).cloned(),
         Ask::Check(_) | Ask::CloseSegment(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(session: SessionId, bytes: usize) -> Ask {
+        let (reply, _) = oneshot::channel();
+        let payload = vec![0; bytes];
+        Ask::Change(Box::new(Request { session, change: Change::Claim, payload, events: Vec::new(), reply }))
+    }
+
+    #[test]
+    fn the_greedy_do_not_take_the_place_of_the_others() {
+        let queue = Queue::new();
+        let [greedy, another, modest] = [SessionId::generate(), SessionId::generate(), SessionId::generate()];
+        while queue.push(ask(greedy, 8 << 20)).is_ok() {}
+        assert!(queue.waiting().bytes < MOST_WAITING + (9 << 20));
+        assert!(queue.push(ask(another, 2 << 20)).is_ok(), "of it nothing waits");
+        assert!(queue.push(ask(another, 1)).is_err(), "and now much");
+        for _ in 0..100 {
+            queue.push(ask(modest, 1000)).expect("there is room for those of whom little waits");
+        }
+        let mut taken = 0;
+        while !queue.is_empty() {
+            taken += queue.take().expect("it is open").len();
+        }
+        assert_eq!(taken, 16 + 1 + 100);
+        assert_eq!(queue.waiting().bytes, 0);
+        assert!(queue.waiting().of.is_empty());
+        assert!(queue.push(ask(greedy, 1)).is_ok());
     }
 }

@@ -22,6 +22,8 @@ use crate::store::{
 pub(crate) struct Faulty {
     inner: Arc<MemoryStore>,
     pub(crate) refuses: AtomicBool,
+    /// The next append alone is refused.
+    pub(crate) refuses_one: AtomicBool,
     /// The next append of this session panics.
     pub(crate) panics: Mutex<Option<SessionId>>,
     /// How long each page takes to be read.
@@ -67,7 +69,7 @@ impl Store for Faulty {
         if self.panics.lock().expect("nobody panics here").take_if(|wanted| *wanted == session).is_some() {
             panic!("as the test asked");
         }
-        if self.refuses.load(SeqCst) {
+        if self.refuses.load(SeqCst) || self.refuses_one.swap(false, SeqCst) {
             let why = Arc::new(std::io::Error::other("no space left on device"));
             return Box::pin(async { Err(AppendError::Refused(why)) });
         }
