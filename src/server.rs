@@ -19,6 +19,7 @@ use crate::{
     sandbox::{
         Docker, Sandbox, SandboxError, Workspaces, inside,
         process::{Process, ProcessOptions},
+        removal,
     },
     session,
     store::{
@@ -196,6 +197,7 @@ impl Running {
             _ = tokio::time::timeout(DRAIN + Duration::from_secs(if stop_sandboxes { 20 } else { 0 }), drained) => {}
             () = either(&mut term, &mut int) => warn!("ended at once; the journal is safe"),
         }
+        removal::end();
         Ok(())
     }
 }

@@ -212,7 +212,7 @@ async fn remove_run_directories(parts: &Parts) -> usize {
         if wanted(parts, session).await != Wanted::Not {
             continue;
         }
-        match RunDir::of(&parts.runs, session).remove() {
+        match RunDir::of(&parts.runs, session).remove().await {
             Ok(()) => removed += 1,
             Err(e) => warn!(%session, "a run directory that nobody owns cannot be removed: {e}"),
         }

@@ -75,8 +75,10 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     let making = path.with_extension("new");
     for old in [&making, path] {
         match fs::remove_file(old) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // A directory, say, that a command made here. It keeps no agent from its start.
+            Err(_) => fs::rename(old, old.with_extension(ulid::Ulid::generate().to_string()))?,
         }
     }
     let listener = UnixListener::bind(&making)?;

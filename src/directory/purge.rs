@@ -1,18 +1,13 @@
 //! How a session goes, with every trace of it.
 
-use std::{
-    fs::{self, Permissions},
-    io,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-};
+use std::{io, path::PathBuf};
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use super::{Directory, Opened, Purge, Slot, refusal};
 use crate::{
-    sandbox::RunDir,
+    sandbox::{RunDir, removal},
     session::{
         Refusal,
         messages::{End, Vanished},
@@ -80,38 +75,7 @@ impl Directory {
 }
 
 /// Removes a session's directories.
-async fn clear(id: SessionId, places: [PathBuf; 3]) -> io::Result<()> {
-    let cleared = tokio::task::spawn_blocking(move || {
-        let [runs, workspaces, homes] = places;
-        RunDir::of(&runs, id).remove()?;
-        for below in [workspaces, homes] {
-            remove_tree(&below.join(id.to_string()))?;
-        }
-        Ok(())
-    });
-    cleared.await.unwrap_or_else(|e| Err(io::Error::other(e)))
-}
-
-/// Removes a directory with all that is in it, also what an agent made unreadable, as some tools do with what they cache.
-fn remove_tree(tree: &Path) -> io::Result<()> {
-    let removed = match fs::remove_dir_all(tree) {
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(tree)?;
-            fs::remove_dir_all(tree)
-        }
-        other => other,
-    };
-    removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
-}
-
-fn open_up(directory: &Path) -> io::Result<()> {
-    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        // No link is followed: it is a file of its own here.
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
-    }
-    Ok(())
+async fn clear(id: SessionId, [runs, workspaces, homes]: [PathBuf; 3]) -> io::Result<()> {
+    let run = RunDir::of(&runs, id).root().to_owned();
+    removal::remove(vec![run, workspaces.join(id.to_string()), homes.join(id.to_string())]).await
 }

@@ -353,7 +353,7 @@ impl Handler<Kill> for AgentLink {
                 Then::Remove => {
                     sandbox.remove(id).await?;
                     let source = |e| SandboxError::Io { what: "be cleared away", source: Arc::new(e) };
-                    RunDir::of(&runs, id).remove().map_err(source)
+                    RunDir::of(&runs, id).remove().await.map_err(source)
                 }
             }
         };

@@ -22,6 +22,7 @@ mod contract;
 pub mod docker;
 #[cfg(target_os = "linux")]
 pub mod process;
+pub mod removal;
 mod rundir;
 mod turns;
 mod workspace;

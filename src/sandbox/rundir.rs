@@ -11,7 +11,7 @@ use std::{
     fs, io,
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::fs::{DirBuilderExt, FileTypeExt},
+        unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -19,6 +19,7 @@ use std::{
 use rustix::fs::{Mode, OFlags, openat};
 use tokio::net::{UnixListener, UnixStream};
 
+use super::removal;
 use crate::store::SessionId;
 
 /// The run directory of one session.
@@ -33,12 +34,14 @@ impl RunDir {
         RunDir { root: runs.join(session.to_string()) }
     }
 
-    /// Makes it, or leaves it as it is: a sandbox that runs may be using it. The sandbox's half belongs to `uid`.
+    /// Makes it, or leaves it as it is: a sandbox that runs may be using it. The sandbox's half belongs to `uid`, who can get in
+    /// also where it had taken away its own right to.
     pub fn prepare(&self, uid: u32, gid: u32) -> io::Result<()> {
         let mut dirs = fs::DirBuilder::new();
         dirs.recursive(true).mode(0o711);
         dirs.create(self.gateway())?;
         dirs.create(self.agent())?;
+        fs::set_permissions(self.agent(), PermissionsExt::from_mode(0o711))?;
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(self.agent(), Some(uid), Some(gid))?;
         }
@@ -80,16 +83,13 @@ impl RunDir {
         remove_if_there(&path)?;
         let listener = UnixListener::bind(&path)?;
         // The sandbox runs as another user, and only its own sandbox has this directory mounted.
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o666))?;
         Ok(listener)
     }
 
     /// Removes all of it. One that is not there is no error.
-    pub fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.root) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        }
+    pub async fn remove(&self) -> io::Result<()> {
+        removal::remove(vec![self.root.clone()]).await
     }
 }
 

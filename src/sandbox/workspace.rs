@@ -108,10 +108,12 @@ impl Workspaces {
     }
 }
 
-/// A directory of `session` below `below`, which belongs to whom its sandbox runs as.
+/// A directory of `session` below `below`, which belongs to whom its sandbox runs as, and is open to it: whatever an agent made
+/// of it, its next start finds its way in.
 pub fn own_dir(below: &Path, session: SessionId, uid: u32, gid: u32) -> io::Result<PathBuf> {
     let path = below.join(session.to_string());
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     if rustix::process::geteuid().is_root() {
         chown(&path, Some(uid), Some(gid))?;
     }

@@ -22,6 +22,8 @@ on_each_driver!(
     a_death_that_no_server_saw_is_told_by_the_next_one,
     a_sandbox_that_takes_more_memory_than_it_may_is_told_so,
     an_agent_that_ends_at_once_is_told_with_what_it_said,
+    whatever_an_agent_leaves_in_its_own_way_it_starts_again,
+    a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along,
 );
 
 /// A session whose agent runs a command that waits, and who listens to it.
@@ -212,6 +214,44 @@ async fn an_agent_that_ends_at_once_is_told_with_what_it_said(driver: Driver) {
     assert!(why.contains("4 times") && why.contains("exit code 3"), "{why}");
     assert!(stderr.contains("no such brain"), "{stderr}");
     assert!(host::processes(server.home()).is_empty(), "nothing is left of it");
+}
+
+async fn whatever_an_agent_leaves_in_its_own_way_it_starts_again(driver: Driver) {
+    let server = Server::start(Options::new(driver)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    socket.state("idle").await;
+    let lay =
+        "cd /greenroom/run/agent && rm agent.sock && mkdir -p agent.sock/x agent.new/x && chmod 0 . /workspace $HOME";
+    socket.act("run", json!({ "command": lay })).await;
+    assert_eq!(socket.observation("run").await["extras"]["exit_code"], 0);
+    socket.state("idle").await;
+    for _ in 0..2 {
+        socket.act("stop", json!({})).await;
+        socket.state("stopped").await;
+        socket.act("run", json!({ "command": "pwd" })).await;
+        assert_eq!(socket.observation("run").await["content"], "/workspace\n");
+        socket.state("idle").await;
+    }
+}
+
+async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: Driver) {
+    let server = Server::start(Options::new(driver)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("initialize", json!({})).await;
+    let session = socket.session().await;
+    socket.state("idle").await;
+    let dig = "for place in /greenroom/run/agent /workspace; do cd $place && \
+               perl -e 'mkdir(\"d\") && chdir(\"d\") or die for 1..16000' || exit; done; echo dug";
+    socket.act("run", json!({ "command": dig })).await;
+    let dug = socket.observation("run").await;
+    assert!(dug["content"].as_str().is_some_and(|content| content.ends_with("dug\n")), "{dug}");
+    let purged = server.rest.delete(&format!("/api/sessions/{session}?purge=true")).await;
+    assert_eq!(purged.status.as_u16() / 100, 2, "{}", purged.text);
+    server.rest.get("/healthz").await.expect(200);
+    for place in ["run", "workspaces"] {
+        assert!(!server.data().join(place).join(&session).exists(), "{place}");
+    }
 }
 
 #[tokio::test]
