@@ -21,7 +21,7 @@ use rustix::{
     path::Arg,
 };
 
-/// The server ends: what is not removed by then is removed by the next one.
+/// The server ends, and waits for no removal: what was not acknowledged is asked for again.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Ends whatever is being removed, as it may be much.
