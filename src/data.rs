@@ -3,7 +3,7 @@
 //! ```text
 //! <data>/            0700, so nobody else gets further; what is mounted into a sandbox is mounted from below here
 //!   lock  node  token  greenroom.toml
-//!   journal/  sandboxes/                  for this server's eyes
+//!   journal/  sandboxes/  drivers/        for this server's eyes
 //!   run/  workspaces/  homes/             one directory a session, mounted into its sandbox
 //!   bin/                                  the agent's binaries, mounted read-only into every sandbox
 //! ```
@@ -61,8 +61,15 @@ pub struct DataDir {
 
 /// What is made below it, and who else may pass: a sandbox's user walks through none of this from outside, as the data
 /// directory itself is closed; the modes are for what a mount shows inside.
-const PARTS: [(&str, u32); 6] =
-    [("journal", 0o700), ("sandboxes", 0o700), ("run", 0o711), ("workspaces", 0o711), ("homes", 0o711), ("bin", 0o755)];
+const PARTS: [(&str, u32); 7] = [
+    ("journal", 0o700),
+    ("sandboxes", 0o700),
+    ("drivers", 0o700),
+    ("run", 0o711),
+    ("workspaces", 0o711),
+    ("homes", 0o711),
+    ("bin", 0o755),
+];
 
 impl DataDir {
     /// Opens the directory, and makes what is missing of it.
@@ -110,6 +117,11 @@ impl DataDir {
     /// What the process driver must remember of its sandboxes.
     pub fn sandboxes(&self) -> PathBuf {
         self.path.join("sandboxes")
+    }
+
+    /// Which driver has the sandbox of which session.
+    pub fn drivers(&self) -> PathBuf {
+        self.path.join("drivers")
     }
 
     /// What is run from here: the agents, and the keeper of the process driver.

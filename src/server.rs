@@ -10,17 +10,13 @@ use tracing::{info, warn};
 
 use crate::{
     census::Census,
-    config::{Config, Driver, Journal},
+    config::{Config, Journal},
     data::{DataDir, DataError, TokenInForce},
     directory::{self, Close, Directory},
     frontend,
     gateway::{Gateway, GatewayError},
     link::{self, AgentLink},
-    sandbox::{
-        Docker, Sandbox, SandboxError, Workspaces, inside,
-        process::{Process, ProcessOptions},
-        removal,
-    },
+    sandbox::{Sandbox, SandboxError, Workspaces, inside, removal},
     session,
     store::{
         Record, Store,
@@ -31,6 +27,8 @@ use crate::{
     threads::Threads,
     web, wiring,
 };
+
+mod driver;
 
 /// The agent that is put into every sandbox. Built with this server, so their versions always match.
 static AGENT: &[u8] = include_bytes!(env!("GREENROOM_AGENT_BIN"));
@@ -84,7 +82,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         Journal::Memory => Arc::new(MemoryStore::new()),
     };
     let gateway = Gateway::new(wiring::gateway_options(&config.model))?;
-    let sandbox = choose_sandbox(&config, &data, &node).await?;
+    let sandbox = driver::choose(&config, &data, &node, &*store).await?;
     let census = Census::default();
 
     let (uid, gid) = wiring::user(&config.sandbox);
@@ -236,48 +234,4 @@ fn settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&Record) -> Set
         run_timeout_s: config.agent.run_timeout.0.as_secs(),
         max_steps: config.agent.max_steps,
     })
-}
-
-/// The wall that the person asked for; with `auto`, Docker where it can be had, and otherwise the host's own, with the reason.
-async fn choose_sandbox(config: &Config, data: &DataDir, node: &str) -> Result<Arc<dyn Sandbox>, StartError> {
-    let chosen: Arc<dyn Sandbox> = match config.sandbox.driver {
-        Driver::Docker => {
-            let docker = Docker::connect(wiring::docker_options(&config.sandbox, node)).await?;
-            docker.check().await?;
-            Arc::new(docker)
-        }
-        Driver::Process => Arc::new(process(config, data, node).await?),
-        Driver::Auto => match docker_with_image(config, node).await {
-            Ok(docker) => Arc::new(docker),
-            Err(why) => {
-                info!("no Docker: {why}");
-                Arc::new(process(config, data, node).await?)
-            }
-        },
-    };
-    info!(driver = chosen.name(), "{}", chosen.isolation());
-    Ok(chosen)
-}
-
-/// Docker, if its engine answers and the default image is there or can be had.
-async fn docker_with_image(config: &Config, node: &str) -> Result<Docker, SandboxError> {
-    let docker = Docker::connect(wiring::docker_options(&config.sandbox, node)).await?;
-    docker.check().await?;
-    let image = &config.sandbox.image;
-    if !docker.has_image(image).await? {
-        info!("pulling the image `{image}`");
-        docker.pull(image, &|_, detail| info!("pulling `{image}`: {detail}")).await?;
-    }
-    Ok(docker)
-}
-
-async fn process(config: &Config, data: &DataDir, node: &str) -> Result<Process, StartError> {
-    let process = Process::new(ProcessOptions {
-        node: node.to_owned(),
-        state: data.sandboxes(),
-        programs: data.programs(),
-        unconfined: config.sandbox.unconfined,
-    })?;
-    process.check().await?;
-    Ok(process)
 }

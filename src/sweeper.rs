@@ -179,7 +179,7 @@ async fn clear_sandboxes(parts: &Parts, swept: &mut Swept) {
         Ok(found) => found,
         Err(e) => return warn!("the sweep cannot see the sandboxes: {e}"),
     };
-    for Found { session, presence } in found {
+    for Found { session, presence, .. } in found {
         match (wanted(parts, session).await, presence) {
             (Wanted::Not, _) => match parts.sandbox.remove(session).await {
                 Ok(()) => swept.sandboxes += 1,

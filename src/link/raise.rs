@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     census::Entry,
-    sandbox::{Exit, Presence, RunDir, Sandbox, SandboxError, Spec, own_dir},
+    sandbox::{Exit, Isolation, Presence, RunDir, Sandbox, SandboxError, Spec, own_dir},
     session::{
         Session,
         messages::{Phased, orders::Was},
@@ -192,7 +192,10 @@ impl Attendance {
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 match phase {
                     // Of one that runs already nothing is said: it is not started.
-                    Phase::Starting => say(&session, phase, detail, Some(sandbox.isolation())),
+                    Phase::Starting => {
+                        let isolation = Isolation { driver: sandbox.name(), words: sandbox.isolation() };
+                        say(&session, phase, detail, Some(isolation));
+                    }
                     Phase::Pulling if last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) => {
                         *last = Some(Instant::now());
                         say(&session, phase, detail, None);
@@ -310,7 +313,7 @@ async fn as_wanted(sandbox: &dyn Sandbox, id: SessionId, frozen: &Frozen) {
     }
 }
 
-fn say(session: &WeakAddr<Session>, phase: Phase, detail: &str, isolation: Option<String>) {
+fn say(session: &WeakAddr<Session>, phase: Phase, detail: &str, isolation: Option<Isolation>) {
     if let Some(session) = session.upgrade() {
         session.do_send(Phased { phase, detail: detail.to_owned(), isolation });
     }

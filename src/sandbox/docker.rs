@@ -45,6 +45,9 @@ const STOP: Call = Call { what: "stop the container", seconds: 20 };
 const LIST: Call = Call { what: "list the containers", seconds: 10 };
 const STATS: Call = Call { what: "measure the container", seconds: 10 };
 
+/// As in the config.
+pub const NAME: &str = "docker";
+
 /// How long a process may take to end by itself when it is told to, seconds.
 const GRACE: i32 = 1;
 
@@ -93,7 +96,7 @@ impl Docker {
 #[async_trait]
 impl Sandbox for Docker {
     fn name(&self) -> &'static str {
-        "docker"
+        NAME
     }
 
     fn isolation(&self) -> String {
@@ -201,5 +204,5 @@ fn found(container: ContainerSummary) -> Option<Found> {
         | ContainerSummaryStateEnum::STOPPING
         | ContainerSummaryStateEnum::EMPTY => Presence::Exited,
     };
-    Some(Found { session, presence })
+    Some(Found { session, driver: NAME, presence })
 }

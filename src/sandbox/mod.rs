@@ -7,7 +7,8 @@
 //!
 //! A driver starts, freezes and ends a sandbox and tells when it died; it does not know what an agent says. Both put the
 //! same three things inside: the agent's binary, the [`RunDir`], and the session's workspace, all of them directories of
-//! this host, so a session can change its driver from one start to the next. A sandbox outlives the server that started it.
+//! this host, so a session can change its driver from one start to the next ([`succession`]). A sandbox outlives the server
+//! that started it.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -24,11 +25,13 @@ pub mod docker;
 pub mod process;
 pub mod removal;
 mod rundir;
+pub mod succession;
 mod turns;
 mod workspace;
 
 pub use docker::{Docker, DockerOptions};
 pub use rundir::RunDir;
+pub use succession::{Succession, Traces};
 pub use turns::Turns;
 pub use workspace::{Existing, Finished, InnerPath, NotInside, Workspaces, own_dir};
 
@@ -95,10 +98,21 @@ pub struct Exit {
     pub stderr_tail: String,
 }
 
+/// Who keeps a sandbox in, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Isolation {
+    /// The driver's [name](Sandbox::name).
+    pub driver: &'static str,
+    /// Its [isolation](Sandbox::isolation).
+    pub words: String,
+}
+
 /// What a driver finds of its own on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub session: SessionId,
+    /// The [name](Sandbox::name) of the driver that has it.
+    pub driver: &'static str,
     pub presence: Presence,
 }
 
@@ -136,6 +150,11 @@ pub enum SandboxError {
     Unconfinable { detail: String },
     #[error("the sandbox of session `{session}` is not there")]
     Gone { session: SessionId },
+    #[error(
+        "the session `{session}` was last in a sandbox of the driver `{driver}`, and whether that still runs cannot be told: \
+         {why}; make that driver answer or, where it is gone for good, remove `{trace}` and start this server again"
+    )]
+    Elsewhere { session: SessionId, driver: &'static str, why: String, trace: PathBuf },
     #[error("the sandbox driver did not {what} within {seconds} s")]
     Deadline { what: &'static str, seconds: u64 },
     #[error("the sandbox could not {what}: {detail}")]

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     gateway::Notice,
-    sandbox::{Exit, Presence},
+    sandbox::{Exit, Isolation, Presence},
     store::{Seq, SessionId},
 };
 
@@ -186,8 +186,8 @@ pub struct Phased {
     pub phase: Phase,
     /// For a person: `12 of 48 MB`.
     pub detail: String,
-    /// What the wall around it holds, where that is known now.
-    pub isolation: Option<String>,
+    /// What keeps it in, where that is known now.
+    pub isolation: Option<Isolation>,
 }
 
 /// The sandbox could not be started, for a reason that trying again will not change.

@@ -41,6 +41,7 @@ use self::{
 use crate::{
     census::{Census, Entry, Kind},
     gateway::GatewayError,
+    sandbox::Isolation,
     store::{Epoch, Limit, Mark, Record, Seq, SessionId, Snapshot, Store, damage::read_on},
 };
 
@@ -254,6 +255,9 @@ impl Session {
             Input::Start { task: text } | Input::Message { content: text, .. } if self.record.title.is_empty() => {
                 let title = text.trim().lines().next().unwrap_or_default().chars().take(TITLE).collect();
                 Some(Record { title, ..Record::clone(&self.record) })
+            }
+            Input::Phased { isolation: Some(Isolation { driver, .. }), .. } if self.record.sandbox != *driver => {
+                Some(Record { sandbox: (*driver).to_owned(), ..Record::clone(&self.record) })
             }
             _ => None,
         }

@@ -120,7 +120,7 @@ pub struct Record {
     pub agent: String,
     pub model: String,
     pub image: Option<String>,
-    /// The sandbox driver: `docker` or `process`.
+    /// The sandbox driver that started it last: `docker` or `process`.
     pub sandbox: String,
     /// Where commands run, inside the sandbox.
     pub directory: Option<String>,

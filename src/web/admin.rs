@@ -85,7 +85,7 @@ async fn measured(sandbox: &dyn Sandbox, found: Found) -> SandboxRow {
     };
     SandboxRow {
         session: found.session.to_string(),
-        driver: sandbox.name(),
+        driver: found.driver,
         state,
         memory_bytes: stats.map(|stats| stats.memory_bytes),
         cpu_us: stats.map(|stats| stats.cpu_us),

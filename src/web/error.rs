@@ -124,6 +124,7 @@ impl From<SandboxError> for Failure {
             | SandboxError::NoImage { .. }
             | SandboxError::Forbidden { .. }
             | SandboxError::Unconfinable { .. }
+            | SandboxError::Elsewhere { .. }
             | SandboxError::Deadline { .. }
             | SandboxError::Failed { .. }
             | SandboxError::Io { .. } => Failure::unavailable(error.to_string()),

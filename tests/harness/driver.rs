@@ -17,6 +17,13 @@ impl Driver {
         }
     }
 
+    pub(crate) fn other(self) -> Driver {
+        match self {
+            Driver::Process => Driver::Docker,
+            Driver::Docker => Driver::Process,
+        }
+    }
+
     /// Whether it can be tried here. `cargo xtask test` says when it must be (`GREENROOM_TEST_DOCKER=required`).
     pub(crate) async fn is_here(self) -> bool {
         match self {

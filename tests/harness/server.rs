@@ -27,7 +27,8 @@ use super::{
 /// How a server is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
-    driver: Driver,
+    /// As `--sandbox` names it.
+    sandbox: &'static str,
     bind: String,
     args: Vec<OsString>,
     env: Vec<(String, String)>,
@@ -36,7 +37,7 @@ pub(crate) struct Options {
 impl Options {
     /// With the demo model, as fast as it can.
     pub(crate) fn new(driver: Driver) -> Options {
-        let options = Options { driver, bind: "127.0.0.1:0".into(), args: Vec::new(), env: Vec::new() };
+        let options = Options { sandbox: driver.name(), bind: "127.0.0.1:0".into(), args: Vec::new(), env: Vec::new() };
         options.env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0").env("GREENROOM_SANDBOX__IMAGE", IMAGE)
     }
 
@@ -52,6 +53,11 @@ impl Options {
 
     fn model(self, name: &str, url: &str) -> Options {
         self.env("LLM_MODEL", name).env("LLM_BASE_URL", url).env("LLM_API_KEY", KEY)
+    }
+
+    /// With another sandbox driver, or `auto`.
+    pub(crate) fn sandbox(self, name: &'static str) -> Options {
+        Options { sandbox: name, ..self }
     }
 
     pub(crate) fn bind(self, bind: &str) -> Options {
@@ -231,6 +237,12 @@ impl Ended {
         Server::start_in(home, self.options.clone()).await
     }
 
+    /// Starts it again on the same data, otherwise.
+    pub(crate) async fn restart_with(mut self, change: impl FnOnce(Options) -> Options) -> Server {
+        self.options = change(self.options.clone());
+        self.restart().await
+    }
+
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
@@ -275,7 +287,7 @@ fn command(home: &Path, options: &Options) -> Command {
         }
     }
     command
-        .args(["--bind", &options.bind, "--sandbox", options.driver.name(), "--data"])
+        .args(["--bind", &options.bind, "--sandbox", options.sandbox, "--data"])
         .arg(data(home))
         .args(&options.args)
         .env("XDG_CONFIG_HOME", home)

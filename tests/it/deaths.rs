@@ -241,8 +241,17 @@ async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: 
     socket.act("initialize", json!({})).await;
     let session = socket.session().await;
     socket.state("idle").await;
-    let dig = "for place in /greenroom/run/agent /workspace; do cd $place && \
-               perl -e 'mkdir(\"d\") && chdir(\"d\") or die for 1..16000' || exit; done; echo dug";
+    // In pieces, each hung below the next: behind a wall of Landlock, what lies deep takes as long as it is deep.
+    let dig = r#"perl -e '
+        for my $place ("/greenroom/run/agent", "/workspace") {
+            for my $piece (1..16) {
+                chdir($place) && mkdir("piece") && chdir("piece") or die $!;
+                mkdir("d") && chdir("d") or die $! for 1..1000;
+                rename("$place/all", "d") or die $! if $piece > 1;
+                chdir($place) && rename("piece", "all") or die $!;
+            }
+        }
+        print "dug\n"'"#;
     socket.act("run", json!({ "command": dig })).await;
     let dug = socket.observation("run").await;
     assert!(dug["content"].as_str().is_some_and(|content| content.ends_with("dug\n")), "{dug}");

@@ -28,5 +28,6 @@ mod stalls;
 mod startup;
 mod storms;
 mod streams;
+mod succession;
 mod sweeps;
 mod upgrades;

@@ -55,6 +55,9 @@ static KEEPER: &[u8] = include_bytes!(env!("GREENROOM_KEEPER_BIN"));
 /// Its name, as a file and in the lists of processes.
 const KEEPER_NAME: &str = "sandbox-keeper";
 
+/// As in the config.
+pub const NAME: &str = "process";
+
 /// How long a keeper may take to build a jail; it takes milliseconds.
 const START: Duration = Duration::from_secs(10);
 /// How long the agent may take to end by itself when it is asked to.
@@ -224,7 +227,7 @@ impl Process {
 #[async_trait]
 impl Sandbox for Process {
     fn name(&self) -> &'static str {
-        "process"
+        NAME
     }
 
     fn isolation(&self) -> String {
@@ -296,7 +299,7 @@ impl Sandbox for Process {
             let mut found = Vec::new();
             for entry in std::fs::read_dir(&state)? {
                 let Some(session) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-                found.push(Found { session, presence: presence(&Place::of(&state, session)) });
+                found.push(Found { session, driver: NAME, presence: presence(&Place::of(&state, session)) });
             }
             Ok(found)
         })

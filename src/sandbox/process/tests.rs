@@ -288,7 +288,10 @@ async fn it_outlives_a_killed_server_and_not_its_keeper() {
     server.wait().expect("it is dead");
     let session = fs::read_to_string(told).expect("it was told").parse().expect("a session");
     let driver = temp.driver();
-    assert_eq!(driver.list().await.expect("they are listed"), [Found { session, presence: Presence::Running }]);
+    assert_eq!(
+        driver.list().await.expect("they are listed"),
+        [Found { session, driver: NAME, presence: Presence::Running }]
+    );
     let tick = || fs::read_to_string(temp.dir.path().join("workspace/tick")).unwrap_or_default();
     let before = tick();
     eventually("it goes on", async || tick() != before).await;

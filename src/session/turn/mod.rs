@@ -25,7 +25,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{named::Named, refusal::Refusal};
 use super::decision::{Decision, Ladder, Moment, Order};
-use crate::{sandbox::Exit, store::Seq};
+use crate::{
+    sandbox::{Exit, Isolation},
+    store::Seq,
+};
 
 /// How long the agent has to stop by itself, milliseconds.
 const ASK_MS: u64 = 1_000;
@@ -183,7 +186,7 @@ pub enum Input {
     Phased {
         phase: Phase,
         detail: String,
-        isolation: Option<String>,
+        isolation: Option<Isolation>,
     },
     Greeted {
         boot: String,
@@ -336,6 +339,7 @@ impl Core {
             Input::Born => d.order(Order::Raise),
             Input::Phased { phase, detail, isolation } => {
                 self.rising = true;
+                let isolation = isolation.map(|isolation| isolation.words);
                 d.record(Source::Server, None, None, Observation { seen: sandbox(phase, isolation), content: detail });
             }
             Input::Greeted { boot } => self.greeted(boot, moment, &mut d),

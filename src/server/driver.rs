@@ -1,0 +1,125 @@
+//! Which wall this server builds, and how it comes by what another one has built.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use greenroom_protocol::observation::State;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::StartError;
+use crate::{
+    config::{Config, Driver},
+    data::DataDir,
+    sandbox::{
+        Docker, Sandbox, SandboxError, Succession, Traces, docker,
+        process::{self, Process, ProcessOptions},
+        succession::Reach,
+    },
+    store::Store,
+    wiring,
+};
+
+/// How long an engine may take to come back in which sessions live, where no driver is named.
+const ENGINE_BACK: Duration = Duration::from_secs(15);
+/// How often it is looked for.
+const ENGINE_EVERY: Duration = Duration::from_millis(500);
+
+/// The wall that the person asked for; with `auto`, Docker where it can be had, and otherwise the host's own, with the reason.
+/// What the other driver has of this node is looked after as well.
+pub(super) async fn choose(
+    config: &Config,
+    data: &DataDir,
+    node: &str,
+    store: &dyn Store,
+) -> Result<Arc<dyn Sandbox>, StartError> {
+    let traces = Traces::below(data.drivers());
+    let chosen: Arc<dyn Sandbox> = match config.sandbox.driver {
+        Driver::Docker => Arc::new(docker(config, node).await?),
+        Driver::Process => Arc::new(process(config, data, node).await?),
+        Driver::Auto => match docker_where_sessions_live(config, node, store, &traces).await {
+            Ok(docker) => Arc::new(docker),
+            Err(why) => {
+                info!("no Docker: {why}");
+                Arc::new(process(config, data, node).await?)
+            }
+        },
+    };
+    info!(driver = chosen.name(), "{}", chosen.isolation());
+    let (former, reach): (_, Reach) = if chosen.name() == docker::NAME {
+        let options = process_options(config, data, node);
+        (process::NAME, Box::new(move || reached(std::future::ready(Process::new(options.clone())))))
+    } else {
+        let options = wiring::docker_options(&config.sandbox, node);
+        (docker::NAME, Box::new(move || reached(Docker::connect(options.clone()))))
+    };
+    Ok(Arc::new(Succession::new(chosen, former, reach, traces)?))
+}
+
+fn reached<D: Sandbox>(
+    driver: impl Future<Output = Result<D, SandboxError>> + Send + 'static,
+) -> BoxFuture<'static, Result<Arc<dyn Sandbox>, SandboxError>> {
+    Box::pin(async { Ok(Arc::new(driver.await?) as Arc<dyn Sandbox>) })
+}
+
+async fn docker(config: &Config, node: &str) -> Result<Docker, SandboxError> {
+    let docker = Docker::connect(wiring::docker_options(&config.sandbox, node)).await?;
+    docker.check().await?;
+    Ok(docker)
+}
+
+/// Docker, if the default image is there or can be had. An engine that does not answer is waited for a while where sessions
+/// live in it: it may be starting beside this server.
+async fn docker_where_sessions_live(
+    config: &Config,
+    node: &str,
+    store: &dyn Store,
+    traces: &Traces,
+) -> Result<Docker, SandboxError> {
+    let until = Instant::now() + ENGINE_BACK;
+    let mut told = false;
+    loop {
+        let no_engine = match docker(config, node).await {
+            Ok(docker) => return with_image(docker, &config.sandbox.image).await,
+            Err(e @ (SandboxError::NoEngine { .. } | SandboxError::Deadline { .. })) => e,
+            Err(other) => return Err(other),
+        };
+        if Instant::now() >= until || !lives_in_docker(store, traces).await {
+            return Err(no_engine);
+        }
+        if !std::mem::replace(&mut told, true) {
+            warn!("sessions live in Docker; waiting up to {} s for it: {no_engine}", ENGINE_BACK.as_secs());
+        }
+        sleep(ENGINE_EVERY).await;
+    }
+}
+
+async fn with_image(docker: Docker, image: &str) -> Result<Docker, SandboxError> {
+    if !docker.has_image(image).await? {
+        info!("pulling the image `{image}`");
+        docker.pull(image, &|_, detail| info!("pulling `{image}`: {detail}")).await?;
+    }
+    Ok(docker)
+}
+
+/// Whether the journal knows a session that is up, and Docker had it last. What cannot be read is told by whoever needs it.
+async fn lives_in_docker(store: &dyn Store, traces: &Traces) -> bool {
+    let (Ok(live), Ok(in_docker)) = (store.live().await, traces.of(docker::NAME)) else { return false };
+    let is_up = |state| !matches!(state, State::Stopped | State::Failed | State::Ended);
+    live.iter().any(|session| is_up(session.record.state) && in_docker.contains(&session.record.id))
+}
+
+async fn process(config: &Config, data: &DataDir, node: &str) -> Result<Process, SandboxError> {
+    let process = Process::new(process_options(config, data, node))?;
+    process.check().await?;
+    Ok(process)
+}
+
+fn process_options(config: &Config, data: &DataDir, node: &str) -> ProcessOptions {
+    ProcessOptions {
+        node: node.to_owned(),
+        state: data.sandboxes(),
+        programs: data.programs(),
+        unconfined: config.sandbox.unconfined,
+    }
+}

@@ -1,0 +1,133 @@
+//! A server that is started with another sandbox driver than the one before it: no session is ever in two sandboxes, and
+//! nothing that runs ends because of it.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::{
+    driver::{Driver, on_each_driver},
+    engine::{Engine, IMAGE},
+    eventually, host,
+    model::Model,
+    server::{Options, Server},
+    socket::Socket,
+};
+
+on_each_driver!(what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says,);
+
+async fn what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says(driver: Driver) {
+    let other = driver.other();
+    if !other.is_here().await {
+        return;
+    }
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let mut socket = Socket::open(&server.rest).await;
+    socket.act("start", json!({ "task": "wait for go" })).await;
+    let session = socket.session().await;
+    socket.delta("output").await;
+    let before = host::agents(server.home());
+    assert_eq!(before.len(), 1);
+
+    let server = server.kill9().await.restart_with(|options| options.sandbox(other.name())).await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    socket.status("synced").await;
+    server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+    assert_eq!(host::agents(server.home()), before, "the same, and no other");
+    assert_eq!(server.rest.session(&session).await["sandbox"], driver.name());
+    let listed = server.rest.get("/api/admin/sandboxes").await.expect(200)["items"].clone();
+    assert_eq!((&listed[0]["driver"], &listed[0]["state"]), (&json!(driver.name()), &json!("running")), "{listed}");
+    socket.act("pause", json!({})).await;
+    socket.state("paused").await;
+    eventually("it to stand still", || async { host::is_frozen(before[0].pid) }).await;
+    socket.act("resume", json!({})).await;
+    socket.act("write", json!({ "path": "go", "content": "" })).await;
+    socket.until("the end of the turn", |frame| frame["content"] == "Saw the mark.").await;
+    socket.state("idle").await;
+
+    server.rest.post(&format!("/api/sessions/{session}/stop"), json!({})).await.expect(200);
+    eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
+    socket.act("run", json!({ "command": "ls" })).await;
+    let ran = socket.until("the list", |frame| frame["observation"] == "run").await;
+    assert!(ran["content"].as_str().expect("output").contains("go"), "the workspace is the same: {ran}");
+    assert_eq!(host::agents(server.home()).len(), 1);
+    assert_eq!(
+        host::containers(server.home()).len(),
+        usize::from(other == Driver::Docker),
+        "nothing is left where it was"
+    );
+    assert_eq!(server.rest.session(&session).await["sandbox"], other.name());
+
+    server.rest.delete(&format!("/api/sessions/{session}?purge=true")).await.expect(204);
+    assert_eq!((host::processes(server.home()), host::containers(server.home())), (vec![], vec![]));
+    for named in ["docker", "process"] {
+        assert_eq!(host::directories(&server.data().join("drivers").join(named)), [].into());
+    }
+}
+
+/// It may run there yet, so it is started nowhere else.
+#[tokio::test]
+async fn a_session_whose_engine_is_away_waits_for_it() {
+    if !Driver::Docker.is_here().await {
+        return;
+    }
+    let server = Server::start(Options::new(Driver::Docker)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let before = host::agents(server.home());
+    let nowhere = server.home().join("no-engine.sock").display().to_string();
+    let without = |options: Options| {
+        options.sandbox("process").env("GREENROOM_SANDBOX__DOCKER_HOST", &format!("unix://{nowhere}"))
+    };
+
+    let server = server.kill9().await.restart_with(without).await;
+    server.rest.until_state(&session, "failed").await;
+    let found = server.rest.session(&session).await;
+    let why = found["reason"].as_str().expect("it says why");
+    assert!(why.contains("`docker`") && why.contains(&nowhere) && why.contains("drivers/docker"), "{why}");
+    server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+    let another = server.rest.create(json!({})).await;
+    server.rest.until_state(&another, "idle").await;
+    let agents = host::agents(server.home());
+    assert_eq!(agents.len(), 2, "one for each session");
+    assert!(agents.contains(&before[0]), "the container goes on");
+
+    let back = |options: Options| options.env("GREENROOM_SANDBOX__DOCKER_HOST", "");
+    let server = server.kill9().await.restart_with(back).await;
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.act("run", json!({ "command": "echo $((6 * 7))" })).await;
+    assert_eq!(socket.observation("run").await["content"], "42\n");
+    assert_eq!(host::containers(server.home()), Vec::<String>::new());
+    let agents = host::agents(server.home());
+    assert!(agents.len() == 2 && !agents.contains(&before[0]), "{agents:?} after {before:?}");
+}
+
+/// An engine may be starting when the server does.
+#[tokio::test]
+async fn without_a_named_driver_the_engine_is_waited_for_in_which_sessions_live() {
+    if !Driver::Docker.is_here().await {
+        return;
+    }
+    let Some(engine) = Engine::start() else { return };
+    let options = Options::new(Driver::Docker)
+        .sandbox("auto")
+        .env("GREENROOM_SANDBOX__DOCKER_HOST", &engine.address())
+        .env("GREENROOM_SANDBOX__IMAGE", IMAGE);
+    let server = Server::start(options).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+
+    let dead = server.kill9().await;
+    engine.signal(Signal::STOP);
+    let (server, ()) = tokio::join!(dead.restart(), async {
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        engine.signal(Signal::CONT);
+    });
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.act("run", json!({ "command": "echo still here" })).await;
+    assert_eq!(socket.observation("run").await["content"], "still here\n");
+    assert_eq!(server.rest.get("/api/options").await.expect(200)["sandbox"]["driver"], "docker");
+    assert_eq!(engine.containers(), 1);
+}
