@@ -3,13 +3,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use greenroom_protocol::observation::State;
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tracing::warn;
 
 use super::NewSession;
 use crate::{
-    session::Refusal,
+    session::{Refusal, digest_of},
     store::{Query, Record, SessionId, Snapshot, Store, StoreError},
 };
 
@@ -34,10 +33,7 @@ struct Made {
 /// session is called is no part of that.
 pub fn key_of(name: &str, new: &NewSession) -> String {
     let unnamed = NewSession { title: None, ..new.clone() };
-    // Plain data with string keys, so this cannot fail.
-    let asked = Sha256::digest(serde_json::to_vec(&unnamed).expect("it is JSON"));
-    let short = asked.iter().take(4).fold(0, |sum: u32, byte| sum << 8 | u32::from(*byte));
-    format!("{name}{ASKED}{short:08x}")
+    format!("{name}{ASKED}{:08x}", digest_of(&unnamed))
 }
 
 /// Between a key's name and what it stands for.

@@ -1,6 +1,6 @@
 //! The ChatSocket actor: a client that speaks the few words of [`super::dialect`].
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use actix::prelude::*;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
@@ -27,6 +27,9 @@ use crate::{
 
 type Context = WebsocketContext<ChatSocket>;
 
+/// How much of what one client says may wait until what it said before is answered. More is refused.
+const WAITING: usize = 64;
+
 pub(super) struct ChatSocket {
     parts: Arc<Parts>,
     id: SessionId,
@@ -36,6 +39,8 @@ pub(super) struct ChatSocket {
     pull: Option<Pull>,
     credit: Credit,
     pieces: Pieces,
+    /// What waits for the answer to what was said before; `None` where nothing was.
+    waiting: Option<VecDeque<Said>>,
     pass: Option<Pass>,
 }
 
@@ -54,6 +59,7 @@ impl ChatSocket {
             pull: None,
             credit: Credit::default(),
             pieces: Pieces::default(),
+            waiting: None,
             pass: request.extensions_mut().remove(),
         };
         WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
@@ -121,7 +127,13 @@ impl ChatSocket {
     fn hear(&mut self, text: &str, ctx: &mut Context) {
         match serde_json::from_str(text) {
             Ok(Said::Ping) => self.tell(Told::Pong.into(), ctx),
-            Ok(said) => self.relay(said, ctx),
+            Ok(said) => match &mut self.waiting {
+                Some(waiting) if waiting.len() >= WAITING => {
+                    self.error(format!("{WAITING} frames are unanswered already; say it again later"), ctx);
+                }
+                Some(waiting) => waiting.push_back(said),
+                None => self.relay(said, ctx),
+            },
             Err(e) => {
                 let known = r#"`{"type": "message", "content": …}`, `{"type": "interrupt"}` or `{"type": "ping"}`"#;
                 self.error(format!("not a frame of a chat ({e}); send {known}"), ctx);
@@ -129,7 +141,9 @@ impl ChatSocket {
         }
     }
 
+    /// What is said next waits until this is answered: so all of it comes in its order, and pings are answered meanwhile.
     fn relay(&mut self, said: Said, ctx: &mut Context) {
+        self.waiting.get_or_insert_default();
         let (parts, id) = (self.parts.clone(), self.id);
         let answer = async move {
             let session = parts.sessions.open(id).await?;
@@ -142,10 +156,13 @@ impl ChatSocket {
                 Said::Interrupt | Said::Ping => session.send(Interrupt::default()).await.map_err(gone)?,
             }
         };
-        // The next frame is heard after this one is answered: that keeps them in their order, and few.
-        ctx.wait(answer.into_actor(self).map(|answer, socket, ctx| {
+        ctx.spawn(answer.into_actor(self).map(|answer, socket, ctx| {
             if let Err(refusal) = answer {
                 socket.error(refusal.to_string(), ctx);
+            }
+            match socket.waiting.as_mut().and_then(VecDeque::pop_front) {
+                Some(next) => socket.relay(next, ctx),
+                None => socket.waiting = None,
             }
         }));
     }

@@ -10,7 +10,6 @@ use std::{
 
 use actix::prelude::*;
 use greenroom_protocol::{Action, Seen, client::Wish, observation::Usage};
-use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
@@ -146,14 +145,6 @@ impl Session {
     }
 }
 
-/// The name that a client gave to this wish, if it gave one.
-fn named(key: Option<String>, wish: &Wish) -> Option<Named> {
-    let key = key?;
-    // A wish is plain data with string keys, so this cannot fail.
-    let digest = Sha256::digest(serde_json::to_vec(wish).expect("a wish is JSON"));
-    Some(Named { key, digest: digest.iter().take(4).fold(0, |sum, byte| sum << 8 | u32::from(*byte)) })
-}
-
 /// Whether much may have to be written down for a wish. What stops, pauses or answers has as much room again.
 fn has_contents(input: &Input) -> bool {
     matches!(
@@ -171,7 +162,7 @@ impl Handler<Relay> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Relay { wish, key }: Relay, ctx: &mut Context<Session>) -> Self::Result {
-        let named = named(key, &wish);
+        let named = Named::given(key, &wish);
         match self.input(wish) {
             Ok(input) => self.wish(input, named, ctx),
             Err(refusal) => Box::pin(async { Err(refusal) }),
@@ -183,7 +174,7 @@ impl Handler<Interrupt> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Interrupt { key }: Interrupt, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Interrupt, named(key, &Wish::Interrupt {}), ctx)
+        self.wish(Input::Interrupt, Named::given(key, &Wish::Interrupt {}), ctx)
     }
 }
 
@@ -191,7 +182,7 @@ impl Handler<Pause> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Pause { key }: Pause, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Pause, named(key, &Wish::Pause {}), ctx)
+        self.wish(Input::Pause, Named::given(key, &Wish::Pause {}), ctx)
     }
 }
 
@@ -199,7 +190,7 @@ impl Handler<Resume> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Resume { key }: Resume, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Resume, named(key, &Wish::Resume {}), ctx)
+        self.wish(Input::Resume, Named::given(key, &Wish::Resume {}), ctx)
     }
 }
 
@@ -207,7 +198,7 @@ impl Handler<Stop> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Stop { key, reason }: Stop, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Stop { reason }, named(key, &Wish::Stop {}), ctx)
+        self.wish(Input::Stop { reason }, Named::given(key, &Wish::Stop {}), ctx)
     }
 }
 
@@ -215,7 +206,7 @@ impl Handler<End> for Session {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, End { key }: End, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::End, named(key, &Wish::End {}), ctx)
+        self.wish(Input::End, Named::given(key, &Wish::End {}), ctx)
     }
 }
 

@@ -29,7 +29,7 @@ pub use self::{
     allowance::Allowance,
     audience::{Listening, Look, Seen, Shared},
     reports::goes_with_others,
-    turn::Refusal,
+    turn::{Refusal, digest_of},
     view::View,
 };
 use self::{

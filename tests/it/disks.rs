@@ -72,6 +72,11 @@ async fn a_disk_that_hangs_holds_back_what_needs_it_and_nothing_else() {
     })
     .await;
     let at_rest = server.rest.events(&resting).await;
+    let chatted = server.rest.create(json!({})).await;
+    server.rest.until_state(&chatted, "idle").await;
+    let mut chat = Chat::open(&server.rest, &chatted).await;
+    chat.say(json!({ "type": "ping" })).await;
+    assert_eq!(chat.hear().await, Ok(json!({ "type": "pong" })));
     disk(&server).freeze();
     let message = format!("/api/sessions/{session}/messages");
     let mut said = pin!(server.rest.post(&message, json!({ "content": "and what is in there?" })));
@@ -84,12 +89,16 @@ async fn a_disk_that_hangs_holds_back_what_needs_it_and_nothing_else() {
     assert_eq!(newcomer.events(), at_rest);
     newcomer.send(json!({ "action": "ping" })).await;
     newcomer.status("pong").await;
+    chat.say(json!({ "type": "message", "content": "this waits" })).await;
+    chat.say(json!({ "type": "ping" })).await;
+    assert_eq!(chat.hear().await, Ok(json!({ "type": "pong" })), "it is heard while its message waits");
     let why = server.rest.get("/readyz").await.error(503, "not_ready");
     assert!(why.contains("store: no answer within"), "{why}");
     server.rest.get("/healthz").await.expect(200);
 
     disk(&server).thaw();
     said.await.expect(202);
+    while chat.hear().await.expect("the chat goes on")["type"] != "done" {}
     let message = format!("/api/sessions/{resting}/messages");
     server.rest.post(&message, json!({ "content": "are you there?" })).await.expect(202);
     newcomer.state("running").await;

@@ -23,7 +23,10 @@ use greenroom_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use self::{named::Named, refusal::Refusal};
+pub use self::{
+    named::{Named, digest_of},
+    refusal::Refusal,
+};
 use super::decision::{Decision, Ladder, Moment, Order};
 use crate::{
     sandbox::{Exit, Isolation},

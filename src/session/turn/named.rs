@@ -1,5 +1,8 @@
 //! What clients called their wishes: one that comes again is answered with what it led to, and acts once.
 
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
 use super::{Core, Refusal};
 use crate::store::Seq;
 
@@ -12,6 +15,20 @@ pub struct Named {
     pub key: String,
     /// Of the wish: clients that count their frames all have a first one, and give its name to another wish each.
     pub digest: u32,
+}
+
+impl Named {
+    /// A wish that comes with a name; `None` where it comes without.
+    pub fn given(key: Option<String>, wish: &impl Serialize) -> Option<Named> {
+        key.map(|key| Named { key, digest: digest_of(wish) })
+    }
+}
+
+/// By which a wish is known again.
+pub fn digest_of(wish: &impl Serialize) -> u32 {
+    // Wishes are plain data with string keys, so this cannot fail.
+    let digest = Sha256::digest(serde_json::to_vec(wish).expect("a wish is JSON"));
+    digest.iter().take(4).fold(0, |sum, byte| sum << 8 | u32::from(*byte))
 }
 
 impl Core {
