@@ -57,7 +57,7 @@ pub(super) type Turn = Option<String>;
 pub(super) struct Dialect {
     /// The turn that the agent is in: exactly one `done` or `error` ends it.
     turn: Option<Turn>,
-    /// The sandbox died, and that is what ends the turn: the receipt of what was cut short with it comes first.
+    /// The sandbox died, or is in trouble, and that is what ends the turn: the receipt of what was cut short with it comes first.
     has_fallen: bool,
     /// Up to where items that still grow were told, bytes.
     told: Recent<usize>,
@@ -140,6 +140,8 @@ impl Dialect {
             Seen::Error { detail, .. } if tool.is_some() => frames.extend(result(item, tool, detail)),
             // One that ends an item is not the turn's: an act of a person failed, or a tool that was begun before this client came.
             Seen::Error { .. } if item.is_some() => {}
+            // It may be given up for that, which ends the turn.
+            Seen::Error { code, .. } if source == Source::Server && code == "sandbox" => self.has_fallen = true,
             Seen::Error { code, detail } => {
                 if source == Source::Agent || code == "agent_restarted" {
                     self.end(Told::Error { message: detail }, frames);

@@ -166,6 +166,11 @@ fn how_turns_end() {
     };
     end(death(Phase::Lost), &["text_delta Once", "error gone"]);
     end(death(Phase::Failed), &["text_delta Once", "error gone"]);
+    // Nor is it that the sandbox could not be thawed, twice, and was given up.
+    let stuck = || failed(Source::Server, None, "sandbox");
+    let given_up = vec![running(), stuck(), stuck(), interrupted(Rung::Sandbox), state(State::Failed, Some("gone"))];
+    end(given_up, &["error gone"]);
+    end(vec![stuck(), running(), idle()], &["done"]);
     let next = vec![
         queue(1),
         state(State::Starting, None),
