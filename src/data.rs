@@ -119,7 +119,7 @@ impl DataDir {
         self.path.join("sandboxes")
     }
 
-    /// Which driver has the sandbox of which session.
+    /// Where the sandbox of each session was last.
     pub fn drivers(&self) -> PathBuf {
         self.path.join("drivers")
     }

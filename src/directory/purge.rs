@@ -24,7 +24,7 @@ impl Handler<Purge> for Directory {
         self.fallen.remove(&id);
         let opened = self.open(id, ctx);
         let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
-        let places = self.places.clone();
+        let (places, turn) = (self.places.clone(), self.starts.turn_of(id));
         let purged = async move {
             // One that has ended already is as good.
             if let Ok(session) = opened.await {
@@ -32,6 +32,8 @@ impl Handler<Purge> for Directory {
             } else if store.get(id).await.map_err(|e| refusal(&e))?.is_none() {
                 return Err(Refusal::NoSession(id.to_string()));
             }
+            // A start that is under way would have its sandbox after this.
+            let _no_start_is_under_way = turn.lock().await;
             sandbox.remove(id).await.map_err(|e| Refusal::Unavailable(e.to_string()))?;
             // First: of what is forgotten nobody would know that it is to be removed.
             clear(id, places).await.map_err(|e| {

@@ -113,6 +113,7 @@ struct House {
     /// Where sessions made their links.
     links: Arc<Mutex<Vec<ThreadId>>>,
     threads: Threads,
+    starts: Arc<Starts>,
 }
 
 fn house(store: Arc<Faulty>) -> House {
@@ -121,7 +122,7 @@ fn house(store: Arc<Faulty>) -> House {
     let links: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
     let (made, threads) = (links.clone(), Threads::start());
     let gateway = Gateway::new(GatewayOptions::default()).expect("a gateway without keys");
-    let census = Census::default();
+    let (census, starts) = (Census::default(), Arc::new(Starts::new(8, 8)));
     let (kept, register, ear) = (store.clone(), census.clone(), Ear { orders: orders.clone(), kills: kills.clone() });
     let nowhere = || std::path::PathBuf::from("/nonexistent");
     let directory = Directory::start(Parts {
@@ -129,7 +130,7 @@ fn house(store: Arc<Faulty>) -> House {
         census,
         gateway,
         sandbox: Arc::new(Nowhere),
-        starts: Arc::new(Starts::new(8, 8)),
+        starts: starts.clone(),
         runs: nowhere(),
         workspaces: nowhere(),
         homes: nowhere(),
@@ -161,7 +162,7 @@ fn house(store: Arc<Faulty>) -> House {
             fell,
         }),
     });
-    House { directory, store, orders, kills, links, threads }
+    House { directory, store, orders, kills, links, threads, starts }
 }
 
 impl House {

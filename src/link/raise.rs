@@ -47,6 +47,8 @@ const DIAL_EVERY: Duration = Duration::from_millis(4);
 /// How long it takes until another dial at most, where nobody listens, or where connections come to nothing: each wait for such is
 /// twice the one before.
 const DIAL_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
+/// How long it takes at most until a driver is asked again that did not answer.
+const DRIVER_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 /// How often pull progress is shown.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
@@ -123,7 +125,7 @@ impl Attendance {
 
     async fn once(&self, was: Was, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Came {
         self.entry.state("starting the sandbox");
-        let started = match self.start(was).await {
+        let started = match self.start_patiently(was).await {
             Ok(started) => started,
             Err(e) => return Came::Never(Gone::NeverCame { why: e.to_string(), stderr_tail: None }),
         };
@@ -170,6 +172,25 @@ impl Attendance {
             }
             let came_to_something = progress.came_to_something.get() || since.elapsed() >= DIAL_AT_LEAST_EVERY;
             wait = if came_to_something { DIAL_EVERY } else { (wait * 2).clamp(DIAL_EVERY, DIAL_AT_LEAST_EVERY) };
+        }
+    }
+
+    /// What is up, as the journal says, may work on while its driver does not answer: then that is waited for. To call it failed
+    /// would be to end it.
+    async fn start_patiently(&self, was: Was) -> Result<Started, SandboxError> {
+        let mut wait = BACKOFF;
+        loop {
+            match self.start(was).await {
+                Err(e) if was != Was::Down && e.tells_nothing() => {
+                    self.entry.state("waiting for the driver");
+                    if wait == BACKOFF {
+                        say(&self.session, Phase::Connecting, &e.to_string(), None);
+                    }
+                    sleep(wait).await;
+                    wait = (wait * 4).min(DRIVER_AT_LEAST_EVERY);
+                }
+                started => return started,
+            }
         }
     }
 

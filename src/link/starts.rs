@@ -36,7 +36,7 @@ impl Starts {
     }
 
     /// Held by whoever starts this session's sandbox, or takes it away.
-    pub(super) fn turn_of(&self, session: SessionId) -> Arc<Mutex<()>> {
+    pub fn turn_of(&self, session: SessionId) -> Arc<Mutex<()>> {
         self.turns.of(session)
     }
 

@@ -1,7 +1,10 @@
 //! Orders that fail, and links whose sessions fell: over a sandbox that does as it is told, and an agent that is dialled and
 //! never says a word.
 
-use std::{sync::Mutex as Lock, time::Duration};
+use std::{
+    sync::{Mutex as Lock, atomic::AtomicBool},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use greenroom_protocol::{
@@ -34,6 +37,8 @@ struct Obedient {
     /// What takes its time until it may end.
     held: watch::Sender<Option<&'static str>>,
     presence: Lock<Option<Presence>>,
+    /// How it stands is not told.
+    is_away: AtomicBool,
     /// How it ended, once it has.
     exit: watch::Sender<Option<Exit>>,
 }
@@ -100,7 +105,10 @@ impl Sandbox for Obedient {
         self.take("remove").await
     }
     async fn presence(&self, _: SessionId) -> Result<Option<Presence>, SandboxError> {
-        Ok(*self.presence.lock().expect("nobody panics here"))
+        match self.is_away.load(Ordering::Relaxed) {
+            true => Err(overdue()),
+            false => Ok(*self.presence.lock().expect("nobody panics here")),
+        }
     }
     async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
         let exit = self.exit.subscribe().wait_for(Option::is_some).await.expect("it lives").clone();
@@ -302,6 +310,22 @@ async fn where_there_is_nothing_to_thaw_nothing_is_frozen() {
     settled(&link).await;
     drop(connection);
     house.dialled().await;
+}
+
+/// To call it failed would have the sweep end it, once the driver is back.
+#[actix::test]
+async fn what_is_up_is_waited_for_while_its_driver_does_not_answer() {
+    let house = House::new().await;
+    house.sandbox.is_away.store(true, Ordering::Relaxed);
+    house.sandbox.stands(Presence::Running);
+    let link = house.link();
+    link.raise.send(Raise { image: None, was: Was::Up }).await.expect("it lives");
+    house.is_not_dialled().await;
+    let view = house.session.send(Look).await.expect("it lives");
+    assert_eq!(view.state, State::Starting, "{view:?}");
+    house.sandbox.is_away.store(false, Ordering::Relaxed);
+    let _connection = house.dialled().await;
+    assert_eq!(house.sandbox.told(), [] as [&str; 0], "it was not started");
 }
 
 #[actix::test]

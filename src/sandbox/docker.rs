@@ -35,9 +35,10 @@ mod test_image;
 mod tests;
 mod watch;
 
-use body::{Wall, name_of};
+use body::Wall;
 use engine::{Call, Engine, REMOVE, Trouble};
 
+const INFO: Call = Call { what: "tell where it keeps its containers", seconds: 10 };
 const PING: Call = Call { what: "answer", seconds: 3 };
 /// The first word of a start, which an engine that is busy for a while is not to fail.
 const PRESENCE: Call = Call { what: "tell whether the container is there", seconds: 30 };
@@ -54,6 +55,8 @@ const GRACE: i32 = 1;
 /// The driver.
 pub struct Docker {
     engine: Engine,
+    /// Where the engine keeps its containers: that tells engines apart, whatever they are reached by.
+    root: String,
     wall: Wall,
     /// Freezing and thawing one session.
     freezing: Arc<Turns>,
@@ -77,7 +80,30 @@ impl Docker {
     pub async fn connect(options: DockerOptions) -> Result<Docker, SandboxError> {
         let DockerOptions { node, runtime, readonly_root, host } = options;
         let wall = Wall { node, runtime, readonly_root };
-        Ok(Docker { engine: Engine::find(host).await?, wall, freezing: Arc::default() })
+        let engine = Engine::find(host).await?;
+        let info = engine.call(INFO, engine.client.info()).await?;
+        Ok(Docker { engine, root: info.docker_root_dir.unwrap_or_default(), wall, freezing: Arc::default() })
+    }
+
+    /// One of ours among what the engine lists; `None` for a name or label that is not ours after all.
+    fn found(&self, container: ContainerSummary) -> Option<Found> {
+        let session: SessionId = container.labels?.get(body::SESSION_LABEL)?.parse().ok()?;
+        let ours = format!("/{}", self.wall.name_of(session));
+        if !container.names?.contains(&ours) {
+            return None;
+        }
+        let presence = match container.state? {
+            ContainerSummaryStateEnum::RUNNING => Presence::Running,
+            ContainerSummaryStateEnum::PAUSED => Presence::Frozen,
+            ContainerSummaryStateEnum::REMOVING => return None,
+            ContainerSummaryStateEnum::CREATED
+            | ContainerSummaryStateEnum::RESTARTING
+            | ContainerSummaryStateEnum::EXITED
+            | ContainerSummaryStateEnum::DEAD
+            | ContainerSummaryStateEnum::STOPPING
+            | ContainerSummaryStateEnum::EMPTY => Presence::Exited,
+        };
+        Some(Found { session, driver: NAME, presence })
     }
 
     /// Waits for the end of a removal that somebody else began.
@@ -97,6 +123,10 @@ impl Docker {
 impl Sandbox for Docker {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn place(&self) -> String {
+        format!("{NAME}{}", self.root.replace('/', "-"))
     }
 
     fn isolation(&self) -> String {
@@ -120,16 +150,17 @@ impl Sandbox for Docker {
     }
 
     async fn freeze(&self, session: SessionId) -> Result<(), SandboxError> {
-        freeze::freeze(&self.engine, &self.freezing, session).await
+        freeze::freeze(&self.engine, &self.freezing, session, self.wall.name_of(session)).await
     }
 
     async fn thaw(&self, session: SessionId) -> Result<(), SandboxError> {
-        freeze::thaw(&self.engine, &self.freezing, session).await
+        freeze::thaw(&self.engine, &self.freezing, session, self.wall.name_of(session)).await
     }
 
     async fn stop(&self, session: SessionId) -> Result<(), SandboxError> {
         let options = StopContainerOptions { t: Some(GRACE), signal: None };
-        match self.engine.call(STOP, self.engine.client.stop_container(&name_of(session), Some(options))).await {
+        let name = self.wall.name_of(session);
+        match self.engine.call(STOP, self.engine.client.stop_container(&name, Some(options))).await {
             Ok(()) | Err(Trouble::Missing { .. }) => {
                 // What it was ordered to that the engine has not answered is not for its next run to wait for.
                 self.freezing.forget(session);
@@ -140,7 +171,7 @@ impl Sandbox for Docker {
     }
 
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError> {
-        let name = name_of(session);
+        let name = self.wall.name_of(session);
         match self.engine.remove(&name).await {
             Ok(()) | Err(Trouble::Missing { .. }) => {}
             Err(Trouble::Refused { .. }) => self.until_gone(&name).await.map_err(|t| t.about(session))?,
@@ -151,7 +182,7 @@ impl Sandbox for Docker {
     }
 
     async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError> {
-        match self.engine.inspect_within(PRESENCE, &name_of(session)).await {
+        match self.engine.inspect_within(PRESENCE, &self.wall.name_of(session)).await {
             Ok(there) => Ok(there.presence()),
             Err(Trouble::Missing { .. }) => Ok(None),
             Err(other) => Err(other.about(session)),
@@ -159,7 +190,7 @@ impl Sandbox for Docker {
     }
 
     async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError> {
-        Ok(watch::wait(&self.engine, &name_of(session)).await)
+        Ok(watch::wait(&self.engine, &self.wall.name_of(session)).await)
     }
 
     async fn list(&self) -> Result<Vec<Found>, SandboxError> {
@@ -170,39 +201,18 @@ impl Sandbox for Docker {
             ..ListContainersOptions::default()
         };
         let containers = self.engine.call(LIST, self.engine.client.list_containers(Some(options))).await?;
-        Ok(containers.into_iter().filter_map(found).collect())
+        Ok(containers.into_iter().filter_map(|container| self.found(container)).collect())
     }
 
     async fn logs(&self, session: SessionId, bytes: usize) -> Result<String, SandboxError> {
-        watch::logs(&self.engine, &name_of(session), bytes).await.map_err(|t| t.about(session))
+        watch::logs(&self.engine, &self.wall.name_of(session), bytes).await.map_err(|t| t.about(session))
     }
 
     async fn stats(&self, session: SessionId) -> Result<Stats, SandboxError> {
-        let name = name_of(session);
+        let name = self.wall.name_of(session);
         let mut answers =
             Box::pin(self.engine.client.stats(&name, Some(StatsOptions { stream: false, one_shot: true })));
         let answer = self.engine.call(STATS, async { answers.next().await.transpose() }).await;
         Ok(answer.map_err(|t| t.about(session))?.map(watch::stats).unwrap_or_default())
     }
-}
-
-/// One of ours among what the engine lists; `None` for a name or label that is not ours after all.
-fn found(container: ContainerSummary) -> Option<Found> {
-    let session: SessionId = container.labels?.get(body::SESSION_LABEL)?.parse().ok()?;
-    let ours = format!("/{}", name_of(session));
-    if !container.names?.contains(&ours) {
-        return None;
-    }
-    let presence = match container.state? {
-        ContainerSummaryStateEnum::RUNNING => Presence::Running,
-        ContainerSummaryStateEnum::PAUSED => Presence::Frozen,
-        ContainerSummaryStateEnum::REMOVING => return None,
-        ContainerSummaryStateEnum::CREATED
-        | ContainerSummaryStateEnum::RESTARTING
-        | ContainerSummaryStateEnum::EXITED
-        | ContainerSummaryStateEnum::DEAD
-        | ContainerSummaryStateEnum::STOPPING
-        | ContainerSummaryStateEnum::EMPTY => Presence::Exited,
-    };
-    Some(Found { session, driver: NAME, presence })
 }

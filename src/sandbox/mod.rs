@@ -151,10 +151,10 @@ pub enum SandboxError {
     #[error("the sandbox of session `{session}` is not there")]
     Gone { session: SessionId },
     #[error(
-        "the session `{session}` was last in a sandbox of the driver `{driver}`, and whether that still runs cannot be told: \
-         {why}; make that driver answer or, where it is gone for good, remove `{trace}` and start this server again"
+        "the session `{session}` was last in a sandbox at `{place}`, and whether that still runs cannot be told: {why}; make it \
+         answer or, where it is gone for good, remove `{trace}` and start this server again"
     )]
-    Elsewhere { session: SessionId, driver: &'static str, why: String, trace: PathBuf },
+    Elsewhere { session: SessionId, place: String, why: String, trace: PathBuf },
     #[error("the sandbox driver did not {what} within {seconds} s")]
     Deadline { what: &'static str, seconds: u64 },
     #[error("the sandbox could not {what}: {detail}")]
@@ -167,6 +167,13 @@ pub enum SandboxError {
     },
 }
 
+impl SandboxError {
+    /// Whether the driver did not come to answer, so that nothing is known. It may be asked again.
+    pub fn tells_nothing(&self) -> bool {
+        matches!(self, SandboxError::NoEngine { .. } | SandboxError::Deadline { .. } | SandboxError::Elsewhere { .. })
+    }
+}
+
 /// Told of each step on the way to a running sandbox, with a detail for a person (`12 of 48 MB`), possibly often.
 pub type Progress<'a> = &'a (dyn Fn(Phase, &str) + Send + Sync);
 
@@ -175,6 +182,11 @@ pub type Progress<'a> = &'a (dyn Fn(Phase, &str) + Send + Sync);
 pub trait Sandbox: Send + Sync + 'static {
     /// `docker` or `process`, as in the config.
     fn name(&self) -> &'static str;
+
+    /// Where its sandboxes are, as a file name: what is in one place cannot be seen from another, be it with the same driver.
+    fn place(&self) -> String {
+        self.name().to_owned()
+    }
 
     /// What the wall holds and what it does not, in a sentence or two for the person at the screen.
     fn isolation(&self) -> String;

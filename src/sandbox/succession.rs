@@ -3,20 +3,23 @@
 //! What runs goes on where it runs; what is started is started by the chosen driver, once the former has nothing left of that
 //! session. So no session is ever in two sandboxes, and none loses its work because somebody chose anew.
 //!
-//! Which driver a session was last given to is written down before it is: as a file `<traces>/<driver>/<session>` without
-//! content, which goes with the sandbox. The journal will not do, because a driver is asked about what no session owns, too.
+//! Where a session was last is written down before it is there: as a file `<traces>/<place>/<session>` without content, which
+//! goes with the sandbox. The journal will not do, because a driver is asked about what no session owns, too.
 
 use std::{
-    collections::HashSet,
-    fs::File,
+    collections::HashMap,
+    fs::{self, File},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
-use futures::future::BoxFuture;
-use tokio::sync::OnceCell;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
 use tracing::{info, warn};
 
 use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats};
@@ -25,78 +28,121 @@ use crate::store::SessionId;
 #[cfg(test)]
 mod tests;
 
+/// How long a former driver that could not be reached is not tried again, from the beginning of the attempt. Many sessions ask
+/// at once, and each attempt may take seconds.
+const TRIED_AGAIN: Duration = Duration::from_secs(10);
+
+type Reached = Result<Arc<dyn Sandbox>, SandboxError>;
+
 /// Finds the former driver, whose engine may not be there.
-pub type Reach = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Sandbox>, SandboxError>> + Send + Sync>;
+pub type Reach = Box<dyn Fn() -> BoxFuture<'static, Reached> + Send + Sync>;
 
 /// See the [module](self).
 pub struct Succession {
     chosen: Arc<dyn Sandbox>,
-    former: &'static str,
-    /// Not before a session asks for it: most servers never need a second driver.
-    reach: Reach,
-    reached: OnceCell<Arc<dyn Sandbox>>,
+    /// The [place](Sandbox::place) of the chosen one.
+    here: String,
+    former: Former,
     traces: Traces,
-    with_former: Mutex<HashSet<SessionId>>,
+    /// The sessions that were last somewhere else, and where.
+    elsewhere: Mutex<HashMap<SessionId, Arc<str>>>,
+}
+
+/// The other driver. Not reached before a session asks for it: most servers never need a second one.
+struct Former {
+    reach: Reach,
+    last: Mutex<Option<Attempt>>,
+}
+
+/// One for all who ask meanwhile.
+struct Attempt {
+    began: Instant,
+    reached: Shared<BoxFuture<'static, Reached>>,
+}
+
+impl Former {
+    fn reach(&self) -> Shared<BoxFuture<'static, Reached>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = |last: &&Attempt| match last.reached.peek() {
+            Some(Err(_)) => last.began.elapsed() < TRIED_AGAIN,
+            Some(Ok(_)) | None => true,
+        };
+        if let Some(attempt) = last.as_ref().filter(counts) {
+            return attempt.reached.clone();
+        }
+        let reached = (self.reach)().shared();
+        *last = Some(Attempt { began: Instant::now(), reached: reached.clone() });
+        reached
+    }
 }
 
 impl Succession {
-    /// `former` is the other driver's [name](Sandbox::name).
-    pub fn new(
-        chosen: Arc<dyn Sandbox>,
-        former: &'static str,
-        reach: Reach,
-        traces: Traces,
-    ) -> Result<Succession, SandboxError> {
-        let with_former: HashSet<_> = traces.of(former).map_err(failed)?;
-        if !with_former.is_empty() {
-            let (count, chosen) = (with_former.len(), chosen.name());
-            info!(
-                "{count} sessions were last in sandboxes of the driver `{former}`; they stay there until they end, and start again with `{chosen}`"
-            );
+    /// `former` reaches the other driver.
+    pub fn new(chosen: Arc<dyn Sandbox>, former: Reach, traces: Traces) -> Result<Succession, SandboxError> {
+        let here = chosen.place();
+        let mut elsewhere = HashMap::new();
+        for place in traces.places().map_err(failed)? {
+            if *place == here {
+                continue;
+            }
+            let there = traces.of(&place).map_err(failed)?;
+            if !there.is_empty() {
+                info!(
+                    "{} sessions were last at `{place}`: what runs goes on there, what starts, starts at `{here}`",
+                    there.len()
+                );
+            }
+            elsewhere.extend(there.into_iter().map(|session| (session, place.clone())));
         }
-        Ok(Succession { chosen, former, reach, reached: OnceCell::new(), traces, with_former: Mutex::new(with_former) })
+        let former = Former { reach: former, last: Mutex::default() };
+        Ok(Succession { chosen, here, former, traces, elsewhere: Mutex::new(elsewhere) })
     }
 
-    fn is_with_former(&self, session: SessionId) -> bool {
-        self.with_former.lock().unwrap_or_else(PoisonError::into_inner).contains(&session)
+    /// Where a session is, if it is not here.
+    fn elsewhere(&self, session: SessionId) -> Option<Arc<str>> {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned()
     }
 
     /// The driver that has the sandbox of a session, or will have it.
-    async fn of(&self, session: SessionId) -> Result<&dyn Sandbox, SandboxError> {
-        match self.is_with_former(session) {
-            true => self.former().await.map_err(|e| self.unknown(session, e)),
-            false => Ok(&*self.chosen),
+    async fn of(&self, session: SessionId) -> Result<Arc<dyn Sandbox>, SandboxError> {
+        let Some(place) = self.elsewhere(session) else { return Ok(self.chosen.clone()) };
+        match self.former.reach().await {
+            Ok(former) if former.place() == *place => Ok(former),
+            Ok(former) => {
+                let why = format!("what can be asked is `{}` and `{}`", self.here, former.place());
+                Err(self.unknown(session, &place, why))
+            }
+            Err(SandboxError::NoEngine { address, detail }) => {
+                Err(self.unknown(session, &place, format!("no engine answers at {address}: {detail}")))
+            }
+            Err(other) => Err(self.unknown(session, &place, other.to_string())),
         }
     }
 
-    async fn former(&self) -> Result<&dyn Sandbox, SandboxError> {
-        Ok(&**self.reached.get_or_try_init(|| (self.reach)()).await?)
+    fn unknown(&self, session: SessionId, place: &str, why: String) -> SandboxError {
+        let trace = self.traces.path(place, session);
+        SandboxError::Elsewhere { session, place: place.to_owned(), why, trace }
     }
 
-    fn unknown(&self, session: SessionId, error: SandboxError) -> SandboxError {
-        let why = match error {
-            SandboxError::NoEngine { address, detail } => format!("no engine answers at {address}: {detail}"),
-            other => other.to_string(),
-        };
-        SandboxError::Elsewhere { session, driver: self.former, why, trace: self.traces.path(self.former, session) }
-    }
-
-    /// Takes a session over from the former driver, if that has nothing of it that runs. Whether it has not.
+    /// Makes a session's place this one, if it has nothing elsewhere that runs. Whether it has not.
     async fn take_over(&self, session: SessionId) -> Result<bool, SandboxError> {
-        if self.is_with_former(session) {
-            if let Some(Presence::Running | Presence::Frozen) = self.presence(session).await? {
+        let before = self.elsewhere(session);
+        if before.is_some() {
+            let former = self.of(session).await?;
+            if let Some(Presence::Running | Presence::Frozen) = former.presence(session).await? {
                 return Ok(false);
             }
-            self.of(session).await?.remove(session).await?;
+            former.remove(session).await?;
         }
-        self.traces.hand_over(session, self.former, self.chosen.name()).map_err(failed)?;
-        self.with_former.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        self.traces.hand_over(session, before.as_deref(), &self.here).map_err(failed)?;
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         Ok(true)
     }
 
     async fn list_former(&self) -> Result<Vec<Found>, SandboxError> {
-        let mut found = self.former().await?.list().await?;
-        found.retain(|found| self.is_with_former(found.session));
+        let former = self.former.reach().await?;
+        let (place, mut found) = (former.place(), former.list().await?);
+        found.retain(|found| self.elsewhere(found.session).is_some_and(|there| *there == place));
         Ok(found)
     }
 }
@@ -105,6 +151,10 @@ impl Succession {
 impl Sandbox for Succession {
     fn name(&self) -> &'static str {
         self.chosen.name()
+    }
+
+    fn place(&self) -> String {
+        self.here.clone()
     }
 
     fn isolation(&self) -> String {
@@ -136,27 +186,33 @@ impl Sandbox for Succession {
 
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError> {
         self.of(session).await?.remove(session).await?;
-        self.traces.forget(session, [self.former, self.chosen.name()]).map_err(failed)?;
-        self.with_former.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        let before = self.elsewhere(session);
+        self.traces.forget(session, [before.as_deref().unwrap_or(&self.here), &self.here]).map_err(failed)?;
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         Ok(())
     }
 
     async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError> {
-        let presence = self.of(session).await?.presence(session).await;
-        presence.map_err(|e| if self.is_with_former(session) { self.unknown(session, e) } else { e })
+        let presence = self.of(session).await?.presence(session).await?;
+        if presence.is_some() && self.elsewhere(session).is_none() {
+            // It may have been started before there were traces.
+            self.traces.hand_over(session, None, &self.here).map_err(failed)?;
+        }
+        Ok(presence)
     }
 
     async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError> {
         self.of(session).await?.wait(session).await
     }
 
-    /// What the former driver has is missing while it cannot be reached: the chosen one's are looked after all the same.
+    /// What is elsewhere is missing while it cannot be reached: what is here is looked after all the same.
     async fn list(&self) -> Result<Vec<Found>, SandboxError> {
         let mut found = self.chosen.list().await?;
-        if !self.with_former.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        let count = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).len();
+        if count > 0 {
             match self.list_former().await {
                 Ok(former) => found.extend(former),
-                Err(e) => warn!("the sandboxes of the driver `{}` cannot be seen: {e}", self.former),
+                Err(e) => warn!("the sandboxes of {count} sessions that were last elsewhere cannot be seen: {e}"),
             }
         }
         Ok(found)
@@ -171,7 +227,7 @@ impl Sandbox for Succession {
     }
 }
 
-/// Which driver each session was last given to.
+/// Where each session was last.
 #[derive(Debug, Clone)]
 pub struct Traces(PathBuf);
 
@@ -181,44 +237,57 @@ impl Traces {
         Traces(dir)
     }
 
-    /// The sessions that were last given to a driver.
-    pub fn of(&self, driver: &str) -> io::Result<HashSet<SessionId>> {
-        let entries = match std::fs::read_dir(self.0.join(driver)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(HashSet::new()),
-            other => other?,
+    /// Every [place](Sandbox::place) that was ever used.
+    pub fn places(&self) -> io::Result<Vec<Arc<str>>> {
+        let names = names(&self.0)?.into_iter();
+        Ok(names.map(Arc::from).collect())
+    }
+
+    /// The sessions that were last in a place.
+    pub fn of(&self, place: &str) -> io::Result<Vec<SessionId>> {
+        let names = names(&self.0.join(place))?.into_iter();
+        Ok(names.filter_map(|name| name.parse().ok()).collect())
+    }
+
+    fn path(&self, place: &str, session: SessionId) -> PathBuf {
+        self.0.join(place).join(session.to_string())
+    }
+
+    /// At no time is it in both.
+    fn hand_over(&self, session: SessionId, from: Option<&str>, to: &str) -> io::Result<()> {
+        let (dir, path) = (self.0.join(to), self.path(to, session));
+        fs::create_dir_all(&dir).map_err(|e| at(&dir, e))?;
+        let moved = from.map(|from| fs::rename(self.path(from, session), &path));
+        let made = match moved {
+            Some(Err(e)) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) | None => File::create(&path).map(drop),
         };
-        entries
-            .map(|entry| Ok(entry?.file_name().to_str().and_then(|name| name.parse().ok())))
-            .filter_map(Result::transpose)
-            .collect()
+        made.map_err(|e| at(&path, e))
     }
 
-    fn path(&self, driver: &str, session: SessionId) -> PathBuf {
-        self.0.join(driver).join(session.to_string())
-    }
-
-    /// At no time does it belong to both.
-    fn hand_over(&self, session: SessionId, from: &str, to: &str) -> io::Result<()> {
-        let path = self.path(to, session);
-        std::fs::create_dir_all(self.0.join(to))?;
-        match std::fs::rename(self.path(from, session), &path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => File::create(path).map(drop),
-            other => other,
-        }
-    }
-
-    fn forget(&self, session: SessionId, drivers: [&str; 2]) -> io::Result<()> {
-        drivers.into_iter().try_for_each(|driver| remove_file(&self.path(driver, session)))
+    fn forget(&self, session: SessionId, places: [&str; 2]) -> io::Result<()> {
+        places.into_iter().map(|place| self.path(place, session)).try_for_each(|path| match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(at(&path, e)),
+            Ok(()) | Err(_) => Ok(()),
+        })
     }
 }
 
-fn remove_file(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+/// The names in a directory; none where there is no such directory.
+fn names(dir: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|e| at(dir, e))?,
+    };
+    let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok());
+    entries.map(name).filter_map(Result::transpose).collect::<io::Result<_>>().map_err(|e| at(dir, e))
+}
+
+fn at(path: &Path, e: io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("`{}`: {e}; remove it", path.display()))
 }
 
 fn failed(source: io::Error) -> SandboxError {
-    SandboxError::Io { what: "note which driver it belongs to", source: Arc::new(source) }
+    SandboxError::Io { what: "note where it is", source: Arc::new(source) }
 }

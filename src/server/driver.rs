@@ -1,6 +1,6 @@
 //! Which wall this server builds, and how it comes by what another one has built.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use greenroom_protocol::observation::State;
@@ -13,7 +13,7 @@ use crate::{
     data::DataDir,
     sandbox::{
         Docker, Sandbox, SandboxError, Succession, Traces, docker,
-        process::{self, Process, ProcessOptions},
+        process::{Process, ProcessOptions},
         succession::Reach,
     },
     store::Store,
@@ -46,14 +46,14 @@ pub(super) async fn choose(
         },
     };
     info!(driver = chosen.name(), "{}", chosen.isolation());
-    let (former, reach): (_, Reach) = if chosen.name() == docker::NAME {
+    let former: Reach = if chosen.name() == docker::NAME {
         let options = process_options(config, data, node);
-        (process::NAME, Box::new(move || reached(std::future::ready(Process::new(options.clone())))))
+        Box::new(move || reached(std::future::ready(Process::new(options.clone()))))
     } else {
         let options = wiring::docker_options(&config.sandbox, node);
-        (docker::NAME, Box::new(move || reached(Docker::connect(options.clone()))))
+        Box::new(move || reached(Docker::connect(options.clone())))
     };
-    Ok(Arc::new(Succession::new(chosen, former, reach, traces)?))
+    Ok(Arc::new(Succession::new(chosen, former, traces)?))
 }
 
 fn reached<D: Sandbox>(
@@ -104,8 +104,14 @@ async fn with_image(docker: Docker, image: &str) -> Result<Docker, SandboxError>
 
 /// Whether the journal knows a session that is up, and Docker had it last. What cannot be read is told by whoever needs it.
 async fn lives_in_docker(store: &dyn Store, traces: &Traces) -> bool {
-    let (Ok(live), Ok(in_docker)) = (store.live().await, traces.of(docker::NAME)) else { return false };
+    let Ok(places) = traces.places() else { return false };
+    let of_docker = places.iter().filter(|place| place.starts_with(docker::NAME));
+    let in_docker: HashSet<_> = of_docker.flat_map(|place| traces.of(place).unwrap_or_default()).collect();
+    if in_docker.is_empty() {
+        return false;
+    }
     let is_up = |state| !matches!(state, State::Stopped | State::Failed | State::Ended);
+    let live = store.live().await.unwrap_or_default();
     live.iter().any(|session| is_up(session.record.state) && in_docker.contains(&session.record.id))
 }
 

@@ -85,3 +85,17 @@ async fn whoever_listens_to_a_session_that_is_purged_is_told() {
     tokio::time::timeout(Duration::from_secs(5), gone).await.expect("the stream ends");
     assert_eq!(house.open(id).await.expect_err("no trace").code(), "not_found");
 }
+
+/// It would have its sandbox after everything of it was removed.
+#[actix::test]
+async fn a_session_is_not_purged_amid_its_start() {
+    let house = house(Arc::default());
+    let id = house.create(None).await.view.id;
+    let turn = house.starts.turn_of(id);
+    let under_way = turn.lock().await;
+    let mut purged = std::pin::pin!(house.directory.send(Purge { id }));
+    let early = tokio::time::timeout(Duration::from_millis(100), &mut purged).await;
+    assert!(early.is_err(), "{early:?}");
+    drop(under_way);
+    purged.await.expect("it lives").expect("it is purged");
+}

@@ -30,8 +30,11 @@ pub(super) struct Wall {
     pub(super) readonly_root: bool,
 }
 
-pub(super) fn name_of(session: SessionId) -> String {
-    format!("greenroom-{session}")
+impl Wall {
+    /// What a session's container is called. Another node may know a session of the same id, after an import.
+    pub(super) fn name_of(&self, session: SessionId) -> String {
+        format!("greenroom-{}-{session}", self.node)
+    }
 }
 
 /// Describes the container. Refuses what would be no wall: root, and the network of the host or of another container.

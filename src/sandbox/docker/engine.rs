@@ -159,12 +159,14 @@ impl Engine {
         Engine::at(host).await
     }
 
-    /// Where none answers, the trouble of the first is told: it is the one that people expect to be there.
-    async fn at_first(sockets: Vec<PathBuf>) -> Result<Engine, SandboxError> {
+    /// Where none answers, the trouble of the first is told: it is the one that people expect to be there. One that is there and
+    /// only slow is not passed over: it may be the one that has our containers.
+    pub(super) async fn at_first(sockets: Vec<PathBuf>) -> Result<Engine, SandboxError> {
         let mut trouble = None;
         for socket in sockets {
             match Engine::at(format!("unix://{}", socket.display())).await {
                 Ok(engine) => return Ok(engine),
+                Err(slow @ SandboxError::Deadline { .. }) => return Err(slow),
                 Err(error) => trouble = trouble.or(Some(error)),
             }
         }

@@ -17,10 +17,7 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::{
-    body::name_of,
-    engine::{Call, Engine, Trouble},
-};
+use super::engine::{Call, Engine, Trouble};
 use crate::{
     sandbox::{SandboxError, Turns},
     store::SessionId,
@@ -31,19 +28,29 @@ const UNPAUSE: Call = Call { what: "unpause the container", seconds: 10 };
 /// How soon the engine has heard from beneath what it did itself; where that takes longer, the sweep puts it right.
 const SETTLED_IN: Duration = Duration::from_millis(50);
 
-pub(super) async fn freeze(engine: &Engine, turns: &Arc<Turns>, session: SessionId) -> Result<(), SandboxError> {
-    let (pausing, undoing) = (engine.clone(), engine.clone());
+pub(super) async fn freeze(
+    engine: &Engine,
+    turns: &Arc<Turns>,
+    session: SessionId,
+    container: String,
+) -> Result<(), SandboxError> {
+    let (pausing, undoing, paused) = (engine.clone(), engine.clone(), container.clone());
     let undo = async move {
-        if let Err(e) = unpause(&undoing, session).await {
+        if let Err(e) = unpause(&undoing, session, &paused).await {
             tracing::warn!(%session, "a freeze that failed could not be undone, and the container may stand still: {e}");
         }
     };
-    in_turn(turns, session, PAUSE, async move { pause(&pausing, session).await }, undo).await
+    in_turn(turns, session, PAUSE, async move { pause(&pausing, session, &container).await }, undo).await
 }
 
-pub(super) async fn thaw(engine: &Engine, turns: &Arc<Turns>, session: SessionId) -> Result<(), SandboxError> {
+pub(super) async fn thaw(
+    engine: &Engine,
+    turns: &Arc<Turns>,
+    session: SessionId,
+    container: String,
+) -> Result<(), SandboxError> {
     let engine = engine.clone();
-    in_turn(turns, session, UNPAUSE, async move { unpause(&engine, session).await }, ready(())).await
+    in_turn(turns, session, UNPAUSE, async move { unpause(&engine, session, &container).await }, ready(())).await
 }
 
 /// Carries an order out when those before it are; within the deadline of `call` tells what came of it. `undo` comes where that
@@ -87,17 +94,17 @@ enum Done {
     Before,
 }
 
-async fn pause(engine: &Engine, session: SessionId) -> Result<Done, SandboxError> {
-    match engine.call(PAUSE.patiently(), engine.client.pause_container(&name_of(session))).await {
+async fn pause(engine: &Engine, session: SessionId, container: &str) -> Result<Done, SandboxError> {
+    match engine.call(PAUSE.patiently(), engine.client.pause_container(container)).await {
         Ok(()) => Ok(Done::Now),
-        Err(trouble) => unless(engine, ContainerStateStatusEnum::PAUSED, session, trouble).await,
+        Err(trouble) => unless(engine, ContainerStateStatusEnum::PAUSED, session, container, trouble).await,
     }
 }
 
-async fn unpause(engine: &Engine, session: SessionId) -> Result<Done, SandboxError> {
-    match engine.call(UNPAUSE.patiently(), engine.client.unpause_container(&name_of(session))).await {
+async fn unpause(engine: &Engine, session: SessionId, container: &str) -> Result<Done, SandboxError> {
+    match engine.call(UNPAUSE.patiently(), engine.client.unpause_container(container)).await {
         Ok(()) => Ok(Done::Now),
-        Err(trouble) => unless(engine, ContainerStateStatusEnum::RUNNING, session, trouble).await,
+        Err(trouble) => unless(engine, ContainerStateStatusEnum::RUNNING, session, container, trouble).await,
     }
 }
 
@@ -106,10 +113,11 @@ async fn unless(
     engine: &Engine,
     wanted: ContainerStateStatusEnum,
     session: SessionId,
+    container: &str,
     trouble: Trouble,
 ) -> Result<Done, SandboxError> {
     let Trouble::Refused { .. } = trouble else { return Err(trouble.about(session)) };
-    let there = engine.inspect(&name_of(session)).await.map_err(|trouble| trouble.about(session))?;
+    let there = engine.inspect(container).await.map_err(|trouble| trouble.about(session))?;
     match there.status() {
         status if status == wanted => Ok(Done::Before),
         ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED => Err(trouble.about(session)),

@@ -34,7 +34,7 @@ pub(super) async fn start(
     image::check_name(&spec.image)?;
     refuse_the_engine_inside(engine, spec)?;
     let body = body::create_body(wall, spec)?;
-    let name = body::name_of(spec.session);
+    let name = wall.name_of(spec.session);
     progress(Phase::Creating, "");
     let mut pulled = false;
     for _ in 0..ATTEMPTS {

@@ -10,7 +10,7 @@ use std::{
 use greenroom_protocol::observation::Phase;
 
 use super::{Docker, DockerOptions, test_image};
-use crate::sandbox::{Access, Network, SandboxError, Spec, Volume, contract, contract::Bench};
+use crate::sandbox::{Access, Network, Presence, Sandbox, SandboxError, Spec, Volume, contract, contract::Bench};
 
 mod engine;
 mod late;
@@ -65,7 +65,25 @@ fn docker(args: &[&str]) -> String {
 }
 
 fn name(spec: &Spec) -> String {
-    super::name_of(spec.session)
+    format!("greenroom-greenroom-tests-{}", spec.session)
+}
+
+/// As after an import: the same session, on another node that shares the engine.
+#[tokio::test]
+async fn a_container_of_another_node_is_left_alone() {
+    let Some(bench) = bench().await else { return };
+    let neighbour = driver(DockerOptions { node: "greenroom-neighbour".into(), ..options() }).await;
+    bench
+        .room("sleep 1000", async |room| {
+            room.start().await;
+            let session = room.spec.session;
+            assert_eq!(neighbour.presence(session).await.expect("it is told"), None);
+            neighbour.stop(session).await.expect("there is nothing to stop");
+            neighbour.remove(session).await.expect("there is nothing to remove");
+            let presence = bench.presence(session).await.expect("it is told");
+            assert_eq!(presence, Some(Presence::Running));
+        })
+        .await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Every promise here is one of [`Succession`]: who is asked about which session.
 
-use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
 
@@ -11,6 +11,7 @@ use crate::sandbox::{Limits, Network, RunDir};
 #[derive(Default)]
 struct Bookkeeper {
     name: &'static str,
+    place: Mutex<String>,
     has: Mutex<HashMap<SessionId, Presence>>,
     told: Mutex<Vec<&'static str>>,
     is_away: Mutex<bool>,
@@ -18,7 +19,7 @@ struct Bookkeeper {
 
 impl Bookkeeper {
     fn named(name: &'static str) -> Arc<Bookkeeper> {
-        Arc::new(Bookkeeper { name, ..Bookkeeper::default() })
+        Arc::new(Bookkeeper { name, place: Mutex::new(name.to_owned()), ..Bookkeeper::default() })
     }
 
     fn told(&self) -> Vec<&'static str> {
@@ -46,6 +47,9 @@ impl Bookkeeper {
 impl Sandbox for Bookkeeper {
     fn name(&self) -> &'static str {
         self.name
+    }
+    fn place(&self) -> String {
+        self.place.lock().expect("nobody panics here").clone()
     }
     fn isolation(&self) -> String {
         format!("the wall of {}", self.name)
@@ -105,6 +109,8 @@ struct House {
     dir: tempfile::TempDir,
     docker: Arc<Bookkeeper>,
     process: Arc<Bookkeeper>,
+    /// How often the former driver was looked for.
+    reaches: Arc<AtomicUsize>,
     session: SessionId,
 }
 
@@ -114,6 +120,7 @@ impl House {
             dir: tempfile::tempdir().expect("a temporary directory"),
             docker: Bookkeeper::named("docker"),
             process: Bookkeeper::named("process"),
+            reaches: Arc::default(),
             session: SessionId::generate(),
         }
     }
@@ -124,13 +131,14 @@ impl House {
             "docker" => (self.docker.clone(), self.process.clone()),
             _ => (self.process.clone(), self.docker.clone()),
         };
+        let reaches = self.reaches.clone();
         let reach: Reach = Box::new(move || {
             let former = former.clone();
+            reaches.fetch_add(1, Ordering::Relaxed);
             async move { former.check().await.map(|()| former as Arc<dyn Sandbox>) }.boxed()
         });
-        let former = if driver == "docker" { "process" } else { "docker" };
         let traces = Traces::below(self.dir.path().join("drivers"));
-        Succession::new(chosen, former, reach, traces).expect("what was noted can be read")
+        Succession::new(chosen, reach, traces).expect("what was noted can be read")
     }
 
     /// A session that was started under a server that had chosen Docker.
@@ -199,7 +207,7 @@ async fn what_has_ended_starts_in_the_chosen_one_and_leaves_nothing_behind() {
         let walls = house.choose(driver);
         house.all_told();
         assert_eq!(walls.presence(id).await.expect("it is told"), Some(Presence::Running), "{driver}, not {others}");
-        assert_eq!(house.docker.told(), Vec::<&str>::new());
+        assert_eq!(house.docker.told(), [] as [&str; 0]);
     }
 }
 
@@ -214,7 +222,7 @@ async fn a_removed_one_is_forgotten() {
         assert_eq!(walls.presence(id).await.expect("it is told"), None);
         assert_eq!(walls.list().await.expect("they are listed"), []);
     }
-    assert_eq!(house.docker.told(), Vec::<&str>::new(), "nobody asks for an engine any more");
+    assert_eq!(house.docker.told(), [] as [&str; 0], "nobody asks for an engine any more");
 }
 
 #[tokio::test]
@@ -234,11 +242,13 @@ async fn while_the_former_is_away_its_sessions_do_not_start_and_others_do() {
         assert!(why.contains(trace.to_str().expect("it is text")) && trace.exists(), "{why}");
         assert!(!why.contains("--sandbox"), "{why}");
     }
+    assert_eq!(house.reaches.load(Ordering::Relaxed), 1, "one attempt does for all, and for a while");
     assert_eq!(walls.list().await.expect("the chosen one's are"), []);
     let old = std::mem::replace(&mut house.session, SessionId::generate());
     house.start(&walls).await.expect("another one starts");
 
     *house.docker.is_away.lock().expect("nobody panics here") = false;
+    walls.former.last.lock().expect("nobody panics here").as_mut().expect("there was one").began -= TRIED_AGAIN;
     assert_eq!(walls.presence(old).await.expect("it is back"), Some(Presence::Running));
 }
 
@@ -250,4 +260,36 @@ async fn without_its_trace_it_starts_in_the_chosen_one() {
     std::fs::remove_file(house.dir.path().join("drivers/docker").join(house.session.to_string())).expect("it is there");
     house.start(&house.choose("process")).await.expect("it starts");
     assert_eq!(house.process.has(house.session), Some(Presence::Running));
+}
+
+/// It answers for its own containers, and knows nothing of another engine's.
+#[tokio::test]
+async fn another_engine_is_another_place() {
+    let house = House::in_docker().await;
+    *house.docker.place.lock().expect("nobody panics here") = "docker-elsewhere".to_owned();
+    for driver in ["docker", "process"] {
+        let why = house.start(&house.choose(driver)).await.expect_err("it may run yet").to_string();
+        assert!(why.contains("at `docker`") && why.contains("`docker-elsewhere`"), "{why}");
+    }
+    assert_eq!(house.process.has(house.session), None);
+}
+
+#[tokio::test]
+async fn what_was_started_before_there_were_traces_gets_one() {
+    let house = House::new();
+    house.docker.set(house.session, Presence::Running);
+    assert_eq!(house.choose("docker").presence(house.session).await.expect("it is told"), Some(Presence::Running));
+    let walls = house.choose("process");
+    assert_eq!(walls.presence(house.session).await.expect("it is told"), Some(Presence::Running));
+    assert_eq!(house.process.told(), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_noted_is_named_with_the_way_out() {
+    let house = House::in_docker().await;
+    let trace = house.dir.path().join("drivers/docker").join(house.session.to_string());
+    fs::remove_file(&trace).expect("it is there");
+    fs::create_dir(&trace).expect("it is made");
+    let why = house.choose("docker").remove(house.session).await.expect_err("it is in the way").to_string();
+    assert!(why.contains(&format!("`{}`", trace.display())) && why.contains("remove it"), "{why}");
 }

@@ -10,7 +10,10 @@ use tokio::{
 };
 
 use super::{
-    super::{PING, engine::told},
+    super::{
+        PING,
+        engine::{Engine, told},
+    },
     *,
 };
 
@@ -165,4 +168,25 @@ async fn a_stalled_engine_costs_a_deadline_and_makes_no_second_container() {
             assert_eq!(room.read("runs"), "run\n");
         })
         .await;
+}
+
+/// It may be the one that has our containers.
+#[tokio::test]
+async fn an_engine_that_is_only_slow_is_not_passed_over_for_another() {
+    if !is_wanted() {
+        return;
+    }
+    let mut wire = Wire::lay();
+    let slow = wire.socket.clone();
+    wire.stall();
+    let other = Wire::lay();
+    let found = Engine::at_first(vec![slow.clone(), other.socket.clone()]).await.map(drop);
+    assert!(matches!(found, Err(SandboxError::Deadline { .. })), "{found:?}");
+    wire.cut();
+    fs::remove_file(&slow).expect("it was there");
+    wire.mute = None;
+    Engine::at_first(vec![slow, other.socket.clone()])
+        .await
+        .map(drop)
+        .expect("the other is taken where the first is not there");
 }
