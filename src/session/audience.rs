@@ -44,6 +44,8 @@ pub struct Live {
     decided: Seq,
     /// The session's actor is gone; whoever still wants the session asks the Directory again.
     pub closed: bool,
+    /// The agent is being taken away: what it has said is written down, and what it says now is not.
+    is_deaf: bool,
     /// Oldest first.
     items: Vec<Growing>,
     /// What was ended last, also where that is not on disk yet: it grows no more.
@@ -109,6 +111,11 @@ impl Shared {
         Ended::Inputs(self.live().next)
     }
 
+    /// Whether the agent's deltas count from now on.
+    pub(super) fn hear_the_agent(&self, counts: bool) {
+        self.live().is_deaf = !counts;
+    }
+
     /// Events up to `tail` are decided, and that these end with them. What listeners would read of them from now on would not
     /// be in the event that ends them.
     pub(super) fn decide(&self, tail: Seq, ended: &[Ended]) {
@@ -135,7 +142,7 @@ impl Shared {
     /// Whoever calls this has had an answer to all that was reported before: a delta may not overtake the event before it.
     pub fn grow(&self, delta: Delta) {
         let mut live = self.live();
-        if live.is_sealed(&delta.item, delta.kind) {
+        if live.is_deaf || live.is_sealed(&delta.item, delta.kind) {
             return;
         }
         let known = live.items.iter().position(|growing| growing.item == delta.item && growing.kind == delta.kind);

@@ -78,6 +78,7 @@ impl Session {
             ended.extend(rendered.add(draft, self.tail, &mut self.causes));
         }
         let events = rendered.finish();
+        self.shared.hear_the_agent(self.core.has_an_agent());
         self.shared.decide(self.tail, &ended);
         if let Some(mark) = &mark {
             self.mark = Some(mark.clone());

@@ -61,6 +61,10 @@ impl Handler<Reported> for Session {
                 // What came before is taken already.
                 reports.drain(..(newest + 1 - n) as usize);
                 let mark = Mark { boot, n: last };
+                if !self.core.has_welcomed(&mark.boot) {
+                    self.hear_no_more(mark, durable, ctx);
+                    return ActorResponse::reply(());
+                }
                 match <[Report; 1]>::try_from(reports) {
                     Ok([report]) => return self.take_in(mark, report, durable, ctx),
                     Err(reports) => self.take_events(mark, reports, durable, ctx),
@@ -89,6 +93,12 @@ impl Session {
                 warn!(session = %session.id, "pieces of an agent that is gone stay on the disk: {e}");
             }
         }));
+    }
+
+    /// The agent is being taken away, and what it had come to is in the journal: what it still says counts as taken, so that
+    /// its link goes on, and leads to nothing.
+    fn hear_no_more(&mut self, mark: Mark, durable: Durable, ctx: &mut Context<Session>) {
+        self.commit(Decision::after(self.tail), Some(mark), vec![Reply::Report(durable)], ctx);
     }
 
     /// Takes in what is written down and no more, as one.
@@ -141,8 +151,12 @@ impl Session {
     }
 
     fn report(&mut self, taken: Taken, durable: Durable, ctx: &mut Context<Session>) {
-        self.active = Instant::now();
         let Taken { mark, source, report, whole } = taken;
+        // It may have been taken away while its content went to disk.
+        if !self.core.has_welcomed(&mark.boot) {
+            return self.hear_no_more(mark, durable, ctx);
+        }
+        self.active = Instant::now();
         let reply = vec![Reply::Report(durable)];
         let input = match report {
             Report::Event { item, body } => {

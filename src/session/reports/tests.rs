@@ -1,8 +1,9 @@
 //! What becomes of an agent's words in the journal: over a store in memory, and a link that does nothing.
 
 use greenroom_protocol::{
-    Action, Event,
+    Action, Delta, DeltaKind, Event,
     client::Wish,
+    link::Hello,
     observation::{PlanItem, State},
 };
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::{
-    session::{messages::Relay, stage},
+    session::{Shared, messages::Relay, stage},
     store::{Limit, memory::MemoryStore},
 };
 
@@ -37,6 +38,17 @@ impl House {
 
     async fn report(&self, n: u64, reports: Vec<Report>) {
         self.begin(n, reports).await.expect("it is told").expect("it is in order");
+    }
+
+    async fn wish(&self, wish: Wish) {
+        self.session.send(Relay { wish, key: None }).await.expect("it lives").expect("it is taken");
+    }
+
+    /// The agent introduces itself; returns where it puts what grows.
+    async fn greet(&self, boot: &str) -> Arc<Shared> {
+        let hello =
+            Hello { link_version: LINK_VERSION, boot: boot.into(), agent_version: "a".into(), last_n: 0, turn: None };
+        self.session.send(Greeted { hello }).await.expect("it lives").expect("it is welcomed").live
     }
 
     /// The events that the agent's reports led to.
@@ -181,4 +193,56 @@ async fn how_a_turn_ended_is_told_in_words_that_fit() {
     let error = events.iter().find(|event| event["observation"] == "error").expect("why");
     assert_eq!(error["extras"]["code"], "model_error");
     assert!(error["extras"]["detail"].as_str().expect("a text").len() < CONTENT_LIMIT + 100);
+}
+
+/// Twice interrupted, or stopped: what the agent had come to is written down by then, and a client has heard the end.
+#[actix::test]
+async fn an_agent_that_is_taken_away_is_believed_no_more() {
+    let twice = vec![Wish::Interrupt {}, Wish::Interrupt {}];
+    for wishes in [twice, vec![Wish::Stop {}], vec![Wish::End {}]] {
+        let house = House::new().await;
+        let live = house.greet("b").await;
+        let delta = |item: &str, offset, content: &str| Delta {
+            kind: DeltaKind::Text,
+            item: item.into(),
+            offset,
+            content: content.into(),
+        };
+        house.wish(Wish::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() }).await;
+        live.grow(delta("i", 0, "so far"));
+        // Its large content is on its way to disk when the agent is taken away.
+        let thought = Observation { seen: Seen::Think { partial: false }, content: "x".repeat(2 * CONTENT_LIMIT) };
+        let large = house.begin(1, vec![Report::Event { item: Some("large".into()), body: thought.into() }]);
+        for wish in wishes {
+            house.wish(wish).await;
+        }
+        large.await.expect("it is told").expect("it is in order");
+        let written = house.events().await;
+        let partial = |event: &&Value| event["observation"] == "message" && event["extras"]["partial"] == true;
+        assert_eq!(written.iter().filter(partial).count(), 1);
+        house.report(2, vec![seen(Seen::Message { partial: true }, "so far and on")]).await;
+        house
+            .report(3, vec![event(Action::Think { content: "a".into() }), event(Action::Think { content: "b".into() })])
+            .await;
+        house.report(5, vec![Report::Piece { item: "i".into(), offset: 0, text: "a piece".into() }]).await;
+        live.grow(delta("next", 0, "nobody would end it"));
+        assert_eq!(house.events().await, written);
+        assert!(live.open().is_empty());
+    }
+}
+
+#[actix::test]
+async fn the_agent_that_comes_after_one_that_was_taken_away_is_believed() {
+    let house = House::new().await;
+    house.wish(Wish::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() }).await;
+    house.wish(Wish::Interrupt {}).await;
+    house.wish(Wish::Interrupt {}).await;
+    let live = house.greet("c").await;
+    live.grow(Delta { kind: DeltaKind::Text, item: "j".into(), offset: 0, content: "here".into() });
+    assert_eq!(live.open().len(), 1);
+    let (durable, on_disk) = oneshot::channel();
+    let reports = vec![seen(Seen::Message { partial: false }, "here I am")];
+    house.session.do_send(Reported { boot: "c".into(), n: 1, reports, durable });
+    on_disk.await.expect("it is told").expect("it is in order");
+    assert_eq!(house.events().await.last().expect("an event")["content"], "here I am");
 }

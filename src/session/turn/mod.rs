@@ -56,7 +56,7 @@ pub struct Core {
     steering: Vec<Steering>,
     /// Commands that the agent may not have yet, oldest first.
     outgoing: Vec<Numbered>,
-    /// The start of the agent that was welcomed last.
+    /// The start of the agent that was welcomed last; none from when it is taken away until the next is welcomed.
     boot: Option<String>,
     /// It was said that the sandbox is on its way, and not yet that it is ready.
     #[serde(default)]
@@ -305,6 +305,11 @@ impl Core {
     /// Whether this start of the agent knows what the journal holds.
     pub fn has_welcomed(&self, boot: &str) -> bool {
         self.boot.as_deref() == Some(boot)
+    }
+
+    /// Whether there is an agent whose word counts. Of one that is being taken away everything is written down already.
+    pub fn has_an_agent(&self) -> bool {
+        self.boot.is_some()
     }
 
     /// The timer that a session needs which comes back in the middle of an interrupt.
