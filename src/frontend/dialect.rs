@@ -75,10 +75,14 @@ impl Dialect {
         let Delta { kind, item, offset, mut content } = delta;
         let mut from = usize::try_from(offset).ok()?;
         let so_far = self.told.get(&item).unwrap_or_default();
-        if offset == 0 && so_far > 0 {
-            // It begins anew: what was told of it before is not told again.
-            content = content.get(so_far..).filter(|rest| !rest.is_empty())?.to_owned();
-            from = so_far;
+        if from < so_far {
+            // It began anew: as much as was told of it before is not told again.
+            let told = content.ceil_char_boundary(so_far - from);
+            content.drain(..told);
+            from += told;
+            if content.is_empty() {
+                return None;
+            }
         }
         let end = from + content.len();
         let told = match kind {

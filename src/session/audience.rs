@@ -137,7 +137,8 @@ impl Shared {
         live.tell();
     }
 
-    /// An item grew. A delta that overlaps what is known adds only what is new; one that leaves a gap begins anew.
+    /// An item grew. A delta that overlaps what is known adds only what is new; one that leaves a gap, or says something else
+    /// than is known, begins anew.
     ///
     /// Whoever calls this has had an answer to all that was reported before: a delta may not overtake the event before it.
     pub fn grow(&self, delta: Delta) {
@@ -146,7 +147,15 @@ impl Shared {
             return;
         }
         let known = live.items.iter().position(|growing| growing.item == delta.item && growing.kind == delta.kind);
-        let at = known.unwrap_or_else(|| live.begin(delta.item, delta.kind));
+        let at = match known {
+            Some(at) if !live.items[at].goes_on_with(&delta) => {
+                // As another one: how far listeners have come in it says nothing about the new text.
+                live.items.remove(at);
+                live.begin(delta.item, delta.kind, delta.offset)
+            }
+            Some(at) => at,
+            None => live.begin(delta.item, delta.kind, delta.offset),
+        };
         live.items[at].add(delta.offset, &delta.content);
         live.forget_the_oldest();
         live.tell();
@@ -206,10 +215,10 @@ impl Live {
         self.sealed.iter().any(|ended| ended.ends(growing))
     }
 
-    /// The place of a new item.
-    fn begin(&mut self, item: String, kind: DeltaKind) -> usize {
+    /// The place of a new item, of which nothing before `start` is known.
+    fn begin(&mut self, item: String, kind: DeltaKind, start: u64) -> usize {
         self.next += 1;
-        self.items.push(Growing { item, kind, id: self.next, after: self.decided, start: 0, text: String::new() });
+        self.items.push(Growing { item, kind, id: self.next, after: self.decided, start, text: String::new() });
         self.items.len() - 1
     }
 
@@ -237,13 +246,21 @@ impl Growing {
         self.start + self.text.len() as u64
     }
 
+    /// Whether `delta` goes on with what is known: there is no gap, and the agent did not begin the item again.
+    fn goes_on_with(&self, delta: &Delta) -> bool {
+        let is_shorter = self.end() > delta.content.len() as u64;
+        if delta.offset > self.end() || delta.offset == 0 && is_shorter {
+            return false;
+        }
+        let both_from = self.start.max(delta.offset);
+        let known = self.text.as_bytes().get((both_from - self.start) as usize..).unwrap_or_default();
+        let again = delta.content.as_bytes().get((both_from - delta.offset) as usize..).unwrap_or_default();
+        known.iter().zip(again).all(|(known, again)| known == again)
+    }
+
     fn add(&mut self, offset: u64, content: &str) {
         let known = self.end().saturating_sub(offset) as usize;
-        if offset > self.end() || offset == 0 && known > content.len() {
-            // A gap, or the agent began the item again: what was known is not its beginning.
-            self.start = offset;
-            self.text = content.to_owned();
-        } else if let Some(new) = content.get(known..) {
+        if let Some(new) = content.get(known..) {
             self.text.push_str(new);
         }
         if self.text.len() > 2 * KEEP {
@@ -349,7 +366,8 @@ impl Growing {
             Some(seen) if seen >= self.start => From::Here(seen),
             Some(_) | None => From::Anew,
         };
-        let rest = &self.text[(from.end(self.start) - self.start) as usize..];
+        // Every end that a listener was sent is one of a character of this item.
+        let rest = self.text.get((from.end(self.start) - self.start) as usize..)?;
         // A piece holds at least one character, or a listener with little room would never get on.
         let content = rest[..rest.floor_char_boundary(most.max(4))].to_owned();
         (!content.is_empty()).then_some((from, content))

@@ -121,7 +121,12 @@ impl Conversation {
         }
     }
 
-    /// Whether a call of that id was made before: some servers count from 0 in each step.
+    /// A call was begun under that id, and its answer was cut.
+    pub(super) fn never_made(&mut self, id: String) {
+        self.ids.insert(id);
+    }
+
+    /// Whether a call of that id was made, or begun, before: some servers count from 0 in each step.
     pub(super) fn knows(&self, id: &str) -> bool {
         self.ids.contains(id)
     }

@@ -168,7 +168,7 @@ impl OwnLoop {
             answer = self.model.ask(settings, prompt(settings), self.conversation.to_send()) => answer.map_err(Why::Failed),
         };
         let answer = asked.map_err(|why| Broken { why, text: String::new(), partial: false })?;
-        step::tell(answer, &self.conversation, &stage.outgoing, &stage.stop).await
+        step::tell(answer, &mut self.conversation, &stage.outgoing, &stage.stop).await
     }
 
     async fn call(&mut self, call: Call, settings: &Settings, stage: &Stage, circle: &mut Circle) -> Called {

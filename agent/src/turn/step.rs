@@ -34,7 +34,7 @@ pub(super) enum Why {
 /// Tells the answer until its end. The calls in what it returns have ids that no other call of the session has.
 pub(super) async fn tell(
     answer: impl Stream<Item = Result<Piece, ModelError>>,
-    conversation: &Conversation,
+    conversation: &mut Conversation,
     outgoing: &Outgoing,
     stop: &CancellationToken,
 ) -> Result<Said, Broken> {
@@ -48,15 +48,20 @@ pub(super) async fn tell(
         Ok(said) => Ok(said),
         Err(why) => {
             let partial = teller.close(true).await;
-            teller.calls.iter().for_each(|call| outgoing.forget(&call.item));
-            Err(Broken { why, text: teller.text, partial })
+            let Teller { calls, text, conversation, .. } = teller;
+            for CallSoFar { item, .. } in calls {
+                outgoing.forget(&item);
+                // Asked again, the model may give the same id to a call that is another one for whoever reads along.
+                conversation.never_made(item);
+            }
+            Err(Broken { why, text, partial })
         }
     }
 }
 
 struct Teller<'a> {
     outgoing: &'a Outgoing,
-    conversation: &'a Conversation,
+    conversation: &'a mut Conversation,
     /// The text, or the thinking, that grows now.
     growing: Option<Growing>,
     calls: Vec<CallSoFar>,

@@ -168,6 +168,17 @@ async fn a_cut_answer_is_kept_and_asked_for_again() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_cut_and_one_of_the_same_id_are_two_items() {
+    let run = || call("c1", "run", json!({ "command": "echo hi" }));
+    let mut session = Session::open(vec![Breaks(vec![run()]), Whole(vec![run()]), Whole(vec![text("Done.")])]).await;
+    session.prompt("t1", "go").await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert!(session.heard.contains_key(&("c1".to_owned(), DeltaKind::ToolInput)), "it had been begun");
+    let items = session.items();
+    assert!(items[0].starts_with("c1-"), "{items:?}");
+}
+
+#[tokio::test]
 async fn an_answer_that_is_cut_every_time_ends_the_turn() {
     let mut session = Session::open((0..5).map(|_| Breaks(vec![])).collect()).await;
     session.prompt("t1", "go").await;

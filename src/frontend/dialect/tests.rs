@@ -217,6 +217,17 @@ fn a_client_that_comes_late_hears_the_item_so_far_and_the_end_of_the_turn() {
     assert_eq!(words(dialect.event(state(State::Idle, None))), ["done"]);
 }
 
+#[test]
+fn what_begins_again_is_told_from_where_it_is_new() {
+    let mut dialect = Dialect::joining(Some(None));
+    assert_eq!(words(dialect.delta(grew(DeltaKind::Text, "m", 0, "Hello you"))), ["text_delta Hello you"]);
+    for (offset, old) in [(0, "Hel"), (3, "lo"), (5, " you")] {
+        assert_eq!(words(dialect.delta(grew(DeltaKind::Text, "m", offset, old))), [""; 0], "{old} is told already");
+    }
+    assert_eq!(words(dialect.delta(grew(DeltaKind::Text, "m", 9, " there"))), ["text_delta  there"]);
+    assert_eq!(words(dialect.event(said("m", "Hello you there."))), ["text_delta ."]);
+}
+
 /// How a session stands is its server's word; an agent that claims it changes nothing.
 #[test]
 fn an_agent_does_not_end_a_turn_by_saying_so() {

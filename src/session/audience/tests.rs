@@ -34,6 +34,45 @@ fn a_late_listener_gets_the_item_so_far_and_then_only_what_is_new() {
     assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(5, " there".into())]);
 }
 
+/// As where a provider's answer was cut, and the next one gives its call the same id.
+#[test]
+fn an_item_that_begins_again_is_read_from_its_new_beginning() {
+    for longer in ["", " and then much more than there was before"] {
+        let (shared, listening) = shared();
+        let mut seen = Seen::default();
+        shared.grow(delta(0, "what was said at first"));
+        assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "what was said at first".into())]);
+        shared.grow(delta(0, "äöü"));
+        shared.grow(delta(6, "äöüäöüäöüäöü"));
+        shared.grow(delta(30, longer));
+        let all = format!("äöüäöüäöüäöüäöü{longer}");
+        assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, all)]);
+        assert_eq!(pieces(listening.look(0, &mut seen, 99)), []);
+    }
+}
+
+#[test]
+fn an_item_that_begins_again_with_a_longer_piece_is_not_taken_for_the_same() {
+    let (shared, listening) = shared();
+    let mut seen = Seen::default();
+    shared.grow(delta(0, "abc"));
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "abc".into())]);
+    shared.grow(delta(0, "something else"));
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "something else".into())]);
+}
+
+#[test]
+fn an_item_with_a_gap_is_read_from_behind_it() {
+    let (shared, listening) = shared();
+    let mut seen = Seen::default();
+    shared.grow(delta(0, "one"));
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "one".into())]);
+    shared.grow(delta(9, "ten"));
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(0, "ten".into())]);
+    shared.grow(delta(12, " more"));
+    assert_eq!(pieces(listening.look(0, &mut seen, 99)), [(12, " more".into())]);
+}
+
 #[test]
 fn no_delta_before_the_journal_and_none_after_the_end() {
     let (shared, listening) = shared();
