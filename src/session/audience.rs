@@ -25,7 +25,8 @@ const KEEP: usize = 256 * 1024;
 /// at a time; one that begins ever new ones and ends none costs its session the oldest of them, and nobody else anything.
 const MOST_ITEMS: usize = 64;
 const MOST_BYTES: usize = 4 * 1024 * 1024;
-/// How many items are remembered that were ended. Only pieces that are on their way from the agent at that moment matter.
+/// How many items are remembered that were ended, beside those that still stand here until that is on disk. Only pieces that
+/// are on their way from the agent at that moment matter.
 const SEALED: usize = 32;
 
 /// What the session, its link and its listeners share.
@@ -66,6 +67,8 @@ struct Growing {
     /// Where `text` begins in the item, in bytes.
     start: u64,
     text: String,
+    /// What ends it is decided, if not on disk yet: it grows no more.
+    is_over: bool,
 }
 
 /// A listener's own end. Dropping it ends the listening.
@@ -121,6 +124,9 @@ impl Shared {
     pub(super) fn decide(&self, tail: Seq, ended: &[Ended]) {
         let mut live = self.live();
         live.decided = tail;
+        for growing in &mut live.items {
+            growing.is_over |= ended.iter().any(|ended| ended.ends(growing));
+        }
         live.sealed.extend(ended.iter().cloned());
         let forgotten = live.sealed.len().saturating_sub(SEALED);
         live.sealed.drain(..forgotten);
@@ -148,6 +154,7 @@ impl Shared {
         }
         let known = live.items.iter().position(|growing| growing.item == delta.item && growing.kind == delta.kind);
         let at = match known {
+            Some(at) if live.items[at].is_over => return,
             Some(at) if !live.items[at].goes_on_with(&delta) => {
                 // As another one: how far listeners have come in it says nothing about the new text.
                 live.items.remove(at);
@@ -166,7 +173,7 @@ impl Shared {
         let live = self.live();
         let open =
             |growing: &Growing| OpenItem { item: growing.item.clone(), kind: growing.kind, text: growing.text.clone() };
-        live.items.iter().filter(|growing| !live.is_over(growing)).map(open).collect()
+        live.items.iter().filter(|growing| !growing.is_over).map(open).collect()
     }
 
     pub(super) fn close(&self) {
@@ -210,15 +217,11 @@ impl Live {
         self.sealed.iter().any(|ended| ended.seals(item, kind))
     }
 
-    /// Whether what ends it is decided, if not on disk yet.
-    fn is_over(&self, growing: &Growing) -> bool {
-        self.sealed.iter().any(|ended| ended.ends(growing))
-    }
-
     /// The place of a new item, of which nothing before `start` is known.
     fn begin(&mut self, item: String, kind: DeltaKind, start: u64) -> usize {
         self.next += 1;
-        self.items.push(Growing { item, kind, id: self.next, after: self.decided, start, text: String::new() });
+        let (id, after) = (self.next, self.decided);
+        self.items.push(Growing { item, kind, id, after, start, text: String::new(), is_over: false });
         self.items.len() - 1
     }
 

@@ -104,6 +104,20 @@ fn what_is_decided_to_end_grows_no_more() {
     assert_eq!(shared.live().sealed.len(), SEALED);
 }
 
+/// As while the disk hangs, and people go on writing.
+#[test]
+fn what_is_decided_to_end_is_not_forgotten_before_that_is_on_disk() {
+    let (shared, listening) = shared();
+    shared.grow(delta(0, "said"));
+    shared.decide(1, &[Ended::Whole("i".into())]);
+    for n in 0..2 * SEALED {
+        shared.decide(2 + n as Seq, &[Ended::Input(format!("message-{n}"))]);
+    }
+    assert!(shared.open().is_empty(), "it is not ended twice");
+    shared.grow(delta(4, " and more"));
+    assert_eq!(pieces(listening.look(0, &mut Seen::default(), 99)), [(0, "said".into())]);
+}
+
 #[test]
 fn an_agent_that_begins_ever_new_items_is_kept_bounded() {
     let (shared, listening) = shared();
