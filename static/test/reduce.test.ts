@@ -182,6 +182,30 @@ test("a wish that was not even sent says why, too", () => {
   assert.deepEqual(sending, [{ id: "w", wish, refusal: "too long" }]);
 });
 
+test("a command that wakes a session runs, prints, and ends", () => {
+  for (const rested of ["stopped", "failed"] as const) {
+    const script = new Script()
+      .state(rested, "no reason")
+      .act("user", "run", { command: "make" }, { item: "act-1" })
+      .state("starting")
+      .state("running")
+      .push({ delta: "output", item: "act-1", offset: 0, content: "cc main.c\n" });
+    assert.equal(rowsOf(script.play()).at(-1), "run running: cc main.c\n");
+    script.see("run", "cc main.c\ndone\n", RUN, { item: "act-1" }).state("idle");
+    assert.equal(rowsOf(script.play()).at(-1), "run ok: cc main.c\ndone\n");
+  }
+});
+
+test("what an agent was taken away from is closed when the next one starts", () => {
+  const script = new Script()
+    .state("running")
+    .push({ delta: "tool_input", item: "u", offset: 0, content: "{" })
+    .act("agent", "run", { command: "make" }, { item: "t" })
+    .see("interrupted", "", { what: "the turn", stopped_ms: 320, rung: "restart_agent", partial: false })
+    .state("starting");
+  check(script, ["run stopped: ", "quiet: Stopped the turn in 320 ms."]);
+});
+
 test("what is paused in the middle can be stopped", () => {
   const script = new Script().act("agent", "run", { command: "make" }, { item: "r" }).state("paused");
   assert.equal(isStoppable(script.play()), true);

@@ -111,8 +111,8 @@ function deliver(draft: Draft, event: ObservationEvent<"chat">): void {
   putRow(draft, { kind: "user", key, seq: sent?.seq ?? seq, item, at, text, mode: sent?.mode ?? "queue", attachments, phase: "delivered" });
 }
 
-/** The states in which something may still be growing. */
-const AT_WORK: readonly AgentState[] = ["running", "awaiting_confirmation", "interrupting", "paused"];
+/** The states in which something may be under way: what a person asks of a session that rests waits for it to start. */
+const AT_WORK: readonly AgentState[] = ["starting", "running", "awaiting_confirmation", "interrupting", "paused"];
 
 function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed">): void {
   const { agent_state: state, reason, since } = event.extras;
@@ -121,8 +121,8 @@ function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed"
   draft.since = since;
   if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };
   if (state !== "awaiting_confirmation" && state !== "paused") draft.question = null;
-  if (!AT_WORK.includes(state)) {
-    settle(draft, event.at);
+  if (!AT_WORK.includes(state)) settle(draft, event.at);
+  if (state === "starting" || !AT_WORK.includes(state)) {
     // What was to be stopped has ended. Sent again after a reconnect, the wish would stop what comes next.
     draft.sending = draft.sending.filter(({ wish }) => wish.action !== "interrupt");
   }
