@@ -34,7 +34,7 @@ use crate::{
     link::Starts,
     sandbox::Sandbox,
     session::{
-        self, Refusal, Session,
+        self, Named, Refusal, Session,
         messages::{Fell, Retire, Stop},
     },
     store::{SessionId, Snapshot, Store, StoreError},
@@ -298,12 +298,13 @@ impl Sessions for Addr<Directory> {
     }
 
     async fn create(&self, wish: &Wish, key: Option<String>) -> Result<(SessionId, Addr<Session>), Refusal> {
-        let new = match wish.clone() {
+        let (new, named) = match wish.clone() {
             Wish::Initialize { model, directory, agent_cls, image, title } => {
-                NewSession { title, agent: agent_cls, model, image, directory, task: None, budget_usd: None }
+                let new = NewSession { title, agent: agent_cls, model, image, directory, task: None, budget_usd: None };
+                (new, Named::given(key.clone(), wish))
             }
             // The task itself follows as a wish of its own.
-            _ => NewSession::default(),
+            _ => (NewSession::default(), None),
         };
         // Clients that count their frames all have a first one: what it asks for belongs to its name.
         // A wish is plain data with string keys, so this cannot fail.
@@ -311,8 +312,10 @@ impl Sessions for Addr<Directory> {
         let mut digest = [0; 16];
         digest.copy_from_slice(&Sha256::digest(asked)[..16]);
         let key = key.map(|key| format!("{key} {:032x}", u128::from_be_bytes(digest)));
-        let created =
-            self.send(Create { new, key, near: Threads::here() }).await.unwrap_or_else(|_| Err(shutting_down()))?;
+        let created = self
+            .send(Create { new, key, named, near: Threads::here() })
+            .await
+            .unwrap_or_else(|_| Err(shutting_down()))?;
         Ok((created.view.id, created.session))
     }
 }

@@ -8,7 +8,7 @@ use super::{Create, Created, Directory, NewSession, Slot, refusal, shutting_down
 use crate::{
     clock,
     session::{
-        Refusal, Session, fits, fits_title,
+        Refusal, Session, fits, fits_title, memory_of,
         messages::{Begin, Look},
     },
     store::{Memory, Record, SessionId, Totals},
@@ -20,7 +20,7 @@ pub const AGENT: &str = "greenroom";
 impl Handler<Create> for Directory {
     type Result = ResponseActFuture<Directory, Result<Created, Refusal>>;
 
-    fn handle(&mut self, Create { new, key, near }: Create, ctx: &mut Context<Directory>) -> Self::Result {
+    fn handle(&mut self, Create { new, key, named, near }: Create, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
         let known = match key.as_ref().map_or(Ok(None), |key| self.keys.get(key)) {
             Ok(known) => known,
@@ -37,7 +37,7 @@ impl Handler<Create> for Directory {
             let (known, here) = (self.keys.until_all_are_known(), ctx.address());
             let asked_again = async move {
                 known.await;
-                here.send(Create { new, key, near }).await.unwrap_or_else(|_| Err(shutting_down()))
+                here.send(Create { new, key, named, near }).await.unwrap_or_else(|_| Err(shutting_down()))
             };
             return Box::pin(asked_again.into_actor(self));
         }
@@ -46,7 +46,7 @@ impl Handler<Create> for Directory {
         }
         let id = self.threads.new_session(near);
         let record = match self.record(id, &new, key.clone()) {
-            Ok(record) => record,
+            Ok(record) => Record { core: memory_of(named), ..record },
             Err(refusal) => return Box::pin(fut::ready(Err(refusal))),
         };
         self.keys.learn(key, id);

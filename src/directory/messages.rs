@@ -4,7 +4,7 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use crate::{
-    session::{Refusal, Session, View},
+    session::{Named, Refusal, Session, View},
     store::SessionId,
     threads::Place,
 };
@@ -35,6 +35,8 @@ pub struct NewSession {
 pub struct Create {
     pub new: NewSession,
     pub key: Option<String>,
+    /// The wish that it answers, where a client may say that again to the session itself: it acts once.
+    pub named: Option<Named>,
     /// The thread of whoever will listen to it, where that is known.
     pub near: Option<Place>,
 }

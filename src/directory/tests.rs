@@ -167,7 +167,7 @@ fn house(store: Arc<Faulty>) -> House {
 
 impl House {
     async fn create(&self, key: Option<&str>) -> Created {
-        let create = Create { new: NewSession::default(), key: key.map(str::to_owned), near: None };
+        let create = Create { new: NewSession::default(), key: key.map(str::to_owned), named: None, near: None };
         self.directory.send(create).await.expect("it lives").expect("it is made")
     }
 
@@ -424,7 +424,7 @@ async fn a_server_that_goes_stops_what_it_is_asked_to_and_brings_nothing_back() 
     let view = made.session.send(Look).await.expect("it lives");
     assert_eq!((view.state, view.reason.as_deref()), (State::Stopped, Some("the server ended")));
     house.directory.do_send(Fell { id: made.view.id, how: Ending::Panicked });
-    let create = Create { new: NewSession::default(), key: None, near: None };
+    let create = Create { new: NewSession::default(), key: None, named: None, near: None };
     let refused = house.directory.send(create).await.expect("it lives").map(drop);
     assert!(matches!(refused, Err(Refusal::Unavailable(_))), "{refused:?}");
     assert_eq!(house.open(made.view.id).await.map(drop), Ok(()), "what is live can still be asked");
@@ -437,7 +437,7 @@ async fn a_session_lives_where_whoever_asked_for_it_listens() {
         let (tell, told) = oneshot::channel();
         house.threads.run(near, move || tell.send(thread::current().id()).expect("somebody waits"));
         let thread = told.await.expect("the thread runs");
-        let create = Create { new: NewSession::default(), key: None, near: Some(near) };
+        let create = Create { new: NewSession::default(), key: None, named: None, near: Some(near) };
         let made = house.directory.send(create).await.expect("it lives").expect("it is made");
         assert!(made.session.connected());
         assert_eq!(house.threads.home(made.view.id), near, "whoever comes later finds it there");

@@ -164,8 +164,7 @@ impl Session {
         self.record_changed = false;
         self.core_changed = false;
         let record = Arc::make_mut(&mut self.record);
-        // The core is plain data with string keys, so this cannot fail.
-        record.core = serde_json::value::to_raw_value(&self.core).expect("the core is JSON").into();
+        record.core = self.core.to_memory();
         record.state = self.core.state();
         record.reason = self.core.reason();
         record.updated_at = crate::clock::now();

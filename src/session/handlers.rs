@@ -30,10 +30,8 @@ impl Session {
     fn wish(&mut self, input: Input, named: Option<Named>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
         self.entry.handled();
         self.active = Instant::now();
-        match named.as_ref().map_or(Ok(None), |named| self.core.remembers(named)) {
-            Ok(None) => {}
-            Ok(Some(seq)) => return self.answer_again(seq, ctx),
-            Err(refusal) => return Box::pin(async { Err(refusal) }),
+        if let Some(answer) = self.said_before(named.as_ref(), ctx) {
+            return answer;
         }
         let most = if has_contents(&input) { ON_THE_WAY } else { 2 * ON_THE_WAY };
         if let Err(refusal) = self.room_on_the_way(most) {
@@ -50,6 +48,15 @@ impl Session {
             self.core_changed = true;
         }
         self.answer(decision, seq, ctx)
+    }
+
+    /// The answer to a wish whose name was given before, to this wish or to another one.
+    fn said_before(&mut self, named: Option<&Named>, ctx: &mut Context<Session>) -> Option<ResponseFuture<Answer>> {
+        match self.core.remembers(named?) {
+            Ok(None) => None,
+            Ok(Some(seq)) => Some(self.answer_again(seq, ctx)),
+            Err(refusal) => Some(Box::pin(async { Err(refusal) })),
+        }
     }
 
     fn answer_again(&mut self, seq: Option<u64>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
@@ -165,7 +172,8 @@ impl Handler<Relay> for Session {
         let named = Named::given(key, &wish);
         match self.input(wish) {
             Ok(input) => self.wish(input, named, ctx),
-            Err(refusal) => Box::pin(async { Err(refusal) }),
+            // What was granted once is answered so again, also where it would be refused now: as what makes a session is.
+            Err(refusal) => self.said_before(named.as_ref(), ctx).unwrap_or_else(|| Box::pin(async { Err(refusal) })),
         }
     }
 }

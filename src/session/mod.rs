@@ -29,7 +29,7 @@ pub use self::{
     allowance::Allowance,
     audience::{Listening, Look, Seen, Shared},
     reports::goes_with_others,
-    turn::{Refusal, digest_of},
+    turn::{Named, Refusal, digest_of},
     view::View,
 };
 use self::{
@@ -42,7 +42,7 @@ use crate::{
     census::{Census, Entry, Kind},
     gateway::GatewayError,
     sandbox::Isolation,
-    store::{Epoch, Limit, Mark, Record, Seq, SessionId, Snapshot, Store, damage::read_on},
+    store::{Epoch, Limit, Mark, Memory, Record, Seq, SessionId, Snapshot, Store, damage::read_on},
 };
 
 /// How many characters of a task become a session's title.
@@ -298,6 +298,15 @@ impl Session {
         self.entry.state(self.core.state().name());
         self.allowance.follow(self.core.state(), &self.record.usage);
     }
+}
+
+/// What a new session remembers from the start: the wish that made it, where a client gave that a name.
+pub fn memory_of(named: Option<Named>) -> Memory {
+    named.map_or_else(Memory::default, |named| {
+        let mut core = Core::default();
+        core.remember(named, None);
+        core.to_memory()
+    })
 }
 
 /// Where the turn began that a session of this record is in; `None` where it is in none, or another version wrote the record.

@@ -102,7 +102,7 @@ pub(super) struct Receipt {
 pub(super) async fn create(parts: Data<Parts>, new: Json<NewSession>, key: Key) -> Answer {
     let new = new.into_inner();
     let key = key.0.map(|key| directory::key_of(&key, &new));
-    let created = parts.directory.send(directory::Create { new, key, near: None }).await??;
+    let created = parts.directory.send(directory::Create { new, key, named: None, near: None }).await??;
     let status = if created.fresh { StatusCode::CREATED } else { StatusCode::OK };
     let address = format!("/api/sessions/{}", created.view.id);
     Ok(HttpResponse::build(status).insert_header((header::LOCATION, address)).json(created.view))

@@ -26,12 +26,38 @@ async fn a_name_that_a_client_gave_makes_one_thing() {
     assert_eq!(house_two.events(id).await.iter().filter(|event| said(event)).count(), 1);
 }
 
+/// Over the socket on which it was said first, and over another one after a cut.
+#[actix::test]
+async fn what_made_a_session_is_said_to_it_again_and_changes_nothing() {
+    let initialize = |image: Option<&str>| Wish::Initialize {
+        model: None,
+        directory: None,
+        agent_cls: None,
+        image: image.map(str::to_owned),
+        title: Some("mine".to_owned()),
+    };
+    for wish in [initialize(None), initialize(Some("debian"))] {
+        let store = Arc::new(Faulty::default());
+        let house_one = house(store.clone());
+        let (id, session) = house_one.directory.create(&wish, Some("a".to_owned())).await.expect("it is made");
+        let again = Relay { wish: wish.clone(), key: Some("a".to_owned()) };
+        let answer = session.send(again.clone()).await.expect("it lives").expect("it is known");
+        assert_eq!(answer.seq, None);
+        let house_two = house(store);
+        let session = house_two.open(id).await.expect("it is back");
+        session.send(again).await.expect("it lives").expect("it is known");
+        assert!(!house_two.events(id).await.iter().any(|event| event.body.name() == "set_model"));
+        let other = Relay { wish: Wish::Start { task: "go".to_owned() }, key: Some("a".to_owned()) };
+        assert_eq!(session.send(other).await.expect("it lives"), Err(Refusal::IdReused("a".to_owned())));
+    }
+}
+
 #[actix::test]
 async fn a_task_is_given_once_however_often_its_session_is_asked_for() {
     let house = house(Arc::default());
     let make = |task: Option<&str>| {
         let new = NewSession { task: task.map(str::to_owned), ..NewSession::default() };
-        house.directory.send(Create { new, key: Some("k".to_owned()), near: None })
+        house.directory.send(Create { new, key: Some("k".to_owned()), named: None, near: None })
     };
     // As where the first answer was lost, and the task with it.
     let made = make(None).await.expect("an answer").expect("it is made");
@@ -49,7 +75,7 @@ async fn a_key_is_known_after_its_session_has_ended_and_the_server_was_started_a
     let first = house(store.clone());
     let create = |house: &House| {
         let new = NewSession { task: Some("tidy up".to_owned()), ..NewSession::default() };
-        house.directory.send(Create { new, key: Some("k".to_owned()), near: None })
+        house.directory.send(Create { new, key: Some("k".to_owned()), named: None, near: None })
     };
     let made = create(&first).await.expect("an answer").expect("it is made");
     let archive = Amend { archived: Some(true), ..Amend::default() };

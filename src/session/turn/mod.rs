@@ -30,7 +30,7 @@ pub use self::{
 use super::decision::{Decision, Ladder, Moment, Order};
 use crate::{
     sandbox::{Exit, Isolation},
-    store::Seq,
+    store::{Memory, Seq},
 };
 
 /// How long the agent has to stop by itself, milliseconds.
@@ -305,6 +305,12 @@ impl Core {
     /// Whether this start of the agent knows what the journal holds.
     pub fn has_welcomed(&self, boot: &str) -> bool {
         self.boot.as_deref() == Some(boot)
+    }
+
+    /// As it is kept with the session's record.
+    pub fn to_memory(&self) -> Memory {
+        // It is plain data with string keys, so this cannot fail.
+        serde_json::value::to_raw_value(self).expect("the core is JSON").into()
     }
 
     /// Whether there is an agent whose word counts. Of one that is being taken away everything is written down already.
