@@ -10,12 +10,13 @@
 //! ```
 //!
 //! [`import`] reads a file twice: once to be sure of every line of it, and only then to write. What is there already is
-//! compared, so an import that was cut short is simply repeated. Workspaces are no part of it.
+//! compared and never changed, so an import that was cut short is simply repeated. Workspaces are no part of it.
 //!
 //! Of a journal that the disk has changed, [`export`] takes what is sound if it is asked to: an event that says so stands for
-//! one that cannot be read, and a damaged content is left out.
+//! one that was damaged, and a damaged content is left out. A session ends before an event that the disk does not give.
 
 pub mod command;
+mod compare;
 mod format;
 mod read;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use std::{
 use bytes::Bytes;
 
 use self::{
+    compare::{compare, whole},
     format::{Digest, Head, Line, TEXT, Total, Totals, names_content},
     read::{Lines, Session},
 };
@@ -48,24 +50,28 @@ pub enum TransferError {
     Store(#[from] StoreError),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("line {line}: {what}; the file is damaged or was cut short, so nothing of it was imported")]
+    #[error(
+        "line {line}: {what}; the file is damaged, was cut short or was changed, so nothing of it was imported; export it anew"
+    )]
     Damaged { line: u64, what: String },
     #[error("line {line}: version {found} of the format is not known here (known: {})", format::VERSION)]
     Version { line: u64, found: u64 },
     #[error(
-        "session `{0}` is here already and tells another story than the file; purge it first, or import into another data \
-         directory; nothing was imported"
+        "line {line}: session `{session}` is here already and tells another story than the file; purge it first, or import \
+         into another data directory; nothing was imported"
     )]
-    Differs(SessionId),
+    Differs { line: u64, session: SessionId },
     #[error("content `{name}` of session `{session}` is no text and cannot be exported")]
     NotText { session: SessionId, name: String },
+    #[error("{what} cannot be read: {source}")]
+    Unread { what: String, source: StoreError },
 }
 
 impl TransferError {
-    /// Whether the disk has changed what was written: all else can still be exported.
+    /// Whether the disk has changed what was written, or does not give it: all else can still be exported.
     fn is_damage(&self) -> bool {
         use StoreError::{Damaged, DamagedContent};
-        matches!(self, Self::Store(Damaged { .. } | DamagedContent { .. }) | Self::NotText { .. })
+        matches!(self, Self::Store(Damaged { .. } | DamagedContent { .. }) | Self::NotText { .. } | Self::Unread { .. })
     }
 }
 
@@ -85,7 +91,7 @@ impl fmt::Display for Moved {
     }
 }
 
-/// What becomes of events and contents that the disk has changed.
+/// What becomes of events and contents that the disk has changed or does not give.
 pub enum Damaged<'a> {
     /// The first one ends the export.
     Refused,
@@ -146,7 +152,11 @@ async fn export_one(
     write(out, &Line::session(record, mark.as_ref()))?;
     let (mut digest, mut after) = (Digest::default(), 0);
     while after < *tail {
-        for (seq, event) in read_on(store, id, after, damaged).await? {
+        let events = read_on(store, id, after, damaged).await?;
+        if events.is_empty() {
+            break;
+        }
+        for (seq, event) in events {
             after = seq;
             digest.event(&event);
             write(out, &Line::event(&event)?)?;
@@ -159,24 +169,38 @@ async fn export_one(
         }
     }
     let sha256 = digest.finish();
-    write(out, &Line::end(id, *tail, &sha256))?;
-    Ok((*tail, sha256))
+    write(out, &Line::end(id, after, &sha256))?;
+    Ok((after, sha256))
 }
 
-/// The next events; in the place of a damaged one stands one that says so, so numbers have no gap.
+/// The next events, or none where the disk does not give the next. In the place of a damaged one stands one that says so, so
+/// numbers have no gap.
 async fn read_on(
     store: &dyn Store,
     id: SessionId,
     after: Seq,
     damaged: &mut Damaged<'_>,
 ) -> Result<Vec<StoredEvent>, TransferError> {
-    match store.read(id, after, CHUNK).await {
-        Err(StoreError::Damaged { session, seq, detail }) => {
-            let event = damage::in_place_of(session, seq, &detail);
-            damaged.meets(StoreError::Damaged { session, seq, detail }.into())?;
-            Ok(vec![(seq, event)])
+    let mut limit = CHUNK;
+    loop {
+        match store.read(id, after, limit).await {
+            Ok(events) => return Ok(events),
+            Err(StoreError::Damaged { session, seq, detail }) => {
+                let event = damage::in_place_of(session, seq, &detail);
+                damaged.meets(StoreError::Damaged { session, seq, detail }.into())?;
+                return Ok(vec![(seq, event)]);
+            }
+            // It fails for all that are asked for, also those before the one that the disk does not give.
+            Err(StoreError::Io(_)) if limit.events > 1 => limit.events /= 2,
+            Err(source @ StoreError::Io(_)) => {
+                damaged.meets(TransferError::Unread {
+                    what: format!("session `{id}` from event {} on", after + 1),
+                    source,
+                })?;
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error.into()),
         }
-        read => Ok(read?),
     }
 }
 
@@ -223,7 +247,13 @@ async fn piece(
     name: &str,
     from: u64,
 ) -> Result<Option<(String, u64)>, TransferError> {
-    let Some(Part { bytes, total }) = store.content(id, name, from, TEXT).await? else { return Ok(None) };
+    let part = store.content(id, name, from, TEXT).await.map_err(|error| match error {
+        source @ StoreError::Io(_) => {
+            TransferError::Unread { what: format!("content `{name}` of session `{id}`"), source }
+        }
+        error => error.into(),
+    })?;
+    let Some(Part { bytes, total }) = part else { return Ok(None) };
     // A character that is cut in two is read again with what follows.
     let end = match std::str::from_utf8(&bytes) {
         Err(cut) if cut.error_len().is_none() && cut.valid_up_to() > 0 => cut.valid_up_to(),
@@ -269,49 +299,28 @@ pub async fn import<R: BufRead>(
     let mut lines = Lines::new(open()?)?;
     let mut moved = Moved::default();
     while let Some(session) = lines.session()? {
-        let before = store.get(session.record.id).await?.map_or(0, |snapshot| snapshot.tail);
-        let events = import_one(store.as_ref(), &mut lines, session, before).await?;
-        moved.known += u64::from(before >= events && before > 0);
-        moved.sessions += u64::from(before < events || before == 0);
-        moved.events += events.saturating_sub(before);
+        let here = store.get(session.record.id).await?.map(|snapshot| snapshot.tail);
+        let events = import_one(store.as_ref(), &mut lines, session, here).await?;
+        let is_known = here.is_some_and(|tail| tail >= events);
+        moved.known += u64::from(is_known);
+        moved.sessions += u64::from(!is_known);
+        moved.events += events.saturating_sub(here.unwrap_or(0));
     }
     Ok(moved)
 }
 
-/// Reads a session to its end, and compares it with what is here under its name.
-async fn compare<R: BufRead>(store: &dyn Store, lines: &mut Lines<R>, session: &Session) -> Result<(), TransferError> {
-    let id = session.record.id;
-    let here = store.get(id).await?.map_or(0, |snapshot| snapshot.tail);
-    let mut ours: std::vec::IntoIter<StoredEvent> = Vec::new().into_iter();
-    let mut seq = 0;
-    while let Some(line) = lines.next_of(session)? {
-        let read::Part::Event(event) = line else { continue };
-        seq += 1;
-        if seq > here {
-            continue;
-        }
-        if ours.len() == 0 {
-            ours = store.read(id, seq - 1, CHUNK).await?.into_iter();
-        }
-        if ours.next().is_none_or(|(_, known)| known != event) {
-            return Err(TransferError::Differs(id));
-        }
-    }
-    Ok(())
-}
-
-/// Writes what is not here yet; returns how many events the file has.
+/// Writes what is not here yet, of a session of which so many events are `here`; returns how many the file has.
 async fn import_one<R: BufRead>(
     store: &dyn Store,
     lines: &mut Lines<R>,
     session: Session,
-    before: Seq,
+    here: Option<Seq>,
 ) -> Result<u64, TransferError> {
     let id = session.record.id;
-    match store.create(session.record.clone()).await {
-        Ok(_) | Err(StoreError::Conflict { .. }) => {}
-        Err(e) => return Err(e.into()),
+    if here.is_none() {
+        store.create(session.record.clone()).await?;
     }
+    let before = here.unwrap_or(0);
     let (epoch, _) = store.claim(id).await?;
     let (mut at, mut seq) = (before, 0);
     let (mut waiting, mut size) = (Vec::new(), 0);
@@ -341,7 +350,7 @@ async fn import_one<R: BufRead>(
             // An event is written after the contents that it names: those stand behind it in the file.
             let last = if over { None } else { waiting.pop() };
             let count = waiting.len() as u64;
-            let finished = over && (before == 0 || at + count > before);
+            let finished = over && (here.is_none() || at + count > before);
             let batch = Batch {
                 events: std::mem::take(&mut waiting),
                 mark: session.mark.clone().filter(|_| finished),
@@ -359,10 +368,13 @@ async fn import_one<R: BufRead>(
     }
 }
 
+/// Writes a content where it is missing or damaged. Any other was found to be the same.
 async fn keep(store: &dyn Store, id: SessionId, content: Option<(String, String)>) -> Result<(), StoreError> {
     match content {
-        Some((name, text)) => store.restore_content(id, &name, Bytes::from(text)).await,
-        None => Ok(()),
+        Some((name, text)) if whole(store, id, &name).await?.is_none() => {
+            store.restore_content(id, &name, Bytes::from(text)).await
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

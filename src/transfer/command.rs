@@ -62,7 +62,10 @@ pub async fn export_to(
     for what in &skipped {
         tell(format_args!("left out: {what}"));
     }
-    tell(format_args!("exported {moved}"));
+    match skipped.len() {
+        0 => tell(format_args!("exported {moved}")),
+        left_out => tell(format_args!("exported {moved}; left out as told above: {left_out}")),
+    }
     Ok(())
 }
 

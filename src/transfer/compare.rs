@@ -1,0 +1,133 @@
+//! What a file tells, against what is here: nothing of that may become another.
+
+use std::{collections::HashMap, io::BufRead};
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    CHUNK, TransferError,
+    format::TEXT,
+    read::{Lines, Part, Session},
+};
+use crate::store::{SessionId, Store, StoreError, StoredEvent};
+
+/// Reads a session to its end, and compares it with what is here under its name.
+pub(super) async fn compare<R: BufRead>(
+    store: &dyn Store,
+    lines: &mut Lines<R>,
+    session: &Session,
+) -> Result<(), TransferError> {
+    let id = session.record.id;
+    let here = store.get(id).await?.map_or(0, |snapshot| snapshot.tail);
+    let mut ours: std::vec::IntoIter<StoredEvent> = Vec::new().into_iter();
+    let mut contents = Contents { store, session: id, open: None, told: HashMap::new() };
+    let mut seq = 0;
+    while let Some(part) = lines.next_of(session)? {
+        let event = match part {
+            Part::Content(name, text) => {
+                contents.piece(lines.at(), name, text.as_bytes()).await?;
+                continue;
+            }
+            Part::Event(event) => event,
+        };
+        contents.end()?;
+        seq += 1;
+        if seq > here {
+            continue;
+        }
+        if ours.len() == 0 {
+            ours = store.read(id, seq - 1, CHUNK).await?.into_iter();
+        }
+        if ours.next().is_none_or(|(_, known)| known != event) {
+            return Err(TransferError::Differs { line: lines.at(), session: id });
+        }
+    }
+    contents.end()
+}
+
+/// The contents of one session, piece by piece: none of them is in memory as a whole.
+struct Contents<'a> {
+    store: &'a dyn Store,
+    session: SessionId,
+    /// The one whose pieces are being read.
+    open: Option<Open>,
+    /// The digests of those before. One that two events name stands in a file twice, and must be the same each time.
+    told: HashMap<String, [u8; 32]>,
+}
+
+struct Open {
+    name: String,
+    /// Where it begins in the file.
+    line: u64,
+    bytes: u64,
+    digest: Sha256,
+    /// How long the one is that is here.
+    here: Option<u64>,
+}
+
+impl Contents<'_> {
+    async fn piece(&mut self, line: u64, name: String, text: &[u8]) -> Result<(), TransferError> {
+        let (store, session) = (self.store, self.session);
+        self.end_unless(&name)?;
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => {
+                let here = whole(store, session, &name).await?;
+                Open { name, line, bytes: 0, digest: Sha256::new(), here }
+            }
+        };
+        if open.here.is_some() {
+            let ours = store.content(session, &open.name, open.bytes, text.len()).await?;
+            if ours.is_none_or(|ours| ours.bytes != text) {
+                return Err(TransferError::Differs { line, session });
+            }
+        }
+        open.bytes += text.len() as u64;
+        open.digest.update(text);
+        self.open = Some(open);
+        Ok(())
+    }
+
+    fn end_unless(&mut self, name: &str) -> Result<(), TransferError> {
+        match &self.open {
+            Some(open) if open.name == name => Ok(()),
+            Some(_) | None => self.end(),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), TransferError> {
+        let Some(Open { name, line, bytes, digest, here }) = self.open.take() else { return Ok(()) };
+        if here.is_some_and(|here| here != bytes) {
+            return Err(TransferError::Differs { line, session: self.session });
+        }
+        let digest: [u8; 32] = digest.finalize().into();
+        match self.told.get(&name) {
+            Some(told) if *told != digest => {
+                let what = format!("content `{name}` is another here than before in the same session");
+                Err(TransferError::Damaged { line, what })
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.told.insert(name, digest);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// How long a content is that is here and sound, bytes.
+pub(super) async fn whole(store: &dyn Store, session: SessionId, name: &str) -> Result<Option<u64>, StoreError> {
+    let mut read = 0;
+    loop {
+        match store.content(session, name, read, TEXT).await {
+            Ok(Some(part)) => {
+                read += part.bytes.len() as u64;
+                if read >= part.total {
+                    return Ok(Some(part.total));
+                }
+            }
+            Ok(None) | Err(StoreError::DamagedContent { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
