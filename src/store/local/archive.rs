@@ -24,7 +24,7 @@ use flate2::{Compression, Decompress, FlushDecompress, Status, write::DeflateEnc
 use super::{
     frame::{Cursor, HEADER, Header, Kind, NoHeader, Payload},
     scan::Found,
-    segment::{FileKind, PREFACE, Preface},
+    segment::{FileKind, PREFACE, Preface, is_lost, read_over},
 };
 use crate::store::{Seq, SessionId};
 
@@ -153,7 +153,7 @@ impl Archive {
             return Ok(Some(Vec::new()));
         }
         let compressed = match self.compressed(block) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof || is_lost(&error) => return Ok(None),
             read => read?,
         };
         if crc32fast::hash(&compressed) != block.crc {
@@ -228,7 +228,7 @@ fn read_index(file: &File) -> io::Result<Option<Vec<Block>>> {
     let len = file.metadata()?.len();
     let Some(end_at) = len.checked_sub(END as u64) else { return Ok(None) };
     let mut end = [0; END];
-    file.read_exact_at(&mut end, end_at)?;
+    read_over(&mut end, end_at, |bytes, at| file.read_at(bytes, at))?;
     let mut fields = Cursor(&end);
     let (magic, count, at) = (fields.array(), fields.u32(), fields.u64());
     let (crc, own) = (fields.u32(), fields.u32());
@@ -238,7 +238,7 @@ fn read_index(file: &File) -> io::Result<Option<Vec<Block>>> {
         return Ok(None);
     }
     let mut index = vec![0; index_len as usize];
-    file.read_exact_at(&mut index, at)?;
+    read_over(&mut index, at, |bytes, at| file.read_at(bytes, at))?;
     if crc != Some(crc32fast::hash(&index)) {
         return Ok(None);
     }
@@ -255,7 +255,7 @@ fn read_index(file: &File) -> io::Result<Option<Vec<Block>>> {
 /// From block to block, past what is damaged.
 fn find_blocks(file: File) -> io::Result<Archive> {
     let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?];
-    file.read_exact_at(&mut bytes, 0)?;
+    read_over(&mut bytes, 0, |bytes, at| file.read_at(bytes, at))?;
     let decode = |at: usize| {
         let block = Block::decode(bytes.get(at..at + BLOCK_HEADER)?, BLOCK_MAGIC, (at + BLOCK_HEADER) as u64)?;
         (block.end() <= bytes.len() as u64).then_some(block)

@@ -207,18 +207,31 @@ impl Contents {
         }
     }
 
-    /// Removes what a crash left: contents of sessions that are gone, and files that will not become whole.
-    pub(super) fn sweep(&self, keep: impl Fn(SessionId) -> Keep) -> io::Result<()> {
-        for entry in self.dir.read_dir()? {
-            let entry = entry?;
+    /// Removes what a crash left: contents of sessions that are gone, and files that will not become whole. What cannot be
+    /// removed stays and is named: it is no reason not to start.
+    pub(super) fn sweep(&self, keep: impl Fn(SessionId) -> Keep) {
+        let warn =
+            |path: &Path, error| tracing::warn!("`{}` cannot be swept and stays as it is: {error}", path.display());
+        let entries = match self.dir.read_dir() {
+            Ok(entries) => entries,
+            Err(error) => return warn(&self.dir, error),
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => return warn(&self.dir, error),
+            };
             let Some(session) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            match keep(session) {
-                Keep::All => remove_all(&entry.path(), &[UNFINISHED])?,
-                Keep::Whole => remove_all(&entry.path(), &[UNFINISHED, GROWING])?,
-                Keep::Nothing => fs::remove_dir_all(entry.path())?,
+            let path = entry.path();
+            let swept = match keep(session) {
+                Keep::All => remove_all(&path, &[UNFINISHED]),
+                Keep::Whole => remove_all(&path, &[UNFINISHED, GROWING]),
+                Keep::Nothing => fs::remove_dir_all(&path),
+            };
+            if let Err(error) = swept {
+                warn(&path, error);
             }
         }
-        Ok(())
     }
 
     fn of(&self, session: SessionId) -> PathBuf {

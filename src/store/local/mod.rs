@@ -111,7 +111,7 @@ impl LocalStore {
         let opened = open::open(dir, sizes.segment)?;
         let failed = |source| OpenError::Io { path: dir.to_owned(), source };
         let contents = Contents::new(opened.contents);
-        contents.sweep(|session| keep(opened.shared.state().sessions.get(&session))).map_err(failed)?;
+        contents.sweep(|session| keep(opened.shared.state().sessions.get(&session)));
 
         let (shared, queue) = (Arc::new(opened.shared), Arc::new(Queue::new()));
         let (mover, wishes) = mpsc::sync_channel(1);

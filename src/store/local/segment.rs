@@ -16,6 +16,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use rustix::io::Errno;
+
 use super::{
     archive::Archive,
     frame::{Cursor, HEADER, Header, NoHeader},
@@ -218,6 +220,42 @@ pub(super) fn is_blank(file: &File, from: u64) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Whether the disk lost what was to be read, which trying again does not bring back.
+pub(super) fn is_lost(error: &io::Error) -> bool {
+    let lost = [Errno::IO, Errno::UCLEAN, Errno::BADMSG];
+    Errno::from_io_error(error).is_some_and(|errno| lost.contains(&errno))
+}
+
+/// Reads `bytes` from `offset` on, and returns how many there are. Where the disk lost some, [`LOST`] stands in their place, so
+/// that they are found damaged and what is around them is read.
+pub(super) fn read_over(
+    bytes: &mut [u8],
+    offset: u64,
+    mut read_at: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let at = offset + filled as u64;
+        match read_at(&mut bytes[filled..], at) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_lost(&error) => {
+                let until = bytes.len().min(filled + (PAGE - at % PAGE) as usize);
+                bytes[filled..until].fill(LOST);
+                filled = until;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// No header and no content is made of it, and it is not what is prepared behind the log.
+const LOST: u8 = 0xff;
+/// The kernel reads so much or nothing of it.
+const PAGE: u64 = 4096;
+
 /// A stretch of one file in memory, read ahead the further the more its reader goes straight on.
 #[derive(Debug, Default)]
 pub(super) struct Window {
@@ -269,19 +307,36 @@ impl Window {
         let there = file.metadata()?.len().saturating_sub(offset);
         self.bytes.resize(len.min(usize::try_from(there).unwrap_or(usize::MAX)), 0);
         self.start = offset;
-        let mut filled = 0;
-        while filled < self.bytes.len() {
-            match file.read_at(&mut self.bytes[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.bytes.clear();
-                    return Err(error);
-                }
-            }
-        }
+        let filled = read_over(&mut self.bytes, offset, |bytes, at| file.read_at(bytes, at)).inspect_err(|_| {
+            self.bytes.clear();
+        })?;
         self.bytes.truncate(filled);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_the_disk_lost_costs_no_other_and_any_other_failure_is_one() {
+        let read_with = |errno: Errno| {
+            let mut bytes = vec![0; 3 * PAGE as usize];
+            let read = read_over(&mut bytes, 100, |bytes, at| {
+                if at / PAGE == 1 {
+                    return Err(errno.into());
+                }
+                let read = bytes.len().min((PAGE - at % PAGE) as usize);
+                bytes[..read].fill(1);
+                Ok(read)
+            });
+            read.map(|read| (read, bytes.iter().filter(|byte| **byte == LOST).count(), bytes[PAGE as usize - 100]))
+        };
+        for errno in [Errno::IO, Errno::UCLEAN, Errno::BADMSG] {
+            assert_eq!(read_with(errno).unwrap(), (3 * PAGE as usize, PAGE as usize, LOST));
+        }
+        assert!(read_with(Errno::NOMEM).is_err());
     }
 }

@@ -86,3 +86,17 @@ async fn a_content_that_was_made_whole_and_no_more_gets_its_checksums() {
     let read = store.content(session, NAME, 0, 9).await;
     assert!(matches!(read, Err(StoreError::DamagedContent { at: 0, .. })), "{read:?}");
 }
+
+#[tokio::test]
+async fn what_cannot_be_swept_keeps_no_server_from_starting() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let [known, other] = [fill(&store, "known", 1).await, fill(&store, "other", 1).await];
+    drop(store);
+    let contents = dir.path().join("contents");
+    let files = [known, SessionId::generate()].map(|session| contents.join(session.to_string()));
+    files.iter().for_each(|file| fs::write(file, "no directory").unwrap());
+    let store = LocalStore::open(dir.path()).unwrap();
+    assert!(files.iter().all(|file| file.exists()));
+    store.put_content(other, vec![1].into()).await.unwrap();
+}
