@@ -55,6 +55,11 @@ impl Log {
         Log { dir, number, file, end, beyond: Beyond::Nothing, prepared: end, sizes }
     }
 
+    /// Where the last commit ended.
+    pub(super) fn end(&self) -> io::Result<Position> {
+        Ok(Position { segment: self.number, offset: u32::try_from(self.end).map_err(io::Error::other)? })
+    }
+
     /// Finds `len` bytes of room, in a new segment where need be. The next [`Log::commit`] writes there.
     pub(super) fn make_room(&mut self, len: usize) -> io::Result<Position> {
         let full = self.end + len as u64 > self.sizes.most && self.end > PREFACE as u64;
@@ -66,8 +71,7 @@ impl Log {
         if full || !mended {
             self.begin_segment()?;
         }
-        let offset = u32::try_from(self.end).map_err(io::Error::other)?;
-        Ok(Position { segment: self.number, offset })
+        self.end()
     }
 
     /// Makes `bytes` durable, or says what became of them.

@@ -111,7 +111,11 @@ impl LocalStore {
         let opened = open::open(dir, sizes.segment)?;
         let failed = |source| OpenError::Io { path: dir.to_owned(), source };
         let contents = Contents::new(opened.contents);
-        contents.sweep(|session| keep(opened.shared.state().sessions.get(&session)));
+        contents.sweep(|session| match opened.shared.state().sessions.get(&session) {
+            // It may be that of a session of which the log was lost.
+            None if !opened.is_whole => Keep::All,
+            entry => keep(entry),
+        });
 
         let (shared, queue) = (Arc::new(opened.shared), Arc::new(Queue::new()));
         let (mover, wishes) = mpsc::sync_channel(1);

@@ -47,6 +47,8 @@ pub(super) struct Opened {
     /// Held for as long as the directory is used.
     pub(super) lock: File,
     pub(super) contents: PathBuf,
+    /// Whether nothing was lost of the log that the start looked at.
+    pub(super) is_whole: bool,
 }
 
 pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError> {
@@ -59,15 +61,23 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError>
     settle(&log_dir).map_err(|source| OpenError::Io { path: log_dir.clone(), source })?;
     let (number, file) = last_segment(&log_dir)?;
     let segments = Segments::new(log_dir.clone());
-    let failed = |source: io::Error| OpenError::Io { path: segment::path(&log_dir, number, FileKind::Log), source };
+    let path = segment::path(&log_dir, number, FileKind::Log);
+    let failed = |source: io::Error| OpenError::Io { path: path.clone(), source };
     let (ground, known) = open_catalog(&catalog_dir);
-    let known = known.filter(|known| reaches(&segments, known.end));
-    let (ground, known) = match known {
-        Some(known) => (ground, known),
-        None => renew_catalog(&catalog_dir, ground),
+    let known = known.map(|known| (reach(&segments, known.end), known)).filter(|(reach, _)| *reach != Reach::Beyond);
+    let (ground, reach, known) = match known {
+        Some((reach, known)) => (ground, reach, known),
+        None => {
+            let (ground, known) = renew_catalog(&catalog_dir, ground);
+            (ground, Reach::Whole, known)
+        }
     };
 
     let mut replay = Replay::new(known.sessions);
+    replay.name_missing(&segments)?;
+    if reach == Reach::Short {
+        replay.name_lost(&segments, known.end)?;
+    }
     let end = replay.rest(&segments, known.end)?;
     for damage in &replay.damage {
         tracing::warn!("damaged in the journal `{}`: {damage}", log_dir.display());
@@ -81,17 +91,13 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError>
             replay.cut.join(", ")
         );
     }
-    let length = file.metadata().map_err(failed)?.len();
-    if length > u64::from(end.offset) {
-        if !segment::is_blank(&file, u64::from(end.offset)).map_err(failed)? {
-            tracing::info!("cutting {} bytes behind the last commit that holds", length - u64::from(end.offset));
-        }
-        file.set_len(u64::from(end.offset)).map_err(failed)?;
-    }
-    // What a killed server had written and not synced is served from now on, so it must be on disk.
-    file.sync_all().map_err(failed)?;
-
-    let log = Log::new(log_dir, number, file, u64::from(end.offset), sizes);
+    let log = match reach {
+        Reach::Whole | Reach::Beyond => go_on(log_dir, number, file, end, sizes),
+        Reach::Short => go_on_behind(log_dir, &file, end, sizes),
+    };
+    let log = log.map_err(failed)?;
+    let end = log.end().map_err(failed)?;
+    let is_whole = replay.damage.is_empty();
     let Replay { sessions, places, touched, .. } = replay;
     let state = State {
         sessions,
@@ -104,7 +110,30 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError>
         moving: None,
         moved: known.end,
     };
-    Ok(Opened { shared: Shared::new(state, ground, segments, catalog_dir), log, lock, contents })
+    Ok(Opened { shared: Shared::new(state, ground, segments, catalog_dir), log, lock, contents, is_whole })
+}
+
+/// The log, without what lies behind its end.
+fn go_on(dir: PathBuf, number: u32, file: File, end: Position, sizes: SegmentSizes) -> io::Result<Log> {
+    let end = u64::from(end.offset);
+    let length = file.metadata()?.len();
+    if length > end {
+        if !segment::is_blank(&file, end)? {
+            tracing::info!("cutting {} bytes behind the last commit that holds", length - end);
+        }
+        file.set_len(end)?;
+    }
+    // What a killed server had written and not synced is served from now on, so it must be on disk.
+    file.sync_all()?;
+    Ok(Log::new(dir, number, file, end, sizes))
+}
+
+/// The log in a new segment, where `last` lacks what the index has places of: nothing else may come to stand there.
+fn go_on_behind(dir: PathBuf, last: &File, end: Position, sizes: SegmentSizes) -> io::Result<Log> {
+    last.sync_all()?;
+    let next = Preface { number: end.segment + 1, previous_end: u64::from(end.offset) };
+    let file = segment::create(&dir, next)?;
+    Ok(Log::new(dir, next.number, file, PREFACE as u64, sizes))
 }
 
 fn make_dir(path: &Path) -> Result<(), OpenError> {
@@ -175,16 +204,29 @@ fn last_segment(dir: &Path) -> Result<(u32, File), OpenError> {
     Ok((next.number, segment::create(dir, next).map_err(failed)?))
 }
 
-/// Whether the log can be gone on with from where the catalog ends.
-fn reaches(segments: &Segments, end: Position) -> bool {
+/// How the log stands to where the catalog ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// It can be gone on with from there.
+    Whole,
+    /// It ends before, so it was lost in part: the catalog alone knows the numbers that were given.
+    Short,
+    /// The catalog is an old one: only what it had in whole was archived, and it says otherwise.
+    Beyond,
+}
+
+fn reach(segments: &Segments, end: Position) -> Reach {
     match segments.open(end.segment) {
         Ok(Segment::Log(file)) => {
             let is_there = file.metadata().is_ok_and(|metadata| metadata.len() >= u64::from(end.offset));
-            is_there && (end.offset as usize <= PREFACE || holds(&file, u64::from(end.offset)))
+            match is_there && (end.offset as usize <= PREFACE || holds(&file, u64::from(end.offset))) {
+                true => Reach::Whole,
+                false => Reach::Short,
+            }
         }
-        // Only what the catalog had in whole was archived; one that says otherwise is an old one.
-        Ok(Segment::Archive(_)) => end == Position::START,
-        Err(_) => false,
+        Ok(Segment::Archive(_)) if end == Position::START => Reach::Whole,
+        Ok(Segment::Archive(_)) => Reach::Beyond,
+        Err(_) => Reach::Short,
     }
 }
 

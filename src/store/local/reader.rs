@@ -88,6 +88,10 @@ impl Reader<'_> {
     fn place(&mut self, place: Place, seq: Seq) -> Result<Step, StoreError> {
         let Some(at) = place.at else { return Err(self.damaged(seq, "a damaged part of the log held it")) };
         match self.open(at)? {
+            // There was one of each number: what is gone, the log lost. A number beyond all of them only the index can have made up.
+            None if at.segment <= self.shared.state().end.segment => {
+                Err(self.damaged(seq, &format!("segment {} of the log is gone", at.segment)))
+            }
             None => Ok(Step::Elsewhere),
             Some(Segment::Log(file)) => self.in_log(&file, at, seq),
             Some(Segment::Archive(archive)) => self.in_archive(&archive, at, seq),

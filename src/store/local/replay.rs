@@ -16,7 +16,7 @@ use super::{
     scan::{Found, ScanError, Until, scan},
     segment::{self, FileKind, PREFACE, Position, Segment, Segments},
 };
-use crate::store::{Record, SessionId, Totals, ledger::Entry};
+use crate::store::{Record, Seq, SessionId, Totals, ledger::Entry};
 
 /// What is known after the frames that were applied so far.
 #[derive(Debug, Default)]
@@ -66,6 +66,32 @@ impl Replay {
             self.segment(segments, Position { segment: *number, offset: PREFACE as u32 }, Until::Here(until))?;
         }
         self.finish();
+        Ok(())
+    }
+
+    /// Names the segments that are gone.
+    pub(super) fn name_missing(&mut self, segments: &Segments) -> Result<(), OpenError> {
+        let mut next = 1;
+        for number in numbers(segments)? {
+            if number > next {
+                self.damage.push(format!("segments {next} to {} are gone, with all that stood in them", number - 1));
+            }
+            next = number.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Names the newest events of each session, where the log ends before `end`, up to which its sessions are known. They stay
+    /// given: their places lead to what is lost.
+    pub(super) fn name_lost(&mut self, segments: &Segments, end: Position) -> Result<(), OpenError> {
+        let mut left = Replay::default();
+        left.up_to(segments, end)?;
+        for (session, entry) in &self.sessions {
+            let tail = left.sessions.get(session).map_or(0, |left| left.tail);
+            if tail < entry.tail {
+                self.damage.push(of_session(*session, tail + 1, entry.tail));
+            }
+        }
         Ok(())
     }
 
@@ -147,8 +173,14 @@ impl Replay {
 fn words(Header { session, seq, count, .. }: &Header) -> String {
     match count {
         0 => format!("session `{session}`: a change of its record"),
-        1 => format!("session `{session}`: event {seq}"),
-        _ => format!("session `{session}`: events {seq} to {}", seq + u64::from(*count) - 1),
+        _ => of_session(*session, *seq, seq + u64::from(*count) - 1),
+    }
+}
+
+fn of_session(session: SessionId, first: Seq, last: Seq) -> String {
+    match first == last {
+        true => format!("session `{session}`: event {first}"),
+        false => format!("session `{session}`: events {first} to {last}"),
     }
 }
 

@@ -90,29 +90,77 @@ async fn an_index_of_another_time_is_not_believed() {
     check_all(dir.path(), &sessions, "without a session");
 }
 
-/// The same, with what it knows.
-/// Its log was lost in part, and there stands what is prepared behind every log.
+/// What the log lacks is damaged, and stays so; no number is given again, and nobody's contents go.
+async fn check_short(dir: &Path, session: SessionId, left: u64, tail: u64, what: &str) {
+    let orphan = dir.join("contents").join(SessionId::generate().to_string());
+    fs::create_dir(&orphan).unwrap();
+    let lost: Vec<u64> = (left + 1..=tail).collect();
+    for round in 0..3 {
+        let store = LocalStore::open(dir).unwrap();
+        assert!(round > 0 || orphan.exists(), "{what}");
+        let (epoch, snapshot) = store.claim(session).await.unwrap();
+        assert_eq!(snapshot.tail, tail + round, "{what}");
+        let next = store.append(session, epoch, tail + round, events(session, tail + round, 1)).await.unwrap();
+        assert_eq!(next, tail + round + 1, "{what}");
+        let (found, damaged) = readable(&store, session, next);
+        assert_eq!(damaged, lost, "{what}, round {round}");
+        assert_same(&found, &all_but(session, next, &lost), what);
+    }
+}
+
+/// There stands what is prepared behind every log, or nothing.
 #[tokio::test]
-async fn an_index_that_is_ahead_of_its_log_is_not_believed() {
+async fn what_the_log_lost_and_the_index_knows_is_damaged_and_no_number_is_given_twice() {
+    for behind in [0, 100_000] {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log/00000001.log");
+        let store = LocalStore::open(dir.path()).unwrap();
+        let session = fill(&store, "a", 5).await;
+        drop(store);
+        let mut before = fs::read(&log).unwrap();
+        let store = LocalStore::open(dir.path()).unwrap();
+        let (epoch, _) = store.claim(session).await.unwrap();
+        store.append(session, epoch, 5, events(session, 5, 5)).await.unwrap();
+        drop(store);
+        before.resize(before.len() + behind, 0);
+        fs::write(&log, before).unwrap();
+        check_short(dir.path(), session, 5, 10, &format!("{behind} zeros behind")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_of_which_the_log_has_nothing_left_is_there_with_its_numbers() {
     let dir = tempfile::tempdir().unwrap();
-    let log = dir.path().join("log/00000001.log");
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 5).await;
     drop(store);
-    let mut before = fs::read(&log).unwrap();
-    let store = LocalStore::open(dir.path()).unwrap();
-    let (epoch, _) = store.claim(session).await.unwrap();
-    store.append(session, epoch, 5, events(session, 5, 5)).await.unwrap();
-    drop(store);
-    before.resize(before.len() + 100_000, 0);
-    fs::write(&log, before).unwrap();
-    let store = LocalStore::open(dir.path()).unwrap();
-    check_whole(&store, session, 5, "with an older log");
-    let (epoch, snapshot) = store.claim(session).await.unwrap();
-    assert_eq!(snapshot.tail, 5);
-    assert_eq!(store.append(session, epoch, 5, events(session, 5, 1)).await.unwrap(), 6);
+    fs::remove_file(dir.path().join("log/00000001.log")).unwrap();
+    check_short(dir.path(), session, 0, 5, "without a log").await;
 }
 
+#[tokio::test]
+async fn a_segment_that_is_gone_costs_what_stood_in_it_at_every_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    fs::remove_file(dir.path().join("log/00000004.log")).unwrap();
+    let mut lost = Vec::new();
+    for _ in 0..3 {
+        let store = LocalStore::open_with(dir.path(), small()).unwrap();
+        let all = sessions.iter().map(|session| {
+            let (found, damaged) = readable(&store, *session, 60);
+            assert_same(&found, &all_but(*session, 60, &damaged), "without a segment");
+            damaged
+        });
+        let all: Vec<_> = all.collect();
+        assert!(all.iter().any(|damaged| !damaged.is_empty()) && (lost.is_empty() || lost == all), "{all:?}");
+        lost = all;
+        for session in &sessions {
+            assert_eq!(store.get(*session).await.unwrap().unwrap().tail, 60);
+        }
+    }
+}
+
+/// The same, with what it knows.
 fn catalog(dir: &Path) -> (Catalog, Known) {
     drop(index(dir));
     Catalog::open(&dir.join("index")).expect("the index is whole")
