@@ -29,6 +29,8 @@ pub(super) struct Replay {
     pub(super) damage: Vec<String>,
     /// What of the last commit goes though it is there, in words.
     pub(super) cut: Vec<String>,
+    /// Events of which there is nothing, from one to another. Those of sessions that are gone are not missed.
+    lost: Vec<(SessionId, Seq, Seq)>,
     /// The newest record of each session as it stands in the log: parsed once, at the end.
     records: HashMap<SessionId, Vec<u8>>,
 }
@@ -138,16 +140,20 @@ impl Replay {
             self.sessions.remove(&session);
             self.records.remove(&session);
             self.places.forget(session);
+            self.lost.retain(|(of, ..)| *of != session);
         }
         if header.kind == Kind::Forget {
             return;
         }
         let entry = self.sessions.entry(session).or_insert_with(|| Entry::new(lost_record(session)));
         entry.epoch = entry.epoch.max(header.epoch);
+        // Also a frame without events says which number comes next, so those before it were given.
+        if header.seq > entry.tail + 1 {
+            self.lost.push((session, entry.tail + 1, header.seq - 1));
+            self.places.add(session, Place { first: entry.tail + 1, at: None });
+            entry.tail = header.seq - 1;
+        }
         if header.count > 0 {
-            if header.seq > entry.tail + 1 {
-                self.places.add(session, Place { first: entry.tail + 1, at: None });
-            }
             self.places.add(session, Place { first: header.seq, at: Some(at) });
             entry.tail = header.seq + u64::from(header.count) - 1;
         }
@@ -160,6 +166,8 @@ impl Replay {
     }
 
     fn finish(&mut self) {
+        let lost = std::mem::take(&mut self.lost).into_iter();
+        self.damage.extend(lost.map(|(session, first, last)| of_session(session, first, last)));
         for (session, json) in std::mem::take(&mut self.records) {
             match (serde_json::from_slice::<Record>(&json), self.sessions.get_mut(&session)) {
                 (Ok(record), Some(entry)) => entry.record = Arc::new(record),

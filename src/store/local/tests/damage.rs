@@ -7,8 +7,9 @@ use crate::store::local::{
     catalog::{Catalog, Known},
     frame::{HEADER, Header, Kind, encode_payload},
     places::Places,
+    replay::Replay,
     scan::{Found, Until, scan},
-    segment::{self, FileKind},
+    segment::{self, FileKind, Position, Segments},
 };
 
 pub(super) fn flip(path: &Path, at: usize, len: usize) {
@@ -309,6 +310,33 @@ async fn what_was_synced_at_the_end_is_damaged_and_not_torn() {
     let (found, damaged) = readable(&store, session, 3);
     assert_eq!(damaged, [3]);
     assert_same(&found, &expected(session, 2), "before the damage");
+}
+
+/// Where the frame of this event begins.
+fn frame_at(log: &Path, wanted: u64) -> usize {
+    let (file, mut at) = (fs::File::open(log).unwrap(), None);
+    let mut visit = |found: Found<'_>| match found {
+        Found::Frame { offset, header, .. } if header.seq == wanted && header.count > 0 => at = Some(offset as usize),
+        Found::Frame { .. } | Found::Damaged { .. } | Found::Unreadable { .. } | Found::Cut { .. } => {}
+    };
+    scan(&file, segment::PREFACE as u64, Until::Here(u64::MAX), &mut visit).unwrap();
+    at.unwrap()
+}
+
+#[tokio::test]
+async fn a_newest_event_of_which_only_the_number_is_known_is_named_and_its_number_is_not_given_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let session = fill(&store, "a", 3).await;
+    store.claim(session).await.unwrap();
+    drop(store);
+    fs::remove_dir_all(dir.path().join("index")).unwrap();
+    let log = dir.path().join("log/00000001.log");
+    flip(&log, frame_at(&log, 3), 8);
+    let mut replay = Replay::default();
+    replay.rest(&Segments::new(dir.path().join("log")), Position::START).unwrap();
+    assert!(replay.damage.contains(&format!("session `{session}`: event 3")), "{:?}", replay.damage);
+    check_short(dir.path(), session, 2, 3, "without its header").await;
 }
 
 /// Commits of so many frames each, of which these bytes are flipped; what then counts, and the frames that are named as damaged
