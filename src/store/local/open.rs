@@ -40,6 +40,9 @@ pub enum OpenError {
 /// How many frames of a commit that is cut are named.
 const NAMED: usize = 20;
 
+/// The extension of a file that is a segment of another number.
+const MISNAMED: &str = "misnamed";
+
 /// What an opened directory consists of.
 pub(super) struct Opened {
     pub(super) shared: Shared,
@@ -163,8 +166,30 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// Puts what is a segment of another number aside, a copy for instance: nothing in it counts, and nothing is written there.
+fn set_aside(dir: &Path, kind: FileKind) -> io::Result<()> {
+    for number in segment::numbers(dir, kind)? {
+        let path = segment::path(dir, number, kind);
+        // What cannot be read is damage, of which whoever reads it speaks.
+        let preface = File::open(&path).and_then(|file| Preface::read(&file, kind));
+        let Ok(Ok(Preface { number: own, .. })) = preface else { continue };
+        if own != number {
+            // Never over another that was put aside: it may be the only one of its number.
+            let aside = path.with_added_extension(format!("{MISNAMED}-{}", ulid::Ulid::generate()));
+            tracing::warn!(
+                "`{}` is segment {own} by what it says itself; it is left out, and called `{}`",
+                path.display(),
+                aside.display()
+            );
+            std::fs::rename(&path, &aside)?;
+        }
+    }
+    Ok(())
+}
+
 /// Completes what a killed compaction began.
 fn settle(dir: &Path) -> io::Result<()> {
+    [FileKind::Log, FileKind::Archive].into_iter().try_for_each(|kind| set_aside(dir, kind))?;
     for entry in dir.read_dir()? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == UNFINISHED) {

@@ -415,6 +415,30 @@ pub(super) fn all_but(session: SessionId, tail: u64, damaged: &[u64]) -> Vec<Sto
 }
 
 #[tokio::test]
+async fn a_segment_under_the_name_of_another_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    let log = dir.path().join("log");
+    let last = *segment::numbers(&log, FileKind::Log).unwrap().last().unwrap();
+    let copy = segment::path(&log, last + 2, FileKind::Log);
+    let bytes = fs::read(log.join("00000002.log")).unwrap();
+    let aside = || {
+        let files = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.to_string_lossy().contains("misnamed")).collect::<Vec<_>>()
+    };
+    for (index, count) in [("with its index", 1), ("without", 2)] {
+        fs::write(&copy, &bytes).unwrap();
+        if index == "without" {
+            fs::remove_dir_all(dir.path().join("index")).unwrap();
+        }
+        check_all(dir.path(), &sessions, index);
+        assert!(!copy.exists());
+        assert_eq!(aside().len(), count);
+        assert!(aside().iter().all(|path| fs::read(path).unwrap() == bytes));
+    }
+}
+
+#[tokio::test]
 async fn a_journal_of_a_newer_version_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     drop(LocalStore::open(dir.path()).unwrap());
