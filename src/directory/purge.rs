@@ -1,9 +1,9 @@
 //! How a session goes, with every trace of it.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use actix::prelude::*;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{Directory, Opened, Purge, Slot, refusal};
 use crate::{
@@ -14,6 +14,9 @@ use crate::{
     },
     store::SessionId,
 };
+
+/// How long a purge waits for a start that is under way: some pull an image meanwhile.
+const START: Duration = Duration::from_secs(30);
 
 impl Handler<Purge> for Directory {
     type Result = ResponseActFuture<Directory, Result<(), Refusal>>;
@@ -33,7 +36,9 @@ impl Handler<Purge> for Directory {
                 return Err(Refusal::NoSession(id.to_string()));
             }
             // A start that is under way would have its sandbox after this.
-            let _no_start_is_under_way = turn.lock().await;
+            let Ok(_no_start_is_under_way) = timeout(START, turn.lock()).await else {
+                return Err(Refusal::Unavailable("its sandbox is being started; purge it again".to_owned()));
+            };
             sandbox.remove(id).await.map_err(|e| Refusal::Unavailable(e.to_string()))?;
             // First: of what is forgotten nobody would know that it is to be removed.
             clear(id, places).await.map_err(|e| {

@@ -1,11 +1,12 @@
 //! The ChatSocket actor: a client that speaks the few words of [`super::dialect`].
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
-use actix::prelude::*;
+use actix::{WeakAddr, prelude::*};
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
 use greenroom_protocol::{Body, CLIENT_FRAME_LIMIT, Event, Observation, Seen, action::Mode, client::Wish};
+use tokio::sync::mpsc::{self, UnboundedSender};
 
 use super::{
     Parts, Pull, Pulled,
@@ -19,7 +20,7 @@ use crate::{
     data::Pass,
     session::{
         Refusal,
-        messages::{Interrupt, Relay},
+        messages::{Accepted, Interrupt, Relay},
         turn_began,
     },
     store::{Limit, SessionId, Snapshot, Store, damage::read_on},
@@ -27,8 +28,8 @@ use crate::{
 
 type Context = WebsocketContext<ChatSocket>;
 
-/// How much of what one client says may wait until what it said before is answered. More is refused.
-const WAITING: usize = 64;
+/// How much of what one client says may be unanswered. More is refused; for interrupts there is as much room again.
+const UNANSWERED: usize = 64;
 
 pub(super) struct ChatSocket {
     parts: Arc<Parts>,
@@ -39,8 +40,9 @@ pub(super) struct ChatSocket {
     pull: Option<Pull>,
     credit: Credit,
     pieces: Pieces,
-    /// What waits for the answer to what was said before; `None` where nothing was.
-    waiting: Option<VecDeque<Said>>,
+    /// Takes what is said to the session, once something was.
+    speaker: Option<UnboundedSender<Said>>,
+    unanswered: usize,
     pass: Option<Pass>,
 }
 
@@ -59,7 +61,8 @@ impl ChatSocket {
             pull: None,
             credit: Credit::default(),
             pieces: Pieces::default(),
-            waiting: None,
+            speaker: None,
+            unanswered: 0,
             pass: request.extensions_mut().remove(),
         };
         WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
@@ -127,13 +130,7 @@ impl ChatSocket {
     fn hear(&mut self, text: &str, ctx: &mut Context) {
         match serde_json::from_str(text) {
             Ok(Said::Ping) => self.tell(Told::Pong.into(), ctx),
-            Ok(said) => match &mut self.waiting {
-                Some(waiting) if waiting.len() >= WAITING => {
-                    self.error(format!("{WAITING} frames are unanswered already; say it again later"), ctx);
-                }
-                Some(waiting) => waiting.push_back(said),
-                None => self.relay(said, ctx),
-            },
+            Ok(said) => self.relay(said, ctx),
             Err(e) => {
                 let known = r#"`{"type": "message", "content": …}`, `{"type": "interrupt"}` or `{"type": "ping"}`"#;
                 self.error(format!("not a frame of a chat ({e}); send {known}"), ctx);
@@ -141,30 +138,17 @@ impl ChatSocket {
         }
     }
 
-    /// What is said next waits until this is answered: so all of it comes in its order, and pings are answered meanwhile.
     fn relay(&mut self, said: Said, ctx: &mut Context) {
-        self.waiting.get_or_insert_default();
-        let (parts, id) = (self.parts.clone(), self.id);
-        let answer = async move {
-            let session = parts.sessions.open(id).await?;
-            let gone = |_| Refusal::Unavailable("the session is being brought back; try again".to_owned());
-            match said {
-                Said::Message { content } => {
-                    let wish = Wish::Message { content, mode: Mode::Queue, attachments: Vec::new() };
-                    session.send(Relay { wish, key: None }).await.map_err(gone)?
-                }
-                Said::Interrupt | Said::Ping => session.send(Interrupt::default()).await.map_err(gone)?,
-            }
-        };
-        ctx.spawn(answer.into_actor(self).map(|answer, socket, ctx| {
-            if let Err(refusal) = answer {
-                socket.error(refusal.to_string(), ctx);
-            }
-            match socket.waiting.as_mut().and_then(VecDeque::pop_front) {
-                Some(next) => socket.relay(next, ctx),
-                None => socket.waiting = None,
-            }
-        }));
+        let most = if said == Said::Interrupt { 2 * UNANSWERED } else { UNANSWERED };
+        if self.unanswered >= most {
+            let message = format!("{UNANSWERED} frames are unanswered already; say it again later");
+            return self.error(message, ctx);
+        }
+        self.unanswered += 1;
+        let (parts, id) = (&self.parts, self.id);
+        let speaker = self.speaker.get_or_insert_with(|| speak(parts.clone(), id, ctx.address().downgrade()));
+        // It listens for as long as there is anybody to speak.
+        let _ = speaker.send(said);
     }
 
     fn error(&mut self, message: String, ctx: &mut Context) {
@@ -181,6 +165,51 @@ impl ChatSocket {
         }
         if let Some(entry) = &self.entry {
             entry.queued(self.credit.unconfirmed());
+        }
+    }
+}
+
+/// Takes what a client says to its session: one after the other, which keeps it in its order, beside the socket, which hears pings
+/// meanwhile, and to the last of it, also where the client has gone.
+fn speak(parts: Arc<Parts>, id: SessionId, socket: WeakAddr<ChatSocket>) -> UnboundedSender<Said> {
+    let (speaker, mut said) = mpsc::unbounded_channel();
+    actix::spawn(async move {
+        while let Some(said) = said.recv().await {
+            let refusal = say(&parts, id, said).await.err();
+            if let Some(socket) = socket.upgrade() {
+                socket.do_send(Answered { refusal });
+            }
+        }
+    });
+    speaker
+}
+
+async fn say(parts: &Parts, id: SessionId, said: Said) -> Result<Accepted, Refusal> {
+    let session = parts.sessions.open(id).await?;
+    let gone = |_| Refusal::Unavailable("the session is being brought back; try again".to_owned());
+    match said {
+        Said::Message { content } => {
+            let wish = Wish::Message { content, mode: Mode::Queue, attachments: Vec::new() };
+            session.send(Relay { wish, key: None }).await.map_err(gone)?
+        }
+        Said::Interrupt | Said::Ping => session.send(Interrupt::default()).await.map_err(gone)?,
+    }
+}
+
+/// Something that the client said is written down, or refused.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Answered {
+    refusal: Option<Refusal>,
+}
+
+impl Handler<Answered> for ChatSocket {
+    type Result = ();
+
+    fn handle(&mut self, Answered { refusal }: Answered, ctx: &mut Context) {
+        self.unanswered -= 1;
+        if let Some(refusal) = refusal {
+            self.error(refusal.to_string(), ctx);
         }
     }
 }

@@ -99,6 +99,23 @@ enum Started {
     Before,
 }
 
+/// Why a sandbox was not started.
+enum NotStarted {
+    /// Whether it runs already was not told.
+    Unknown(SandboxError),
+    Failed(SandboxError),
+}
+
+impl From<SandboxError> for NotStarted {
+    fn from(error: SandboxError) -> NotStarted {
+        NotStarted::Failed(error)
+    }
+}
+
+fn failed(detail: String) -> NotStarted {
+    NotStarted::Failed(SandboxError::Failed { what: "start", detail })
+}
+
 impl Attendance {
     /// Starts the sandbox, dials its agent, speaks with it over as many connections as it takes, and returns when there is
     /// nobody left to speak with. (Boxed: a future keeps what it is given twice, and there is one for each session that lives.)
@@ -181,7 +198,7 @@ impl Attendance {
         let mut wait = BACKOFF;
         loop {
             match self.start(was).await {
-                Err(e) if was != Was::Down && e.tells_nothing() => {
+                Err(NotStarted::Unknown(e)) if was != Was::Down && e.tells_nothing() => {
                     self.entry.state("waiting for the driver");
                     if wait == BACKOFF {
                         say(&self.session, Phase::Connecting, &e.to_string(), None);
@@ -189,7 +206,8 @@ impl Attendance {
                     sleep(wait).await;
                     wait = (wait * 4).min(DRIVER_AT_LEAST_EVERY);
                 }
-                started => return started,
+                Err(NotStarted::Unknown(e) | NotStarted::Failed(e)) => return Err(e),
+                Ok(started) => return Ok(started),
             }
         }
     }
@@ -197,9 +215,9 @@ impl Attendance {
     /// Puts the directories in place and the sandbox on its feet.
     ///
     /// The start itself is a task of its own: whoever stops attending in the middle of it does not leave half a sandbox.
-    async fn start(&self, was: Was) -> Result<Started, SandboxError> {
+    async fn start(&self, was: Was) -> Result<Started, NotStarted> {
         let Some(place) = self.parts.starting.place().await else {
-            return Err(SandboxError::Failed { what: "start", detail: "the server is shutting down".to_owned() });
+            return Err(failed("the server is shutting down".to_owned()));
         };
         let spec =
             self.spec().map_err(|e| SandboxError::Io { what: "prepare its directories", source: Arc::new(e) })?;
@@ -224,7 +242,7 @@ impl Attendance {
                     _ => {}
                 }
             };
-            let started = match (was, sandbox.presence(id).await?) {
+            let started = match (was, sandbox.presence(id).await.map_err(NotStarted::Unknown)?) {
                 (Was::Up | Was::Frozen, Some(_)) => Started::Before,
                 (Was::Up | Was::Frozen, None) | (Was::Down, None | Some(Presence::Exited)) => Started::Now,
                 // It was to be taken away, and whoever was to do that came to nothing. Its agent may still be at what the
@@ -240,7 +258,7 @@ impl Attendance {
             as_wanted(&*sandbox, id, &frozen).await;
             Ok(started)
         });
-        started.await.unwrap_or_else(|e| Err(SandboxError::Failed { what: "start", detail: e.to_string() }))
+        started.await.unwrap_or_else(|e| Err(failed(e.to_string())))
     }
 
     fn spec(&self) -> io::Result<Spec> {

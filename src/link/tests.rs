@@ -328,6 +328,23 @@ async fn what_is_up_is_waited_for_while_its_driver_does_not_answer() {
     assert_eq!(house.sandbox.told(), [] as [&str; 0], "it was not started");
 }
 
+/// That it is not up is known, so nothing is ended by saying so.
+#[actix::test]
+async fn what_was_up_and_is_gone_and_cannot_be_started_has_failed() {
+    let house = House::new().await;
+    house.sandbox.fail(overdue());
+    let link = house.link();
+    link.raise.send(Raise { image: None, was: Was::Up }).await.expect("it lives");
+    house.sandbox.until(&["start"]).await;
+    let failed = async {
+        while house.session.send(Look).await.expect("it lives").state != State::Failed {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(5), failed).await.expect("it says so");
+    assert_eq!(house.sandbox.told(), ["start"], "it is not tried again");
+}
+
 #[actix::test]
 async fn a_restart_that_its_session_did_not_live_to_see_is_not_for_its_next_life() {
     let house = House::new().await;

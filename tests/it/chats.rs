@@ -12,6 +12,7 @@ use tokio_tungstenite::{
 
 use crate::harness::{
     driver::Driver,
+    eventually,
     model::Model,
     rest::Rest,
     server::{Options, Server},
@@ -138,6 +139,27 @@ async fn two_clients_chat_about_one_session() {
     assert_eq!(start["tool_use_id"], result["tool_use_id"]);
     assert!(result["content"].as_str().expect("output").starts_with("1\n2\n") && result["seq"].is_u64());
     assert_eq!(tool(&second, "tool_result"), result);
+}
+
+#[tokio::test]
+async fn what_a_client_says_last_is_heard_though_it_has_gone() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let words: BTreeSet<_> = (0..8).map(|n| format!("words {n}")).collect();
+    for words in &words {
+        let mut chat = Chat::open(&server.rest, &session).await;
+        chat.say(json!({ "type": "message", "content": words })).await;
+        chat.0.close(None).await.expect("it closes");
+        // Whoever leaves something unread resets the connection, and takes back what it said.
+        while chat.hear().await.is_ok() {}
+    }
+    eventually("all of it to be in the journal", || async {
+        let events = server.rest.events(&session).await;
+        let said = events.iter().filter(|event| event["source"] == "user" && event["action"] == "message");
+        words == said.filter_map(|event| event["args"]["content"].as_str().map(str::to_owned)).collect()
+    })
+    .await;
 }
 
 #[tokio::test]
