@@ -26,6 +26,8 @@ pub(crate) struct Faulty {
     pub(crate) refuses_one: AtomicBool,
     /// The next append of this session panics.
     pub(crate) panics: Mutex<Option<SessionId>>,
+    /// Of this session no event from there on can be read, and none of its contents.
+    pub(crate) unreadable: Mutex<Option<(SessionId, Seq)>>,
     /// How long each page takes to be read.
     pub(crate) slowness: Mutex<Duration>,
     /// While there is one, appends wait until so many of them may pass.
@@ -38,6 +40,19 @@ struct Gate {
 }
 
 impl Faulty {
+    pub(crate) fn over(inner: MemoryStore) -> Faulty {
+        Faulty { inner: Arc::new(inner), ..Faulty::default() }
+    }
+
+    fn reads(&self, session: SessionId, last: Seq) -> Result<(), StoreError> {
+        match *self.unreadable.lock().expect("nobody panics here") {
+            Some((lost, from)) if lost == session && last >= from => {
+                Err(std::io::Error::other("input/output error").into())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     pub(crate) fn hold(&self) {
         *self.gate.lock().expect("nobody panics here") = Some(Gate { asked: 0, passed: watch::Sender::new(0) });
     }
@@ -87,7 +102,9 @@ impl Store for Faulty {
     async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
         let slowness = *self.slowness.lock().expect("nobody panics here");
         tokio::time::sleep(slowness).await;
-        self.inner.read(session, after, limit).await
+        let events = self.inner.read(session, after, limit).await?;
+        self.reads(session, events.last().map_or(0, |(seq, _)| *seq))?;
+        Ok(events)
     }
     async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError> {
         self.inner.get(session).await
@@ -123,6 +140,7 @@ impl Store for Faulty {
         self.inner.finish_content(session, name).await
     }
     async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
+        self.reads(session, Seq::MAX)?;
         self.inner.content(session, name, from, len).await
     }
     async fn compact(&self) -> Result<Compacted, StoreError> {
