@@ -1,5 +1,5 @@
-//! A closed segment, compressed: its frames byte for byte, those of one session together, without those of sessions that
-//! are gone.
+//! A closed segment, compressed: its frames, those of one session together, without those of sessions that are gone, and without
+//! their footers: a block has a checksum of its own.
 //!
 //! ```text
 //! preface  as of a segment, with "GRARC\0\0\0"
@@ -22,7 +22,7 @@ use std::{
 use flate2::{Compression, Decompress, FlushDecompress, Status, write::DeflateEncoder};
 
 use super::{
-    frame::{Cursor, HEADER, Header, Kind, NoHeader, Payload},
+    frame::{Cursor, Header, Kind, NoHeader, Payload},
     scan::Found,
     segment::{FileKind, PREFACE, Preface, is_lost, read_over},
 };
@@ -204,7 +204,8 @@ impl Block {
     fn as_one_frame(&self) -> Found<'static> {
         let kind = if self.forgotten { Kind::Forget } else { Kind::Append };
         let count = u32::try_from(self.until - self.seq).unwrap_or(u32::MAX);
-        let header = Header { kind, session: self.session, seq: self.seq, epoch: 0, count, len: 0, crc: 0, back: 0 };
+        let (session, seq) = (self.session, self.seq);
+        let header = Header { kind, session, seq, epoch: 0, count, len: 0, crc: 0, back: 0, has_footer: false };
         match self.forgotten {
             true => Found::Frame { offset: self.at, header, payload: Payload::EMPTY },
             false => Found::Damaged { offset: self.at, header },
@@ -215,11 +216,10 @@ impl Block {
 /// The frames that stand in `bytes`, one behind the other.
 pub(super) fn split(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
     std::iter::from_fn(move || {
-        let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
-        let header = Header::decode(header).ok()?;
-        let (payload, rest) = rest.split_at_checked(header.len as usize)?;
+        let header = Header::decode(bytes.first_chunk()?).ok()?;
+        let (frame, rest) = bytes.split_at_checked(header.size() as usize)?;
         bytes = rest;
-        Some((header, payload))
+        Header::split(frame)
     })
 }
 
@@ -316,15 +316,17 @@ impl Writer {
     }
 
     /// Takes a frame over. Sessions come in order, each one's frames in the order of the log.
-    pub(super) fn frame(&mut self, header: &Header, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn frame(&mut self, header: Header, payload: &[u8]) -> io::Result<()> {
+        let header = Header { has_footer: false, ..header };
         let until = header.seq + u64::from(header.count);
-        let full = !self.frames.is_empty() && self.frames.len() + bytes.len() > ENOUGH;
+        let full = !self.frames.is_empty() && self.frames.len() as u64 + header.size() > ENOUGH as u64;
         if full || self.current.is_some_and(|(session, ..)| session != header.session) {
             self.end_block()?;
         }
         let (_, _, end) = self.current.get_or_insert((header.session, header.seq, until));
         *end = until;
-        self.frames.extend(bytes);
+        self.frames.extend(header.encode());
+        self.frames.extend(payload);
         Ok(())
     }
 

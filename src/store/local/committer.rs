@@ -211,9 +211,11 @@ impl Group {
             len: payload.len() as u32,
             crc: crc32fast::hash(payload),
             back: self.bytes.len() as u32,
+            has_footer: true,
         };
         self.bytes.extend(header.encode());
         self.bytes.extend(payload);
+        self.bytes.extend(header.encode_footer().into_iter().flatten());
     }
 
     /// Nothing was published, so nothing that was decided on top of it holds either.

@@ -22,7 +22,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    archive::{self, Archive, Writer, Written},
+    archive::{Archive, Writer, Written},
     frame::{Header, Kind},
     queue::{Ask, Queue},
     scan::{Found, ScanError, Until, scan},
@@ -224,8 +224,8 @@ impl Job<'_> {
                 self.go_on()?;
                 bytes.resize(size as usize, 0);
                 file.read_exact_at(&mut bytes, offset)?;
-                let (header, _) = archive::split(&bytes).next().ok_or(io::ErrorKind::InvalidData)?;
-                writer.frame(&header, &bytes)?;
+                let (header, payload) = Header::split(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+                writer.frame(header, payload)?;
             }
             Ok(())
         })?;
@@ -336,6 +336,7 @@ fn survey(file: &File, end: u64) -> Result<Option<Survey>, StoreError> {
         Found::Frame { offset, header, .. } | Found::Damaged { offset, header } => {
             frames.push(Frame { session: header.session, offset, size: header.size() });
         }
+        Found::Mended { .. } => {}
         Found::Unreadable { .. } | Found::Cut { .. } => whole = false,
     };
     match scan(file, PREFACE as u64, Until::Here(end), &mut visit) {

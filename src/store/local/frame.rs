@@ -5,8 +5,10 @@
 //!         32 seq  40 epoch  48 count  52 CRC of bytes 0..52
 //! payload flags (1: mark, 2: record) · [n u64, boot] · [record as JSON] · count × (kind, JSON)
 //!         where each text stands behind its length as u32
+//! footer  the header again, with "RG" and a CRC of its own; a frame of version 1 has none
 //! ```
-//! The header has a CRC of its own, so a damaged payload costs that payload: its length, session and numbers still hold.
+//! The header has a CRC of its own, so a damaged payload costs that payload: its length, session and numbers still hold. A
+//! damaged header costs nothing, as the footer says the same: a number that was given is known though nothing follows.
 //! `back` is the distance to where the frame's commit began. A sound frame says so that everything before its commit had
 //! been synced when it was written, which tells damage (something synced follows) from a torn tail (nothing does).
 
@@ -16,7 +18,10 @@ use crate::store::{Epoch, Mark, NewEvent, Record, Seq, SessionId};
 
 pub(super) const HEADER: usize = 56;
 pub(super) const MAGIC: [u8; 2] = *b"GR";
-const VERSION: u8 = 1;
+pub(super) const FOOTER_MAGIC: [u8; 2] = *b"RG";
+/// The versions of a frame without and with a footer.
+const BARE: u8 = 1;
+const VERSION: u8 = 2;
 const HAS_MARK: u8 = 1;
 const HAS_RECORD: u8 = 2;
 
@@ -49,6 +54,7 @@ pub(super) struct Header {
     pub(super) len: u32,
     pub(super) crc: u32,
     pub(super) back: u32,
+    pub(super) has_footer: bool,
 }
 
 /// Why some bytes are no header.
@@ -62,6 +68,11 @@ pub(super) enum NoHeader {
 impl Header {
     /// The whole frame's length.
     pub(super) fn size(&self) -> u64 {
+        self.footer_at() + if self.has_footer { HEADER as u64 } else { 0 }
+    }
+
+    /// How far behind the beginning of the frame its payload ends, and its footer stands if it has one.
+    pub(super) fn footer_at(&self) -> u64 {
         HEADER as u64 + u64::from(self.len)
     }
 
@@ -70,9 +81,18 @@ impl Header {
     }
 
     pub(super) fn encode(&self) -> [u8; HEADER] {
+        self.encode_as(MAGIC)
+    }
+
+    /// What stands behind the payload.
+    pub(super) fn encode_footer(&self) -> Option<[u8; HEADER]> {
+        self.has_footer.then(|| self.encode_as(FOOTER_MAGIC))
+    }
+
+    fn encode_as(&self, magic: [u8; 2]) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
-        bytes[..2].copy_from_slice(&MAGIC);
-        bytes[2] = VERSION;
+        bytes[..2].copy_from_slice(&magic);
+        bytes[2] = if self.has_footer { VERSION } else { BARE };
         bytes[3] = self.kind as u8;
         bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.crc.to_le_bytes());
@@ -87,15 +107,28 @@ impl Header {
     }
 
     pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Header, NoHeader> {
+        Header::decode_as(MAGIC, bytes)
+    }
+
+    pub(super) fn decode_footer(bytes: &[u8; HEADER]) -> Result<Header, NoHeader> {
+        Header::decode_as(FOOTER_MAGIC, bytes)
+    }
+
+    fn decode_as(expected: [u8; 2], bytes: &[u8; HEADER]) -> Result<Header, NoHeader> {
         let mut fields = Cursor(bytes);
         let (magic, version, kind) = (fields.array::<2>(), fields.array::<1>(), fields.array::<1>());
         let (len, crc, back) = (fields.u32(), fields.u32(), fields.u32());
         let (session, seq, epoch, count) = (fields.array(), fields.u64(), fields.u64(), fields.u32());
-        let sound = magic == Some(MAGIC) && fields.u32() == Some(crc32fast::hash(&bytes[..52]));
+        let sound = magic == Some(expected) && fields.u32() == Some(crc32fast::hash(&bytes[..52]));
         if !sound {
             return Err(NoHeader::Damaged);
         }
-        let kind = kind.and_then(|[kind]| Kind::from_byte(kind)).filter(|_| version == Some([VERSION]));
+        let kind = kind.and_then(|[kind]| Kind::from_byte(kind));
+        let has_footer = version.and_then(|[version]| match version {
+            BARE => Some(false),
+            VERSION => Some(true),
+            _ => None,
+        });
         (|| {
             Some(Header {
                 kind: kind?,
@@ -106,9 +139,19 @@ impl Header {
                 len: len?,
                 crc: crc?,
                 back: back?,
+                has_footer: has_footer?,
             })
         })()
         .ok_or(NoHeader::Newer)
+    }
+
+    /// Header and payload of the frame that these bytes are, of which the header or the footer holds.
+    pub(super) fn split(frame: &[u8]) -> Option<(Header, &[u8])> {
+        let begins = || Header::decode(frame.first_chunk()?).ok();
+        let ends = || Header::decode_footer(frame.last_chunk()?).ok();
+        let header = begins().or_else(ends).filter(|header| header.size() == frame.len() as u64)?;
+        let payload = frame.get(HEADER..header.footer_at() as usize)?;
+        Some((header, payload))
     }
 }
 
@@ -206,7 +249,7 @@ mod tests {
 
     fn header() -> Header {
         let session = SessionId::from_bytes([9; 16]);
-        Header { kind: Kind::Append, session, seq: 7, epoch: 3, count: 2, len: 40, crc: 5, back: 11 }
+        Header { kind: Kind::Append, session, seq: 7, epoch: 3, count: 2, len: 40, crc: 5, back: 11, has_footer: true }
     }
 
     #[test]
@@ -218,6 +261,25 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Header::decode(&flipped), Err(NoHeader::Damaged), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn a_frame_reads_from_either_end_and_one_of_version_1_from_its_beginning() {
+        let header = header();
+        let whole = [&header.encode()[..], &[7; 40], &header.encode_footer().unwrap()].concat();
+        let flipped = |at: usize| {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            bytes
+        };
+        for bytes in [whole.clone(), flipped(20), flipped(whole.len() - 1)] {
+            assert_eq!(Header::split(&bytes), Some((header.clone(), &[7; 40][..])));
+        }
+        assert_eq!(Header::split(&whole[..whole.len() - 1]), None);
+        let bare = Header { has_footer: false, ..header };
+        assert_eq!((bare.encode()[2], bare.encode_footer()), (1, None));
+        let bytes = [&bare.encode()[..], &[7; 40]].concat();
+        assert_eq!(Header::split(&bytes), Some((bare, &[7; 40][..])));
     }
 
     #[test]

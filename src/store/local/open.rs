@@ -85,6 +85,9 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError>
     for damage in &replay.damage {
         tracing::warn!("damaged in the journal `{}`: {damage}", log_dir.display());
     }
+    for mended in &replay.mended {
+        tracing::warn!("a header in the journal `{}` is damaged, and read from its copy: {mended}", log_dir.display());
+    }
     if !replay.cut.is_empty() {
         let count = replay.cut.len();
         replay.cut.truncate(NAMED);

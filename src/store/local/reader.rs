@@ -10,6 +10,7 @@ use super::{
     frame::{Header, Payload},
     places::Place,
     recent::Page,
+    scan,
     segment::{Position, Segment, Window},
     shared::Shared,
 };
@@ -103,7 +104,11 @@ impl Reader<'_> {
         let header = match self.window.header(file, offset)? {
             Some(Ok(header)) if header.holds(self.session, seq) => header,
             Some(Ok(_)) => return Ok(Step::Elsewhere),
-            Some(Err(_)) | None => return Err(self.damaged(seq, &describe(at, "the header"))),
+            Some(Err(_)) | None => match scan::header_by_footer(file, offset)? {
+                Some(header) if header.holds(self.session, seq) => header,
+                Some(_) => return Ok(Step::Elsewhere),
+                None => return Err(self.damaged(seq, &describe(at, "the header"))),
+            },
         };
         let payload = self.window.payload(file, offset, &header)?;
         let taken = payload.map(|payload| take(&mut self.page, &header, payload, seq, Bytes::copy_from_slice));

@@ -27,6 +27,8 @@ pub(super) struct Replay {
     pub(super) touched: HashSet<SessionId>,
     /// What could not be read, in words.
     pub(super) damage: Vec<String>,
+    /// What was damaged and could be read all the same, in words.
+    pub(super) mended: Vec<String>,
     /// What of the last commit goes though it is there, in words.
     pub(super) cut: Vec<String>,
     /// Events of which there is nothing, from one to another. Those of sessions that are gone are not missed.
@@ -116,6 +118,9 @@ impl Replay {
         let at = |offset| Position { segment, offset: u32::try_from(offset).unwrap_or(u32::MAX) };
         match found {
             Found::Frame { offset, header, payload } => self.frame(at(offset), &header, Some(payload)),
+            Found::Mended { offset, header } => {
+                self.mended.push(format!("{} (segment {segment}, byte {offset})", words(&header)));
+            }
             Found::Damaged { offset, header } => {
                 self.damage.push(format!("{} (segment {segment}, byte {offset})", words(&header)));
                 self.frame(at(offset), &header, None);

@@ -1,6 +1,6 @@
 //! Walks through one segment, frame by frame, past what is damaged, and finds where its sound part ends.
 //!
-//! A frame that does not hold is damaged if something was written once it had been synced: a sound frame of a later commit, which
+//! A header that does not hold is read from the footer. A frame that does not hold is damaged if something was written once it had been synced: a sound frame of a later commit, which
 //! `back` tells from one of the same. In the last commit that nobody can tell. A power cut leaves any of its pages and not
 //! others, so frames that hold say nothing of the one before them, and as it was not acknowledged as a whole, all of it from there
 //! on may go; were it kept, each power cut amid the work would leave gaps that never were. It would be an acknowledged commit
@@ -10,7 +10,7 @@
 use std::{fs::File, io};
 
 use super::{
-    frame::{HEADER, Header, MAGIC, NoHeader, Payload},
+    frame::{FOOTER_MAGIC, HEADER, Header, MAGIC, NoHeader, Payload},
     segment::Window,
 };
 
@@ -22,7 +22,12 @@ pub(super) enum Found<'a> {
         header: Header,
         payload: Payload<'a>,
     },
-    /// The header holds, the payload does not.
+    /// The header does not hold, but the footer and the payload do. The frame itself comes next.
+    Mended {
+        offset: u64,
+        header: Header,
+    },
+    /// The header or the footer holds, the payload does not.
     Damaged {
         offset: u64,
         header: Header,
@@ -66,15 +71,29 @@ pub(super) fn scan(file: &File, from: u64, until: Until, visit: &mut dyn FnMut(F
     let mut walk = Walk { file, window: Window::default(), end };
     let mut offset = from;
     while offset < end {
-        let header = walk.header(offset)?;
+        let begun = walk.header(offset)?;
+        let is_mended = begun.is_none();
+        let (header, next) = match begun {
+            Some(header) => (Some(header), None),
+            None => match walk.next_sound(offset)? {
+                Some((at, header)) if at == offset => (Some(header), None),
+                next => (None, next),
+            },
+        };
         if let Some(header) = &header
             && let Some(payload) = walk.window.payload(file, offset, header)?.and_then(Payload::parse)
         {
+            if is_mended {
+                visit(Found::Mended { offset, header: header.clone() });
+            }
             visit(Found::Frame { offset, header: header.clone(), payload });
             offset += header.size();
             continue;
         }
-        let next = walk.next_sound(offset + header.as_ref().map_or(1, Header::size))?;
+        let next = match &header {
+            Some(header) => walk.next_sound(offset + header.size())?,
+            None => next,
+        };
         if let Until::TornTail { synced } = until
             && offset >= synced
             && !walk.synced_since(offset, next.as_ref())?
@@ -95,6 +114,16 @@ pub(super) fn scan(file: &File, from: u64, until: Until, visit: &mut dyn FnMut(F
         }
     }
     Ok(offset)
+}
+
+/// What the footer says of the frame at `offset`, where its header does not hold.
+pub(super) fn header_by_footer(file: &File, offset: u64) -> io::Result<Option<Header>> {
+    let mut walk = Walk { file, window: Window::default(), end: file.metadata()?.len() };
+    match walk.next_sound(offset) {
+        Ok(found) => Ok(found.and_then(|(at, header)| (at == offset).then_some(header))),
+        Err(ScanError::Newer { .. }) => Ok(None),
+        Err(ScanError::Io(error)) => Err(error),
+    }
 }
 
 struct Walk<'a> {
@@ -145,11 +174,13 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// The first frame from `from` on of which the header or the footer holds, and where it begins.
     fn next_sound(&mut self, from: u64) -> Result<Option<(u64, Header)>, ScanError> {
         let mut offset = from;
         while offset + HEADER as u64 <= self.end {
             let Some(bytes) = self.window.ahead(self.file, offset, HEADER)? else { break };
-            let Some(at) = bytes.windows(MAGIC.len()).position(|bytes| bytes == MAGIC) else {
+            let is_magic = |bytes: &[u8]| bytes == MAGIC || bytes == FOOTER_MAGIC;
+            let Some(at) = bytes.windows(MAGIC.len()).position(is_magic) else {
                 offset += (bytes.len() - MAGIC.len() + 1) as u64;
                 continue;
             };
@@ -157,8 +188,21 @@ impl Walk<'_> {
             if let Some(header) = self.header(offset)? {
                 return Ok(Some((offset, header)));
             }
+            if let Some(found) = self.by_footer(offset)?.filter(|(begins, _)| *begins >= from) {
+                return Ok(Some(found));
+            }
             offset += 1;
         }
         Ok(None)
+    }
+
+    /// The frame whose footer stands at `at`, and where it begins.
+    fn by_footer(&mut self, at: u64) -> Result<Option<(u64, Header)>, ScanError> {
+        let bytes = self.window.bytes(self.file, at, HEADER)?.and_then(<[u8]>::first_chunk);
+        match bytes.map(Header::decode_footer) {
+            Some(Ok(header)) => Ok(at.checked_sub(header.footer_at()).map(|begins| (begins, header))),
+            Some(Err(NoHeader::Newer)) => Err(ScanError::Newer { offset: at }),
+            Some(Err(NoHeader::Damaged)) | None => Ok(None),
+        }
     }
 }

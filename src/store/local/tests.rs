@@ -5,6 +5,7 @@ mod contents;
 mod crash;
 mod damage;
 mod full;
+mod headers;
 mod power;
 mod upkeep;
 

@@ -7,9 +7,8 @@ use crate::store::local::{
     catalog::{Catalog, Known},
     frame::{HEADER, Header, Kind, encode_payload},
     places::Places,
-    replay::Replay,
     scan::{Found, Until, scan},
-    segment::{self, FileKind, Position, Segments},
+    segment::{self, FileKind},
 };
 
 pub(super) fn flip(path: &Path, at: usize, len: usize) {
@@ -92,7 +91,7 @@ async fn an_index_of_another_time_is_not_believed() {
 }
 
 /// What the log lacks is damaged, and stays so; no number is given again, and nobody's contents go.
-async fn check_short(dir: &Path, session: SessionId, left: u64, tail: u64, what: &str) {
+pub(super) async fn check_short(dir: &Path, session: SessionId, left: u64, tail: u64, what: &str) {
     let orphan = dir.join("contents").join(SessionId::generate().to_string());
     fs::create_dir(&orphan).unwrap();
     let lost: Vec<u64> = (left + 1..=tail).collect();
@@ -245,7 +244,7 @@ async fn check_damaged_log(with_index: bool, percent: usize) {
     let tail = store.get(session).await.unwrap().unwrap().tail;
     assert_eq!(tail, 200);
     let (found, damaged) = readable(&store, session, tail);
-    assert!((1..=2).contains(&damaged.len()), "index {with_index}, {percent} %: {damaged:?}");
+    assert!(damaged.len() <= 1, "index {with_index}, {percent} %: {damaged:?}");
     assert_same(&found, &all_but(session, 200, &damaged), "around the damage");
     let (epoch, _) = store.claim(session).await.unwrap();
     assert_eq!(store.append(session, epoch, 200, events(session, 200, 1)).await.unwrap(), 201);
@@ -294,7 +293,7 @@ async fn a_damaged_record_of_a_commit_of_many_costs_that_record() {
             assert_same(&found, &all_but(*session, 6, &damaged), "around the damage");
             lost += damaged.len();
         }
-        assert!(lost <= 2, "{percent} %: {lost} events are lost");
+        assert!(lost <= 1, "{percent} %: {lost} events are lost");
     }
 }
 
@@ -305,41 +304,14 @@ async fn what_was_synced_at_the_end_is_damaged_and_not_torn() {
     let session = fill(&store, "a", 3).await;
     drop(store);
     let log = dir.path().join("log/00000001.log");
-    flip(&log, fs::metadata(&log).unwrap().len() as usize - 8, 8);
+    flip(&log, fs::metadata(&log).unwrap().len() as usize - HEADER - 8, 8);
     let store = LocalStore::open(dir.path()).unwrap();
     let (found, damaged) = readable(&store, session, 3);
     assert_eq!(damaged, [3]);
     assert_same(&found, &expected(session, 2), "before the damage");
 }
 
-/// Where the frame of this event begins.
-fn frame_at(log: &Path, wanted: u64) -> usize {
-    let (file, mut at) = (fs::File::open(log).unwrap(), None);
-    let mut visit = |found: Found<'_>| match found {
-        Found::Frame { offset, header, .. } if header.seq == wanted && header.count > 0 => at = Some(offset as usize),
-        Found::Frame { .. } | Found::Damaged { .. } | Found::Unreadable { .. } | Found::Cut { .. } => {}
-    };
-    scan(&file, segment::PREFACE as u64, Until::Here(u64::MAX), &mut visit).unwrap();
-    at.unwrap()
-}
-
-#[tokio::test]
-async fn a_newest_event_of_which_only_the_number_is_known_is_named_and_its_number_is_not_given_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = LocalStore::open(dir.path()).unwrap();
-    let session = fill(&store, "a", 3).await;
-    store.claim(session).await.unwrap();
-    drop(store);
-    fs::remove_dir_all(dir.path().join("index")).unwrap();
-    let log = dir.path().join("log/00000001.log");
-    flip(&log, frame_at(&log, 3), 8);
-    let mut replay = Replay::default();
-    replay.rest(&Segments::new(dir.path().join("log")), Position::START).unwrap();
-    assert!(replay.damage.contains(&format!("session `{session}`: event 3")), "{:?}", replay.damage);
-    check_short(dir.path(), session, 2, 3, "without its header").await;
-}
-
-/// Commits of so many frames each, of which these bytes are flipped; what then counts, and the frames that are named as damaged
+/// Commits of so many frames of version 1 each, of which these bytes are flipped; what then counts, and the frames that are named as damaged
 /// and as cut. Frame n is of the session that has n in each byte of its id, and `FRAME` bytes long.
 fn check_scan(commits: &[u8], flipped: &[usize], end: usize, damaged: &[u8], cut: &[u8]) {
     let payload = encode_payload(None, None, &[]);
@@ -351,7 +323,8 @@ fn check_scan(commits: &[u8], flipped: &[usize], end: usize, damaged: &[u8], cut
             number += 1;
             let (session, back) = (SessionId::from_bytes([number; 16]), (bytes.len() - begun) as u32);
             let (len, crc) = (payload.len() as u32, crc32fast::hash(&payload));
-            let header = Header { kind: Kind::Append, session, seq: 1, epoch: 1, count: 1, len, crc, back };
+            let has_footer = false;
+            let header = Header { kind: Kind::Append, session, seq: 1, epoch: 1, count: 1, len, crc, back, has_footer };
             bytes.extend(header.encode());
             bytes.extend(&payload);
         }
@@ -366,7 +339,7 @@ fn check_scan(commits: &[u8], flipped: &[usize], end: usize, damaged: &[u8], cut
         Found::Damaged { header, .. } => found_damaged.push(header.session.to_bytes()[0]),
         Found::Cut { header } => found_cut.push(header.session.to_bytes()[0]),
         Found::Unreadable { .. } => found_damaged.push(0),
-        Found::Frame { .. } => {}
+        Found::Frame { .. } | Found::Mended { .. } => {}
     };
     let found_end = scan(&file, segment::PREFACE as u64, Until::TornTail { synced: 0 }, &mut visit).unwrap();
     let what = format!("{commits:?}, {flipped:?}");
