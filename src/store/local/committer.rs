@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    frame::{Header, Kind},
+    frame::{self, Kind},
     log::Log,
     places::Place,
     queue::{Ask, Queue, Request, Stumbled, Verdict},
@@ -180,7 +180,7 @@ impl Group {
         match (&verdict, row) {
             (Ok(after), _) => {
                 let offset = self.bytes.len() as u32;
-                self.encode(kind, session, after.as_ref(), what.count(), &payload);
+                frame::put(&mut self.bytes, kind, session, after.as_ref(), what.count(), &payload);
                 self.admitted.push(Admitted { session, offset, what });
             }
             (Err(failure @ Failure::Rejected(Rejection::Behind { .. })), Some(row)) => {
@@ -199,23 +199,6 @@ impl Group {
         let after = decide(entry, change).map_err(Failure::Rejected)?;
         self.draft.insert(session, after.clone());
         Ok(after)
-    }
-
-    fn encode(&mut self, kind: Kind, session: SessionId, after: Option<&Entry>, count: u32, payload: &[u8]) {
-        let header = Header {
-            kind,
-            session,
-            seq: after.map_or(0, |entry| entry.tail + 1 - u64::from(count)),
-            epoch: after.map_or(0, |entry| entry.epoch),
-            count,
-            len: payload.len() as u32,
-            crc: crc32fast::hash(payload),
-            back: self.bytes.len() as u32,
-            has_footer: true,
-        };
-        self.bytes.extend(header.encode());
-        self.bytes.extend(payload);
-        self.bytes.extend(header.encode_footer().into_iter().flatten());
     }
 
     /// Nothing was published, so nothing that was decided on top of it holds either.

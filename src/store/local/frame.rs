@@ -14,7 +14,7 @@
 
 use bytes::Bytes;
 
-use crate::store::{Epoch, Mark, NewEvent, Record, Seq, SessionId};
+use crate::store::{Epoch, Mark, NewEvent, Record, Seq, SessionId, ledger::Entry};
 
 pub(super) const HEADER: usize = 56;
 pub(super) const MAGIC: [u8; 2] = *b"GR";
@@ -153,6 +153,31 @@ impl Header {
         let payload = frame.get(HEADER..header.footer_at() as usize)?;
         Some((header, payload))
     }
+}
+
+/// Puts one more frame into a commit: with it, and the `count` events in it, the session stands as `after`.
+pub(super) fn put(
+    commit: &mut Vec<u8>,
+    kind: Kind,
+    session: SessionId,
+    after: Option<&Entry>,
+    count: u32,
+    payload: &[u8],
+) {
+    let header = Header {
+        kind,
+        session,
+        seq: after.map_or(0, |entry| entry.tail + 1 - u64::from(count)),
+        epoch: after.map_or(0, |entry| entry.epoch),
+        count,
+        len: payload.len() as u32,
+        crc: crc32fast::hash(payload),
+        back: commit.len() as u32,
+        has_footer: true,
+    };
+    commit.extend(header.encode());
+    commit.extend(payload);
+    commit.extend(header.encode_footer().into_iter().flatten());
 }
 
 /// A payload as it goes into the log.

@@ -1,6 +1,7 @@
 //! Opening a directory: alone, with its torn tail cut and its index complete.
 
 use std::{
+    collections::HashMap,
     fs::{DirBuilder, File, OpenOptions, TryLockError},
     io,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
@@ -11,7 +12,7 @@ use std::{
 use super::{
     catalog::{Catalog, CatalogError, Known},
     compaction::UNFINISHED,
-    frame::{HEADER, NoHeader},
+    frame::{self, HEADER, Kind, NoHeader},
     log::{Log, SegmentSizes},
     places::Places,
     recent::Recent,
@@ -19,6 +20,7 @@ use super::{
     segment::{self, FileKind, PREFACE, Position, Preface, Segment, Segments},
     shared::{Ground, Shared, State},
 };
+use crate::store::{SessionId, StoreError, ledger::Entry};
 
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -78,9 +80,10 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError>
 
     let mut replay = Replay::new(known.sessions);
     replay.name_missing(&segments)?;
-    if reach == Reach::Short {
-        replay.name_lost(&segments, known.end)?;
-    }
+    let behind = match reach {
+        Reach::Short => replay.name_lost(&segments, known.end)?,
+        Reach::Whole | Reach::Beyond => Vec::new(),
+    };
     let end = replay.rest(&segments, known.end)?;
     for damage in &replay.damage {
         tracing::warn!("damaged in the journal `{}`: {damage}", log_dir.display());
@@ -101,7 +104,10 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError>
         Reach::Whole | Reach::Beyond => go_on(log_dir, number, file, end, sizes),
         Reach::Short => go_on_behind(log_dir, &file, end, sizes),
     };
-    let log = log.map_err(failed)?;
+    let mut log = log.map_err(failed)?;
+    if let Err(error) = say_again(&mut log, &behind, &replay.sessions) {
+        tracing::warn!("what the journal `{}` lost of its end, its index alone knows: {error}", path.display());
+    }
     let end = log.end().map_err(failed)?;
     let is_whole = replay.damage.is_empty();
     let Replay { sessions, places, touched, .. } = replay;
@@ -140,6 +146,20 @@ fn go_on_behind(dir: PathBuf, last: &File, end: Position, sizes: SegmentSizes) -
     let next = Preface { number: end.segment + 1, previous_end: u64::from(end.offset) };
     let file = segment::create(&dir, next)?;
     Ok(Log::new(dir, next.number, file, PREFACE as u64, sizes))
+}
+
+/// Writes how these sessions stand, where the log itself has lost it: so their numbers stay given also without the index.
+fn say_again(log: &mut Log, behind: &[SessionId], sessions: &HashMap<SessionId, Entry>) -> Result<(), StoreError> {
+    let Some(first) = behind.first() else { return Ok(()) };
+    let mut commit = Vec::new();
+    for session in behind {
+        if let Some(entry) = sessions.get(session) {
+            let payload = frame::encode_payload(entry.mark.as_ref(), Some(&entry.record), &[]);
+            frame::put(&mut commit, Kind::Put, *session, Some(entry), 0, &payload);
+        }
+    }
+    log.make_room(commit.len())?;
+    log.commit(&commit).map_err(|failure| failure.for_record(*first))
 }
 
 fn make_dir(path: &Path) -> Result<(), OpenError> {

@@ -86,17 +86,23 @@ impl Replay {
     }
 
     /// Names the newest events of each session, where the log ends before `end`, up to which its sessions are known. They stay
-    /// given: their places lead to what is lost.
-    pub(super) fn name_lost(&mut self, segments: &Segments, end: Position) -> Result<(), OpenError> {
+    /// given: their places lead to what is lost. Returns of which sessions the log does not say any more how they stand.
+    pub(super) fn name_lost(&mut self, segments: &Segments, end: Position) -> Result<Vec<SessionId>, OpenError> {
         let mut left = Replay::default();
         left.up_to(segments, end)?;
+        let mut behind = Vec::new();
         for (session, entry) in &self.sessions {
-            let tail = left.sessions.get(session).map_or(0, |left| left.tail);
+            let left = left.sessions.get(session);
+            let tail = left.map_or(0, |left| left.tail);
             if tail < entry.tail {
                 self.damage.push(of_session(*session, tail + 1, entry.tail));
             }
+            if left.is_none_or(|left| left.tail < entry.tail || left.epoch < entry.epoch || left.record != entry.record)
+            {
+                behind.push(*session);
+            }
         }
-        Ok(())
+        Ok(behind)
     }
 
     fn segment(&mut self, segments: &Segments, from: Position, until: Until) -> Result<Position, OpenError> {

@@ -1,8 +1,8 @@
 //! Walks through one segment, frame by frame, past what is damaged, and finds where its sound part ends.
 //!
-//! A header that does not hold is read from the footer. A frame that does not hold is damaged if something was written once it had been synced: a sound frame of a later commit, which
-//! `back` tells from one of the same. In the last commit that nobody can tell. A power cut leaves any of its pages and not
-//! others, so frames that hold say nothing of the one before them, and as it was not acknowledged as a whole, all of it from there
+//! A header that does not hold is read from the footer. A frame that does not hold is damaged if something was written once it
+//! had been synced: a sound frame of a later commit, which `back` tells from one of the same. In the last commit that nobody can
+//! tell. A power cut leaves any of its pages and not others, so frames that hold say nothing of the one before them, and as it was not acknowledged as a whole, all of it from there
 //! on may go; were it kept, each power cut amid the work would leave gaps that never were. It would be an acknowledged commit
 //! only if the disk had turned some of it over since, in a server that did not end by itself: two faults, of which the cut is
 //! the price. So what is cut is named, and everything before it, and after a clean end all of it, is never cut.

@@ -111,7 +111,7 @@ pub(super) async fn check_short(dir: &Path, session: SessionId, left: u64, tail:
 /// There stands what is prepared behind every log, or nothing.
 #[tokio::test]
 async fn what_the_log_lost_and_the_index_knows_is_damaged_and_no_number_is_given_twice() {
-    for behind in [0, 100_000] {
+    for (behind, index) in [(0, "stays"), (100_000, "stays"), (0, "goes"), (100_000, "goes")] {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log/00000001.log");
         let store = LocalStore::open(dir.path()).unwrap();
@@ -124,7 +124,12 @@ async fn what_the_log_lost_and_the_index_knows_is_damaged_and_no_number_is_given
         drop(store);
         before.resize(before.len() + behind, 0);
         fs::write(&log, before).unwrap();
-        check_short(dir.path(), session, 5, 10, &format!("{behind} zeros behind")).await;
+        if index == "goes" {
+            // What it alone knew, the next start has the log say again.
+            drop(LocalStore::open(dir.path()).unwrap());
+            fs::remove_dir_all(dir.path().join("index")).unwrap();
+        }
+        check_short(dir.path(), session, 5, 10, &format!("{behind} zeros behind, the index {index}")).await;
     }
 }
 
