@@ -15,6 +15,8 @@ pub(super) const BUDGET: usize = 480 * 1024;
 /// What stands in place of a result that had to go.
 const OUTPUT_DROPPED: &str = "[This output was left out to save room. Run the tool again if you need it.]";
 const INTERRUPTED: &str = "[Interrupted before it had a result.]";
+/// What makes another id of one that was given before.
+const AGAIN: &str = "-again";
 const DROPPED: &str = "[What came here was left out to save room.]";
 
 /// How many of the newest entries are never shortened.
@@ -58,7 +60,12 @@ pub(super) struct CallResult {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conversation {
     entries: Vec<Entry>,
-    ids: HashSet<String>,
+    /// Of all calls.
+    made: HashSet<String>,
+    /// Of calls that were begun: asked again, a model may give the same id to a call that is another one for whoever reads along.
+    begun: HashSet<String>,
+    /// Of the calls in the assistant's last message that have no result yet.
+    open: HashSet<String>,
 }
 
 impl Conversation {
@@ -80,32 +87,49 @@ impl Conversation {
         }
     }
 
-    pub(super) fn assistant(&mut self, said: Said) {
+    pub(super) fn assistant(&mut self, mut said: Said) {
+        // A text of white space alone is none for a provider.
+        if said.text.trim().is_empty() {
+            said.text.clear();
+        }
         if said.text.is_empty() && said.calls.is_empty() {
             return;
         }
-        self.ids.extend(said.calls.iter().map(|call| call.id.clone()));
-        match self.entries.last_mut() {
+        let goes_on = match self.entries.last() {
             // Calls that follow a text, or a text that follows a text, are one message; after calls come results.
-            Some(Entry::Assistant(before)) if before.calls.is_empty() || said.text.is_empty() => {
+            Some(Entry::Assistant(before)) => before.calls.is_empty() || said.text.is_empty(),
+            _ => false,
+        };
+        if !goes_on {
+            self.answer_open_calls();
+        }
+        for call in &mut said.calls {
+            // In a journal that an earlier version wrote, two calls may share an id, which no provider takes.
+            while !self.made.insert(call.id.clone()) {
+                call.id.push_str(AGAIN);
+            }
+            self.open.insert(call.id.clone());
+        }
+        match self.entries.last_mut() {
+            Some(Entry::Assistant(before)) if goes_on => {
                 join(&mut before.text, &said.text);
                 before.thoughts.extend(said.thoughts);
                 before.calls.extend(said.calls);
             }
-            _ => {
-                self.answer_open_calls();
-                self.entries.push(Entry::Assistant(said));
-            }
+            _ => self.entries.push(Entry::Assistant(said)),
         }
     }
 
     /// The result of a call. One that nobody made is left out.
     pub(super) fn result(&mut self, id: &str, text: String) {
-        let open = self.open_calls();
-        if !open.iter().any(|call| call == id) {
-            return;
+        let mut id = id.to_owned();
+        while !self.open.remove(&id) {
+            if !self.made.contains(&id) {
+                return;
+            }
+            id.push_str(AGAIN);
         }
-        let result = CallResult { id: id.to_owned(), text };
+        let result = CallResult { id, text };
         match self.entries.last_mut() {
             Some(Entry::Results { results, .. }) => results.push(result),
             _ => self.entries.push(Entry::Results { results: vec![result], user: String::new() }),
@@ -121,14 +145,14 @@ impl Conversation {
         }
     }
 
-    /// A call was begun under that id, and its answer was cut.
-    pub(super) fn never_made(&mut self, id: String) {
-        self.ids.insert(id);
+    /// A call is begun under that id.
+    pub(super) fn begin(&mut self, id: String) {
+        self.begun.insert(id);
     }
 
-    /// Whether a call of that id was made, or begun, before: some servers count from 0 in each step.
+    /// Whether a call of that id was made, or begun, before: some servers count from 0 in each step, or name two alike.
     pub(super) fn knows(&self, id: &str) -> bool {
-        self.ids.contains(id)
+        self.made.contains(id) || self.begun.contains(id)
     }
 
     /// The conversation as it is sent.
@@ -186,19 +210,17 @@ impl Conversation {
         }
     }
 
-    /// The calls that have no result yet.
-    fn open_calls(&self) -> Vec<String> {
-        let (said, results): (_, &[CallResult]) = match self.entries.as_slice() {
-            [.., Entry::Assistant(said)] => (said, &[]),
-            [.., Entry::Assistant(said), Entry::Results { results, .. }] => (said, results),
-            _ => return Vec::new(),
-        };
-        let ids = said.calls.iter().map(|call| call.id.clone());
-        ids.filter(|id| !results.iter().any(|result| result.id == *id)).collect()
-    }
-
     fn answer_open_calls(&mut self) {
-        for id in self.open_calls() {
+        if self.open.is_empty() {
+            return;
+        }
+        let ([.., Entry::Assistant(said)] | [.., Entry::Assistant(said), Entry::Results { .. }]) =
+            self.entries.as_slice()
+        else {
+            return;
+        };
+        let ids = said.calls.iter().map(|call| &call.id).filter(|id| self.open.contains(*id));
+        for id in ids.cloned().collect::<Vec<_>>() {
             self.result(&id, INTERRUPTED.to_owned());
         }
     }
@@ -243,7 +265,10 @@ mod tests {
     enum Move {
         User(usize),
         Text(usize),
+        Blank,
         Calls(u8),
+        /// As it was named before.
+        SameCall,
         Result(u8, usize),
     }
 
@@ -253,6 +278,8 @@ mod tests {
             size.clone().prop_map(Move::User),
             size.clone().prop_map(Move::Text),
             (1u8..4).prop_map(Move::Calls),
+            Just(Move::SameCall),
+            Just(Move::Blank),
             (0u8..8, size).prop_map(|(call, size)| Move::Result(call, size)),
         ];
         proptest::collection::vec(one, 0..60)
@@ -260,13 +287,18 @@ mod tests {
 
     /// What every provider insists on.
     fn assert_acceptable(entries: &[Entry]) {
+        let mut ids = HashSet::new();
         for (at, entry) in entries.iter().enumerate() {
             let next = entries.get(at + 1);
             match entry {
                 Entry::User(_) => assert!(matches!(next, None | Some(Entry::Assistant(_)))),
+                Entry::Assistant(said) if !said.text.is_empty() && said.text.trim().is_empty() => {
+                    panic!("a blank text")
+                }
                 Entry::Assistant(said) if said.calls.is_empty() => assert!(matches!(next, None | Some(Entry::User(_)))),
                 Entry::Assistant(said) => {
                     let Some(Entry::Results { results, .. }) = next else { panic!("calls without results") };
+                    assert!(said.calls.iter().all(|call| ids.insert(&call.id)), "an id twice");
                     let mut asked: Vec<_> = said.calls.iter().map(|call| &call.id).collect();
                     let mut answered: Vec<_> = results.iter().map(|result| &result.id).collect();
                     asked.sort();
@@ -295,6 +327,11 @@ mod tests {
                         let calls = (0..count).map(|_| { calls += 1; Call { id: calls.to_string(), name: "run".into(), arguments: Value::Null } });
                         conversation.assistant(Said { calls: calls.collect(), ..Said::default() });
                     }
+                    Move::SameCall => {
+                        let call = Call { id: calls.to_string(), name: "run".into(), arguments: Value::Null };
+                        conversation.assistant(Said { calls: vec![call.clone(), call], ..Said::default() });
+                    }
+                    Move::Blank => conversation.assistant(Said { text: " \n".into(), ..Said::default() }),
                     Move::Result(back, size) => conversation.result(&calls.saturating_sub(back.into()).to_string(), "r".repeat(size)),
                 }
             }

@@ -21,13 +21,18 @@ pub(super) const INTERRUPTED: &str = "[The user interrupted you here.]";
 pub(super) struct Reader {
     /// What the user did beside the agent, by item, until its result comes.
     beside: HashMap<String, String>,
+    /// A message that was cut. It counts if the user cut it; else the model was asked again, and said it anew.
+    cut: Option<String>,
 }
 
 impl Reader {
     pub(super) fn read(&mut self, event: &Event, conversation: &mut Conversation) {
         let item = event.item.as_deref().unwrap_or_default();
         match &event.body {
-            Body::Action(action) if event.source == Source::Agent => called(conversation, item, action),
+            Body::Action(action) if event.source == Source::Agent => {
+                self.cut = None;
+                called(conversation, item, action);
+            }
             Body::Action(action) => {
                 if let Action::Run { .. } | Action::Read { .. } | Action::Write { .. } | Action::Browse { .. } = action
                 {
@@ -38,11 +43,50 @@ impl Reader {
                 Some(line) => {
                     conversation.user(&format!("[The user did this in the sandbox: {line}]\n{}", told(seen)));
                 }
-                None => observed(conversation, item, seen),
+                None => self.observed(conversation, item, seen),
             },
             Body::Opaque(_) => {}
         }
     }
+
+    fn observed(&mut self, conversation: &mut Conversation, item: &str, observation: &Observation) {
+        match &observation.seen {
+            Seen::Chat { attachments, .. } => {
+                self.cut = None;
+                let (content, attachments) = (observation.content.clone(), attachments.clone());
+                conversation.message(&Message { content, attachments });
+            }
+            Seen::Message { partial: true } => self.cut = Some(observation.content.clone()),
+            Seen::Message { partial: false } => {
+                self.cut = None;
+                say(conversation, observation.content.clone());
+            }
+            Seen::Interrupted { .. } => {
+                self.cut.take().into_iter().for_each(|text| say(conversation, text));
+                conversation.user(INTERRUPTED);
+            }
+            // What the model thought is not told again: a thought without its signature is refused. A thought that it wrote
+            // down by its tool is that call's result, like those below.
+            Seen::Think { .. }
+            | Seen::Run { .. }
+            | Seen::Read { .. }
+            | Seen::Write { .. }
+            | Seen::Edit { .. }
+            | Seen::Browse { .. }
+            | Seen::Plan { .. }
+            | Seen::Error { .. } => conversation.result(item, told(observation)),
+            Seen::Confirm { .. }
+            | Seen::Confirmed { .. }
+            | Seen::Usage(_)
+            | Seen::AgentStateChanged { .. }
+            | Seen::Queue { .. }
+            | Seen::Sandbox { .. } => {}
+        }
+    }
+}
+
+fn say(conversation: &mut Conversation, text: String) {
+    conversation.assistant(Said { text, ..Said::default() });
 }
 
 fn called(conversation: &mut Conversation, item: &str, action: &Action) {
@@ -54,35 +98,6 @@ fn called(conversation: &mut Conversation, item: &str, action: &Action) {
     conversation.assistant(Said { calls: vec![call], ..Said::default() });
     if let Action::Finish { .. } = action {
         conversation.result(item, "The turn is over.".to_owned());
-    }
-}
-
-fn observed(conversation: &mut Conversation, item: &str, observation: &Observation) {
-    match &observation.seen {
-        Seen::Chat { attachments, .. } => {
-            let (content, attachments) = (observation.content.clone(), attachments.clone());
-            conversation.message(&Message { content, attachments });
-        }
-        Seen::Message { .. } => {
-            conversation.assistant(Said { text: observation.content.clone(), ..Said::default() });
-        }
-        Seen::Interrupted { .. } => conversation.user(INTERRUPTED),
-        // What the model thought is not told again: a thought without its signature is refused. A thought that it wrote
-        // down by its tool is that call's result, like those below.
-        Seen::Think { .. }
-        | Seen::Run { .. }
-        | Seen::Read { .. }
-        | Seen::Write { .. }
-        | Seen::Edit { .. }
-        | Seen::Browse { .. }
-        | Seen::Plan { .. }
-        | Seen::Error { .. } => conversation.result(item, told(observation)),
-        Seen::Confirm { .. }
-        | Seen::Confirmed { .. }
-        | Seen::Usage(_)
-        | Seen::AgentStateChanged { .. }
-        | Seen::Queue { .. }
-        | Seen::Sandbox { .. } => {}
     }
 }
 
@@ -169,6 +184,37 @@ mod tests {
             let told = told(&Observation { seen, content: String::new() });
             assert!(told.starts_with("BEGIN") && told.ends_with("END") && told.len() < RESULT_LIMIT + 100);
         }
+    }
+
+    #[test]
+    fn of_an_answer_that_was_cut_the_model_is_told_what_the_user_cut() {
+        let cut = &SAID.replace("{}", r#"{"partial":true}"#);
+        let interrupted = r#""source":"server","observation":"interrupted","extras":{"what":"it","stopped_ms":1,"rung":"cancel","partial":true}"#;
+        check(&[CHAT, cut, SAID, CHAT], &["user: do", "agent: Looking. ", "user: do"]);
+        check(
+            &[CHAT, cut, RUN, RAN],
+            &["user: do", r#"agent:  run#c1{"command":"ls"}"#, "result: c1=a\n[Exit code 0.] "],
+        );
+        check(&[CHAT, cut, CHAT], &["user: do\n\ndo"]);
+        check(
+            &[CHAT, cut, interrupted, CHAT],
+            &["user: do", "agent: Looking. ", &format!("user: {INTERRUPTED}\n\ndo")],
+        );
+    }
+
+    #[test]
+    fn a_journal_in_which_two_calls_share_an_id_is_told_so_that_a_provider_takes_it() {
+        let run = |id: &str| format!(r#"run#{id}{{"command":"ls"}}"#);
+        check(
+            &[CHAT, RUN, RAN, RUN, RAN],
+            &[
+                "user: do",
+                &format!("agent:  {}", run("c1")),
+                "result: c1=a\n[Exit code 0.] ",
+                &format!("agent:  {}", run("c1-again")),
+                "result: c1-again=a\n[Exit code 0.] ",
+            ],
+        );
     }
 
     #[test]

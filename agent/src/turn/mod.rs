@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{outgoing::Outgoing, processes::Processes};
 
+mod calls;
 mod conversation;
 mod history;
 mod model;

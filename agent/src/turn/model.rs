@@ -1,21 +1,30 @@
 //! The model behind the gateway. The only file that knows the crate that speaks the providers' formats.
 
-use std::{error::Error as _, path::PathBuf};
+use std::{
+    collections::VecDeque,
+    error::Error as _,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use futures::{Stream, StreamExt};
 use genai::{
     Client, ModelIden, ModelSpec, ServiceTarget,
     adapter::AdapterKind,
     chat::{
-        CacheControl, ChatMessage, ChatOptions, ChatRequest, ChatStreamEvent, ContentPart, MessageContent, StreamEnd,
-        Tool, ToolCall, ToolResponse,
+        CacheControl, ChatMessage, ChatOptions, ChatRequest, ChatStream, ChatStreamEvent, ContentPart, MessageContent,
+        StreamEnd, Tool, ToolCall, ToolResponse,
     },
     resolver::{AuthData, Endpoint},
 };
 use greenroom_protocol::link::{Api, Settings};
 use serde_json::Value;
 
-use super::conversation::{Call, Entry, Said};
+use super::{
+    calls::{Calls, Fresh},
+    conversation::{Call, Entry, Said},
+};
 use crate::{tls, tools};
 
 /// A thought that the model has signed, or encrypted, and wants back untouched.
@@ -26,11 +35,8 @@ pub(super) type Thought = ContentPart;
 pub(super) enum Piece {
     Text(String),
     Thinking(String),
-    /// A tool call so far, by the model's own id.
-    ToolInput {
-        id: String,
-        so_far: String,
-    },
+    /// More of a tool call's arguments.
+    ToolInput(Fresh),
     /// The whole answer. The last piece.
     End(Said),
 }
@@ -90,17 +96,25 @@ impl Model {
         let options = ChatOptions::default()
             .with_capture_usage(true)
             .with_capture_content(true)
-            .with_capture_reasoning_content(true)
-            .with_capture_tool_calls(true);
-        let answer = client.exec_chat_stream(target(settings), request, Some(&options)).await.map_err(explain)?;
-        let pieces = answer.stream.filter_map(|event| async {
-            match event {
-                Ok(event) => piece(event).map(Ok),
-                Err(error) => Some(Err(explain(error))),
+            .with_capture_reasoning_content(true);
+        let (options, gathered) = match settings.api {
+            Api::Anthropic => (options.with_capture_tool_calls(true), None),
+            Api::Openai => {
+                let calls = Arc::new(Mutex::new(Calls::default()));
+                let heard = calls.clone();
+                (options.with_raw_frame_fn(move |_, frame| lock(&heard).hear(frame.data)), Some(calls))
             }
-        });
-        let cut = || Err(ModelError::Cut("it ended in the middle".into()));
-        Ok(pieces.chain(futures::stream::once(async move { cut() })))
+        };
+        let answer = client.exec_chat_stream(target(settings), request, Some(&options)).await.map_err(explain)?;
+        let answer = Answer {
+            events: answer.stream,
+            gathered,
+            begun: Vec::new(),
+            text: String::new(),
+            ready: VecDeque::new(),
+            is_over: false,
+        };
+        Ok(futures::stream::unfold(answer, |mut answer| async move { Some((answer.next().await?, answer)) }))
     }
 
     fn client(&mut self) -> Result<Client, ModelError> {
@@ -150,8 +164,8 @@ fn messages(entry: Entry, api: Api) -> Vec<ChatMessage> {
                 // A call that was not valid JSON was answered with an error; providers want an object all the same.
                 let arguments = if arguments.is_object() { arguments } else { Value::Object(Default::default()) };
                 ContentPart::ToolCall(ToolCall {
-                    call_id: id,
-                    fn_name: name,
+                    call_id: id_to_send(id),
+                    fn_name: name_to_send(name),
                     fn_arguments: arguments,
                     thought_signatures: None,
                 })
@@ -159,7 +173,7 @@ fn messages(entry: Entry, api: Api) -> Vec<ChatMessage> {
             vec![ChatMessage::assistant(MessageContent::from_parts(parts))]
         }
         Entry::Results { results, user } => {
-            let responses = results.into_iter().map(|result| ToolResponse::new(result.id, result.text));
+            let responses = results.into_iter().map(|result| ToolResponse::new(id_to_send(result.id), result.text));
             let mut parts: Vec<ContentPart> = responses.map(ContentPart::ToolResponse).collect();
             match api {
                 // Results are the user's side there, so what the user said goes into the same message.
@@ -177,17 +191,121 @@ fn messages(entry: Entry, api: Api) -> Vec<ChatMessage> {
     }
 }
 
-fn piece(event: ChatStreamEvent) -> Option<Piece> {
-    match event {
-        ChatStreamEvent::Chunk(chunk) => Some(Piece::Text(chunk.content)),
-        ChatStreamEvent::ReasoningChunk(chunk) => Some(Piece::Thinking(chunk.content)),
-        ChatStreamEvent::ToolCallChunk(chunk) => {
-            let so_far = chunk.tool_call.fn_arguments.as_str().unwrap_or_default().to_owned();
-            Some(Piece::ToolInput { id: chunk.tool_call.call_id, so_far })
-        }
-        ChatStreamEvent::End(end) => Some(Piece::End(said(end))),
-        ChatStreamEvent::Start | ChatStreamEvent::ThoughtSignatureChunk(_) | ChatStreamEvent::Heartbeat => None,
+/// What every provider takes for an id or a name.
+fn is_plain(text: &str, longest: usize) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    !text.is_empty() && text.len() <= longest && text.bytes().all(is_plain)
+}
+
+/// An id of a call as the providers take it. One refuses what another gave, and a session may have calls of both.
+fn id_to_send(id: String) -> String {
+    if is_plain(&id, 40) {
+        return id;
     }
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    format!("call_{:016x}", hasher.finish())
+}
+
+/// A model's slip in a tool's name was answered with an error; sent back as it was, the provider would refuse all the rest.
+fn name_to_send(name: String) -> String {
+    if is_plain(&name, 64) { name } else { "no_such_tool".to_owned() }
+}
+
+/// An answer on its way.
+struct Answer {
+    events: ChatStream,
+    /// The calls so far, of an answer in OpenAI's format.
+    gathered: Option<Arc<Mutex<Calls>>>,
+    /// In Anthropic's format: id and arguments of each call so far. They come one after the other.
+    begun: Vec<(String, String)>,
+    text: String,
+    ready: VecDeque<Piece>,
+    is_over: bool,
+}
+
+impl Answer {
+    async fn next(&mut self) -> Option<Result<Piece, ModelError>> {
+        loop {
+            if let Some(piece) = self.ready.pop_front() {
+                return Some(Ok(piece));
+            }
+            if self.is_over {
+                return None;
+            }
+            let event = self.events.next().await;
+            let error = match event.map(|event| event.map_err(explain)) {
+                Some(Ok(event)) => {
+                    self.take(event);
+                    continue;
+                }
+                Some(Err(error)) => error,
+                None => ModelError::Cut("it ended in the middle".into()),
+            };
+            match error {
+                ModelError::Cut(_) if self.gathered().is_some_and(|calls| calls.is_whole()) => {
+                    self.end(Said::default())
+                }
+                error => {
+                    self.is_over = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, event: ChatStreamEvent) {
+        match event {
+            ChatStreamEvent::Chunk(chunk) => {
+                self.text.push_str(&chunk.content);
+                self.ready.push_back(Piece::Text(chunk.content));
+            }
+            ChatStreamEvent::ReasoningChunk(chunk) => self.ready.push_back(Piece::Thinking(chunk.content)),
+            // Else it is known from the frame.
+            ChatStreamEvent::ToolCallChunk(chunk) if self.gathered.is_none() => self.tool_call(chunk.tool_call),
+            ChatStreamEvent::End(end) => return self.end(said(end)),
+            ChatStreamEvent::Start
+            | ChatStreamEvent::ToolCallChunk(_)
+            | ChatStreamEvent::ThoughtSignatureChunk(_)
+            | ChatStreamEvent::Heartbeat => {}
+        }
+        self.take_fresh();
+    }
+
+    fn tool_call(&mut self, call: ToolCall) {
+        let Value::String(so_far) = call.fn_arguments else { return };
+        if self.begun.last().is_none_or(|(id, before)| *id != call.call_id || !so_far.starts_with(before.as_str())) {
+            self.begun.push((call.call_id.clone(), String::new()));
+        }
+        let at = self.begun.len() - 1;
+        let before = &mut self.begun[at].1;
+        let arguments = so_far[before.len()..].to_owned();
+        *before = so_far;
+        self.ready.push_back(Piece::ToolInput(Fresh { call: at, id: call.call_id, arguments }));
+    }
+
+    fn take_fresh(&mut self) {
+        let fresh = self.gathered().map(|mut calls| calls.take_fresh()).unwrap_or_default();
+        self.ready.extend(fresh.into_iter().map(Piece::ToolInput));
+    }
+
+    fn gathered(&self) -> Option<MutexGuard<'_, Calls>> {
+        self.gathered.as_deref().map(lock)
+    }
+
+    fn end(&mut self, mut said: Said) {
+        self.take_fresh();
+        if said.text.is_empty() {
+            said.text = std::mem::take(&mut self.text);
+        }
+        said.calls.extend(self.gathered().map(|mut calls| calls.take()).unwrap_or_default());
+        self.ready.push_back(Piece::End(said));
+        self.is_over = true;
+    }
+}
+
+fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
+    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn said(end: StreamEnd) -> Said {

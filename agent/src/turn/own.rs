@@ -172,6 +172,8 @@ impl OwnLoop {
     }
 
     async fn call(&mut self, call: Call, settings: &Settings, stage: &Stage, circle: &mut Circle) -> Called {
+        // An answer may hold thousands, and the link has its turn between them.
+        tokio::task::yield_now().await;
         let Call { id, name, arguments } = call;
         if stage.stop.is_cancelled() {
             stage.outgoing.forget(&id);

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
 use super::{
+    calls::Fresh,
     conversation::{Conversation, Said},
     model::{ModelError, Piece},
 };
@@ -48,12 +49,8 @@ pub(super) async fn tell(
         Ok(said) => Ok(said),
         Err(why) => {
             let partial = teller.close(true).await;
-            let Teller { calls, text, conversation, .. } = teller;
-            for CallSoFar { item, .. } in calls {
-                outgoing.forget(&item);
-                // Asked again, the model may give the same id to a call that is another one for whoever reads along.
-                conversation.never_made(item);
-            }
+            let Teller { calls, text, .. } = teller;
+            calls.iter().for_each(|item| outgoing.forget(item));
             Err(Broken { why, text, partial })
         }
     }
@@ -64,7 +61,8 @@ struct Teller<'a> {
     conversation: &'a mut Conversation,
     /// The text, or the thinking, that grows now.
     growing: Option<Growing>,
-    calls: Vec<CallSoFar>,
+    /// The items of the calls of which some was told, in their order.
+    calls: Vec<String>,
     /// All text of this answer.
     text: String,
 }
@@ -75,13 +73,6 @@ struct Growing {
     text: String,
 }
 
-struct CallSoFar {
-    /// The model's own id.
-    id: String,
-    item: String,
-    told: usize,
-}
-
 impl Teller<'_> {
     async fn follow(&mut self, answer: impl Stream<Item = Result<Piece, ModelError>>) -> Result<Said, ModelError> {
         let mut answer = pin!(answer);
@@ -89,10 +80,8 @@ impl Teller<'_> {
             match piece? {
                 Piece::Text(text) => self.grow(DeltaKind::Text, &text).await,
                 Piece::Thinking(text) => self.grow(DeltaKind::Thinking, &text).await,
-                Piece::ToolInput { id, so_far } => {
-                    self.close(false).await;
-                    self.tool_input(&id, &so_far).await;
-                }
+                // What was said before it stays open: if the answer is cut here, all of it is.
+                Piece::ToolInput(fresh) => self.tool_input(fresh).await,
                 Piece::End(said) => {
                     self.close(false).await;
                     return Ok(self.rename(said));
@@ -115,20 +104,12 @@ impl Teller<'_> {
         self.outgoing.delta(kind, &growing.item, text).await;
     }
 
-    async fn tool_input(&mut self, id: &str, so_far: &str) {
-        let at = match self.calls.iter().position(|call| call.id == id) {
-            Some(at) => at,
-            None => {
-                let item = self.item_of(id);
-                self.calls.push(CallSoFar { id: id.to_owned(), item, told: 0 });
-                self.calls.len() - 1
-            }
-        };
-        let call = &mut self.calls[at];
-        if let Some(more) = so_far.get(call.told..) {
-            self.outgoing.delta(DeltaKind::ToolInput, &call.item, more).await;
-            call.told = so_far.len();
+    async fn tool_input(&mut self, Fresh { call, id, arguments }: Fresh) {
+        if call >= self.calls.len() {
+            let item = self.item_of(&id);
+            self.calls.push(item);
         }
+        self.outgoing.delta(DeltaKind::ToolInput, &self.calls[call], &arguments).await;
     }
 
     /// Ends what grows by its event, and says whether there was anything. Given up in the middle, it has not been done.
@@ -145,22 +126,23 @@ impl Teller<'_> {
     }
 
     /// How a call of this id is named here: as the model does, if it can be.
-    fn item_of(&self, id: &str) -> String {
+    fn item_of(&mut self, id: &str) -> String {
         let own = Ulid::generate();
-        match id {
+        let item = match id {
             long if long.is_empty() || long.len() > ID_LIMIT => own.to_string(),
             id if self.conversation.knows(id) => format!("{id}-{own}"),
             id => id.to_owned(),
-        }
+        };
+        self.conversation.begin(item.clone());
+        item
     }
 
-    fn rename(&self, mut said: Said) -> Said {
+    fn rename(&mut self, mut said: Said) -> Said {
+        let mut begun = std::mem::take(&mut self.calls).into_iter();
         for call in &mut said.calls {
-            call.id = match self.calls.iter().find(|known| known.id == call.id) {
-                Some(known) => known.item.clone(),
-                None => self.item_of(&call.id),
-            };
+            call.id = begun.next().unwrap_or_else(|| self.item_of(&call.id));
         }
+        begun.for_each(|item| self.outgoing.forget(&item));
         said
     }
 }

@@ -22,6 +22,8 @@ pub(crate) enum Answer {
     Hangs(Vec<Part>),
     /// Everything, then the connection breaks.
     Breaks(Vec<Part>),
+    /// These frames of OpenAI's format, and the end of the body.
+    Frames(Vec<Value>),
     Status(u16, &'static str),
 }
 
@@ -100,7 +102,8 @@ async fn answer(mut stream: UnixStream, script: Arc<Mutex<Script>>) {
     };
     let anthropic = path.starts_with("/anthropic/");
     let events = if anthropic { anthropic_events } else { openai_events };
-    let (parts, whole, hangs) = match answer {
+    let event = |frame: &Value| format!("data: {frame}\n\n");
+    let (events, whole, hangs) = match answer {
         Answer::Status(status, body) => {
             let head = format!(
                 "HTTP/1.1 {status} No\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -110,14 +113,15 @@ async fn answer(mut stream: UnixStream, script: Arc<Mutex<Script>>) {
             let _ = stream.write_all((head + body).as_bytes()).await;
             return;
         }
-        Answer::Whole(parts) => (parts, true, false),
-        Answer::Hangs(parts) => (parts, false, true),
-        Answer::Breaks(parts) => (parts, false, false),
+        Answer::Whole(parts) => (events(&parts, true), true, false),
+        Answer::Hangs(parts) => (events(&parts, false), false, true),
+        Answer::Breaks(parts) => (events(&parts, false), false, false),
+        Answer::Frames(frames) => (frames.iter().map(event).collect(), true, false),
     };
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let mut out = vec![head.to_owned()];
     let chunk = |event: String| format!("{:x}\r\n{event}\r\n", event.len());
-    out.extend(events(&parts, whole).into_iter().map(chunk));
+    out.extend(events.into_iter().map(chunk));
     for piece in out {
         if stream.write_all(piece.as_bytes()).await.is_err() {
             return;

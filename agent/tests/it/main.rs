@@ -7,4 +7,5 @@ mod large;
 mod link;
 mod restore;
 mod session;
+mod slips;
 mod turn;

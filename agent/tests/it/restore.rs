@@ -53,7 +53,7 @@ async fn by_anthropics_format() {
         json!([
             { "role": "user", "content": "list" },
             { "role": "assistant", "content": [
-                { "type": "text", "text": "Look\n\nLooking." },
+                { "type": "text", "text": "Looking." },
                 { "type": "tool_use", "id": "c1", "name": "run", "input": { "command": "ls" } },
             ] },
             { "role": "user", "content": [{ "type": "tool_result", "content": "a\n\n[Exit code 0.]", "tool_use_id": "c1" }] },

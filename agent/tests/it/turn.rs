@@ -90,7 +90,8 @@ async fn deltas_come_before_the_events_that_hold_the_whole() {
     session.prompt("t1", "go").await;
     let input = json!({ "command": "x" }).to_string();
     session.until(|session| session.heard.get(&("c1".into(), DeltaKind::ToolInput)) == Some(&input)).await;
-    assert_eq!(session.events(), ["think _: Hm.", "message _: One two"]);
+    assert_eq!(session.events(), ["think _: Hm."]);
+    assert!(session.heard.iter().any(|((_, kind), text)| *kind == DeltaKind::Text && text == "One two"));
 }
 
 #[tokio::test]
@@ -165,6 +166,17 @@ async fn a_cut_answer_is_kept_and_asked_for_again() {
     assert_eq!(session.events(), ["message _: [partial] Half a", "message _: Half a loaf."]);
     let requests = session.agent.gateway.requests();
     assert_eq!(requests[0], requests[1]);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_amid_a_call_is_marked_as_cut() {
+    let parts = || vec![text("Pre."), call("c1", "run", json!({ "command": "echo hi" }))];
+    let mut session = Session::open(vec![Breaks(parts()), Whole(parts()), Whole(vec![text("Done.")])]).await;
+    session.prompt("t1", "go").await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    let events = session.events();
+    assert_eq!(events[..2], ["message _: [partial] Pre.", "message _: Pre."]);
+    assert_eq!(events.iter().filter(|event| event.starts_with("run!")).count(), 1);
 }
 
 #[tokio::test]

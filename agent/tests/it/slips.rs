@@ -1,0 +1,144 @@
+//! What models, and services that imitate one, get wrong: no call is made twice or lost, and the session goes on.
+
+use greenroom_protocol::link::{Api, Outcome};
+use serde_json::{Value, json};
+
+use crate::{
+    agent::Agent,
+    gateway::{
+        Answer::{self, Frames, Whole},
+        Part, call, text,
+    },
+    session::Session,
+};
+
+/// The requests of a turn with these answers.
+async fn requests_of(api: Api, answers: Vec<Answer>, expected: &[&str]) -> Vec<Value> {
+    let mut agent = Agent::start(answers);
+    agent.settings.api = api;
+    let mut session = Session::with_history(agent, Vec::new()).await;
+    session.prompt("t1", "go").await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.events(), expected);
+    session.agent.gateway.requests()
+}
+
+fn frame(delta: &Value, finish: Option<&str>) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
+}
+
+fn calls(parts: &Value) -> Value {
+    frame(&json!({ "tool_calls": parts }), Some("tool_calls"))
+}
+
+fn once(id: &str) -> Value {
+    let arguments = json!({ "command": "echo x >> n; wc -l < n" }).to_string();
+    json!({ "id": id, "type": "function", "function": { "name": "run", "arguments": arguments } })
+}
+
+#[tokio::test]
+async fn a_call_is_made_once_whatever_its_number() {
+    for index in [json!(0), json!(1), json!(300), json!(4_000_000_000_u64), Value::Null] {
+        let mut call = once("c1");
+        call["index"] = index;
+        let answers = vec![Frames(vec![calls(&json!([call]))]), Whole(vec![text("Done.")])];
+        requests_of(Api::Openai, answers, &["run! c1", "run c1: [0] 1\n", "message _: Done."]).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_a_goodbye_is_whole_if_the_model_said_why_it_ends() {
+    let answer = Frames(vec![frame(&json!({ "content": "All of it." }), None), frame(&json!({}), Some("stop"))]);
+    let requests = requests_of(Api::Openai, vec![answer], &["message _: All of it."]).await;
+    assert_eq!(requests.len(), 1);
+}
+
+/// All ids of calls in a request, and of results, in order.
+fn ids(request: &Value) -> (Vec<String>, Vec<String>) {
+    let (mut made, mut answered) = (Vec::new(), Vec::new());
+    for message in request["messages"].as_array().expect("messages") {
+        let parts = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        made.extend(parts(&message["tool_calls"]).iter().filter_map(|call| text(&call["id"])));
+        answered.extend(text(&message["tool_call_id"]));
+        for part in parts(&message["content"]) {
+            made.extend(text(&part["id"]));
+            answered.extend(text(&part["tool_use_id"]));
+        }
+    }
+    (made, answered)
+}
+
+/// Every provider takes what it is sent next.
+async fn check_accepted(api: Api, parts: Vec<Part>, expected: &[&str]) {
+    let requests = requests_of(api, vec![Whole(parts), Whole(vec![text("Done.")])], expected).await;
+    let (made, answered) = ids(&requests[1]);
+    let is_plain = |id: &String| {
+        id.len() <= 40 && !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+    };
+    assert!(made.iter().all(is_plain), "{made:?}");
+    let mut distinct = made.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(distinct.len(), made.len(), "{made:?}");
+    assert_eq!(made, answered);
+}
+
+#[tokio::test]
+async fn ids_that_a_provider_would_refuse_are_not_sent_back() {
+    let think = |id| call(id, "think", json!({ "content": "x" }));
+    for api in [Api::Anthropic, Api::Openai] {
+        check_accepted(
+            api,
+            vec![think("c1"), think("c1")],
+            &["think! c1", "think c1: x", "think! _", "think _: x", "message _: Done."],
+        )
+        .await;
+        check_accepted(
+            api,
+            vec![think(""), think("")],
+            &["think! _", "think _: x", "think! _", "think _: x", "message _: Done."],
+        )
+        .await;
+        let odd = "functions.think:0";
+        check_accepted(
+            api,
+            vec![think(odd)],
+            &["think! functions.think:0", "think functions.think:0: x", "message _: Done."],
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_blank_text_and_a_name_that_is_none_are_not_sent_back() {
+    for api in [Api::Anthropic, Api::Openai] {
+        for name in ["functions.run", ""] {
+            let answers = vec![Whole(vec![text(" \n"), call("c1", name, json!({}))]), Whole(vec![text("Done.")])];
+            let refused = format!(
+                "error c1: there is no tool `{name}`; the tools are `run`, `read`, `write`, `edit`, `browse`, `think`, \
+                 `plan`, `finish`"
+            );
+            let requests = requests_of(api, answers, &["message _:  \n", &refused, "message _: Done."]).await;
+            let sent = requests[1]["messages"].to_string();
+            assert!(sent.contains("no_such_tool") && !sent.contains("\" \\n\""), "{sent}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn thousands_of_calls_in_one_answer_are_as_many_calls() {
+    let all = (0..3000).map(|n| {
+        let mut call = json!({ "id": format!("c{n}"), "function": { "name": "dance", "arguments": "{}" } });
+        call["index"] = json!(n);
+        frame(&json!({ "tool_calls": [call] }), None)
+    });
+    let answers =
+        vec![Frames(all.chain([frame(&json!({}), Some("tool_calls"))]).collect()), Whole(vec![text("Done.")])];
+    let mut agent = Agent::start(answers);
+    agent.settings.api = Api::Openai;
+    let mut session = Session::with_history(agent, Vec::new()).await;
+    session.prompt("t1", "go").await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.events().iter().filter(|event| event.starts_with("error c")).count(), 3000);
+}
