@@ -4,7 +4,7 @@ use actix::MailboxError;
 use actix_web::{
     HttpRequest, HttpResponse, ResponseError,
     body::BoxBody,
-    error::{JsonPayloadError, QueryPayloadError},
+    error::JsonPayloadError,
     http::{StatusCode, header},
 };
 use greenroom_protocol::client::ErrorBody;
@@ -175,10 +175,11 @@ pub(super) fn bad_json(error: JsonPayloadError, _: &HttpRequest) -> actix_web::E
 }
 
 /// A query string with an unknown parameter, or a value of the wrong type.
-pub(super) fn bad_query(error: QueryPayloadError, _: &HttpRequest) -> actix_web::Error {
-    let detail = match error {
-        QueryPayloadError::Deserialize(e) => e.to_string(),
-        other => other.to_string(),
-    };
-    Failure::invalid(format!("the query: {detail}")).into()
+pub(super) fn bad_query(error: &serde_path_to_error::Error<serde::de::value::Error>) -> Failure {
+    let (name, detail) = (format!("`{}`", error.path()), error.inner().to_string());
+    // One that is unknown, or comes twice, is named already.
+    if detail.contains(&name) || error.path().iter().next().is_none() {
+        return Failure::invalid(format!("the query: {detail}"));
+    }
+    Failure::invalid(format!("the query: {name}: {detail}; `/api/openapi.json` says what it takes"))
 }

@@ -1,10 +1,11 @@
-//! What handlers take out of a request beside its JSON body and its query.
+//! What handlers take out of a request beside its JSON body.
 
 use std::future::{Ready, ready};
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
+use serde::de::DeserializeOwned;
 
-use super::error::Failure;
+use super::error::{Failure, bad_query};
 use crate::store::SessionId;
 
 /// The session that the address names.
@@ -17,6 +18,19 @@ impl FromRequest for Named {
     fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
         let text = req.match_info().query("id");
         ready(text.parse().map(Named).map_err(|_| Failure::not_found(format!("`{text}` is no session id"))))
+    }
+}
+
+/// The query, as `actix_web::web::Query` reads it, which does not say which parameter is wrong.
+pub(super) struct Params<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest for Params<T> {
+    type Error = Failure;
+    type Future = Ready<Result<Params<T>, Failure>>;
+
+    fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(req.query_string().as_bytes()));
+        ready(serde_path_to_error::deserialize(pairs).map(Params).map_err(|e| bad_query(&e)))
     }
 }
 

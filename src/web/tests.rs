@@ -43,10 +43,24 @@ async fn errors() {
     check("PATCH", NOWHERE, Some(r#"{"title":"x"}"#), 404, "not_found", "no session").await;
     check("DELETE", &format!("{NOWHERE}?purge=true"), None, 404, "not_found", "no session").await;
     check("GET", "/api/sessions?sate=idle", None, 400, "invalid_args", "unknown field `sate`").await;
-    check("GET", "/api/sessions?state=tired", None, 400, "invalid_args", "unknown variant `tired`").await;
+    check("GET", "/api/sessions?state=tired", None, 400, "invalid_args", "`state`: unknown variant `tired`").await;
     check("GET", "/api/sessions?cursor=xx", None, 400, "invalid_args", "`xx` is no cursor").await;
-    check("GET", &format!("{NOWHERE}/events?after=soon"), None, 400, "invalid_args", "the query").await;
-    check("GET", &format!("{NOWHERE}/events?last=-1"), None, 400, "invalid_args", "the query").await;
+    check("GET", "/api/sessions?limit=1&limit=2", None, 400, "invalid_args", "the query: duplicate field `limit`")
+        .await;
+    let limit = "the query: `limit`: invalid digit found in string; `/api/openapi.json` says what it takes";
+    check("GET", "/api/sessions?limit=-3", None, 400, "invalid_args", limit).await;
+    let archived = "the query: `archived`: provided string was not `true` or `false`";
+    check("GET", "/api/sessions?q=a&archived=maybe", None, 400, "invalid_args", archived).await;
+    for (query, part) in [
+        ("events?after=soon", "`after`: invalid digit"),
+        ("events?last=-1", "`last`: invalid digit"),
+        ("events?limit=", "`limit`: cannot parse integer from empty string"),
+        ("export?format=pdf", "`format`: unknown variant `pdf`, expected `jsonl` or `md`"),
+        ("logs?bytes=1e3", "`bytes`: invalid digit"),
+    ] {
+        check("GET", &format!("{NOWHERE}/{query}"), None, 400, "invalid_args", part).await;
+    }
+    check("DELETE", &format!("{NOWHERE}?purge=1"), None, 400, "invalid_args", "the query: `purge`: provided").await;
     let large = format!(r#"{{"title":"{}"}}"#, "x".repeat(1024 * 1024));
     check("POST", "/api/sessions", Some(&large), 413, "too_large", "`server.max_body`").await;
     let long = |name: &str, length: usize| json!({ name: "ä".repeat(length) }).to_string();
