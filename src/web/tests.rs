@@ -71,6 +71,18 @@ async fn errors() {
         check("POST", "/api/sessions", Some(&long(name, 513)), 400, "invalid_args", &why).await;
     }
     let made = stage.ask("POST", "/api/sessions", Some(&long("title", 200))).await;
+    for (directory, why) in [
+        ("work", "`directory` is an absolute path inside the sandbox, not `work`"),
+        ("/work/../etc", "`directory` has no `..` in it"),
+        ("/..", "give the path that it leads to"),
+        ("/work\0", "`directory` has a control character"),
+        ("a\u{1b}[2J", "`directory` has a control character, such as a line's end; leave it out"),
+    ] {
+        let body = json!({ "directory": directory }).to_string();
+        check("POST", "/api/sessions", Some(&body), 400, "invalid_args", why).await;
+    }
+    let dots = stage.ask("POST", "/api/sessions", Some(r#"{"directory":"/work/..a/b.."}"#)).await;
+    assert_eq!(dots.status, 201, "{}", dots.text);
     let session = format!("/api/sessions/{}", id_of(&made));
     check("PATCH", &session, Some(&long("title", 201)), 400, "invalid_args", title).await;
     check("PATCH", &session, Some(&long("model", 513)), 400, "invalid_args", "it may have 1024").await;
