@@ -282,6 +282,14 @@ impl Handler<Begin> for Session {
     }
 }
 
+impl Handler<Flush> for Session {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, _: Flush, ctx: &mut Context<Session>) -> Self::Result {
+        self.answer_again(None, ctx)
+    }
+}
+
 impl Handler<Settle> for Session {
     type Result = bool;
 
