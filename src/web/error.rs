@@ -64,6 +64,33 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// The same for a person who opened an address in a browser. It loads nothing, as its policy allows no style of its own.
+    pub(super) fn page(&self) -> String {
+        let title = self.status.canonical_reason().unwrap_or("Failed");
+        // What was asked for is in it, so it may be anything.
+        let message = self.message.replace('&', "&amp;").replace('<', "&lt;");
+        let way_out = match self.status {
+            StatusCode::NOT_FOUND => r#"<p><a href="/">To the sessions</a></p>"#,
+            _ => "",
+        };
+        format!(
+            r#"<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<title>{title} · Greenroom</title>
+<main>
+<h1>{title}</h1>
+<p>{message}</p>{way_out}
+</main>
+</html>
+"#
+        )
+    }
+}
+
 impl ResponseError for Failure {
     fn status_code(&self) -> StatusCode {
         self.status

@@ -8,7 +8,7 @@
 //! | [`openapi`] | what REST there is |
 //! | [`page`] | the page of a session, with what it shows first |
 //! | [`assets`] | everything else: the UI |
-//! | [`error`] | every failure, in one form |
+//! | [`error`] | every failure, in one form, and as a page for whoever opened an address |
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 

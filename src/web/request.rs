@@ -2,11 +2,21 @@
 
 use std::future::{Ready, ready};
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload};
+use actix_web::{
+    FromRequest, HttpRequest,
+    dev::Payload,
+    http::header::{self, HeaderMap},
+};
 use serde::de::DeserializeOwned;
 
 use super::error::{Failure, bad_query};
 use crate::store::SessionId;
+
+/// Whether the client says that it takes answers of this kind, and does not only take any.
+pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|accepted| accepted.split(';').next().is_some_and(|accepted| accepted.trim() == kind))
+}
 
 /// The session that the address names.
 pub(super) struct Named(pub SessionId);

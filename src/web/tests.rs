@@ -1,3 +1,4 @@
+mod pages;
 mod stage;
 
 use actix_web::test::TestRequest;
@@ -70,7 +71,6 @@ async fn errors() {
         let why = format!("`{name}` has 1026 bytes; it may have 1024");
         check("POST", "/api/sessions", Some(&long(name, 513)), 400, "invalid_args", &why).await;
     }
-    let made = stage.ask("POST", "/api/sessions", Some(&long("title", 200))).await;
     for (directory, why) in [
         ("work", "`directory` is an absolute path inside the sandbox, not `work`"),
         ("/work/../etc", "`directory` has no `..` in it"),
@@ -83,6 +83,7 @@ async fn errors() {
     }
     let dots = stage.ask("POST", "/api/sessions", Some(r#"{"directory":"/work/..a/b.."}"#)).await;
     assert_eq!(dots.status, 201, "{}", dots.text);
+    let made = stage.ask("POST", "/api/sessions", Some(&long("title", 200))).await;
     let session = format!("/api/sessions/{}", id_of(&made));
     check("PATCH", &session, Some(&long("title", 201)), 400, "invalid_args", title).await;
     check("PATCH", &session, Some(&long("model", 513)), 400, "invalid_args", "it may have 1024").await;
@@ -283,7 +284,9 @@ async fn the_link_is_traded_for_a_cookie() {
     };
     assert_eq!(stage.send(write(Some(&format!("http://{HOST}")))).await.status, 201);
     assert_eq!(stage.send(write(None)).await.status, 403);
-    assert_eq!(stage.send(anybody("GET", "/?token=wrong")).await.error(), (401, "unauthenticated".to_owned()));
+    let wrong = stage.send(anybody("GET", "/?token=wrong")).await;
+    assert_eq!(wrong.error(), (401, "unauthenticated".to_owned()));
+    assert!(wrong.text.contains("was replaced") && wrong.text.contains("`greenroom token`"), "{}", wrong.text);
 }
 
 #[actix_web::test]
