@@ -35,7 +35,7 @@ use crate::{
     sandbox::Sandbox,
     session::{
         self, Named, Refusal, Session,
-        messages::{Fell, Retire, Stop},
+        messages::{Fell, Flush, Retire, Stop},
     },
     store::{SessionId, Snapshot, Store, StoreError},
     threads::Threads,
@@ -259,13 +259,18 @@ impl Handler<Close> for Directory {
 
     fn handle(&mut self, Close { stop }: Close, _: &mut Context<Directory>) -> Self::Result {
         self.closing = true;
-        let live: Vec<_> = self.slots.values().filter_map(Slot::live).filter(|_| stop).collect();
-        let stops = live.into_iter().map(|session| async move {
-            let reason = Some("the server ended".to_owned());
-            // One that is stopped or has ended already is as good.
-            let _ = session.send(Stop { key: None, reason }).await;
+        let live: Vec<_> = self.slots.values().filter_map(Slot::live).collect();
+        let ends = live.into_iter().map(move |session| async move {
+            if stop {
+                let reason = Some("the server ended".to_owned());
+                // One that is stopped or has ended already is as good.
+                let _ = session.send(Stop { key: None, reason }).await;
+            } else {
+                // Where the disk hangs, what it does not take is lost with or without waiting.
+                let _ = timeout(FLUSH, session.send(Flush)).await;
+            }
         });
-        Box::pin(async move { drop(join_all(stops).await) })
+        Box::pin(async move { drop(join_all(ends).await) })
     }
 }
 
@@ -277,6 +282,9 @@ impl Slot {
         }
     }
 }
+
+/// How long a server that goes waits for the disk.
+const FLUSH: Duration = Duration::from_secs(2);
 
 /// How long a socket waits for a session that waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);

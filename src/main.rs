@@ -2,7 +2,7 @@ mod allocator;
 
 use std::{
     fmt::Display,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     process::ExitCode,
 };
 
@@ -35,7 +35,9 @@ fn main() -> ExitCode {
             system.block_on(transfer::command::export_to(&config, session, output, skip_damaged))
         }
         Some(Command::Import { file }) => system.block_on(transfer::command::import_from(&config, &file)),
-        Some(Command::Token { renew }) => token(&config, renew).and_then(|token| say(&token)),
+        Some(Command::Token { renew }) => {
+            token(&config, renew).and_then(|token| say(&token)).inspect(|()| say_where(&config))
+        }
         Some(Command::Doctor) => system.block_on(doctor::examine(config)),
         None | Some(Command::Serve) => system.block_on(async {
             let running = server::start(config).await.map_err(|e| e.to_string())?;
@@ -63,6 +65,14 @@ fn say(line: &str) -> Result<(), String> {
 /// On stderr, where somebody reads it: where nobody does, the exit code is all that there is to say.
 fn complain(why: impl Display) {
     let _ = writeln!(io::stderr(), "greenroom: {why}");
+}
+
+/// Where the token goes, for a person: not for a script, and not for a port that only the server knows.
+fn say_where(config: &Config) {
+    let address = config.server.bind;
+    if io::stderr().is_terminal() && address.port() != 0 {
+        complain(format_args!("to sign in, open http://{address}/?token=… with this token in place of the dots"));
+    }
 }
 
 /// Each client, agent and gateway takes a descriptor, and many systems give a program a thousand unless it asks for more.

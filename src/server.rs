@@ -61,6 +61,7 @@ pub struct Running {
     pub link: String,
     server: actix_web::dev::Server,
     directory: Addr<Directory>,
+    gateway: Gateway,
     sandbox: Arc<dyn Sandbox>,
     closing: CancellationToken,
     stop_sandboxes: bool,
@@ -165,13 +166,13 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         node,
     };
     let server = web::serve(parts, auth, threads, listener)?;
-    Ok(Running { link, server, directory, sandbox, closing, stop_sandboxes, _data: data })
+    Ok(Running { link, server, directory, gateway, sandbox, closing, stop_sandboxes, _data: data })
 }
 
 impl Running {
     /// Serves until it is asked to end: by SIGTERM or SIGINT. Sandboxes stay for the next start, unless they are to go too.
     pub async fn until_asked(self) -> io::Result<()> {
-        let Running { server, directory, sandbox, closing, stop_sandboxes, .. } = self;
+        let Running { server, directory, gateway, sandbox, closing, stop_sandboxes, .. } = self;
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let handle = server.handle();
         let mut serving = std::pin::pin!(server);
@@ -182,6 +183,8 @@ impl Running {
         info!("closing; ask once more to end at once");
         closing.cancel();
         let drained = async {
+            // Before the sessions write down the last: what the calls took that end now is part of it.
+            gateway.close().await;
             // Before the web server's threads end, and the sessions on them. No answer is as good: it only tells that it ended.
             let _ = directory.send(Close { stop: stop_sandboxes }).await;
             tokio::join!(handle.stop(true), async {

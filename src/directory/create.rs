@@ -104,13 +104,7 @@ impl Directory {
         if agent != AGENT {
             return Err(Refusal::BadArgs(format!("there is no agent `{agent}` (known agents: `{AGENT}`)")));
         }
-        if let Some(directory) = &new.directory
-            && !directory.starts_with('/')
-        {
-            return Err(Refusal::BadArgs(format!(
-                "`directory` is an absolute path inside the sandbox, not `{directory}`"
-            )));
-        }
+        leads_somewhere(new.directory.as_deref())?;
         if new.task.as_ref().is_some_and(|task| task.trim().is_empty()) {
             return Err(Refusal::BadArgs("`task` is empty; leave it out, or say what is to be done".to_owned()));
         }
@@ -137,4 +131,20 @@ impl Directory {
             core: Memory::default(),
         })
     }
+}
+
+/// A directory is shown to people and written down for every command, so it is one plain path.
+fn leads_somewhere(directory: Option<&str>) -> Result<(), Refusal> {
+    let Some(directory) = directory else { return Ok(()) };
+    let why = if directory.chars().any(char::is_control) {
+        // Not shown: whoever reads it may be a terminal.
+        "`directory` has a control character, such as a line's end; leave it out of the path".to_owned()
+    } else if !directory.starts_with('/') {
+        format!("`directory` is an absolute path inside the sandbox, not `{directory}`")
+    } else if directory.split('/').any(|part| part == "..") {
+        format!("`directory` has no `..` in it, as `{directory}` has; give the path that it leads to")
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::BadArgs(why))
 }

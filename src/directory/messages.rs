@@ -84,8 +84,8 @@ pub struct Purge {
 #[rtype(result = "usize")]
 pub struct Tidy;
 
-/// The server is going: no session is started or brought back any more. With `stop`, those that are live are stopped; the
-/// answer comes when that is written down.
+/// The server is going: no session is started or brought back any more. With `stop`, those that are live are stopped. The answer
+/// comes when that is written down, and all that they had decided before.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Close {

@@ -19,11 +19,11 @@ use greenroom_protocol::{
 
 use super::*;
 use crate::{
-    gateway::GatewayOptions,
+    gateway::{GatewayOptions, Metered, Notice},
     sandbox::{Exit, Found, Presence, Progress, SandboxError, Spec, Stats},
     session::messages::{
-        Amend, Attach, End, Ending, Greeted, Interrupt, LinkPort, Look, OutOfOrder, Published, Relay, Reported, Settle,
-        orders,
+        Amend, Attach, End, Ending, Greeted, Interrupt, LinkPort, Look, Noticed, OutOfOrder, Published, Relay,
+        Reported, Settle, orders,
     },
     store::{Limit, NewEvent, Record, Seq, faulty::Faulty},
 };
@@ -443,4 +443,22 @@ async fn a_session_lives_where_whoever_asked_for_it_listens() {
         assert_eq!(house.threads.home(made.view.id), near, "whoever comes later finds it there");
         assert_eq!(house.links.lock().expect("nobody panics here").pop(), Some(thread));
     }
+}
+
+#[actix::test]
+async fn a_server_that_goes_has_written_down_what_its_sessions_heard() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    house.store.hold();
+    let notice = Notice::Used(Metered { model: "m".into(), input_tokens: 7, ..Metered::default() });
+    made.session.do_send(Noticed { notice, unwritten: None });
+    let closing = house.directory.send(Close { stop: false });
+    let disk = async {
+        made.session.send(Look).await.expect("it lives");
+        house.store.release_one();
+    };
+    let (closed, ()) = tokio::join!(closing, disk);
+    closed.expect("it lives");
+    let record = house.store.get(made.view.id).await.expect("it is read").expect("it is there").record;
+    assert_eq!(record.usage.input_tokens, 7);
 }

@@ -10,7 +10,7 @@ use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{UnixListener, UnixStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -98,11 +98,20 @@ impl Door {
 
 async fn serve(listener: UnixListener, door: Arc<Door>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let closed = door.closed.clone();
+    let (closed, mut closing) = (door.closed.clone(), door.gateway.closing());
     loop {
         let accepted = tokio::select! {
             biased;
             () = closed.cancelled() => return,
+            () = ordered(&mut closing) => {
+                // From the thread of the connections, so that they go before a call on them answers that it was interrupted: the
+                // agent is to ask the next server again.
+                closed.cancel();
+                drop(listener);
+                // A call has its place until its session was told what it took.
+                let _all = door.calls.acquire_many(CALLS as u32).await;
+                return;
+            }
             accepted = accept(&listener, &places) => accepted,
         };
         match accepted {
@@ -114,6 +123,11 @@ async fn serve(listener: UnixListener, door: Arc<Door>) {
             }
         }
     }
+}
+
+/// Ends when the gateway closes, or has gone.
+async fn ordered(closing: &mut watch::Receiver<bool>) {
+    let _ = closing.wait_for(|closing| *closing).await;
 }
 
 async fn accept(listener: &UnixListener, places: &Arc<Semaphore>) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {

@@ -31,7 +31,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, ready};
 use greenroom_protocol::link::Api;
-use tokio::net::UnixListener;
+use tokio::{net::UnixListener, sync::watch};
 
 pub use self::{
     catalog::Resolved,
@@ -121,6 +121,8 @@ pub struct Gateway {
 struct Inner {
     options: GatewayOptions,
     client: reqwest::Client,
+    /// Whether every endpoint is to close. Each has a receiver until it has.
+    closing: watch::Sender<bool>,
 }
 
 impl Gateway {
@@ -138,13 +140,19 @@ impl Gateway {
             .tcp_nodelay(true)
             .build()
             .map_err(GatewayError::Client)?;
-        Ok(Gateway { inner: Arc::new(Inner { options, client }) })
+        Ok(Gateway { inner: Arc::new(Inner { options, client, closing: watch::Sender::new(false) }) })
     }
 
     /// Serves one session on `listener` until the endpoint is dropped. Must be called inside a tokio runtime, which then
     /// runs the endpoint's tasks.
     pub fn open(&self, listener: UnixListener, account: Arc<dyn Account>) -> Endpoint {
         Endpoint::open(self.clone(), listener, account)
+    }
+
+    /// Closes every endpoint, also those that are yet to be opened. When it returns, each session was told what its calls took.
+    pub async fn close(&self) {
+        self.inner.closing.send_replace(true);
+        self.inner.closing.closed().await;
     }
 
     /// Which model `name` means.
@@ -177,6 +185,10 @@ impl Gateway {
 
     fn options(&self) -> &GatewayOptions {
         &self.inner.options
+    }
+
+    fn closing(&self) -> watch::Receiver<bool> {
+        self.inner.closing.subscribe()
     }
 
     fn client(&self) -> &reqwest::Client {

@@ -178,7 +178,8 @@ async fn last_words(pieces: &mut UnboundedReceiver<Piece>) -> Piece {
     Piece::Abort
 }
 
-/// What one call took, told to its session exactly once, however the call ends.
+/// What one call took, told to its session exactly once, however the call ends: also where the server is asked to end
+/// ([`super::Gateway::close`]), and not where it is killed.
 pub(super) struct Tally {
     pub(super) door: Arc<Door>,
     pub(super) route: Route,

@@ -37,12 +37,9 @@ impl Allowance {
             State::Starting => return Some("the session is starting".to_owned()),
             State::Idle | State::Running | State::AwaitingConfirmation | State::Paused => {}
         }
-        match (self.budget_usd, usage.cost_usd) {
-            (Some(budget), Some(cost)) if cost >= budget => {
-                Some(format!("the session's budget of {budget} USD is spent; a new session can go on with another one"))
-            }
-            _ => None,
-        }
+        // A model whose price nobody knows may be called; what is known to be spent counts nevertheless.
+        let spent = self.budget_usd.filter(|budget| usage.known_cost() >= *budget)?;
+        Some(format!("the session's budget of {spent} USD is spent; a new session can go on with another one"))
     }
 }
 
@@ -51,9 +48,13 @@ mod tests {
     use super::*;
 
     fn check(state: State, budget: Option<f64>, cost: Option<f64>, allowed: bool) {
+        judge(state, budget, Totals { cost_usd: cost, ..Totals::default() }, allowed);
+    }
+
+    fn judge(state: State, budget: Option<f64>, usage: Totals, allowed: bool) {
         let allowance = Allowance::new(budget);
-        allowance.follow(state, &Totals { cost_usd: cost, ..Totals::default() });
-        assert_eq!(allowance.may_call().is_ok(), allowed, "{state:?} {budget:?} {cost:?}");
+        allowance.follow(state, &usage);
+        assert_eq!(allowance.may_call().is_ok(), allowed, "{state:?} {budget:?} {usage:?}");
     }
 
     #[test]
@@ -65,5 +66,13 @@ mod tests {
         check(State::Starting, None, None, false);
         check(State::Interrupting, None, None, false);
         check(State::Stopped, None, None, false);
+    }
+
+    #[test]
+    fn what_is_known_counts_beside_what_is_not() {
+        let known = |usd| Totals { known_cost_usd: Some(usd), ..Totals::default() };
+        judge(State::Running, Some(1.0), known(0.5), true);
+        judge(State::Running, Some(1.0), known(1.0), false);
+        judge(State::Running, None, known(9.0), true);
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use actix::prelude::*;
-use greenroom_protocol::{Action, Seen, client::Wish, observation::Usage};
+use greenroom_protocol::{Action, Seen, client::Wish};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     decision::Decision,
     messages::*,
     turn::{Input, Named, Refusal},
+    usage::counted,
     view::View,
 };
 use crate::{
@@ -127,27 +128,8 @@ impl Session {
     }
 
     fn used(&mut self, metered: Metered, unwritten: Option<OwnedSemaphorePermit>, ctx: &mut Context<Session>) {
-        let totals = &mut Arc::make_mut(&mut self.record).usage;
-        totals.input_tokens += metered.input_tokens + metered.cache_read_tokens + metered.cache_write_tokens;
-        totals.output_tokens += metered.output_tokens;
-        totals.cost_usd = totals.cost_usd.zip(metered.cost_usd).map(|(sum, cost)| sum + cost);
+        let usage = counted(&mut Arc::make_mut(&mut self.record).usage, metered);
         self.record_changed = true;
-        let usage = Usage {
-            context_used: metered.input_tokens
-                + metered.cache_read_tokens
-                + metered.cache_write_tokens
-                + metered.output_tokens,
-            model: metered.model,
-            input_tokens: metered.input_tokens,
-            output_tokens: metered.output_tokens,
-            cache_read_tokens: metered.cache_read_tokens,
-            cache_write_tokens: metered.cache_write_tokens,
-            cost_usd: metered.cost_usd,
-            total_input_tokens: totals.input_tokens,
-            total_output_tokens: totals.output_tokens,
-            total_cost_usd: totals.cost_usd,
-            context_limit: metered.context_limit,
-        };
         self.note(Seen::Usage(usage), vec![Reply::Noticed(unwritten)], ctx);
     }
 }
@@ -297,6 +279,14 @@ impl Handler<Begin> for Session {
         } else {
             self.wish(Input::Start { task }, None, ctx)
         }
+    }
+}
+
+impl Handler<Flush> for Session {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, _: Flush, ctx: &mut Context<Session>) -> Self::Result {
+        self.answer_again(None, ctx)
     }
 }
 

@@ -343,6 +343,11 @@ pub struct Begin {
     pub task: String,
 }
 
+/// Answer when all that the session has decided so far is on disk.
+#[derive(Debug, Message)]
+#[rtype(result = "Answer")]
+pub struct Flush;
+
 /// Its sandbox was seen like this: to be made what the session says it is, where it is not. `true`: it is ordered to. A server
 /// that was killed between writing down and ordering left it so, or an engine that did something late.
 #[derive(Debug, Message)]

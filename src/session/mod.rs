@@ -13,6 +13,7 @@ mod reports;
 #[cfg(test)]
 mod stage;
 mod turn;
+mod usage;
 mod view;
 
 use std::{

@@ -181,6 +181,16 @@ pub struct Totals {
     pub output_tokens: u64,
     /// `None` once a call's price was not known.
     pub cost_usd: Option<f64>,
+    /// What the calls of a known price have cost, once others make `cost_usd` unknown. Earlier versions forgot it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_cost_usd: Option<f64>,
+}
+
+impl Totals {
+    /// The least that it has cost, in US dollars.
+    pub fn known_cost(&self) -> f64 {
+        self.cost_usd.or(self.known_cost_usd).unwrap_or_default()
+    }
 }
 
 /// A session as the store holds it at one moment.

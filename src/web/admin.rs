@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use actix_web::{
-    HttpResponse,
-    web::{Data, Query},
-};
+use actix_web::{HttpResponse, web::Data};
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -13,7 +10,7 @@ use serde_json::json;
 use super::{
     Parts,
     error::{Answer, ErrorAnswer, Failure},
-    request::Named,
+    request::{Named, Params},
 };
 use crate::{
     census::Row,
@@ -102,7 +99,7 @@ pub(super) async fn sweep(parts: Data<Parts>) -> Answer {
 /// What a session's sandbox wrote to stdout and stderr: `{"content"}`.
 #[utoipa::path(get, path = "/api/sessions/{id}/logs", tag = "admin", params(("id" = String, Path), HowMuch),
     responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn logs(parts: Data<Parts>, id: Named, how_much: Query<HowMuch>) -> Answer {
+pub(super) async fn logs(parts: Data<Parts>, id: Named, Params(how_much): Params<HowMuch>) -> Answer {
     parts.snapshot(id.0).await?;
     let bytes = how_much.bytes.unwrap_or(64 * 1024).min(1024 * 1024);
     let content = parts.sandbox.logs(id.0, bytes).await?;

@@ -4,7 +4,7 @@ use actix::MailboxError;
 use actix_web::{
     HttpRequest, HttpResponse, ResponseError,
     body::BoxBody,
-    error::{JsonPayloadError, QueryPayloadError},
+    error::JsonPayloadError,
     http::{StatusCode, header},
 };
 use greenroom_protocol::client::ErrorBody;
@@ -61,6 +61,33 @@ impl Failure {
             }
             status => Failure::new(status, "internal", "the server failed; its log says why"),
         }
+    }
+}
+
+impl Failure {
+    /// The same for a person who opened an address in a browser. It loads nothing, as its policy allows no style of its own.
+    pub(super) fn page(&self) -> String {
+        let title = self.status.canonical_reason().unwrap_or("Failed");
+        // What was asked for is in it, so it may be anything.
+        let message = self.message.replace('&', "&amp;").replace('<', "&lt;");
+        let way_out = match self.status {
+            StatusCode::NOT_FOUND => r#"<p><a href="/">To the sessions</a></p>"#,
+            _ => "",
+        };
+        format!(
+            r#"<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<title>{title} · Greenroom</title>
+<main>
+<h1>{title}</h1>
+<p>{message}</p>{way_out}
+</main>
+</html>
+"#
+        )
     }
 }
 
@@ -175,10 +202,11 @@ pub(super) fn bad_json(error: JsonPayloadError, _: &HttpRequest) -> actix_web::E
 }
 
 /// A query string with an unknown parameter, or a value of the wrong type.
-pub(super) fn bad_query(error: QueryPayloadError, _: &HttpRequest) -> actix_web::Error {
-    let detail = match error {
-        QueryPayloadError::Deserialize(e) => e.to_string(),
-        other => other.to_string(),
-    };
-    Failure::invalid(format!("the query: {detail}")).into()
+pub(super) fn bad_query(error: &serde_path_to_error::Error<serde::de::value::Error>) -> Failure {
+    let (name, detail) = (format!("`{}`", error.path()), error.inner().to_string());
+    // One that is unknown, or comes twice, is named already.
+    if detail.contains(&name) || error.path().iter().next().is_none() {
+        return Failure::invalid(format!("the query: {detail}"));
+    }
+    Failure::invalid(format!("the query: {name}: {detail}; `/api/openapi.json` says what it takes"))
 }

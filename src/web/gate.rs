@@ -17,6 +17,7 @@ use super::{
     assets,
     error::{Failure, no_handshake},
     judge::{Act, Auth, Body, Denial, Door, Facts, Verdict},
+    request::accepts,
 };
 use crate::{frontend, telemetry};
 
@@ -110,6 +111,13 @@ fn verdict(auth: &Auth, req: &ServiceRequest) -> Verdict {
 fn wants_socket(req: &ServiceRequest) -> bool {
     let upgrades = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
     door(req) == Door::Socket && req.headers().get(header::UPGRADE).is_some_and(upgrades)
+}
+
+/// Somebody opens an address in a browser. A script of the page takes anything, and gets JSON as every other client.
+fn wants_page(req: &ServiceRequest) -> bool {
+    let path = req.match_info().as_str();
+    let is_for_clients = path == "/api" || path.starts_with("/api/") || door(req) == Door::Socket;
+    matches!(*req.method(), Method::GET | Method::HEAD) && !is_for_clients && accepts(req.headers(), "text/html")
 }
 
 /// By the decoded path, which is what the router goes by. What is no page is the API's, so a new route is closed until
@@ -219,11 +227,14 @@ pub(super) async fn dress(
     req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let (method, path) = (req.method().clone(), req.path().to_owned());
+    let (method, path, is_a_person) = (req.method().clone(), req.path().to_owned(), wants_page(&req));
     let mut response = next.call(req).await?.map_into_boxed_body();
     let status = response.status();
     if (status.is_client_error() || status.is_server_error()) && !is_json(response.headers()) {
         response = in_our_words(response, &method, &path);
+    }
+    if is_a_person {
+        response = as_page(response);
     }
     let headers = response.headers_mut();
     for (name, value) in BOUNDS {
@@ -237,13 +248,24 @@ pub(super) async fn dress(
 }
 
 fn in_our_words(response: ServiceResponse<BoxBody>, method: &Method, path: &str) -> ServiceResponse<BoxBody> {
-    let mut ours = Failure::of_status(response.status(), method.as_str(), path).error_response();
+    let mut ours = HttpResponse::from_error(Failure::of_status(response.status(), method.as_str(), path));
     for name in KEPT {
         for value in response.headers().get_all(&name) {
             ours.headers_mut().append(name.clone(), value.clone());
         }
     }
     response.into_response(ours)
+}
+
+/// A failure as a page; anything else as it is.
+fn as_page(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    let Some(page) = response.response().error().and_then(|error| error.as_error()).map(Failure::page) else {
+        return response;
+    };
+    response.map_body(|head, _| {
+        head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        BoxBody::new(page)
+    })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

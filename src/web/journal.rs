@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use actix_web::{
-    HttpRequest, HttpResponse,
-    body::SizedStream,
-    http::header,
-    web::{Data, Query},
-};
+use actix_web::{HttpRequest, HttpResponse, body::SizedStream, http::header, web::Data};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt};
 use serde::Deserialize;
@@ -16,7 +11,7 @@ use serde_json::json;
 use super::{
     Parts,
     error::{Answer, ErrorAnswer, Failure},
-    request::Named,
+    request::{Named, Params},
     stream,
 };
 use crate::store::{
@@ -79,9 +74,9 @@ enum Format {
 /// server-sent events: `id` is the event's number, growing items come as `event: delta`, `Last-Event-ID` resumes.
 #[utoipa::path(get, path = "/api/sessions/{id}/events", tag = "journal", params(("id" = String, Path), Span),
     responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, span: Query<Span>) -> Answer {
+pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, Params(span): Params<Span>) -> Answer {
     if stream::is_wanted(&req) {
-        let span = match span.into_inner() {
+        let span = match span {
             span @ Span { last: Some(_), .. } => span.settled(parts.snapshot(id.0).await?.tail)?,
             span => span,
         };
@@ -89,7 +84,7 @@ pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, span
         return stream::answer(&req, &parts, id.0, stream::after(&req, after)?, kind).await;
     }
     let last_seq = parts.snapshot(id.0).await?.tail;
-    let span = span.into_inner().settled(last_seq)?;
+    let span = span.settled(last_seq)?;
     let items = find(parts.store.as_ref(), id.0, &span).await?;
     let mut body = BytesMut::from(&br#"{"items":"#[..]);
     body.put(array(&items));
@@ -165,7 +160,7 @@ async fn find(store: &dyn Store, id: SessionId, span: &Span) -> Result<Vec<NewEv
 /// The whole session in one file: `jsonl`, a line with the session and one for each event, or `md`, to be read.
 #[utoipa::path(get, path = "/api/sessions/{id}/export", tag = "journal", params(("id" = String, Path), Form),
     responses((status = 200, body = String), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn export(parts: Data<Parts>, id: Named, form: Query<Form>) -> Answer {
+pub(super) async fn export(parts: Data<Parts>, id: Named, Params(form): Params<Form>) -> Answer {
     let snapshot = parts.snapshot(id.0).await?;
     let (kind, extension, head) = match form.format {
         Format::Jsonl => ("application/x-ndjson", "jsonl", format!("{}\n", json!({"session": snapshot.record}))),

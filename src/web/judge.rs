@@ -87,7 +87,9 @@ pub(super) enum Denial {
     Origin(String),
     #[error("the token is missing; open the link that the server printed, or send `Authorization: Bearer …`")]
     NoToken,
-    #[error("the token is not this server's; open the link that it printed at its start")]
+    #[error(
+        "the token is not this server's, or was replaced; put the one that `greenroom token` prints behind `/?token=`"
+    )]
     WrongToken,
     #[error("a cookie is not enough here without an `Origin`; send `Authorization: Bearer …`")]
     CookieAlone,

@@ -8,7 +8,7 @@
 //! | [`openapi`] | what REST there is |
 //! | [`page`] | the page of a session, with what it shows first |
 //! | [`assets`] | everything else: the UI |
-//! | [`error`] | every failure, in one form |
+//! | [`error`] | every failure, in one form, and as a page for whoever opened an address |
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use actix_web::{
     App, HttpRequest,
     dev::{AppConfig, Server},
     middleware::from_fn,
-    web::{self, Data, JsonConfig, Payload, Query, QueryConfig, ServiceConfig},
+    web::{self, Data, JsonConfig, Payload, ServiceConfig},
 };
 
 use crate::{
@@ -57,6 +57,7 @@ use connection::Connection;
 use error::{Answer, no_handshake};
 use handover::Handover;
 pub use judge::Auth;
+use request::Params;
 
 /// The name of the agent that every server has.
 const AGENT: &str = "greenroom";
@@ -125,7 +126,6 @@ fn routes(app: &mut ServiceConfig, parts: Data<Parts>, auth: Data<Auth>) {
     app.app_data(parts)
         .app_data(auth)
         .app_data(JsonConfig::default().limit(max_body).error_handler(error::bad_json))
-        .app_data(QueryConfig::default().error_handler(error::bad_query))
         .service(web::resource("/healthz").get(health::alive))
         .service(web::resource("/readyz").get(health::ready))
         .service(web::resource("/metrics").get(health::metrics))
@@ -158,8 +158,8 @@ fn api(api: &mut ServiceConfig) {
 }
 
 /// The session socket. Whoever gets here may, so from here on it is the frontend's.
-async fn socket(req: HttpRequest, body: Payload, query: Query<AttachQuery>, parts: Data<Parts>) -> Answer {
-    frontend::open(&req, body, &query, parts.sockets.clone()).map_err(|e| no_handshake(&e))
+async fn socket(req: HttpRequest, body: Payload, query: Params<AttachQuery>, parts: Data<Parts>) -> Answer {
+    frontend::open(&req, body, &query.0, parts.sockets.clone()).map_err(|e| no_handshake(&e))
 }
 
 /// `GET /ws/sessions/{id}/chat`

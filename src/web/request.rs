@@ -1,11 +1,22 @@
-//! What handlers take out of a request beside its JSON body and its query.
+//! What handlers take out of a request beside its JSON body.
 
 use std::future::{Ready, ready};
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload};
+use actix_web::{
+    FromRequest, HttpRequest,
+    dev::Payload,
+    http::header::{self, HeaderMap},
+};
+use serde::de::DeserializeOwned;
 
-use super::error::Failure;
+use super::error::{Failure, bad_query};
 use crate::store::SessionId;
+
+/// Whether the client says that it takes answers of this kind, and does not only take any.
+pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|accepted| accepted.split(';').next().is_some_and(|accepted| accepted.trim() == kind))
+}
 
 /// The session that the address names.
 pub(super) struct Named(pub SessionId);
@@ -17,6 +28,19 @@ impl FromRequest for Named {
     fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
         let text = req.match_info().query("id");
         ready(text.parse().map(Named).map_err(|_| Failure::not_found(format!("`{text}` is no session id"))))
+    }
+}
+
+/// The query, as `actix_web::web::Query` reads it, which does not say which parameter is wrong.
+pub(super) struct Params<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest for Params<T> {
+    type Error = Failure;
+    type Future = Ready<Result<Params<T>, Failure>>;
+
+    fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(req.query_string().as_bytes()));
+        ready(serde_path_to_error::deserialize(pairs).map(Params).map_err(|e| bad_query(&e)))
     }
 }
 

@@ -4,7 +4,7 @@ use actix::{Addr, Handler, MailboxError, Message};
 use actix_web::{
     HttpResponse,
     http::{StatusCode, header},
-    web::{Data, Json, Query},
+    web::{Data, Json},
 };
 use greenroom_protocol::{action::Mode, client::Wish, observation::State};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Parts,
     error::{Answer, ErrorAnswer, Failure},
-    request::{Key, Named},
+    request::{Key, Named, Params},
 };
 use crate::{
     directory::{self, NewSession},
@@ -110,8 +110,8 @@ pub(super) async fn create(parts: Data<Parts>, new: Json<NewSession>, key: Key) 
 
 /// List sessions, newest activity first.
 #[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(Which), responses((status = 200, body = Page)))]
-pub(super) async fn list(parts: Data<Parts>, which: Query<Which>) -> Answer {
-    let Which { q, state, archived, limit, cursor } = which.into_inner();
+pub(super) async fn list(parts: Data<Parts>, Params(which): Params<Which>) -> Answer {
+    let Which { q, state, archived, limit, cursor } = which;
     let limit = limit.min(500);
     let listing = parts.store.list(store::Query { text: q, state, archived, limit, cursor }).await?;
     let items = listing.items.iter().map(|snapshot| parts.view(snapshot)).collect();
@@ -140,7 +140,7 @@ pub(super) async fn change(parts: Data<Parts>, id: Named, change: Json<Change>) 
 /// End a session for good; it stays readable. With `purge` nothing of it stays.
 #[utoipa::path(delete, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path), Ending),
     responses((status = 200, body = Receipt), (status = 204, description = "purged")))]
-pub(super) async fn end(parts: Data<Parts>, id: Named, ending: Query<Ending>, key: Key) -> Answer {
+pub(super) async fn end(parts: Data<Parts>, id: Named, Params(ending): Params<Ending>, key: Key) -> Answer {
     if !ending.purge {
         return parts.wish(id.0, messages::End { key: key.0 }).await;
     }

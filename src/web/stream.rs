@@ -4,7 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse,
-    http::header::{self, HeaderName, HeaderValue},
+    http::header::{HeaderName, HeaderValue},
 };
 use bytes::Bytes;
 use futures::{Stream, stream};
@@ -15,6 +15,7 @@ use super::{
     Parts,
     connection::Connection,
     error::{Answer, Failure},
+    request::accepts,
 };
 use crate::{
     data::Pass,
@@ -29,8 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether the client prefers a stream to a page.
 pub(super) fn is_wanted(req: &HttpRequest) -> bool {
-    let accept = req.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    accept.split(',').any(|kind| kind.split(';').next().is_some_and(|kind| kind.trim() == "text/event-stream"))
+    accepts(req.headers(), "text/event-stream")
 }
 
 /// `after` as the client's browser remembers it, else as the address says.

@@ -1,3 +1,4 @@
+mod pages;
 mod stage;
 
 use actix_web::test::TestRequest;
@@ -43,10 +44,24 @@ async fn errors() {
     check("PATCH", NOWHERE, Some(r#"{"title":"x"}"#), 404, "not_found", "no session").await;
     check("DELETE", &format!("{NOWHERE}?purge=true"), None, 404, "not_found", "no session").await;
     check("GET", "/api/sessions?sate=idle", None, 400, "invalid_args", "unknown field `sate`").await;
-    check("GET", "/api/sessions?state=tired", None, 400, "invalid_args", "unknown variant `tired`").await;
+    check("GET", "/api/sessions?state=tired", None, 400, "invalid_args", "`state`: unknown variant `tired`").await;
     check("GET", "/api/sessions?cursor=xx", None, 400, "invalid_args", "`xx` is no cursor").await;
-    check("GET", &format!("{NOWHERE}/events?after=soon"), None, 400, "invalid_args", "the query").await;
-    check("GET", &format!("{NOWHERE}/events?last=-1"), None, 400, "invalid_args", "the query").await;
+    check("GET", "/api/sessions?limit=1&limit=2", None, 400, "invalid_args", "the query: duplicate field `limit`")
+        .await;
+    let limit = "the query: `limit`: invalid digit found in string; `/api/openapi.json` says what it takes";
+    check("GET", "/api/sessions?limit=-3", None, 400, "invalid_args", limit).await;
+    let archived = "the query: `archived`: provided string was not `true` or `false`";
+    check("GET", "/api/sessions?q=a&archived=maybe", None, 400, "invalid_args", archived).await;
+    for (query, part) in [
+        ("events?after=soon", "`after`: invalid digit"),
+        ("events?last=-1", "`last`: invalid digit"),
+        ("events?limit=", "`limit`: cannot parse integer from empty string"),
+        ("export?format=pdf", "`format`: unknown variant `pdf`, expected `jsonl` or `md`"),
+        ("logs?bytes=1e3", "`bytes`: invalid digit"),
+    ] {
+        check("GET", &format!("{NOWHERE}/{query}"), None, 400, "invalid_args", part).await;
+    }
+    check("DELETE", &format!("{NOWHERE}?purge=1"), None, 400, "invalid_args", "the query: `purge`: provided").await;
     let large = format!(r#"{{"title":"{}"}}"#, "x".repeat(1024 * 1024));
     check("POST", "/api/sessions", Some(&large), 413, "too_large", "`server.max_body`").await;
     let long = |name: &str, length: usize| json!({ name: "ä".repeat(length) }).to_string();
@@ -56,6 +71,18 @@ async fn errors() {
         let why = format!("`{name}` has 1026 bytes; it may have 1024");
         check("POST", "/api/sessions", Some(&long(name, 513)), 400, "invalid_args", &why).await;
     }
+    for (directory, why) in [
+        ("work", "`directory` is an absolute path inside the sandbox, not `work`"),
+        ("/work/../etc", "`directory` has no `..` in it"),
+        ("/..", "give the path that it leads to"),
+        ("/work\0", "`directory` has a control character"),
+        ("a\u{1b}[2J", "`directory` has a control character, such as a line's end; leave it out"),
+    ] {
+        let body = json!({ "directory": directory }).to_string();
+        check("POST", "/api/sessions", Some(&body), 400, "invalid_args", why).await;
+    }
+    let dots = stage.ask("POST", "/api/sessions", Some(r#"{"directory":"/work/..a/b.."}"#)).await;
+    assert_eq!(dots.status, 201, "{}", dots.text);
     let made = stage.ask("POST", "/api/sessions", Some(&long("title", 200))).await;
     let session = format!("/api/sessions/{}", id_of(&made));
     check("PATCH", &session, Some(&long("title", 201)), 400, "invalid_args", title).await;
@@ -257,7 +284,9 @@ async fn the_link_is_traded_for_a_cookie() {
     };
     assert_eq!(stage.send(write(Some(&format!("http://{HOST}")))).await.status, 201);
     assert_eq!(stage.send(write(None)).await.status, 403);
-    assert_eq!(stage.send(anybody("GET", "/?token=wrong")).await.error(), (401, "unauthenticated".to_owned()));
+    let wrong = stage.send(anybody("GET", "/?token=wrong")).await;
+    assert_eq!(wrong.error(), (401, "unauthenticated".to_owned()));
+    assert!(wrong.text.contains("was replaced") && wrong.text.contains("`greenroom token`"), "{}", wrong.text);
 }
 
 #[actix_web::test]

@@ -166,3 +166,18 @@ impl Stand {
         self
     }
 }
+
+#[tokio::test]
+async fn a_gateway_that_closes_has_told_what_its_calls_took() {
+    let stand = Stand::with([Answer::anthropic(9).ending(6, End::Hang)]).await;
+    let gateway = stand.endpoint.door().gateway.clone();
+    let mut reply = stand.post(MESSAGES, &streaming("claude-x")).await;
+    reply.read_until("w3 ").await;
+    gateway.close().await;
+    let notices = stand.ledger.all();
+    assert!(matches!(&notices[..], [used] if is_estimate(used)), "{notices:?}");
+    let (text, whole) = reply.rest().await;
+    assert!(!whole && !text.contains("interrupted"), "the agent is to ask again: {text}");
+    assert!(UnixStream::connect(stand.directory.path().join("s")).await.is_err(), "nobody listens");
+    gateway.close().await;
+}

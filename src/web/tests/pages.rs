@@ -1,0 +1,45 @@
+//! What somebody sees who opens an address of this server in a browser.
+
+use actix_web::test::TestRequest;
+
+use super::{
+    NOWHERE,
+    stage::{anybody, known, stage},
+};
+
+#[actix_web::test]
+async fn whoever_opens_an_address_in_a_browser_reads_what_is_wrong() {
+    let stage = stage().await;
+    let open = async |request: TestRequest| {
+        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        stage.send(request.insert_header(("accept", browser))).await
+    };
+    let check = async |request: TestRequest, status: u16, part: &str| {
+        let page = open(request).await;
+        let kind = page.header("content-type");
+        assert_eq!((page.status.as_u16(), kind), (status, "text/html; charset=utf-8"), "{}", page.text);
+        assert!(page.text.starts_with("<!doctype html>") && page.text.contains(part), "{}", page.text);
+        assert!(page.header("content-security-policy").starts_with("default-src 'none';"));
+        assert_eq!((page.header("cache-control"), page.header("x-content-type-options")), ("no-store", "nosniff"));
+        page
+    };
+    let signed_out = check(anybody("GET", "/?token=%3Cb%3E"), 401, "`greenroom token` prints").await;
+    assert_eq!(signed_out.header("www-authenticate"), "Bearer");
+    check(anybody("GET", "/nowhere"), 401, "the token is missing").await;
+    check(known("GET", "/nowhere", None), 404, "there is nothing at `/nowhere`").await;
+    check(known("GET", "/%3Cscript%3E%26amp;", None), 404, "`/&lt;script>&amp;amp;`").await;
+    check(anybody("GET", "/assets/none.js"), 404, "there is nothing at").await;
+    check(anybody("GET", "/").insert_header(("host", "evil.test<i>")), 403, "is not called `evil.test&lt;i>`").await;
+    check(anybody("HEAD", "/?token=wrong"), 401, "").await;
+    for request in [
+        known("GET", "/api/nothing", None),
+        known("GET", "/%61pi/nothing", None),
+        known("GET", "/ws", None),
+        known("POST", "/nowhere", Some("{}")),
+        known("GET", NOWHERE, None),
+    ] {
+        open(request).await.error();
+    }
+    assert_eq!(stage.send(known("GET", "/nowhere", None).insert_header(("accept", "*/*"))).await.error().0, 404);
+    assert_eq!(open(anybody("GET", "/sessions")).await.status, 200);
+}
