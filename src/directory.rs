@@ -284,7 +284,7 @@ impl Slot {
 }
 
 /// How long a server that goes waits for the disk.
-const FLUSH: Duration = Duration::from_secs(2);
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// How long a socket waits for a session that waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -33,6 +33,8 @@ mod driver;
 /// The agent that is put into every sandbox. Built with this server, so their versions always match.
 static AGENT: &[u8] = include_bytes!(env!("GREENROOM_AGENT_BIN"));
 
+/// How long the calls of models have to be counted when the server ends.
+const LAST_CALLS: Duration = Duration::from_millis(500);
 /// How long a closing server waits for its clients.
 const DRAIN: Duration = Duration::from_secs(3);
 
@@ -183,8 +185,9 @@ impl Running {
         info!("closing; ask once more to end at once");
         closing.cancel();
         let drained = async {
-            // Before the sessions write down the last: what the calls took that end now is part of it.
-            gateway.close().await;
+            // Before the sessions write down the last: what the calls took that end now is part of it. With a disk that hangs there
+            // is no last.
+            let _ = tokio::time::timeout(LAST_CALLS, gateway.close()).await;
             // Before the web server's threads end, and the sessions on them. No answer is as good: it only tells that it ended.
             let _ = directory.send(Close { stop: stop_sandboxes }).await;
             tokio::join!(handle.stop(true), async {
