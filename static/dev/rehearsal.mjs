@@ -49,7 +49,7 @@ export class Rehearsal {
       const isolation = phase === "ready" ? "Rehearsed: nothing runs, so nothing is isolated." : undefined;
       this.observe("server", "sandbox", "", { phase, isolation });
     }
-    this.observe("agent", "chat", this.task, {}, { cause: seq });
+    this.observe("user", "chat", this.task, {}, { cause: seq });
     await this.play(this.task);
   }
 
@@ -130,10 +130,10 @@ export class Rehearsal {
     const item = `m${this.events.length}`;
     const { seq } = this.act("user", "message", { content, mode }, { item });
     if (this.state === "idle") {
-      this.observe("agent", "chat", content, {}, { item, cause: seq });
+      this.observe("user", "chat", content, {}, { item, cause: seq });
       void this.play(content);
     } else if (mode === "steer") {
-      this.observe("agent", "chat", content, {}, { item, cause: seq });
+      this.observe("user", "chat", content, {}, { item, cause: seq });
     } else {
       this.queue = [...this.queue, { item, content }];
       this.observe("server", "queue", "", { items: this.queue });
@@ -172,8 +172,8 @@ export class Rehearsal {
     const [next] = this.queue;
     if (!next) return;
     this.queue = this.queue.slice(1);
+    this.observe("user", "chat", next.content, {}, { item: next.item });
     this.observe("server", "queue", "", { items: this.queue });
-    this.observe("agent", "chat", next.content, {}, { item: next.item });
     await this.play(next.content);
   }
 

@@ -77,13 +77,15 @@ test("it is kept until it is saved, called off, or none any more", async () => {
   }
 });
 
-test("where the message leaves the queue, the change is said to be missed once", async () => {
+test("where the message leaves the queue, the change stays in its place and is kept", async () => {
   const { stage, script } = await comes();
   await edits("as it shall be");
-  stage.play(script.see("queue", "", { items: [] }));
+  stage.play(script.see("chat", "as it was", {}, { item: "m" }).see("queue", "", { items: [] }));
   await settled();
-  assert.equal(localStorage.getItem(CHANGE), null);
-  assert.deepEqual(stage.live.state.value.sending.map(({ wish }) => wish.action === "message" && wish.args.content), ["as it shall be"]);
+  assert.deepEqual([editor()?.value, localStorage.getItem(CHANGE)], ["as it shall be", "as it shall be"]);
+  press("Dismiss");
+  await settled();
+  assert.deepEqual([editor(), kept(), stage.sent], [null, [], []]);
 });
 
 test("also where that was while nobody looked, and not before it is known", async () => {
@@ -92,8 +94,9 @@ test("also where that was while nobody looked, and not before it is known", asyn
   const stage = new Stage();
   const hide = show(stage.live);
   assert.equal(stage.live.state.value.sending.length, 0);
-  stage.play(new Script().see("queue", "", { items: [{ item: "n", content: "it waits" }] }));
-  stage.say({ status: "synced", seq: 1 });
+  const script = new Script().see("chat", "as it was", {}, { item: "m" }).see("queue", "", { items: [{ item: "n", content: "it waits" }] });
+  stage.play(script);
+  stage.say({ status: "synced", seq: 2 });
   const missed = stage.live.state.value.sending;
   assert.deepEqual(missed.map(({ wish }) => wish.action === "message" && wish.args.content), ["as it shall be"]);
   assert.match(missed[0]?.refusal ?? "", /taken this message as it was/);

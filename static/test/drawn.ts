@@ -9,8 +9,9 @@ export function drawn(blocks: Part): Element {
   return root;
 }
 
+/** Without which way its texts go. */
 export function htmlOf(blocks: Part): string {
-  return drawn(blocks).innerHTML;
+  return drawn(blocks).innerHTML.replace(/ dir="\w+"/g, "");
 }
 
 /** Of a text that has come to its end. */

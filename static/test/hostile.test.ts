@@ -11,6 +11,8 @@ const ONE_OF = (...values: string[]) => (value: string) => values.includes(value
 type Attributes = Record<string, (value: string) => boolean>;
 
 const ALIGNED: Attributes = { align: ONE_OF("left", "center", "right") };
+/** Which way a text goes. */
+const DIR = ONE_OF("auto", "ltr");
 const PLAIN: Attributes = {};
 const ALLOWED: Record<string, Attributes> = {
   a: {
@@ -36,7 +38,8 @@ function check(root: Element, markdown: string): void {
     const allowed = ALLOWED[element.localName];
     assert.ok(allowed, `<${element.localName}> of ${JSON.stringify(markdown)}`);
     for (const { name, value } of element.attributes) {
-      assert.ok(Object.hasOwn(allowed, name) && allowed[name]?.(value), `${name}="${value}" of ${JSON.stringify(markdown)}`);
+      const isAllowed = name === "dir" ? DIR(value) : Object.hasOwn(allowed, name) && allowed[name]?.(value);
+      assert.ok(isAllowed, `${name}="${value}" of ${JSON.stringify(markdown)}`);
     }
     assert.ok(element.localName !== "a" || element.hasAttribute("rel"), markdown);
     assert.ok(element.localName !== "input" || element.hasAttribute("disabled"), markdown);

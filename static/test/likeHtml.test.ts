@@ -45,7 +45,7 @@ function asHtml(markdown: string): Element {
 
 const INLINE = new Set(["a", "br", "code", "del", "em", "input", "strong"]);
 
-/** All that can be seen of it: without the box around a table, and the line breaks between blocks. */
+/** All that can be seen of it: without the box around a table, the line breaks between blocks, and which way a text goes. */
 function seen(root: Element): string {
   root.normalize();
   const children = [...root.childNodes].map((node) => {
@@ -59,7 +59,7 @@ function seen(root: Element): string {
   });
   const inner = children.join("");
   if (root.localName === "div") return inner;
-  const attributes = [...root.attributes].map(({ name, value }) => ` ${name}=${JSON.stringify(value)}`).sort();
+  const attributes = [...root.attributes].filter(({ name }) => name !== "dir").map(({ name, value }) => ` ${name}=${JSON.stringify(value)}`).sort();
   return `<${root.localName}${attributes.join("")}>${inner}</${root.localName}>`;
 }
 

@@ -9,7 +9,6 @@ import { CommandsTab } from "../src/components/CommandsTab";
 import { Composer } from "../src/components/Composer";
 import { ConfirmDock } from "../src/components/ConfirmDock";
 import { Outbox } from "../src/components/Outbox";
-import { Queue } from "../src/components/Queue";
 import { LiveSession } from "../src/state/live";
 import { uploadsOf } from "../src/state/uploads";
 import type { Wish } from "../src/wire/frame";
@@ -189,20 +188,6 @@ test("a command on its way stands below the others", async () => {
   assert.doesNotMatch(await shown(<CommandsTab live={stage.live} />), /make/);
 });
 
-test("a change to a message that the agent takes meanwhile is not lost", async () => {
-  const stage = new Stage();
-  const script = new Script().see("queue", "", { items: [{ item: "m", content: "as it was" }] });
-  stage.play(script);
-  await shown(<Queue live={stage.live} />);
-  press("Edit");
-  await settled();
-  await write("as it shall be");
-  stage.play(script.see("queue", "", { items: [] }));
-  await settled();
-  assert.match(await shown(<Outbox live={stage.live} />), /taken this message as it was\. Your change:as it shall be/);
-  press("Send again");
-  assert.deepEqual(stage.sent.map((wish) => wish.action === "message" && wish.args.content), ["as it shall be"]);
-});
 
 test("a change that was refused can be sent as a new message", async () => {
   const stage = new Stage();

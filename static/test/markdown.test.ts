@@ -21,6 +21,20 @@ test("what a message may hold", () => {
   assert.match(htmlOf(whole("|a|\n|:-:|\n|b|")), /<td align="center">b<\/td>/);
 });
 
+test("each paragraph, item and cell goes its own way, and code always to the right", () => {
+  const ways = (markdown: string) =>
+    [...drawn(whole(markdown)).querySelectorAll("p, h2, li, ul, blockquote, td, code, pre")].map(
+      (element) => `${element.localName}${element.hasAttribute("dir") ? ` ${element.getAttribute("dir")}` : ""}`,
+    );
+  assert.deepEqual(ways("## שלום\n\nOne.\n\n`ls` הוא"), ["h2 auto", "p auto", "p auto", "code ltr"]);
+  // What stands in an item must not have a way of its own: the item would not look at it for its own.
+  assert.deepEqual(ways("- שלום\n\n  עולם\n- one"), ["ul", "li auto", "p", "p", "li auto", "p"]);
+  assert.deepEqual(ways("> שלום"), ["blockquote auto", "p"]);
+  assert.deepEqual(ways("|a|\n|-|\n|שלום|"), ["td auto"]);
+  assert.deepEqual(ways("```\nls\n```"), ["pre ltr", "code"]);
+  assert.equal(drawn(advance(noBlocks, "```\nls", true).tail).querySelector("pre")?.dir, "ltr", "also while it grows");
+});
+
 test("HTML is shown, not obeyed", () => {
   check("<script>alert(1)</script>", "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>");
   check("a <b onclick='x()'>bold</b> one", "<p>a &lt;b onclick='x()'&gt;bold&lt;/b&gt; one</p>");

@@ -4,6 +4,7 @@ import { activity, isOccupied, isResumable, isStoppable } from "../src/state/act
 import { reduce } from "../src/state/reduce";
 import { empty } from "../src/state/session";
 import type { TextRow } from "../src/state/rows";
+import type { Observations } from "../src/wire/event";
 import { rowsOf, Script } from "./frames";
 
 function check(script: Script, expected: string[]): void {
@@ -12,6 +13,9 @@ function check(script: Script, expected: string[]): void {
   const oneByOne = script.frames.reduce((state, frame) => reduce(state, [frame]), empty);
   assert.deepEqual(oneByOne, script.play());
 }
+
+/** What is to be done when a sandbox is gone. */
+const NEXT = " The next message starts a fresh sandbox.";
 
 const RUN = { command: "ls", exit_code: 0, duration_ms: 12 };
 
@@ -150,8 +154,14 @@ test("a screen reader hears what is finished once, and nothing of the past", () 
 });
 
 test("a death and what it means are one notice; a plan takes the place of the one before", () => {
-  const died = new Script().see("sandbox", "", { phase: "lost", exit_code: 137 }).state("failed", "the sandbox died with exit code 137");
-  check(died, ["bad: The sandbox died with exit code 137"]);
+  const why = "the sandbox died with exit code 137";
+  const died = new Script().see("sandbox", why, { phase: "lost", exit_code: 137 }).state("failed", why);
+  check(died, [`bad: The sandbox was killed (SIGKILL, exit code 137).${NEXT}`]);
+  assert.equal(activity(died.play()).text, "Failed", "why it has is told");
+  check(new Script().see("sandbox", why, { phase: "lost", exit_code: 137 }).state("failed", "no image"), [
+    `bad: The sandbox was killed (SIGKILL, exit code 137).${NEXT}`,
+    "bad: Failed: no image",
+  ]);
   check(new Script().state("failed", "no image"), ["bad: Failed: no image"]);
   const plans = new Script().see("plan", "- [ ] a", { path: "P", items: [] }).see("plan", "- [x] a", { path: "P", items: [] });
   assert.deepEqual(plans.play().rows.map((row) => row.kind === "plan" && row.superseded), [true, false]);
@@ -255,13 +265,40 @@ test("a question is asked until it is answered, here or elsewhere", () => {
   assert.deepEqual([row.text, row.detail], ["You denied it: not yet", "rm -r build"]);
 });
 
-test("a sandbox that dies is told with its last words", () => {
-  check(new Script().see("sandbox", "", { phase: "lost", exit_code: 137, stderr_tail: "killed" }), [
-    "bad: The sandbox died with exit code 137 (killed)",
-  ]);
-  check(new Script().see("sandbox", "", { phase: "lost", out_of_memory: true }), [
-    "bad: The sandbox ran out of memory and was ended",
-  ]);
+test("a sandbox that dies is told with its code, its last words, and what to do next", () => {
+  const told = (extras: Partial<Observations["sandbox"]>, expected: string) =>
+    check(new Script().see("sandbox", "", { phase: "lost", ...extras }), [`bad: ${expected}`]);
+  told({ exit_code: 137, stderr_tail: "Killed" }, `The sandbox was killed (SIGKILL, exit code 137).${NEXT} (Killed)`);
+  told({ exit_code: 137, out_of_memory: true }, `The sandbox ran out of memory and was killed (exit code 137).${NEXT}`);
+  told({ out_of_memory: true }, `The sandbox ran out of memory and was killed.${NEXT}`);
+  told({ exit_code: 3 }, `The sandbox died with exit code 3.${NEXT}`);
+  told({ exit_code: null as never }, `The sandbox is gone.${NEXT}`);
+});
+
+test("what a death cut short says so, and is no stop that anybody asked for", () => {
+  const receipt = { what: "the turn", stopped_ms: 0, rung: "sandbox", partial: false };
+  const dies = () =>
+    new Script()
+      .state("running")
+      .act("agent", "run", { command: "make" }, { item: "t" })
+      .act("user", "run", { command: "ls" }, { item: "u" })
+      .see("sandbox", "", { phase: "lost", exit_code: 3 })
+      .see("error", "cc main.c", { code: "cut", detail: "the command was cut short" }, { item: "u" });
+  const dead = `bad: The sandbox died with exit code 3.${NEXT}`;
+  check(dies().see("interrupted", "", receipt, { cause: 4 }), ["run cut: ", "run cut: cc main.c", dead]);
+  // Somebody had asked, and the sandbox went away under it.
+  const asked = dies().see("interrupted", "", receipt, { cause: 3 });
+  check(asked, ["run stopped: ", "run cut: cc main.c", dead, "quiet: Stopped the turn in 0 ms."]);
+});
+
+test("the command that a receipt names is set as code, with whatever backticks it has", () => {
+  const named = (what: string) => {
+    const row = new Script().see("interrupted", "", { what, stopped_ms: 6, rung: "cancel", partial: false }).play().rows[0];
+    return row?.kind === "notice" ? row.code : null;
+  };
+  assert.equal(named("the command `sleep 30`"), "sleep 30");
+  assert.equal(named("the turn and the command `echo `date``"), "echo `date`");
+  assert.equal(named("the model's answer"), undefined);
 });
 
 test("kinds of a newer server do no harm", () => {

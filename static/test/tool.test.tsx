@@ -7,7 +7,7 @@ import { render } from "preact";
 import { now } from "../src/clock";
 import { Diff } from "../src/components/Diff";
 import { ToolCall } from "../src/components/ToolCall";
-import { nothing, type ToolRow } from "../src/state/rows";
+import { nothing, type ToolEnd, type ToolRow } from "../src/state/rows";
 
 /** The lines of a diff as they are shown, with their looks. */
 function diff(...lines: string[]): string[] {
@@ -36,4 +36,18 @@ test("a call's line says how long it took, and while it runs a clock from the fi
   assert.equal(call({ at: since(400) }), "");
   assert.equal(call({ at: since(4000) }), "4 s");
   render(null, root);
+});
+
+test("how a call ended", () => {
+  const root = document.createElement("div");
+  const ended = (outcome: ToolEnd["outcome"], extras: Record<string, unknown> = {}) => {
+    const end = { outcome, at: "", content: "", extras, durationMs: null };
+    const row: ToolRow = { kind: "tool", key: "t", seq: 1, source: "agent", name: "run", args: {}, input: nothing, output: nothing, end };
+    render(<ToolCall key={outcome} row={row} />, root);
+    return root.querySelector(".outcome")?.textContent;
+  };
+  assert.equal(ended("ok"), undefined);
+  assert.equal(ended("failed", { exit_code: 3 }), "exit 3");
+  assert.equal(ended("stopped"), "stopped");
+  assert.equal(ended("cut"), "cut short");
 });

@@ -11,7 +11,7 @@ export function Attachments({ uploads }: { uploads: Uploads }) {
       {all.map(({ id, name, size, progress, path, problem }) => (
         <li key={id} class={problem ? "attachment refused" : "attachment"}>
           <Icon name="file" />
-          <span class="attachment-name" title={name}>
+          <span class="attachment-name" dir="auto" title={name}>
             {name}
           </span>
           {problem ? (

@@ -126,7 +126,7 @@ export function Chat({ live }: { live: LiveSession }) {
           {rows.slice(from.current).map(view)}
           {unsent.map((sent) => (
             <div key={sent.id} class="row user unsent">
-              <div class="bubble">{"args" in sent.wish && "content" in sent.wish.args ? sent.wish.args.content : ""}</div>
+              <div class="bubble" dir="auto">{"args" in sent.wish && "content" in sent.wish.args ? sent.wish.args.content : ""}</div>
               <span class="under">sending…</span>
             </div>
           ))}

@@ -7,7 +7,7 @@ import { useReach } from "../reach";
 export function Code({ children }: { children: VNode }) {
   const box = useReach<HTMLPreElement>("Code");
   useEffect(() => void (box.current && dress(box.current)), []);
-  return <pre ref={box}>{children}</pre>;
+  return <pre dir="ltr" ref={box}>{children}</pre>;
 }
 
 async function dress(box: HTMLElement): Promise<void> {

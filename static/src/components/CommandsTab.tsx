@@ -113,7 +113,8 @@ function Ending({ row }: { row: ToolRow }) {
     );
   }
   const { outcome, extras, durationMs } = row.end;
-  const code = typeof extras.exit_code === "number" ? `exit ${extras.exit_code}` : extras.timed_out ? "out of time" : "stopped";
+  const cut = outcome === "cut" ? "cut short" : "stopped";
+  const code = typeof extras.exit_code === "number" ? `exit ${extras.exit_code}` : extras.timed_out ? "out of time" : cut;
   return (
     <span class={`ending ${outcome}`}>
       {outcome !== "ok" && <span>{code}</span>}

@@ -53,7 +53,7 @@ export function ConfirmDock({ live }: { live: LiveSession }) {
       </div>
       <Wanted text={question.action} />
       {question.why && (
-        <p class="why muted" tabIndex={0}>
+        <p class="why muted" dir="auto" tabIndex={0}>
           {inSight(question.why)}
         </p>
       )}
@@ -64,6 +64,7 @@ export function ConfirmDock({ live }: { live: LiveSession }) {
             <input
               class="field"
               aria-label="Why not"
+              dir="auto"
               placeholder="If not, why? (optional)"
               disabled={answered}
               value={reason}

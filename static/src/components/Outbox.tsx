@@ -53,7 +53,7 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
       <span>
         {sent.refusal}
         {text && (
-          <q class="muted" tabIndex={0}>
+          <q class="muted" dir="auto" tabIndex={0}>
             {text}
           </q>
         )}

@@ -61,6 +61,7 @@ export function Palette() {
     <Dialog title="Search sessions and actions" kind="palette" onClose={close}>
       <input
         class="palette-field"
+        dir="auto"
         role="combobox"
         aria-label="Search sessions and actions"
         aria-expanded="true"
@@ -88,7 +89,7 @@ export function Palette() {
             onClick={() => act(entry)}
             onPointerMove={() => choose(entry.id)}
           >
-            <span class="palette-text">{entry.text}</span>
+            <span class="palette-text" dir="auto">{entry.text}</span>
             {entry.gone ? <span>not possible now</span> : entry.note && <span class="muted">{entry.note}</span>}
           </li>
         ))}

@@ -1,10 +1,11 @@
 // The messages that wait for the agent; each can be changed or taken away.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../composing";
 import { focusField } from "../focus";
 import { keep } from "../keep";
 import type { LiveSession } from "../state/live";
+import { fateOf, FATES, type Fate } from "../state/session";
 import { changeKey } from "../state/unsent";
 import type { QueueItem } from "../wire/event";
 import { Icon } from "./Icon";
@@ -12,17 +13,48 @@ import { TextField } from "./TextField";
 
 export function Queue({ live }: { live: LiveSession }) {
   const { queue } = live.state.value;
-  if (queue.length === 0) return null;
+  const [changed, setChanged] = useState<readonly string[]>([]);
+  const shown = useRef<readonly QueueItem[]>([]);
+  shown.current = withThoseThatLeft(queue, shown.current, changed);
+  if (shown.current.length === 0) return null;
+  const mark = (item: string, isChanged: boolean) =>
+    setChanged((before) => [...before.filter((other) => other !== item), ...(isChanged ? [item] : [])]);
   return (
     <ul class="queue" aria-label="Messages that wait for the agent">
-      {queue.map((queued) => (
-        <Waiting key={queued.item} live={live} queued={queued} />
+      {shown.current.map((queued) => (
+        <Waiting
+          key={queued.item}
+          live={live}
+          queued={queued}
+          fate={queue.includes(queued) ? null : fateOf(live.state.value, queued.item)}
+          onChanged={mark}
+        />
       ))}
     </ul>
   );
 }
 
-function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
+/** The queue, and in their places those that left it while somebody changes them: neither words nor the focus may get lost. */
+function withThoseThatLeft(queue: readonly QueueItem[], before: readonly QueueItem[], changed: readonly string[]): QueueItem[] {
+  const shown = [...queue];
+  for (const [at, queued] of before.entries()) {
+    if (!changed.includes(queued.item) || queue.some(({ item }) => item === queued.item)) continue;
+    const earlier = before.slice(0, at).map(({ item }) => item);
+    shown.splice(shown.findLastIndex(({ item }) => earlier.includes(item)) + 1, 0, queued);
+  }
+  return shown;
+}
+
+interface WaitingProps {
+  live: LiveSession;
+  queued: QueueItem;
+  /** What became of it, once it has left the queue. */
+  fate: Fate | null;
+  /** Says whether a change to it is being written. */
+  onChanged: (item: string, isChanged: boolean) => void;
+}
+
+function Waiting({ live, queued, fate, onChanged }: WaitingProps) {
   const key = changeKey(live.id, queued.item);
   // One that was begun before a reload, or before a look at another session, is gone on with.
   const [edited, setEdited] = useState(() => localStorage.getItem(key));
@@ -30,18 +62,9 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
   const asked = useRef(false);
   const isChange = (text: string) => text !== "" && text !== queued.content;
 
-  const line = useRef<HTMLLIElement>(null);
-
-  // It may leave the queue while somebody writes: neither what they wrote nor what they still type may get lost.
-  const leave = useRef(() => {});
-  leave.current = () => {
-    if (edited === null || live.state.peek().queue.some(({ item }) => item === queued.item)) return;
-    keep(key, "");
-    // Whoever writes elsewhere goes on there.
-    if (line.current?.contains(document.activeElement)) focusField();
-    if (isChange(change)) live.missedInQueue(queued.item, change);
-  };
-  useEffect(() => () => leave.current(), []);
+  // Before the next frame comes, which may take it out of the queue.
+  const isChanged = edited !== null;
+  useLayoutEffect(() => onChanged(queued.item, isChanged), [isChanged]);
 
   const write = (text: string) => {
     setEdited(text);
@@ -54,18 +77,21 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
   };
   if (edited !== null) {
     const save = () => {
-      if (change) live.editQueue(queued.item, change);
+      if (change && fate === null) live.editQueue(queued.item, change);
+      // The files of one that was taken are with the agent already.
+      if (change && fate !== null) live.message(change, "queue", fate === "removed" ? queued.attachments : []);
       close();
     };
     return (
       <li
-        ref={line}
+        class={fate ? "left" : undefined}
         onKeyDown={(event) => {
           if (event.key !== "Escape" || isComposing(event)) return;
           event.preventDefault();
           close();
         }}
       >
+        {fate && <p role="alert">{FATES[fate]}</p>}
         <TextField
           label="Waiting message"
           placeholder=""
@@ -74,12 +100,23 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
           focus={asked.current && "asked"}
           onChange={write}
           onSend={save}
-          sendLabel="Keep the change"
+          sendLabel={fate ? null : "Keep the change"}
           sendDisabled={!change}
         />
+        {fate && (
+          <>
+            <button type="button" class="button" disabled={!change} onClick={save}>
+              {fate === "taken" ? "Send again" : "Queue again"}
+            </button>
+            <button type="button" class="button" onClick={close}>
+              Dismiss
+            </button>
+          </>
+        )}
       </li>
     );
   }
+  if (fate) return null;
   const edit = () => {
     asked.current = true;
     setEdited(queued.content);
@@ -91,7 +128,9 @@ function Waiting({ live, queued }: { live: LiveSession; queued: QueueItem }) {
   return (
     <li>
       <span class="queue-mark">queued</span>
-      <span class="queue-text">{queued.content}</span>
+      <span class="queue-text" dir="auto">
+        {queued.content}
+      </span>
       <button type="button" class="icon-button" aria-label="Edit" title="Edit" onClick={edit}>
         <Icon name="pencil" />
       </button>

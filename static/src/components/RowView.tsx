@@ -31,10 +31,10 @@ function User({ row }: { row: UserRow }) {
   if (row.phase === "queued" || row.phase === "withdrawn") return null;
   return (
     <article class="row user" aria-label="You">
-      <div class="bubble" onMouseEnter={(event) => (event.currentTarget.title = new Date(row.at).toLocaleString())}>
+      <div class="bubble" dir="auto" onMouseEnter={(event) => (event.currentTarget.title = new Date(row.at).toLocaleString())}>
         {row.text}
       </div>
-      {row.attachments.length > 0 && <span class="under">with {row.attachments.join(", ")}</span>}
+      {row.attachments.length > 0 && <span class="under" dir="auto">with {row.attachments.join(", ")}</span>}
       {row.mode === "steer" && <span class="under">steered</span>}
     </article>
   );
@@ -60,7 +60,7 @@ function Thinking({ row }: { row: TextRow }) {
         <Icon name="chevron" />
         {row.open ? "Thinking…" : row.partial ? "Thought, cut short" : "Thought"}
       </button>
-      {shown && <div class="thought">{row.text}</div>}
+      {shown && <div class="thought" dir="auto">{row.text}</div>}
       {shown && <Whole truncated={row.truncated} />}
     </div>
   );
@@ -95,10 +95,24 @@ function Notice({ row }: { row: NoticeRow }) {
   return (
     <div class={`row notice ${row.tone}`}>
       {/* What was done says that it is. */}
-      <span class={row.tone === "good" && row.detail ? "visually-hidden" : undefined}>{row.text}</span>
+      <span class={row.tone === "good" && row.detail ? "visually-hidden" : undefined} dir="auto">
+        <Said {...row} />
+      </span>
       {row.detail && row.tone === "good" && <Markdown text={row.detail} open={false} />}
       {row.detail && row.tone !== "good" && <Detail text={row.detail} />}
     </div>
+  );
+}
+
+/** A notice's words; a command among them is set as one. */
+function Said({ text, code }: NoticeRow) {
+  const [before, after] = code ? text.split(`\`${code}\``) : [text];
+  return (
+    <>
+      {before}
+      {code && <code dir="ltr">{code}</code>}
+      {after}
+    </>
   );
 }
 

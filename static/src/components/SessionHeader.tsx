@@ -29,7 +29,7 @@ export function SessionHeader({ live }: { live: LiveSession }) {
   return (
     <header class="session-header">
       <SidebarButton />
-      <h1 title={session?.title}>{session?.title || (titleIsComing ? "" : "Session")}</h1>
+      <h1 dir="auto" title={session?.title}>{session?.title || (titleIsComing ? "" : "Session")}</h1>
       <Model live={live} />
       <Taken state={state} />
       <Popover label="About this session" icon="info">

@@ -17,7 +17,7 @@ export function SessionItem({ session, current }: { session: Session; current: b
     <li class={current ? "session-item current" : "session-item"}>
       <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined} title={[title, made, spent].filter(Boolean).join("\n")}>
         <StateDot state={state} />
-        <span class="session-title">{title}</span>
+        <span class="session-title" dir="auto">{title}</span>
         <time>{relativeTime(session.updated_at, now.value)}</time>
         {waits && <span class="session-waits">waits for you</span>}
         <span class="session-facts">

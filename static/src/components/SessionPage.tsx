@@ -1,6 +1,6 @@
 // One session: its header, its conversation beside its workspace, and below that what it does now and the field to speak to it.
 
-import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../composing";
 import { isStoppable } from "../state/activity";
 import { current, show } from "../state/current";
@@ -38,12 +38,17 @@ export function SessionPage({ id }: { id: string }) {
 
 function Opened({ live }: { live: LiveSession }) {
   const { agentState, connection, queue, question, sending, trouble } = live.state.value;
+  // What left the queue may be there still, because somebody was about to change it.
+  const hasQueued = useRef(false);
+  hasQueued.current ||= queue.length > 0;
 
   useEffect(() => {
     const interrupt = (event: KeyboardEvent) => {
       if (event.key !== "Escape" || event.repeat || event.defaultPrevented || isComposing(event)) return;
-      // In a field of one line it is about that field, as browsers have it. A box that is ticked has no use for it.
-      if (document.querySelector("dialog[open]") || (event.target as Element).matches?.("input:not([type=checkbox]), select")) return;
+      // In a field of one line it is about that field, as browsers have it. A box that is ticked has no use for it, and where
+      // commands are written it stops one, as in every terminal.
+      const isOfField = (event.target as Element).matches?.("input:not([type=checkbox], .command-field), select");
+      if (document.querySelector("dialog[open]") || isOfField) return;
       if (isStoppable(live.state.peek())) live.interrupt();
     };
     addEventListener("keydown", interrupt);
@@ -77,7 +82,7 @@ function Opened({ live }: { live: LiveSession }) {
               {(trouble || sending.some((sent) => sent.refusal !== undefined)) && <Outbox live={live} />}
               {question && <ConfirmDock key={question.request} live={live} />}
               <StateLine live={live} />
-              {queue.length > 0 && <Queue live={live} />}
+              {hasQueued.current && <Queue live={live} />}
               <Composer live={live} />
             </div>
           </>

@@ -94,6 +94,7 @@ function Rename({ session, problem, onClose, onRename }: RenameProps) {
       <input
         class="field"
         aria-label="Title"
+        dir="auto"
         value={title}
         autofocus
         onInput={(event) => setTitle(event.currentTarget.value)}

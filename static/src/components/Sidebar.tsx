@@ -65,6 +65,7 @@ function Search() {
       <Icon name="search" />
       <input
         type="search"
+        dir="auto"
         placeholder="Search sessions"
         aria-label="Search the sessions"
         value={search.value}

@@ -13,7 +13,9 @@ export function TaskFiles({ files, onChange }: Props) {
       {files.map((file) => (
         <li key={file.name} class="attachment">
           <Icon name="file" />
-          <span class="attachment-name">{file.name}</span>
+          <span class="attachment-name" dir="auto">
+            {file.name}
+          </span>
           <button
             type="button"
             class="icon-button"

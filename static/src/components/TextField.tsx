@@ -18,9 +18,13 @@ interface Props {
   onSend: (chord: boolean) => void;
   /** Takes files that are chosen or pasted; without it there is no button for them. */
   onFiles?: (files: readonly File[]) => void;
-  sendLabel: string;
+  /** `null`: what sends it stands elsewhere. */
+  sendLabel: string | null;
   sendDisabled: boolean;
 }
+
+/** Further than any text goes, in pixels: how far this one does need not be measured. */
+const FAR_DOWN = 1e6;
 
 export function TextField({ label, placeholder, value, rows, focus, onChange, onSend, onFiles, sendLabel, sendDisabled }: Props) {
   const field = useRef<HTMLTextAreaElement>(null);
@@ -48,12 +52,13 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
   useLayoutEffect(fit, [value]);
 
   // Whatever makes it wider or narrower, or shows it again. In the next frame: a height that changes while sizes are told is an error
-  // to browsers.
+  // to browsers. And where it gave way, its caret, which is at the end nearly always, stays in sight.
   useLayoutEffect(() => {
     const element = field.current;
     if (!element) return;
     const resized = new ResizeObserver(() => {
       if (element.offsetWidth !== width.current) requestAnimationFrame(fit);
+      if (element.selectionEnd === element.value.length) element.scrollTop = FAR_DOWN;
     });
     resized.observe(element);
     return () => resized.disconnect();
@@ -72,6 +77,7 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
       <textarea
         ref={field}
         aria-label={label}
+        dir="auto"
         placeholder={placeholder}
         value={value}
         rows={rows}
@@ -86,16 +92,18 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
           onFiles([...files]);
         }}
       />
-      <button
-        type="button"
-        class="send"
-        aria-label={sendLabel}
-        title={sendLabel}
-        disabled={sendDisabled}
-        onClick={() => onSend(false)}
-      >
-        <Icon name="send" />
-      </button>
+      {sendLabel !== null && (
+        <button
+          type="button"
+          class="send"
+          aria-label={sendLabel}
+          title={sendLabel}
+          disabled={sendDisabled}
+          onClick={() => onSend(false)}
+        >
+          <Icon name="send" />
+        </button>
+      )}
     </div>
   );
 }

@@ -95,6 +95,8 @@ function Outcome({ row }: { row: ToolRow }) {
       return <span class="outcome">{row.end.extras.timed_out ? "out of time" : typeof code === "number" ? `exit ${code}` : "failed"}</span>;
     case "stopped":
       return <span class="outcome">stopped</span>;
+    case "cut":
+      return <span class="outcome">cut short</span>;
     default:
       return null;
   }

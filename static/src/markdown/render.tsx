@@ -25,7 +25,12 @@ interface Place {
   open: boolean;
   /** Of a link within a link, nobody could say which of them is followed: it is text. */
   inLink: boolean;
+  /** To the left or to the right, as its first letter has it: each paragraph by itself, in an item or a quotation as that does. */
+  dir: "auto" | undefined;
 }
+
+/** Where an item or a quotation says which way its text goes. */
+const inside = (place: Place): Place => ({ ...place, dir: undefined });
 
 /** The blocks that a markdown text is made of. */
 export function blocksOf(markdown: string): Token[] {
@@ -39,8 +44,8 @@ export function blocksOf(markdown: string): Token[] {
 
 /** One block as it is shown, if there is anything to see of it. `open` while more of it is to come. */
 export function shown(block: Token, open: boolean): ComponentChild {
-  const drawn = draw(block, { depth: 0, open, inLink: false });
-  return typeof drawn === "string" || Array.isArray(drawn) ? <p class="plain">{drawn}</p> : drawn;
+  const drawn = draw(block, { depth: 0, open, inLink: false, dir: "auto" });
+  return typeof drawn === "string" || Array.isArray(drawn) ? <p class="plain" dir="auto">{drawn}</p> : drawn;
 }
 
 function drawAll(tokens: readonly Token[], place: Place): ComponentChild[] {
@@ -56,13 +61,13 @@ function draw(token: Token, place: Place): ComponentChild | ComponentChild[] {
     case "def":
       return null;
     case "paragraph":
-      return <p>{drawAll(known.tokens, place)}</p>;
+      return <p dir={place.dir}>{drawAll(known.tokens, place)}</p>;
     case "heading": {
       const Heading = `h${known.depth}` as "h1";
-      return <Heading>{drawAll(known.tokens, place)}</Heading>;
+      return <Heading dir={place.dir}>{drawAll(known.tokens, place)}</Heading>;
     }
     case "blockquote":
-      return <blockquote>{drawAll(known.tokens, place)}</blockquote>;
+      return <blockquote dir="auto">{drawAll(known.tokens, inside(place))}</blockquote>;
     case "list":
       return list(known, place);
     case "checkbox":
@@ -74,7 +79,7 @@ function draw(token: Token, place: Place): ComponentChild | ComponentChild[] {
     case "hr":
       return <hr />;
     case "html":
-      return html(known);
+      return html(known, place);
     case "text":
       return known.tokens ? drawAll(known.tokens, place) : decoded(known.text);
     case "escape":
@@ -86,7 +91,7 @@ function draw(token: Token, place: Place): ComponentChild | ComponentChild[] {
     case "del":
       return <del>{drawAll(known.tokens, place)}</del>;
     case "codespan":
-      return <code>{known.text}</code>;
+      return <code dir="ltr">{known.text}</code>;
     case "br":
       return <br />;
     case "link":
@@ -99,7 +104,7 @@ function draw(token: Token, place: Place): ComponentChild | ComponentChild[] {
 }
 
 function list({ ordered, start, items }: Tokens.List, place: Place): ComponentChild {
-  const drawn = items.map(({ tokens }) => <li>{drawAll(tokens, place)}</li>);
+  const drawn = items.map(({ tokens }) => <li dir="auto">{drawAll(tokens, inside(place))}</li>);
   if (!ordered) return <ul>{drawn}</ul>;
   return <ol start={start === "" || start === 1 ? undefined : start}>{drawn}</ol>;
 }
@@ -110,7 +115,7 @@ function table({ header, rows }: Tokens.Table, place: Place): ComponentChild {
       <thead>
         <tr>
           {header.map(({ align, tokens }) => (
-            <th align={align ?? undefined}>{drawAll(tokens, place)}</th>
+            <th align={align ?? undefined} dir="auto">{drawAll(tokens, place)}</th>
           ))}
         </tr>
       </thead>
@@ -119,7 +124,7 @@ function table({ header, rows }: Tokens.Table, place: Place): ComponentChild {
           {rows.map((row) => (
             <tr>
               {row.map(({ align, tokens }) => (
-                <td align={align ?? undefined}>{drawAll(tokens, place)}</td>
+                <td align={align ?? undefined} dir="auto">{drawAll(tokens, place)}</td>
               ))}
             </tr>
           ))}
@@ -141,13 +146,13 @@ function code({ raw, lang, text }: Tokens.Code, { open }: Place): ComponentChild
   const name = decoded(/^\S*/.exec(lang ?? "")?.[0] ?? "");
   const written = <code class={LANGUAGE.test(name) ? `language-${name}` : undefined}>{text && `${text.replace(/\n$/, "")}\n`}</code>;
   // What is in coloured code is not Preact's any more: another text is another element.
-  return open ? <pre>{written}</pre> : <Code key={raw}>{written}</Code>;
+  return open ? <pre dir="ltr">{written}</pre> : <Code key={raw}>{written}</Code>;
 }
 
 /** HTML is shown as it was written, which is mostly what its author meant; a line break within a table is the exception. */
-function html({ text, block }: Tokens.HTML | Tokens.Tag): ComponentChild {
+function html({ text, block }: Tokens.HTML | Tokens.Tag, { dir }: Place): ComponentChild {
   if (LINE_BREAK.test(text)) return <br />;
-  return block ? <p>{text}</p> : text;
+  return block ? <p dir={dir}>{text}</p> : text;
 }
 
 function link({ href, title, text, tokens, autolink }: Tokens.Link, place: Place): ComponentChild | ComponentChild[] {

@@ -3,7 +3,7 @@
 import type { AgentState, Phase } from "../wire/event";
 import { firstLine } from "../format";
 import type { Row } from "./rows";
-import type { SessionState } from "./session";
+import { isLossTold, type SessionState } from "./session";
 
 export type Tone = "quiet" | "busy" | "waiting" | "bad";
 
@@ -135,7 +135,8 @@ function sandboxText(state: SessionState): string | null {
 }
 
 function ended(state: SessionState, tone: Tone, text: string, hint?: string): Activity {
-  return { tone, text: state.reason ? `${text}: ${state.reason}` : text, hint };
+  const isNews = state.reason && !isLossTold(state, state.reason);
+  return { tone, text: isNews ? `${text}: ${state.reason}` : text, hint };
 }
 
 /** A word for a state, for dots and lists. */

@@ -1,7 +1,7 @@
 // How the reducer's functions find and replace rows in the state that they build.
 
 import { inSight } from "../escapes";
-import type { PlanRow, Row, ToolRow } from "./rows";
+import type { PlanRow, Row, ToolEnd, ToolRow } from "./rows";
 import type { SessionState } from "./session";
 
 /** The state while a batch is applied: its arrays are this batch's own, its rows are not. */
@@ -85,14 +85,14 @@ export function speak(draft: Draft, seq: number, text: string): void {
 }
 
 /** Closes what is still open, because whatever worked on it has ended. */
-export function settle(draft: Draft, at: string): void {
+export function settle(draft: Draft, at: string, outcome: ToolEnd["outcome"] = "stopped"): void {
   if (!draft.rows.some(isOpen)) return;
   draft.rows = draft.rows.flatMap((row): Row[] => {
     if ((row.kind === "text" || row.kind === "thinking") && row.open) return [{ ...row, open: false, partial: true }];
     if (row.kind !== "tool" || row.end) return [row];
     // A call that the model never finished writing did not happen.
     if (row.seq === null) return [];
-    const end = { outcome: "stopped" as const, at, content: row.output.text, extras: {}, durationMs: null };
+    const end = { outcome, at, content: row.output.text, extras: {}, durationMs: null };
     return [{ ...row, end }];
   });
 }

@@ -14,10 +14,8 @@ import { FrameLog } from "../wire/log";
 import { SessionSocket, type Line, type Listener, type Refusal } from "../wire/socket";
 import { learn } from "./list";
 import { reduce, type Input } from "./reduce";
-import { empty, isOnItsWay, type SessionState } from "./session";
+import { empty, fateOf, FATES, isOnItsWay, type SessionState } from "./session";
 import { forgetUnsent, keepUnsent, unsentOf } from "./unsent";
-
-const TAKEN = "The agent has taken this message as it was. Your change:";
 
 const DOUBLE_CLICK_MS = 1000;
 
@@ -113,11 +111,10 @@ export class LiveSession {
     this.wish({ action: "edit_queue", args: { item, content } });
   }
 
-  /** A change that was still being written when its message left the queue: it is shown as a message that was not sent. */
+  /** A change that was begun before its message left the queue: it is shown as a message that was not sent. */
   missedInQueue(item: string, change: string): void {
-    if (this.held.peek().queue.some((queued) => queued.item === item)) return;
     const wish: Wish = { action: "message", args: { content: change, mode: "queue" } };
-    this.feed([{ local: "sent", id: newId(), wish, refusal: TAKEN }]);
+    this.feed([{ local: "sent", id: newId(), wish, refusal: FATES[fateOf(this.held.peek(), item)] }]);
   }
 
   removeFromQueue(item: string): void {

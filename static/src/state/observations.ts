@@ -5,6 +5,7 @@ import { truncatedOf } from "../wire/shape";
 import { enter } from "./activity";
 import { findTool, putPlan, putRow, removeRow, settle, speak, type Draft } from "./draft";
 import { whole, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
+import { isLossTold } from "./session";
 
 type Apply<K extends keyof Observations> = (draft: Draft, event: ObservationEvent<K>) => void;
 
@@ -47,7 +48,7 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
     const { request, decision } = event.extras;
     const question = draft.question?.request === request ? draft.question : null;
     if (question) draft.question = null;
-    notice(draft, event, "quiet", decided(decision, question?.reason), question?.action);
+    notice(draft, event, "quiet", decided(decision, question?.reason), { detail: question?.action });
   },
   usage(draft, event) {
     draft.usage = event.extras;
@@ -55,9 +56,14 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
   },
   agent_state_changed: changeState,
   interrupted(draft, event) {
+    const { what, stopped_ms, rung, partial } = event.extras;
+    // Nobody asked for it: that the sandbox is gone was told, and what it was at says that it was cut short.
+    if (rung === "sandbox" && event.cause !== undefined && event.cause === draft.sandbox?.seq) return settle(draft, event.at, "cut");
     settle(draft, event.at);
-    const kept = event.extras.partial ? " What it had written is kept." : "";
-    notice(draft, event, "quiet", `Stopped ${event.extras.what} in ${event.extras.stopped_ms} ms.${kept}`);
+    const kept = partial ? " What it had written is kept." : "";
+    // From the first backtick to the last: the command may have some of its own.
+    const code = /`(.+)`/s.exec(what)?.[1];
+    notice(draft, event, "quiet", `Stopped ${what} in ${stopped_ms} ms.${kept}`, { code });
   },
   queue(draft, event) {
     draft.queue = event.extras.items;
@@ -69,22 +75,22 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
     });
   },
   sandbox(draft, event) {
-    const { phase, exit_code, out_of_memory, stderr_tail, isolation } = event.extras;
-    draft.sandbox = { phase, exitCode: exit_code, outOfMemory: out_of_memory === true, stderrTail: stderr_tail };
+    const { phase, stderr_tail, isolation } = event.extras;
+    draft.sandbox = { phase, seq: event.seq, why: event.content };
     draft.isolation = isolation ?? draft.isolation;
-    if (phase === "lost") notice(draft, event, "bad", lostText(draft.sandbox), stderr_tail);
-    if (phase === "failed") notice(draft, event, "bad", "The sandbox could not be started", stderr_tail || event.content || undefined);
+    if (phase === "lost") notice(draft, event, "bad", `${lostText(event.extras)}. The next message starts a fresh sandbox.`, { detail: stderr_tail });
+    if (phase === "failed") notice(draft, event, "bad", "The sandbox could not be started", { detail: stderr_tail || event.content || undefined });
   },
   error(draft, event) {
-    if (findTool(draft, event)) endTool(draft, event, "failed");
-    else notice(draft, event, "bad", event.extras.detail || event.extras.code, event.content || undefined);
+    if (findTool(draft, event)) endTool(draft, event, event.extras.code === "cut" ? "cut" : "failed");
+    else notice(draft, event, "bad", event.extras.detail || event.extras.code, { detail: event.content || undefined });
   },
 };
 
 export function applyObservation(draft: Draft, event: ObservationEvent): void {
   if (Object.hasOwn(APPLY, event.observation)) (APPLY[event.observation] as Apply<keyof Observations>)(draft, event);
   else if (findTool(draft, event)) endTool(draft, event, "ok");
-  else if (event.message) notice(draft, event, "quiet", event.message, event.content || undefined);
+  else if (event.message) notice(draft, event, "quiet", event.message, { detail: event.content || undefined });
 }
 
 function endTool(draft: Draft, event: ObservationEvent, outcome: ToolEnd["outcome"], durationMs: number | null = null): void {
@@ -133,13 +139,18 @@ function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed"
 
 /** Whether the newest notice says just that: the sandbox's death comes first, and then what it means. */
 function wasSaid(draft: Draft, reason: string | undefined): boolean {
+  if (isLossTold(draft, reason)) return true;
   const last = draft.rows.at(-1);
   return reason !== undefined && last?.kind === "notice" && last.text.toLowerCase().includes(reason.toLowerCase());
 }
 
-function lostText(sandbox: { exitCode?: number; outOfMemory: boolean }): string {
-  if (sandbox.outOfMemory) return "The sandbox ran out of memory and was ended";
-  return sandbox.exitCode === undefined ? "The sandbox was lost" : `The sandbox died with exit code ${sandbox.exitCode}`;
+/** How a shell says that SIGKILL ended a process. */
+const KILLED = 137;
+
+function lostText({ exit_code: code, out_of_memory }: Observations["sandbox"]): string {
+  if (out_of_memory === true) return `The sandbox ran out of memory and was killed${code == null ? "" : ` (exit code ${code})`}`;
+  if (code == null) return "The sandbox is gone";
+  return code === KILLED ? `The sandbox was killed (SIGKILL, exit code ${code})` : `The sandbox died with exit code ${code}`;
 }
 
 function decided(decision: Observations["confirmed"]["decision"], reason: string | undefined): string {
@@ -147,7 +158,7 @@ function decided(decision: Observations["confirmed"]["decision"], reason: string
   return decision === "allow_always" ? "You allowed it, always" : "You allowed it";
 }
 
-function notice(draft: Draft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, detail?: string): void {
-  putRow(draft, { kind: "notice", key: `notice:${event.seq}`, at: event.at, tone, text, detail });
+function notice(draft: Draft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, more: Pick<NoticeRow, "detail" | "code"> = {}): void {
+  putRow(draft, { kind: "notice", key: `notice:${event.seq}`, at: event.at, tone, text, ...more });
   speak(draft, event.seq, text);
 }

@@ -35,7 +35,8 @@ export interface TextRow extends Growing {
 
 /** How a tool call ended. */
 export interface ToolEnd {
-  outcome: "ok" | "failed" | "stopped";
+  /** `cut`: its sandbox or its agent went away under it. */
+  outcome: "ok" | "failed" | "stopped" | "cut";
   at: string;
   content: string;
   extras: Record<string, unknown>;
@@ -75,6 +76,8 @@ export interface NoticeRow {
   at: string;
   tone: "quiet" | "good" | "bad";
   text: string;
+  /** What stands in the text between backticks, and is shown as code. */
+  code?: string;
   detail?: string;
 }
 

@@ -30,9 +30,10 @@ export type Connection =
 
 export interface Sandbox {
   phase: Phase;
-  exitCode?: number;
-  outOfMemory: boolean;
-  stderrTail?: string;
+  /** The event that said so: what it cut short names it as its cause. */
+  seq: number;
+  /** Why, in the server's words. */
+  why: string;
 }
 
 export interface SessionState {
@@ -95,9 +96,27 @@ export const empty: SessionState = {
   spoken: [],
 };
 
+/** Whether it has failed because its sandbox is gone, which the conversation tells already. */
+export function isLossTold({ sandbox }: SessionState, reason: string | null | undefined): boolean {
+  return sandbox?.phase === "lost" && sandbox.why === reason;
+}
+
+/** What became of a message that has left the queue: the agent has it, or somebody took it away. */
+export type Fate = "taken" | "removed";
+
+export function fateOf({ rows }: SessionState, item: string): Fate {
+  return rows.some((row) => row.kind === "user" && row.item === item && row.phase === "delivered") ? "taken" : "removed";
+}
+
+/** What is said to somebody who was about to change it; their words follow. */
+export const FATES: Record<Fate, string> = {
+  taken: "The agent has taken this message as it was. Your change:",
+  removed: "This message was removed from the queue. Your change:",
+};
+
 /** What it has cost so far, as far as prices are known. */
 export function spent({ usage, session }: SessionState): number {
-  return usage?.total_cost_usd ?? session?.usage?.cost_usd ?? 0;
+  return usage?.total_cost_usd ?? session?.usage?.cost_usd ?? session?.usage?.known_cost_usd ?? 0;
 }
 
 /** The tokens that its model has read and written, and what it has cost. */

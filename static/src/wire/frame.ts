@@ -16,7 +16,13 @@ export interface Session {
   updated_at: string;
   last_seq: number;
   attached?: number;
-  usage?: { input_tokens: number; output_tokens: number; cost_usd: number | null } | null;
+  usage?: {
+    input_tokens: number;
+    output_tokens: number;
+    cost_usd: number | null;
+    /** Where the price of a call is not known: what the others cost. */
+    known_cost_usd?: number;
+  } | null;
   budget_usd?: number | null;
   archived?: boolean;
 }
