@@ -143,10 +143,13 @@ async fn what_stands_otherwise_than_its_session_says_is_put_right(driver: Driver
             server.rest.post(&format!("/api/sessions/{session}/pause"), json!({})).await.expect(200);
             eventually("it to stand still", || async { host::is_frozen(agent) }).await;
         }
-        host::set_frozen(server.home(), driver, !stands);
         // An engine's list may lag behind what it has done.
         for righted in [1, 0] {
             eventually("a sweep to find it as it is", || async {
+                // What still carries out the session's own order, or the sweep at the start, may put it right first.
+                if righted == 1 && host::is_frozen(agent) == stands {
+                    host::set_frozen(server.home(), driver, !stands);
+                }
                 let swept = server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
                 assert_eq!(swept["stopped"], 0, "{swept}");
                 swept["righted"] == righted

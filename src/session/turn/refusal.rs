@@ -23,7 +23,7 @@ pub enum Refusal {
     BadArgs(String),
     #[error("no session `{0}`")]
     NoSession(String),
-    #[error("the session's budget of {0} USD is spent; raise it to go on")]
+    #[error("the session's budget of {0} USD is spent; a new session can go on with another one")]
     BudgetSpent(String),
     /// The journal did not take it.
     #[error("{0}; what was acknowledged before is safe")]
