@@ -68,8 +68,12 @@ impl Failure {
     /// The same for a person who opened an address in a browser. It loads nothing, as its policy allows no style of its own.
     pub(super) fn page(&self) -> String {
         let title = self.status.canonical_reason().unwrap_or("Failed");
-        // What was asked for is in it, so it may be anything.
+        // What was asked for is in it, so it may be anything. What stands between two backticks is to be typed.
         let message = self.message.replace('&', "&amp;").replace('<', "&lt;");
+        let parts = message.split('`').enumerate();
+        let message: String = parts
+            .map(|(at, part)| if at % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() })
+            .collect();
         let way_out = match self.status {
             StatusCode::NOT_FOUND => r#"<p><a href="/">To the sessions</a></p>"#,
             _ => "",

@@ -23,13 +23,18 @@ async fn whoever_opens_an_address_in_a_browser_reads_what_is_wrong() {
         assert_eq!((page.header("cache-control"), page.header("x-content-type-options")), ("no-store", "nosniff"));
         page
     };
-    let signed_out = check(anybody("GET", "/?token=%3Cb%3E"), 401, "`greenroom token` prints").await;
+    let signed_out = check(anybody("GET", "/?token=%3Cb%3E"), 401, "<code>greenroom token</code> prints").await;
     assert_eq!(signed_out.header("www-authenticate"), "Bearer");
     check(anybody("GET", "/nowhere"), 401, "the token is missing").await;
-    check(known("GET", "/nowhere", None), 404, "there is nothing at `/nowhere`").await;
-    check(known("GET", "/%3Cscript%3E%26amp;", None), 404, "`/&lt;script>&amp;amp;`").await;
+    check(known("GET", "/nowhere", None), 404, "there is nothing at <code>/nowhere</code>").await;
+    check(known("GET", "/%3Cscript%3E%26amp;", None), 404, "<code>/&lt;script>&amp;amp;</code>").await;
     check(anybody("GET", "/assets/none.js"), 404, "there is nothing at").await;
-    check(anybody("GET", "/").insert_header(("host", "evil.test<i>")), 403, "is not called `evil.test&lt;i>`").await;
+    check(
+        anybody("GET", "/").insert_header(("host", "evil.test<i>")),
+        403,
+        "is not called <code>evil.test&lt;i></code>",
+    )
+    .await;
     check(anybody("HEAD", "/?token=wrong"), 401, "").await;
     for request in [
         known("GET", "/api/nothing", None),
