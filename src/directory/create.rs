@@ -104,7 +104,7 @@ impl Directory {
         if agent != AGENT {
             return Err(Refusal::BadArgs(format!("there is no agent `{agent}` (known agents: `{AGENT}`)")));
         }
-        leads_somewhere(new.directory.as_deref())?;
+        check_directory(new.directory.as_deref())?;
         if new.task.as_ref().is_some_and(|task| task.trim().is_empty()) {
             return Err(Refusal::BadArgs("`task` is empty; leave it out, or say what is to be done".to_owned()));
         }
@@ -134,7 +134,7 @@ impl Directory {
 }
 
 /// A directory is shown to people and written down for every command, so it is one plain path.
-fn leads_somewhere(directory: Option<&str>) -> Result<(), Refusal> {
+fn check_directory(directory: Option<&str>) -> Result<(), Refusal> {
     let Some(directory) = directory else { return Ok(()) };
     let why = if directory.chars().any(char::is_control) {
         // Not shown: whoever reads it may be a terminal.

@@ -18,7 +18,7 @@ pub(super) struct Calls {
 /// A further piece of a call's arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fresh {
-    /// The how manieth call of the answer it is.
+    /// Which call of the answer it is, from 0.
     pub call: usize,
     /// The model's own id; may be empty.
     pub id: String,
