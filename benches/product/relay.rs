@@ -2,14 +2,13 @@
 //! a client that is connected to that agent directly.
 //!
 //! The agent is the bench's own. It sends the same frames all three ways: live text, which the server passes on, and events,
-//! which it has on disk before anybody sees them. What promises as much as an event is nginx with a log behind it.
+//! which it has on disk before anybody sees them. What promises as much is the smallest hop that can.
 
 use std::{
     path::Path,
     sync::{
         Arc, LazyLock,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-        mpsc::Sender,
     },
     time::{Duration, Instant},
 };
@@ -25,7 +24,7 @@ use tokio::{
 };
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
-    tungstenite::{Message, Utf8Bytes, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
+    tungstenite::{Message, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
 };
 
 use crate::{
@@ -39,11 +38,10 @@ use crate::{
     },
 };
 
-mod bare_log;
 mod beside;
 mod disk;
+mod hop;
 mod proxy;
-use bare_log::BareLog;
 use beside::{Beside, Way};
 use proxy::{DESCRIPTORS, Proxy, raise_descriptors};
 
@@ -86,6 +84,7 @@ pub(crate) async fn run() {
         let direct = clients((0..connections).map(|_| beside.directly())).await;
         let proxied = clients((0..connections).map(|_| beside.through_the_proxy())).await;
         let proxy_full = proxy.memory();
+        let hopped = clients((0..connections).map(|_| beside.through_the_hop())).await;
         let (mut puppets, ours) = sessions(&server, connections).await;
         let server_full = host::resident_kib(server.pid());
         // Nobody would read what the agent says to these.
@@ -93,14 +92,15 @@ pub(crate) async fn run() {
 
         let mut floor = Run::new(direct);
         let mut nginx = Run::new(proxied);
+        let mut smallest = Run::new(hopped);
         let mut greenroom = Run::new(ours);
-        let [mut directly, mut through_nginx, mut text, mut logged, mut events] = [const { Rounds(Vec::new()) }; 5];
+        let [mut directly, mut through_nginx, mut text, mut hop, mut events] = [const { Rounds(Vec::new()) }; 5];
         let mut one_by_one = [Figures::default(), Figures::default()];
         for _ in 0..ROUNDS {
             directly.0.push(beside.paced(&mut floor, Way::Direct).await);
             through_nginx.0.push(beside.paced(&mut nginx, Way::Proxied).await);
             text.0.push(greenroom.paced(&mut puppets, Kind::Text).await);
-            logged.0.push(beside.paced_and_logged(&mut nginx, home.path()).await);
+            hop.0.push(beside.paced(&mut smallest, Way::Hop).await);
             events.0.push(greenroom.paced(&mut puppets, Kind::Event).await);
             one_by_one[0].add(beside.at_full_speed(&mut nginx, Pace::OneByOne).await);
             one_by_one[1].add(greenroom.at_full_speed(&mut puppets, Kind::Text, Pace::OneByOne).await);
@@ -115,9 +115,9 @@ pub(crate) async fn run() {
             us(&through_nginx),
             us(&text),
             beside_each(&text, &through_nginx),
-            us(&logged),
+            us(&hop),
             us(&events),
-            beside_each(&events, &logged),
+            beside_each(&events, &hop),
             beside_each(&events, &through_nginx),
         ]);
 
@@ -139,7 +139,7 @@ pub(crate) async fn run() {
         "through nginx",
         "Greenroom: text",
         "beside nginx",
-        "through nginx, then in a bare log",
+        "through the smallest hop with a log",
         "Greenroom: events on disk",
         "beside that",
         "beside nginx alone",
@@ -208,10 +208,10 @@ impl Run {
         Run { clients }
     }
 
-    /// Lets every client read for a while, and pass on what it reads to the log, if there is one; each returns what it measured.
-    async fn read(&mut self, log: Option<&BareLog>) -> Vec<Heard> {
+    /// Lets every client read for a while; each returns what it measured.
+    async fn read(&mut self) -> Vec<Heard> {
         let end = Instant::now() + SPEAKING;
-        let reading = self.clients.drain(..).map(|client| tokio::spawn(read(client, end, log.map(BareLog::appender))));
+        let reading = self.clients.drain(..).map(|client| tokio::spawn(read(client, end)));
         let mut heard = Vec::new();
         for (client, what) in join_all(reading).await.into_iter().map(|read| read.expect("it reads")) {
             self.clients.push(client);
@@ -231,7 +231,7 @@ impl Run {
                 tokio::spawn(speak(puppet, kind, pace, stop.clone()))
             })
             .collect();
-        let heard = self.read(None).await;
+        let heard = self.read().await;
         stop.store(true, Relaxed);
         puppets.extend(join_all(speaking).await.into_iter().map(|puppet| puppet.expect("it speaks")));
         latencies(heard)
@@ -241,7 +241,7 @@ impl Run {
         let stop = Arc::new(AtomicBool::new(false));
         let speaking: Vec<JoinHandle<Puppet>> =
             puppets.drain(..).map(|puppet| tokio::spawn(speak(puppet, kind, pace, stop.clone()))).collect();
-        let heard = self.read(None).await;
+        let heard = self.read().await;
         stop.store(true, Relaxed);
         match pace {
             // Nobody reads any more, so they may never look.
@@ -278,7 +278,7 @@ fn latency(frame: &str, now: Instant) -> Option<f64> {
     Some((now.duration_since(*BEGAN).as_nanos() as u64).saturating_sub(sent) as f64 / 1e3)
 }
 
-async fn read(mut client: Client, end: Instant, log: Option<Sender<Utf8Bytes>>) -> (Client, Heard) {
+async fn read(mut client: Client, end: Instant) -> (Client, Heard) {
     let mut heard = Heard::default();
     let counts_from = end - SPEAKING + WARM_UP;
     while let Ok(message) = tokio::time::timeout_at(end.into(), client.next()).await {
@@ -291,9 +291,6 @@ async fn read(mut client: Client, end: Instant, log: Option<Sender<Utf8Bytes>>) 
                 }
                 if let Some(speaker) = text.split('@').nth(2).and_then(|name| name.parse::<usize>().ok()) {
                     ARRIVED[speaker].add_permits(1);
-                }
-                if let Some(log) = &log {
-                    log.send(text).expect("the log takes it");
                 }
             }
             Message::Close(why) => panic!("a client was closed: {why:?}"),

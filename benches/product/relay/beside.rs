@@ -22,19 +22,20 @@ use tokio::{
 };
 use tokio_tungstenite::{accept_async_with_config, client_async_with_config, tungstenite::Message};
 
-use super::{ARRIVED, BareLog, Client, EVERY, Heard, Pace, Run, Speaker, WARM_UP, latencies, rate, small};
+use super::{ARRIVED, Client, EVERY, Heard, Pace, Run, Speaker, WARM_UP, hop, latencies, rate, small};
 use crate::figures::Figures;
 
 /// Each beginning where chance has it.
 const EVENLY: Pace = Pace::Every { late: Duration::ZERO };
 
-/// The same agent without a server: behind the proxy on a Unix socket, as Greenroom dials it, and on a port for those who come
-/// directly.
+/// The same agent without a server: behind the proxy and the hop on Unix sockets, as Greenroom dials it, and on a port for those
+/// who come directly.
 pub(super) struct Beside {
     port: u16,
     proxy: u16,
+    hop: u16,
     signal: Arc<Signal>,
-    listening: [JoinHandle<()>; 2],
+    listening: [JoinHandle<()>; 3],
 }
 
 /// What all connections of the agent obey.
@@ -60,6 +61,7 @@ impl Signal {
 pub(super) enum Way {
     Direct,
     Proxied,
+    Hop,
 }
 
 impl Beside {
@@ -67,23 +69,18 @@ impl Beside {
         let signal = Arc::new(Signal::default());
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let port = tcp.local_addr().expect("an address").port();
-        let path = home.join("agent.sock");
-        let _left_by_the_last = fs::remove_file(&path);
-        let unix = UnixListener::bind(&path).expect("a socket");
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
-        let (one, other) = (signal.clone(), signal.clone());
+        let heard = signal.clone();
         let direct = tokio::spawn(async move {
             while let Ok((stream, _)) = tcp.accept().await {
                 stream.set_nodelay(true).expect("it is a socket");
-                tokio::spawn(serve(stream, Way::Direct, one.clone()));
+                tokio::spawn(serve(stream, Way::Direct, heard.clone()));
             }
         });
-        let proxied = tokio::spawn(async move {
-            while let Ok((stream, _)) = unix.accept().await {
-                tokio::spawn(serve(stream, Way::Proxied, other.clone()));
-            }
-        });
-        Beside { port, proxy, signal, listening: [direct, proxied] }
+        let behind_hop = home.join("behind-hop.sock");
+        let hopped = listen(&behind_hop, Way::Hop, signal.clone());
+        let proxied = listen(&home.join("agent.sock"), Way::Proxied, signal.clone());
+        let hop = hop::start(home, behind_hop);
+        Beside { port, proxy, hop, signal, listening: [direct, proxied, hopped] }
     }
 
     pub(super) async fn directly(&self) -> Client {
@@ -94,24 +91,21 @@ impl Beside {
         dial(self.proxy).await
     }
 
-    pub(super) async fn paced(&self, run: &mut Run, way: Way) -> Figures {
-        latencies(self.speak(run, way, EVENLY, None).await)
+    pub(super) async fn through_the_hop(&self) -> Client {
+        dial(self.hop).await
     }
 
-    /// Through the proxy, and from there into a log in this directory.
-    pub(super) async fn paced_and_logged(&self, run: &mut Run, home: &Path) -> Figures {
-        let log = BareLog::open(home);
-        self.speak(run, Way::Proxied, EVENLY, Some(&log)).await;
-        log.close()
+    pub(super) async fn paced(&self, run: &mut Run, way: Way) -> Figures {
+        latencies(self.speak(run, way, EVENLY).await)
     }
 
     pub(super) async fn at_full_speed(&self, run: &mut Run, pace: Pace) -> f64 {
-        rate(&self.speak(run, Way::Proxied, pace, None).await)
+        rate(&self.speak(run, Way::Proxied, pace).await)
     }
 
-    async fn speak(&self, run: &mut Run, way: Way, pace: Pace, log: Option<&BareLog>) -> Vec<Heard> {
+    async fn speak(&self, run: &mut Run, way: Way, pace: Pace) -> Vec<Heard> {
         self.signal.say(Some((way, pace)));
-        let heard = run.read(log).await;
+        let heard = run.read().await;
         self.signal.say(None);
         sleep(WARM_UP).await;
         heard
@@ -124,6 +118,17 @@ impl Drop for Beside {
         self.signal.waiting.notify_waiters();
         self.listening.iter().for_each(JoinHandle::abort);
     }
+}
+
+fn listen(path: &Path, way: Way, signal: Arc<Signal>) -> JoinHandle<()> {
+    let _left_by_the_last = fs::remove_file(path);
+    let unix = UnixListener::bind(path).expect("a socket");
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = unix.accept().await {
+            tokio::spawn(serve(stream, way, signal.clone()));
+        }
+    })
 }
 
 /// One connection of the agent: the frames that a client of Greenroom would see.

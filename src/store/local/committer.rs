@@ -1,40 +1,45 @@
-//! The one thread that writes: takes what has gathered, decides, writes it at once, syncs, publishes, answers in order.
+//! The threads that write: each takes what has gathered, decides, writes it at once, syncs, publishes, answers in order.
 //!
-//! There is no fixed window: what gathers while one commit runs is the next commit.
+//! There is no fixed window: what gathers while one commit is written is the next. They write in turn and wait for the disk
+//! side by side, and a sync answers for all that was written before it, whoever wrote that. So a thread that is
+//! not woken when its sync is done, as happens on a busy machine, holds nobody up: the other's sync comes soon after.
+//!
+//! Where something fails, the threads are one again: the log is mended by a thread that has the turn, with nothing left on its
+//! way.
 
 use std::{
-    collections::HashMap,
+    fs::File,
     io,
-    sync::{Arc, mpsc},
-    time::Instant,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
 };
 
 use tokio::sync::oneshot;
 
 use super::{
-    frame::{self, Kind},
+    flight::{Commit, Flight},
+    group::{Group, Known},
     log::Log,
-    places::Place,
-    queue::{Ask, Queue, Request, Stumbled, Verdict},
+    queue::{Ask, Queue},
     segment::Position,
-    shared::{Shared, State},
+    shared::Shared,
 };
-use crate::{
-    store::{
-        NewEvent, Seq, SessionId,
-        ledger::{Change, Entry, Failure, Rejection, decide},
-    },
-    wakeups::together,
-};
+use crate::{store::ledger::Failure, wakeups::together};
 
 pub(super) struct Committer {
-    pub(super) shared: Arc<Shared>,
-    pub(super) queue: Arc<Queue>,
-    pub(super) log: Log,
+    shared: Arc<Shared>,
+    queue: Arc<Queue>,
+    /// Whose turn it is has it.
+    log: Mutex<Log>,
+    flight: Flight,
     /// Told that there is enough to move into the catalog. A message that finds it busy is no loss.
-    pub(super) mover: mpsc::SyncSender<()>,
-    pub(super) thresholds: Thresholds,
+    mover: mpsc::SyncSender<()>,
+    thresholds: Thresholds,
+    sync: Box<SyncData>,
 }
+
+/// Returns when all that was written to a file is on disk. Tests have it fail and take its time.
+pub(super) type SyncData = dyn Fn(&File) -> io::Result<()> + Send + Sync;
 
 /// When places are moved into the catalog: after so many, or so many bytes of log, as a restart replays at most that.
 #[derive(Debug, Clone, Copy)]
@@ -43,90 +48,133 @@ pub(super) struct Thresholds {
     pub(super) bytes: u32,
 }
 
+/// What is asked of the log itself. It is answered with nothing on its way to disk.
+enum OfTheLog {
+    Check(oneshot::Sender<io::Result<()>>),
+    CloseSegment(oneshot::Sender<io::Result<()>>),
+}
+
 impl Committer {
-    pub(super) fn run(mut self) {
-        let _guard = AbandonOnPanic(self.queue.clone());
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        queue: Arc<Queue>,
+        log: Log,
+        mover: mpsc::SyncSender<()>,
+        thresholds: Thresholds,
+        sync: Box<SyncData>,
+    ) -> Committer {
+        Committer { shared, queue, log: Mutex::new(log), flight: Flight::default(), mover, thresholds, sync }
+    }
+
+    /// The life of one of the threads, which are numbered from 0. There are as many as [`super::log::HANDS`] at most.
+    pub(super) fn run(&self, hand: usize) {
+        let _guard = AbandonOnPanic(self);
         while let Some(asks) = self.queue.take() {
-            self.commit(asks);
-            if self.queue.is_empty() {
-                self.log.prepare();
+            self.commit(asks, hand);
+            if self.flight.flying().is_empty() && self.queue.take_idle_turn() {
+                self.log().prepare();
+                self.queue.pass_on();
             }
         }
-        self.log.trim();
     }
 
-    fn commit(&mut self, asks: Vec<Ask>) {
-        let mut group = Group::default();
-        let mut closing = Vec::new();
-        let shared = self.shared.clone();
-        {
-            let state = shared.state();
-            for ask in asks {
-                match ask {
-                    Ask::Change(request) => group.admit(*request, &state),
-                    // Whoever no longer listens does not need the answer; so below.
-                    Ask::Check(reply) => drop(reply.send(self.log.check())),
-                    Ask::CloseSegment(reply) => closing.push(reply),
+    fn log(&self) -> MutexGuard<'_, Log> {
+        // Whoever panicked while holding it has the threads end.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins with the turn.
+    fn commit(&self, asks: Vec<Ask>, hand: usize) {
+        let (group, others) = self.admit(asks);
+        // What was sent behind an append that is refused counts on it, and must be found while it waits.
+        let mut alone = !others.is_empty() || !group.stumbled.is_empty();
+        let mut log = self.log();
+        let commit = self.write(group, &mut log).unwrap_or_else(|failed| {
+            alone = true;
+            failed
+        });
+        let file = (commit.len > 0).then(|| log.hand(hand));
+        let number = self.flight.flying().add(commit);
+        drop(log);
+        if !alone {
+            self.queue.pass_on();
+        }
+        match file.map(|file| (self.sync)(&file)) {
+            Some(Err(error)) => self.mend(number, Arc::new(error), alone),
+            Some(Ok(())) => self.land(Some(number)),
+            None => self.land(None),
+        }
+        if alone {
+            let landed = self.flight.wait_until_landed();
+            for other in others {
+                self.answer(other, &landed);
+            }
+            self.queue.pass_on();
+        }
+    }
+
+    fn admit(&self, asks: Vec<Ask>) -> (Group, Vec<OfTheLog>) {
+        let flying = self.flight.flying();
+        let state = self.shared.state();
+        let (mut group, mut others) = (Group::behind(&flying), Vec::new());
+        let known = Known { flying: &flying, state: &state };
+        for ask in asks {
+            match ask {
+                Ask::Change(request) => group.admit(*request, &known),
+                Ask::Check(reply) => others.push(OfTheLog::Check(reply)),
+                Ask::CloseSegment(reply) => others.push(OfTheLog::CloseSegment(reply)),
+            }
+        }
+        (group, others)
+    }
+
+    /// Writes it behind what is on its way. An error: it could not be, and all of it has failed.
+    fn write(&self, mut group: Group, log: &mut Log) -> Result<Commit, Commit> {
+        let bytes = std::mem::take(&mut group.bytes);
+        if bytes.is_empty() {
+            return Ok(Commit { group, at: Position::START, len: 0 });
+        }
+        let written = self.make_room(bytes.len(), log).map_err(Failure::Refused);
+        match written.and_then(|at| log.write(&bytes).map(|()| at)) {
+            Ok(at) => Ok(Commit { group, at, len: bytes.len() as u32 }),
+            Err(failure) => {
+                group.fail(&failure);
+                Err(Commit { group, at: Position::START, len: 0 })
+            }
+        }
+    }
+
+    fn make_room(&self, len: usize, log: &mut Log) -> Result<Position, Arc<io::Error>> {
+        if !log.has_room(len) {
+            self.flight.wait_until_landed()?;
+        }
+        match self.flight.flying().has_failed() {
+            Some(error) => Err(error),
+            None => Ok(log.make_room(len)?),
+        }
+    }
+
+    /// All up to `number` is on disk, and with it what follows and had nothing to be written.
+    fn land(&self, number: Option<u64>) {
+        together(|| {
+            let mut flying = self.flight.flying();
+            while let Some(mut commit) = flying.next_landed(number) {
+                if commit.len > 0 {
+                    self.publish(&mut commit);
                 }
+                self.tell(&mut commit.group);
             }
-        }
-        match self.write(&group) {
-            Ok(at) => self.publish(&mut group, at),
-            Err(failure) => group.fail(&failure),
-        }
-        let Group { verdicts, stumbled, .. } = group;
-        let answer = || {
-            together(|| {
-                for (reply, verdict) in verdicts {
-                    let _ = reply.send(verdict);
-                }
-            });
-        };
-        if stumbled.is_empty() {
-            answer()
-        } else {
-            self.queue.answer_and_fail(&stumbled, answer)
-        }
-        for reply in closing {
-            let _ = reply.send(self.close_segment());
-        }
+        });
+        self.flight.changed();
     }
 
-    fn close_segment(&mut self) -> io::Result<()> {
-        let at = self.log.close_segment()?;
+    fn publish(&self, Commit { group, at, len }: &mut Commit) {
         let mut state = self.shared.change();
-        (state.end, state.purged) = (at, None);
-        Ok(())
-    }
-
-    fn write(&mut self, group: &Group) -> Result<Position, Failure> {
-        if group.bytes.is_empty() {
-            return Ok(Position::START);
-        }
-        let at = self.log.make_room(group.bytes.len()).map_err(|error| Failure::Refused(Arc::new(error)))?;
-        self.log.commit(&group.bytes)?;
-        Ok(at)
-    }
-
-    fn publish(&self, group: &mut Group, at: Position) {
-        if group.bytes.is_empty() {
-            return;
-        }
-        let mut state = self.shared.change();
-        for admitted in group.admitted.drain(..) {
-            admitted.publish(&mut state, at);
-        }
-        for (session, after) in group.draft.drain() {
-            state.changed.insert(session);
-            match after {
-                Some(entry) => drop(state.sessions.insert(session, entry)),
-                None => drop(state.sessions.remove(&session)),
-            }
-        }
+        group.publish(&mut state, *at);
         if at.segment > state.end.segment {
             state.purged = None;
         }
-        state.end = Position { segment: at.segment, offset: at.offset + group.bytes.len() as u32 };
+        state.end = Position { segment: at.segment, offset: at.offset + *len };
         let bytes = match state.end.segment == state.moved.segment {
             true => state.end.offset - state.moved.offset,
             false => state.end.offset,
@@ -135,122 +183,76 @@ impl Committer {
             let _ = self.mover.try_send(());
         }
     }
-}
 
-/// One commit in the making. Nothing of it is seen before it is on disk.
-#[derive(Default)]
-struct Group {
-    bytes: Vec<u8>,
-    /// The sessions as they will stand; `None` for those that will be gone.
-    draft: HashMap<SessionId, Option<Entry>>,
-    admitted: Vec<Admitted>,
-    verdicts: Vec<(oneshot::Sender<Verdict>, Verdict)>,
-    stumbled: Stumbled,
-}
-
-/// What readers get once it is on disk.
-struct Admitted {
-    session: SessionId,
-    offset: u32,
-    what: Published,
-}
-
-enum Published {
-    Events { at: Seq, events: Vec<NewEvent> },
-    Forgotten,
-    RecordOnly,
-}
-
-impl Group {
-    fn admit(&mut self, request: Request, state: &State) {
-        let row = request.row();
-        let Request { session, change, payload, events, reply } = request;
-        let (kind, what) = match &change {
-            Change::Create(_) => (Kind::Create, Published::RecordOnly),
-            Change::Put { .. } => (Kind::Put, Published::RecordOnly),
-            Change::Claim => (Kind::Claim, Published::RecordOnly),
-            Change::Append { .. } if events.is_empty() => (Kind::Append, Published::RecordOnly),
-            Change::Append { at, .. } => (Kind::Append, Published::Events { at: *at, events }),
-            Change::Forget => (Kind::Forget, Published::Forgotten),
-        };
-        let verdict = match row.and_then(|row| self.stumbled.get(&row)) {
-            Some(failure) => Err(failure.clone()),
-            None => self.decide(session, change, state),
-        };
-        match (&verdict, row) {
-            (Ok(after), _) => {
-                let offset = self.bytes.len() as u32;
-                frame::put(&mut self.bytes, kind, session, after.as_ref(), what.count(), &payload);
-                self.admitted.push(Admitted { session, offset, what });
-            }
-            (Err(failure @ Failure::Rejected(Rejection::Behind { .. })), Some(row)) => {
-                self.stumbled.insert(row, failure.clone());
-            }
-            (Err(_), _) => {}
+    fn tell(&self, group: &mut Group) {
+        let stumbled = std::mem::take(&mut group.stumbled);
+        match stumbled.is_empty() {
+            true => group.answer(),
+            false => self.queue.answer_and_fail(&stumbled, || group.answer()),
         }
-        self.verdicts.push((reply, verdict));
     }
 
-    fn decide(&mut self, session: SessionId, change: Change, state: &State) -> Verdict {
-        let entry = match self.draft.get(&session) {
-            Some(drafted) => drafted.as_ref(),
-            None => state.sessions.get(&session),
-        };
-        let after = decide(entry, change).map_err(Failure::Rejected)?;
-        self.draft.insert(session, after.clone());
-        Ok(after)
+    /// The sync of a commit failed. Void is all that is not known to be on disk, and what was decided on top of it.
+    fn mend(&self, number: u64, error: Arc<io::Error>, has_turn: bool) {
+        // One that another sync has answered for is on disk; if the disk has failed since, that shows again. And one thread mends.
+        if !self.flight.flying().fail(number, error.clone()) {
+            return;
+        }
+        self.flight.changed();
+        if !has_turn {
+            self.queue.take_turn_to_mend();
+        }
+        let mut log = self.log();
+        let void = self.flight.flying().clear();
+        if let Some(first) = void.iter().find(|commit| commit.len > 0) {
+            log.give_up_from(first.at);
+        }
+        drop(log);
+        together(|| {
+            for mut commit in void {
+                if commit.len > 0 {
+                    commit.group.fail(&Failure::Unknown(error.clone()));
+                }
+                self.tell(&mut commit.group);
+            }
+        });
+        self.flight.changed();
+        if !has_turn {
+            self.queue.pass_on();
+        }
     }
 
-    /// Nothing was published, so nothing that was decided on top of it holds either.
-    fn fail(&mut self, failure: &Failure) {
-        let behind = match failure {
-            Failure::Refused(error) | Failure::Unknown(error) => Failure::Refused(error.clone()),
-            Failure::Rejected(rejection) => Failure::Rejected(*rejection),
-        };
-        for (session, after) in self.draft.drain() {
-            if let Some(entry) = after {
-                self.stumbled.insert((session, entry.epoch), behind.clone());
-            }
+    fn answer(&self, asked: OfTheLog, landed: &Result<(), Arc<io::Error>>) {
+        let landed = landed.clone().map_err(|error| io::Error::new(error.kind(), error));
+        // Whoever no longer listens does not need the answer.
+        match asked {
+            OfTheLog::Check(reply) => drop(reply.send(landed.and_then(|()| self.log().check()))),
+            OfTheLog::CloseSegment(reply) => drop(reply.send(landed.and_then(|()| self.close_segment()))),
         }
-        for (_, verdict) in &mut self.verdicts {
-            *verdict = Err(failure.clone());
-        }
+    }
+
+    fn close_segment(&self) -> io::Result<()> {
+        let at = self.log().close_segment()?;
+        let mut state = self.shared.change();
+        (state.end, state.purged) = (at, None);
+        Ok(())
     }
 }
 
-impl Published {
-    /// How many events stand in the frame: a batch is bounded in bytes, so they fit in 32 bits.
-    fn count(&self) -> u32 {
-        match self {
-            Published::Events { events, .. } => events.len() as u32,
-            Published::Forgotten | Published::RecordOnly => 0,
-        }
-    }
-}
-
-impl Admitted {
-    fn publish(self, state: &mut State, base: Position) {
-        match self.what {
-            Published::Events { at, events } => {
-                let place = Position { segment: base.segment, offset: base.offset + self.offset };
-                state.fresh.add(self.session, Place { first: at + 1, at: Some(place) });
-                state.recent.push(self.session, at, events);
-            }
-            Published::Forgotten => {
-                state.fresh.forget(self.session);
-                state.recent.forget(self.session);
-                state.purged.get_or_insert_with(Instant::now);
-            }
-            Published::RecordOnly => {}
-        }
-    }
-}
-
-/// Callers must not wait for a thread that is gone.
-struct AbandonOnPanic(Arc<Queue>);
-
-impl Drop for AbandonOnPanic {
+impl Drop for Committer {
     fn drop(&mut self) {
-        self.0.abandon();
+        self.log().trim();
+    }
+}
+
+/// Callers, and the other threads, must not wait for a thread that is gone.
+struct AbandonOnPanic<'a>(&'a Committer);
+
+impl Drop for AbandonOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.queue.abandon();
+            self.0.flight.abandon();
+        }
     }
 }

@@ -158,6 +158,7 @@ impl Header {
 /// Puts one more frame into a commit: with it, and the `count` events in it, the session stands as `after`.
 pub(super) fn put(
     commit: &mut Vec<u8>,
+    unsynced: u32,
     kind: Kind,
     session: SessionId,
     after: Option<&Entry>,
@@ -172,7 +173,7 @@ pub(super) fn put(
         count,
         len: payload.len() as u32,
         crc: crc32fast::hash(payload),
-        back: commit.len() as u32,
+        back: unsynced + commit.len() as u32,
         has_footer: true,
     };
     commit.extend(header.encode());

@@ -1,4 +1,4 @@
-//! The end of the log, where one thread writes. After any failure the end is where it was, and the next commit mends
+//! The end of the log, where one thread writes at a time. After any failure the end is where it was, and the next commit mends
 //! what the failure left behind before it writes.
 //!
 //! Beyond the end a stretch of zeros is prepared. To write over them asks the disk for the bytes alone; a file that grows has the
@@ -6,7 +6,7 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
-use super::segment::{self, PREFACE, Position, Preface};
+use super::segment::{self, FileKind, PREFACE, Position, Preface};
 use crate::store::ledger::Failure;
 
 /// What lies beyond the end.
@@ -19,11 +19,15 @@ enum Beyond {
     Unsyncable,
 }
 
+/// How many threads wait for the disk side by side. With two, one that is not woken in time is made up for; a third was no gain.
+pub(super) const HANDS: usize = 2;
+
 #[derive(Debug)]
 pub(super) struct Log {
     dir: PathBuf,
     number: u32,
     file: File,
+    hands: [Arc<File>; HANDS],
     end: u64,
     beyond: Beyond,
     /// Up to where the file has blocks on the disk: its end, or that of the zeros behind it.
@@ -51,8 +55,17 @@ impl SegmentSizes {
 
 impl Log {
     /// Goes on with a segment that ends at `end`, also as a file.
-    pub(super) fn new(dir: PathBuf, number: u32, file: File, end: u64, sizes: SegmentSizes) -> Log {
-        Log { dir, number, file, end, beyond: Beyond::Nothing, prepared: end, sizes }
+    pub(super) fn new(dir: PathBuf, number: u32, file: File, end: u64, sizes: SegmentSizes) -> io::Result<Log> {
+        let path = segment::path(&dir, number, FileKind::Log);
+        let hand = || File::open(&path).map(Arc::new);
+        let hands = [hand()?, hand()?];
+        Ok(Log { dir, number, file, hands, end, beyond: Beyond::Nothing, prepared: end, sizes })
+    }
+
+    /// The segment, for one of those who sync side by side. Each has a description of its own, opened before anything was written:
+    /// the kernel says once to each that a page was lost, and not again to the next who asks over the same.
+    pub(super) fn hand(&self, number: usize) -> Arc<File> {
+        self.hands[number].clone()
     }
 
     /// Where the last commit ended.
@@ -60,22 +73,40 @@ impl Log {
         Ok(Position { segment: self.number, offset: u32::try_from(self.end).map_err(io::Error::other)? })
     }
 
-    /// Finds `len` bytes of room, in a new segment where need be. The next [`Log::commit`] writes there.
+    /// Whether `len` bytes can be written as it is. Where not, all that was written must be synced before room is made.
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        !self.is_full(len) && self.beyond == Beyond::Nothing
+    }
+
+    fn is_full(&self, len: usize) -> bool {
+        self.end + len as u64 > self.sizes.most && self.end > PREFACE as u64
+    }
+
+    /// Finds `len` bytes of room, in a new segment where need be. What is written next stands there.
     pub(super) fn make_room(&mut self, len: usize) -> io::Result<Position> {
-        let full = self.end + len as u64 > self.sizes.most && self.end > PREFACE as u64;
         let mended = match self.beyond {
             Beyond::Nothing => true,
             Beyond::Remains => self.cut().is_ok(),
             Beyond::Unsyncable => false,
         };
-        if full || !mended {
+        if self.is_full(len) || !mended {
             self.begin_segment()?;
         }
         self.end()
     }
 
-    /// Makes `bytes` durable, or says what became of them.
+    /// Makes `bytes` durable, with nothing else on its way, or says what became of them.
     pub(super) fn commit(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let at = self.end().map_err(|error| Failure::Refused(Arc::new(error)))?;
+        self.write(bytes)?;
+        self.file.sync_data().map_err(|error| {
+            self.give_up_from(at);
+            Failure::Unknown(Arc::new(error))
+        })
+    }
+
+    /// Writes `bytes` at the end; they are durable once a [`Log::hand`] has been synced.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if let Err(error) = self.file.write_all_at(bytes, self.end) {
             let error = Arc::new(error);
             return Err(match self.cut() {
@@ -86,16 +117,19 @@ impl Log {
                 }
             });
         }
-        if let Err(error) = self.file.sync_data() {
-            // So that a restart of this process does not take unsynced pages for durable ones; a power cut may still
-            // show either, which is why the answer is "unknown" and the next segment says where this one ends.
-            let _ = self.file.set_len(self.end);
-            self.beyond = Beyond::Unsyncable;
-            return Err(Failure::Unknown(Arc::new(error)));
-        }
         self.end += bytes.len() as u64;
         self.prepared = self.prepared.max(self.end);
         Ok(())
+    }
+
+    /// The log ends there: what was written since could not be synced.
+    pub(super) fn give_up_from(&mut self, end: Position) {
+        self.end = u64::from(end.offset);
+        self.prepared = self.end;
+        // So that a restart of this process does not take unsynced pages for durable ones; a power cut may still show
+        // either, which is why the answer is "unknown" and the next segment says where this one ends.
+        let _ = self.file.set_len(self.end);
+        self.beyond = Beyond::Unsyncable;
     }
 
     /// Writes zeros for the commits to come, a step at a time. To be called when nobody waits: in a flood it would be no gain to
@@ -141,7 +175,7 @@ impl Log {
         let preface = Preface { number: self.number + 1, previous_end: self.end };
         let file = segment::create(&self.dir, preface)?;
         self.trim();
-        *self = Log::new(std::mem::take(&mut self.dir), preface.number, file, PREFACE as u64, self.sizes);
+        *self = Log::new(self.dir.clone(), preface.number, file, PREFACE as u64, self.sizes)?;
         Ok(())
     }
 
@@ -187,7 +221,7 @@ mod tests {
         let at = dir.path().to_owned();
         let file = segment::create(&at, Preface { number: 1, previous_end: 0 }).unwrap();
         let len = move |number| segment::path(dir.path(), number, segment::FileKind::Log).metadata().unwrap().len();
-        (Log::new(at, 1, file, PREFACE as u64, SIZES), len)
+        (Log::new(at, 1, file, PREFACE as u64, SIZES).unwrap(), len)
     }
 
     fn commit(log: &mut Log, len: usize) {

@@ -8,7 +8,7 @@
 //! index/                  sled: sessions, places of their events    catalog, places, shared
 //! contents/<session>/     large contents, a file each, and sums      contents
 //! ```
-//! An append goes `queue` → `committer` → `log`, and then to whoever reads: `recent` in memory, `reader` from the log.
+//! An append goes `queue` → `group` → `log` → `flight`, which `committer` drives, and then to whoever reads: `recent` in memory, `reader` from the log.
 //! `open` and `replay` are the way back.
 
 mod archive;
@@ -16,7 +16,9 @@ mod catalog;
 mod committer;
 mod compaction;
 mod contents;
+mod flight;
 mod frame;
+mod group;
 mod log;
 mod open;
 mod places;
@@ -48,10 +50,10 @@ use tokio::{sync::oneshot, task::spawn_blocking};
 
 pub use self::open::OpenError;
 use self::{
-    committer::{Committer, Thresholds},
+    committer::{Committer, SyncData, Thresholds},
     compaction::Compactor,
     contents::{Contents, Keep},
-    log::SegmentSizes,
+    log::{HANDS, SegmentSizes},
     queue::{Ask, Queue, Request},
     shared::Shared,
 };
@@ -68,7 +70,7 @@ pub struct LocalStore {
     queue: Arc<Queue>,
     contents: Contents,
     compactor: Arc<Compactor>,
-    /// In the order in which they end: the committer's end tells the mover.
+    /// In the order in which they end: the committers' end tells the mover.
     threads: Vec<JoinHandle<()>>,
     lock: File,
 }
@@ -108,6 +110,10 @@ impl LocalStore {
     }
 
     fn open_with(dir: &Path, sizes: Sizes) -> Result<LocalStore, OpenError> {
+        LocalStore::open_syncing(dir, sizes, Box::new(File::sync_data))
+    }
+
+    fn open_syncing(dir: &Path, sizes: Sizes, sync: Box<SyncData>) -> Result<LocalStore, OpenError> {
         let opened = open::open(dir, sizes.segment)?;
         let failed = |source| OpenError::Io { path: dir.to_owned(), source };
         let contents = Contents::new(opened.contents);
@@ -123,12 +129,16 @@ impl LocalStore {
         if shared.state().fresh.len() >= thresholds.places {
             let _ = mover.try_send(());
         }
-        let committer = Committer { shared: shared.clone(), queue: queue.clone(), log: opened.log, mover, thresholds };
+        let committer = Committer::new(shared.clone(), queue.clone(), opened.log, mover, thresholds, sync);
+        let committer = Arc::new(committer);
         let moved = shared.clone();
-        let threads = vec![
-            spawn("journal", move || committer.run()).map_err(failed)?,
-            spawn("journal-index", move || move_whenever_told(&moved, &wishes)).map_err(failed)?,
-        ];
+        let mut threads = Vec::new();
+        for hand in 0..HANDS {
+            let committer = committer.clone();
+            threads.push(spawn("journal", move || committer.run(hand)).map_err(failed)?);
+        }
+        drop(committer);
+        threads.push(spawn("journal-index", move || move_whenever_told(&moved, &wishes)).map_err(failed)?);
         let compactor = Arc::new(Compactor::new(shared.clone(), queue.clone(), sizes.close_purged));
         Ok(LocalStore { shared, queue, contents, compactor, threads, lock: opened.lock })
     }

@@ -137,7 +137,7 @@ fn go_on(dir: PathBuf, number: u32, file: File, end: Position, sizes: SegmentSiz
     }
     // What a killed server had written and not synced is served from now on, so it must be on disk.
     file.sync_all()?;
-    Ok(Log::new(dir, number, file, end, sizes))
+    Log::new(dir, number, file, end, sizes)
 }
 
 /// The log in a new segment, where `last` lacks what the index has places of: nothing else may come to stand there.
@@ -145,7 +145,7 @@ fn go_on_behind(dir: PathBuf, last: &File, end: Position, sizes: SegmentSizes) -
     last.sync_all()?;
     let next = Preface { number: end.segment + 1, previous_end: u64::from(end.offset) };
     let file = segment::create(&dir, next)?;
-    Ok(Log::new(dir, next.number, file, PREFACE as u64, sizes))
+    Log::new(dir, next.number, file, PREFACE as u64, sizes)
 }
 
 /// Writes how these sessions stand, where the log itself has lost it: so their numbers stay given also without the index.
@@ -155,7 +155,7 @@ fn say_again(log: &mut Log, behind: &[SessionId], sessions: &HashMap<SessionId, 
     for session in behind {
         if let Some(entry) = sessions.get(session) {
             let payload = frame::encode_payload(entry.mark.as_ref(), Some(&entry.record), &[]);
-            frame::put(&mut commit, Kind::Put, *session, Some(entry), 0, &payload);
+            frame::put(&mut commit, 0, Kind::Put, *session, Some(entry), 0, &payload);
         }
     }
     log.make_room(commit.len())?;

@@ -1,4 +1,4 @@
-//! What waits for the committer, in the order in which it was asked for.
+//! What waits for the committers, in the order in which it was asked for, and whose turn it is to take it.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map},
@@ -57,6 +57,8 @@ pub(super) type Stumbled = HashMap<(SessionId, Epoch), Failure>;
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
+    /// For whoever waits for the turn to mend the log.
+    turn_is_free: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +68,12 @@ struct Waiting {
     /// How much of it is of each session.
     of: HashMap<SessionId, usize>,
     closed: bool,
+    /// Somebody has the turn: what is taken is written before more is taken.
+    turn_is_taken: bool,
+    /// Somebody waits for the turn who goes before all others.
+    is_to_be_mended: bool,
+    /// Committers that sleep. To wake one is a system call, even when all are awake.
+    sleeping: usize,
 }
 
 /// How much may wait. Beyond it appends are refused: the disk cannot keep up, and memory is not the place to hide that.
@@ -76,6 +84,10 @@ const LITTLE: usize = 1 << 20;
 const MOST_AT_ONCE: usize = 16 << 20;
 
 impl Waiting {
+    fn can_be_taken(&self) -> bool {
+        !self.asks.is_empty() && !self.turn_is_taken && !self.is_to_be_mended
+    }
+
     fn has_room_for(&self, session: SessionId) -> bool {
         let own = self.of.get(&session).copied().unwrap_or_default();
         self.bytes <= if own <= LITTLE { 2 * MOST_WAITING } else { MOST_WAITING }
@@ -99,7 +111,7 @@ impl Waiting {
 
 impl Queue {
     pub(super) fn new() -> Queue {
-        Queue { waiting: Mutex::default(), arrived: Condvar::new() }
+        Queue { waiting: Mutex::default(), arrived: Condvar::new(), turn_is_free: Condvar::new() }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -118,26 +130,29 @@ impl Queue {
             }
             waiting.add(request);
         }
-        // The committer sleeps only while there is nothing; to wake it is a system call, even when it is awake.
+        // Who is awake, or has the turn, looks again before it sleeps.
         let is_first = waiting.asks.is_empty();
         waiting.asks.push_back(ask);
+        let wakes = is_first && waiting.sleeping > 0 && waiting.can_be_taken();
         drop(waiting);
-        if is_first {
+        if wakes {
             self.arrived.notify_one();
         }
         Ok(())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting().asks.is_empty()
-    }
-
-    /// All that has gathered, up to the size of a commit; waits for the first. `None` once it is closed and empty.
+    /// All that has gathered, up to the size of a commit, and the turn; waits for the first. `None` once it is closed and empty.
     pub(super) fn take(&self) -> Option<Vec<Ask>> {
-        let mut waiting = self
-            .arrived
-            .wait_while(self.waiting(), |waiting| waiting.asks.is_empty() && !waiting.closed)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting();
+        while !waiting.can_be_taken() {
+            if waiting.closed && waiting.asks.is_empty() {
+                return None;
+            }
+            waiting.sleeping += 1;
+            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting.sleeping -= 1;
+        }
+        waiting.turn_is_taken = true;
         let mut taken = Vec::new();
         let mut bytes = 0;
         while bytes < MOST_AT_ONCE
@@ -149,7 +164,38 @@ impl Queue {
             }
             taken.push(ask);
         }
-        (!taken.is_empty()).then_some(taken)
+        Some(taken)
+    }
+
+    /// The turn, if nothing is to be done with it.
+    pub(super) fn take_idle_turn(&self) -> bool {
+        let mut waiting = self.waiting();
+        let is_idle = waiting.asks.is_empty() && !waiting.closed && !waiting.turn_is_taken && !waiting.is_to_be_mended;
+        waiting.turn_is_taken |= is_idle;
+        is_idle
+    }
+
+    /// Waits for the turn; nobody else gets it first.
+    pub(super) fn take_turn_to_mend(&self) {
+        let mut waiting = self.waiting();
+        waiting.is_to_be_mended = true;
+        while waiting.turn_is_taken {
+            waiting = self.turn_is_free.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        (waiting.turn_is_taken, waiting.is_to_be_mended) = (true, false);
+    }
+
+    /// Ends a turn.
+    pub(super) fn pass_on(&self) {
+        let mut waiting = self.waiting();
+        waiting.turn_is_taken = false;
+        let (mends, wakes) = (waiting.is_to_be_mended, waiting.sleeping > 0 && waiting.can_be_taken());
+        drop(waiting);
+        if mends {
+            self.turn_is_free.notify_one();
+        } else if wakes {
+            self.arrived.notify_one();
+        }
     }
 
     /// Answers by `answer`, and in the same moment fails what already waits behind the failed appends: whoever sent it did
@@ -172,14 +218,17 @@ impl Queue {
     /// Takes nothing more; what waits is still carried out.
     pub(super) fn close(&self) {
         self.waiting().closed = true;
-        self.arrived.notify_one();
+        self.arrived.notify_all();
     }
 
-    /// For a committer that will not come back: whoever waits is told so by the dropped reply.
+    /// For a committer that will not come back: whoever waits is told so by the dropped reply, and the others end.
     pub(super) fn abandon(&self) {
         let mut waiting = self.waiting();
-        waiting.closed = true;
+        (waiting.closed, waiting.turn_is_taken) = (true, false);
         waiting.asks.clear();
+        drop(waiting);
+        self.arrived.notify_all();
+        self.turn_is_free.notify_all();
     }
 }
 
@@ -212,8 +261,9 @@ mod tests {
             queue.push(ask(modest, 1000)).expect("there is room for those of whom little waits");
         }
         let mut taken = 0;
-        while !queue.is_empty() {
+        while !queue.waiting().asks.is_empty() {
             taken += queue.take().expect("it is open").len();
+            queue.pass_on();
         }
         assert_eq!(taken, 16 + 1 + 100);
         assert_eq!(queue.waiting().bytes, 0);

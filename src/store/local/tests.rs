@@ -4,6 +4,7 @@ mod archives;
 mod contents;
 mod crash;
 mod damage;
+mod flight;
 mod full;
 mod headers;
 mod power;

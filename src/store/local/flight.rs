@@ -1,0 +1,110 @@
+//! The commits that are on their way to disk, oldest first.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{group::Group, segment::Position};
+
+/// What the threads that write share of them.
+#[derive(Default)]
+pub(super) struct Flight {
+    flying: Mutex<Flying>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct Flying {
+    commits: VecDeque<Commit>,
+    /// The number of the oldest.
+    first: u64,
+    /// A sync failed: all of them are void, and nobody lands any more until the log is mended.
+    failed: Option<Arc<io::Error>>,
+}
+
+/// A commit, and where it stands in the log.
+pub(super) struct Commit {
+    pub(super) group: Group,
+    pub(super) at: Position,
+    /// How much of it was written; 0 where there is nothing to wait for, and only those before it must be answered first.
+    pub(super) len: u32,
+}
+
+impl Flight {
+    pub(super) fn flying(&self) -> MutexGuard<'_, Flying> {
+        // Whoever panicked while holding it has the threads end.
+        self.flying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all that was written is answered. An error: some of it will not be, until the log is mended.
+    pub(super) fn wait_until_landed(&self) -> Result<(), Arc<io::Error>> {
+        let is_flying = |flying: &mut Flying| !flying.commits.is_empty() && flying.failed.is_none();
+        let flying = self.changed.wait_while(self.flying(), is_flying).unwrap_or_else(PoisonError::into_inner);
+        flying.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// To be called when some have landed, or none will.
+    pub(super) fn changed(&self) {
+        self.changed.notify_all();
+    }
+
+    /// For a thread that will not come back: nothing lands any more, and whoever waits is told so by the dropped reply.
+    pub(super) fn abandon(&self) {
+        self.flying()
+            .failed
+            .get_or_insert_with(|| Arc::new(io::Error::other("a thread that writes the journal panicked")));
+        self.changed();
+    }
+}
+
+impl Flying {
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Group> {
+        self.commits.iter().rev().map(|commit| &commit.group)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.commits.is_empty()
+    }
+
+    /// How much of the log they are. All of it stands in one segment.
+    pub(super) fn bytes(&self) -> u32 {
+        self.commits.iter().map(|commit| commit.len).sum()
+    }
+
+    /// Returns its number.
+    pub(super) fn add(&mut self, commit: Commit) -> u64 {
+        self.commits.push_back(commit);
+        self.first + self.commits.len() as u64 - 1
+    }
+
+    /// The next that has landed, where all up to `number` are on disk, or nothing new.
+    pub(super) fn next_landed(&mut self, number: Option<u64>) -> Option<Commit> {
+        let is_on_disk = number.is_some_and(|number| self.first <= number);
+        let has_landed = is_on_disk || self.commits.front().is_some_and(|commit| commit.len == 0);
+        let commit = (has_landed && self.failed.is_none()).then(|| self.commits.pop_front()).flatten()?;
+        self.first += 1;
+        Some(commit)
+    }
+
+    /// The sync of this one failed, so none lands any more. False: it has landed, or that is so already.
+    pub(super) fn fail(&mut self, number: u64, error: Arc<io::Error>) -> bool {
+        let fails = number >= self.first && self.failed.is_none();
+        if fails {
+            self.failed = Some(error);
+        }
+        fails
+    }
+
+    pub(super) fn has_failed(&self) -> Option<Arc<io::Error>> {
+        self.failed.clone()
+    }
+
+    /// All of them, now that they count for nothing, and what follows counts again.
+    pub(super) fn clear(&mut self) -> Vec<Commit> {
+        self.failed = None;
+        self.first += self.commits.len() as u64;
+        self.commits.drain(..).collect()
+    }
+}
