@@ -80,14 +80,12 @@ fn run(listener: &TcpListener, agent: &Path, log: &File) -> io::Result<()> {
         if bytes.is_empty() {
             continue;
         }
-        if !nodisk {
-            if at + bytes.len() as u64 > LOG {
-                at = 0;
-            }
-            log.write_all_at(&bytes, at)?;
-            log.sync_data()?;
-            at += bytes.len() as u64;
+        if at + bytes.len() as u64 > LOG {
+            at = 0;
         }
+        log.write_all_at(&bytes, at)?;
+        log.sync_data()?;
+        at += bytes.len() as u64;
         let mut rest = &bytes[..];
         for (n, len) in parts.drain(..) {
             let (frame, more) = rest.split_at(len);

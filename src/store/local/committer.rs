@@ -100,7 +100,7 @@ impl Committer {
             self.queue.pass_on();
         }
         match file.map(|file| (self.sync)(&file)) {
-            Some(Err(error)) => self.mend(number, Arc::new(error), alone),
+            Some(Err(error)) => self.mend(&Arc::new(error), alone),
             Some(Ok(())) => self.land(Some(number)),
             None => self.land(None),
         }
@@ -170,10 +170,10 @@ impl Committer {
 
     fn publish(&self, Commit { group, at, len }: &mut Commit) {
         let mut state = self.shared.change();
-        group.publish(&mut state, *at);
         if at.segment > state.end.segment {
             state.purged = None;
         }
+        group.publish(&mut state, *at);
         state.end = Position { segment: at.segment, offset: at.offset + *len };
         let bytes = match state.end.segment == state.moved.segment {
             true => state.end.offset - state.moved.offset,
@@ -192,10 +192,11 @@ impl Committer {
         }
     }
 
-    /// The sync of a commit failed. Void is all that is not known to be on disk, and what was decided on top of it.
-    fn mend(&self, number: u64, error: Arc<io::Error>, has_turn: bool) {
-        // One that another sync has answered for is on disk; if the disk has failed since, that shows again. And one thread mends.
-        if !self.flight.flying().fail(number, error.clone()) {
+    /// A sync failed. Void is all that is not known to be on disk, and what was decided on top of it. So it is also where another
+    /// sync has answered for this commit meanwhile: the kernel says once to each that it lost a page, whose commit it may be.
+    fn mend(&self, error: &Arc<io::Error>, has_turn: bool) {
+        if !self.flight.flying().fail(error.clone()) {
+            // Another thread mends.
             return;
         }
         self.flight.changed();
@@ -204,15 +205,14 @@ impl Committer {
         }
         let mut log = self.log();
         let void = self.flight.flying().clear();
-        if let Some(first) = void.iter().find(|commit| commit.len > 0) {
-            log.give_up_from(first.at);
-        }
+        log.give_up(void.iter().find(|commit| commit.len > 0).map(|commit| commit.at));
         drop(log);
         together(|| {
             for mut commit in void {
-                if commit.len > 0 {
-                    commit.group.fail(&Failure::Unknown(error.clone()));
-                }
+                commit.group.fail(&match commit.len {
+                    0 => Failure::Refused(error.clone()),
+                    _ => Failure::Unknown(error.clone()),
+                });
                 self.tell(&mut commit.group);
             }
         });
@@ -251,8 +251,8 @@ struct AbandonOnPanic<'a>(&'a Committer);
 impl Drop for AbandonOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.queue.abandon();
             self.0.flight.abandon();
+            self.0.queue.abandon();
         }
     }
 }

@@ -88,13 +88,11 @@ impl Flying {
         Some(commit)
     }
 
-    /// The sync of this one failed, so none lands any more. False: it has landed, or that is so already.
-    pub(super) fn fail(&mut self, number: u64, error: Arc<io::Error>) -> bool {
-        let fails = number >= self.first && self.failed.is_none();
-        if fails {
-            self.failed = Some(error);
-        }
-        fails
+    /// None lands any more, until they are cleared. False: that is so already.
+    pub(super) fn fail(&mut self, error: Arc<io::Error>) -> bool {
+        let is_news = self.failed.is_none();
+        self.failed.get_or_insert(error);
+        is_news
     }
 
     pub(super) fn has_failed(&self) -> Option<Arc<io::Error>> {

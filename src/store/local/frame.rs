@@ -9,8 +9,8 @@
 //! ```
 //! The header has a CRC of its own, so a damaged payload costs that payload: its length, session and numbers still hold. A
 //! damaged header costs nothing, as the footer says the same: a number that was given is known though nothing follows.
-//! `back` is the distance to where the frame's commit began. A sound frame says so that everything before its commit had
-//! been synced when it was written, which tells damage (something synced follows) from a torn tail (nothing does).
+//! `back` is the distance to the first byte that had not been synced when the frame was written: where its commit begins, or one
+//! that was still on its way. So a sound frame tells damage (what had been synced before it) from a torn tail (what had not).
 
 use bytes::Bytes;
 
@@ -156,6 +156,8 @@ impl Header {
 }
 
 /// Puts one more frame into a commit: with it, and the `count` events in it, the session stands as `after`.
+///
+/// `unsynced`: how much of the log right before this commit was not known to be on disk yet.
 pub(super) fn put(
     commit: &mut Vec<u8>,
     unsynced: u32,

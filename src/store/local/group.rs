@@ -27,8 +27,15 @@ pub(super) struct Group {
     /// The sessions as they will stand; `None` for those that will be gone.
     draft: HashMap<SessionId, Option<Entry>>,
     admitted: Vec<Admitted>,
-    verdicts: Vec<(oneshot::Sender<Verdict>, Verdict)>,
+    verdicts: Vec<Ruling>,
     pub(super) stumbled: Stumbled,
+}
+
+/// What somebody is to be told.
+struct Ruling {
+    reply: oneshot::Sender<Verdict>,
+    verdict: Verdict,
+    row: Option<(SessionId, Epoch)>,
 }
 
 /// What a decision stands on: the sessions as they are published, and above them the commits that are on their way to disk.
@@ -96,7 +103,7 @@ impl Group {
             }
             (Err(_), _) => {}
         }
-        self.verdicts.push((reply, verdict));
+        self.verdicts.push(Ruling { reply, verdict, row });
     }
 
     fn decide(&mut self, session: SessionId, change: Change, known: &Known<'_>) -> Verdict {
@@ -123,7 +130,8 @@ impl Group {
         }
     }
 
-    /// Nothing was published, so nothing that was decided on top of it holds either.
+    /// Nothing was published, so nothing that was decided on top of it holds either, and no rejection that may stand on another
+    /// that failed. Whoever was told of a failure already, is told of that one.
     pub(super) fn fail(&mut self, failure: &Failure) {
         let behind = match failure {
             Failure::Refused(error) | Failure::Unknown(error) => Failure::Refused(error.clone()),
@@ -135,14 +143,17 @@ impl Group {
                 self.stumbled.insert((session, entry.epoch), behind.clone());
             }
         }
-        for (_, verdict) in &mut self.verdicts {
-            *verdict = Err(failure.clone());
+        for Ruling { verdict, row, .. } in &mut self.verdicts {
+            if let Ok(_) | Err(Failure::Rejected(_)) = verdict {
+                *verdict = Err(failure.clone());
+            }
+            self.stumbled.extend(row.map(|row| (row, behind.clone())));
         }
     }
 
     /// Tells everybody what became of it.
     pub(super) fn answer(&mut self) {
-        for (reply, verdict) in self.verdicts.drain(..) {
+        for Ruling { reply, verdict, .. } in self.verdicts.drain(..) {
             // Whoever no longer listens does not need the answer.
             let _ = reply.send(verdict);
         }

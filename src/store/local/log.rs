@@ -17,6 +17,8 @@ enum Beyond {
     Remains,
     /// A sync failed. The kernel may have dropped the pages and call the file clean, so this file is not written again.
     Unsyncable,
+    /// The segment that comes next, or some of it.
+    Closed,
 }
 
 /// How many threads wait for the disk side by side. With two, one that is not woken in time is made up for; a third was no gain.
@@ -87,7 +89,7 @@ impl Log {
         let mended = match self.beyond {
             Beyond::Nothing => true,
             Beyond::Remains => self.cut().is_ok(),
-            Beyond::Unsyncable => false,
+            Beyond::Unsyncable | Beyond::Closed => false,
         };
         if self.is_full(len) || !mended {
             self.begin_segment()?;
@@ -100,7 +102,7 @@ impl Log {
         let at = self.end().map_err(|error| Failure::Refused(Arc::new(error)))?;
         self.write(bytes)?;
         self.file.sync_data().map_err(|error| {
-            self.give_up_from(at);
+            self.give_up(Some(at));
             Failure::Unknown(Arc::new(error))
         })
     }
@@ -122,9 +124,10 @@ impl Log {
         Ok(())
     }
 
-    /// The log ends there: what was written since could not be synced.
-    pub(super) fn give_up_from(&mut self, end: Position) {
-        self.end = u64::from(end.offset);
+    /// A sync failed: this file is not written again, and the log ends in it `from` there, or where it does. What was written
+    /// since counts for nothing.
+    pub(super) fn give_up(&mut self, from: Option<Position>) {
+        self.end = from.map_or(self.end, |from| u64::from(from.offset));
         self.prepared = self.end;
         // So that a restart of this process does not take unsynced pages for durable ones; a power cut may still show
         // either, which is why the answer is "unknown" and the next segment says where this one ends.
@@ -173,7 +176,12 @@ impl Log {
 
     fn begin_segment(&mut self) -> io::Result<()> {
         let preface = Preface { number: self.number + 1, previous_end: self.end };
-        let file = segment::create(&self.dir, preface)?;
+        let made = segment::create(&self.dir, preface);
+        if made.is_ok() || segment::path(&self.dir, preface.number, FileKind::Log).exists() {
+            // It says where this one ends, also where it cannot be had whole yet: then it is begun again, and nothing comes here.
+            self.beyond = Beyond::Closed;
+        }
+        let file = made?;
         self.trim();
         *self = Log::new(self.dir.clone(), preface.number, file, PREFACE as u64, self.sizes)?;
         Ok(())

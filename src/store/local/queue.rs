@@ -20,7 +20,7 @@ pub(super) type Verdict = Result<Option<Entry>, Failure>;
 pub(super) struct Request {
     pub(super) session: SessionId,
     pub(super) change: Change,
-    /// The same, as it goes into the log. Encoded by the caller, so that the one committer does not.
+    /// The same, as it goes into the log. Encoded by the caller, so that a committer does not.
     pub(super) payload: Vec<u8>,
     /// The same once more, for those who read what is newest.
     pub(super) events: Vec<NewEvent>,
@@ -189,10 +189,14 @@ impl Queue {
     pub(super) fn pass_on(&self) {
         let mut waiting = self.waiting();
         waiting.turn_is_taken = false;
-        let (mends, wakes) = (waiting.is_to_be_mended, waiting.sleeping > 0 && waiting.can_be_taken());
+        let (mends, ends) = (waiting.is_to_be_mended, waiting.closed);
+        let wakes = waiting.sleeping > 0 && waiting.can_be_taken();
         drop(waiting);
         if mends {
             self.turn_is_free.notify_one();
+        } else if ends {
+            // What a sleeper waited for may be there no more.
+            self.arrived.notify_all();
         } else if wakes {
             self.arrived.notify_one();
         }

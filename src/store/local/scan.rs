@@ -1,11 +1,12 @@
 //! Walks through one segment, frame by frame, past what is damaged, and finds where its sound part ends.
 //!
 //! A header that does not hold is read from the footer. A frame that does not hold is damaged if something was written once it
-//! had been synced: a sound frame of a later commit, which `back` tells from one of the same. In the last commit that nobody can
-//! tell. A power cut leaves any of its pages and not others, so frames that hold say nothing of the one before them, and as it was not acknowledged as a whole, all of it from there
-//! on may go; were it kept, each power cut amid the work would leave gaps that never were. It would be an acknowledged commit
-//! only if the disk had turned some of it over since, in a server that did not end by itself: two faults, of which the cut is
-//! the price. So what is cut is named, and everything before it, and after a clean end all of it, is never cut.
+//! had been synced: a sound frame whose `back` does not reach to it. In the last commits, which were on their way to disk
+//! together, nobody can tell. A power cut leaves any of their pages and not others, so frames that hold say nothing of the one
+//! before them, and as none behind it was acknowledged, all from there on may go; were it kept, each power cut amid the work would
+//! leave gaps that never were. It would be an acknowledged commit only if the disk had turned some of it over since, in a server
+//! that did not end by itself: two faults, of which the cut is the price. So what is cut is named, and everything before it, and
+//! after a clean end all of it, is never cut.
 
 use std::{fs::File, io};
 
@@ -37,7 +38,7 @@ pub(super) enum Found<'a> {
         offset: u64,
         until: u64,
     },
-    /// A frame of the last commit, all of it there, that goes because one in that commit does not hold.
+    /// A frame of the last commits, all of it there, that goes because one before it does not hold.
     Cut {
         header: Header,
     },
@@ -145,8 +146,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether something was written once `offset` had been synced: a frame of a later commit. What follows at once may be of
-    /// the same commit and says nothing, so all of it is asked.
+    /// Whether something was written once `offset` had been synced. What follows at once may have been on its way with it and says
+    /// nothing, so all of it is asked.
     fn synced_since(&mut self, offset: u64, next: Option<&(u64, Header)>) -> Result<bool, ScanError> {
         let mut next = next.cloned();
         while let Some((at, header)) = next {

@@ -94,13 +94,79 @@ async fn a_sync_answers_for_all_that_was_written_before_it() {
     pass(&syncs.next());
     assert_eq!(third.await.unwrap(), 1);
     syncs.let_go();
-    fail(&late);
+    pass(&late);
     assert_eq!(store.append(a, of_a, 4, events(a, 4, 3)).await.unwrap(), 7);
-    check_whole(&store, a, 7, "one sync failed of what another has on disk");
     drop(store);
     let store = LocalStore::open(dir.path()).unwrap();
     check_whole(&store, a, 7, "after a restart");
     check_whole(&store, b, 1, "after a restart");
+}
+
+/// The kernel tells each that waits of a page that it lost, once: it may be one of a later commit than that which was waited for.
+#[tokio::test]
+async fn a_late_sync_that_fails_speaks_of_what_is_on_its_way_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, syncs, [(a, of_a), (b, of_b), (c, of_c)]) = held(dir.path(), Sizes::default()).await;
+    let first = store.append(a, of_a, 0, events(a, 0, 2));
+    let late = syncs.next();
+    let second = store.append(b, of_b, 0, events(b, 0, 2));
+    pass(&syncs.next());
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (2, 2));
+    let third = store.append(a, of_a, 2, events(a, 2, 2));
+    let newer = syncs.next();
+    syncs.let_go();
+    fail(&late);
+    assert!(is_unknown(&third.await));
+    pass(&newer);
+    assert_eq!(store.append(c, of_c, 0, events(c, 0, 1)).await.unwrap(), 1);
+    assert_eq!(store.shared.state().end.segment, 2, "a file that could not be synced is not written again");
+    assert_eq!(store.append(a, of_a, 2, events(a, 2, 1)).await.unwrap(), 3);
+    drop(store);
+    let store = LocalStore::open(dir.path()).unwrap();
+    check_whole(&store, a, 3, "after a restart");
+    check_whole(&store, b, 2, "after a restart");
+}
+
+#[tokio::test]
+async fn no_rejection_stands_on_what_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, syncs, [(a, of_a), ..]) = held(dir.path(), Sizes::default()).await;
+    let (claimed, fenced) = tokio::join!(store.claim(a), async {
+        let failing = syncs.next();
+        let fenced = store.append(a, of_a, 0, events(a, 0, 1));
+        // It waits for what it was decided on.
+        tokio::time::sleep(A_WHILE).await;
+        syncs.let_go();
+        fail(&failing);
+        fenced.await
+    });
+    claimed.unwrap_err();
+    assert!(matches!(fenced, Err(AppendError::Refused(_))), "{fenced:?}");
+    assert_eq!(store.append(a, of_a, 0, events(a, 0, 1)).await.unwrap(), 1, "it was never taken from its owner");
+}
+
+/// What a thread sleeps for may be failed by the other, right when the store ends.
+#[tokio::test]
+async fn a_store_ends_though_nothing_is_left_of_what_waited() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, syncs, [(a, of_a), (b, of_b), _]) = held(dir.path(), Sizes::default()).await;
+    let (written, behind) = (store.append(b, of_b, 0, events(b, 0, 1)), store.append(a, of_a, 7, events(a, 7, 1)));
+    let held = syncs.next();
+    let more = store.append(a, of_a, 8, events(a, 8, 1));
+    tokio::time::sleep(A_WHILE).await;
+    syncs.let_go();
+    let (ended, has_ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        drop(store);
+        ended.send(()).unwrap();
+    });
+    tokio::time::sleep(A_WHILE).await;
+    pass(&held);
+    written.await.unwrap();
+    for answer in [behind.await, more.await] {
+        assert!(matches!(answer, Err(AppendError::Conflict { tail: 0 })), "{answer:?}");
+    }
+    has_ended.recv_timeout(MUST_COME).expect("the store ends");
 }
 
 #[tokio::test]
