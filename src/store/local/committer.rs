@@ -91,8 +91,9 @@ impl Committer {
         let mut log = self.log();
         let commit = self.write(group, &mut log).unwrap_or_else(|failed| {
             alone = true;
-            failed
+            *failed
         });
+        let segment = commit.at.segment;
         let file = (commit.len > 0).then(|| log.hand(hand));
         let number = self.flight.flying().add(commit);
         drop(log);
@@ -100,7 +101,7 @@ impl Committer {
             self.queue.pass_on();
         }
         match file.map(|file| (self.sync)(&file)) {
-            Some(Err(error)) => self.mend(&Arc::new(error), alone),
+            Some(Err(error)) => self.mend(segment, &Arc::new(error), alone),
             Some(Ok(())) => self.land(Some(number)),
             None => self.land(None),
         }
@@ -129,7 +130,7 @@ impl Committer {
     }
 
     /// Writes it behind what is on its way. An error: it could not be, and all of it has failed.
-    fn write(&self, mut group: Group, log: &mut Log) -> Result<Commit, Commit> {
+    fn write(&self, mut group: Group, log: &mut Log) -> Result<Commit, Box<Commit>> {
         let bytes = std::mem::take(&mut group.bytes);
         if bytes.is_empty() {
             return Ok(Commit { group, at: Position::START, len: 0 });
@@ -139,7 +140,7 @@ impl Committer {
             Ok(at) => Ok(Commit { group, at, len: bytes.len() as u32 }),
             Err(failure) => {
                 group.fail(&failure);
-                Err(Commit { group, at: Position::START, len: 0 })
+                Err(Box::new(Commit { group, at: Position::START, len: 0 }))
             }
         }
     }
@@ -192,11 +193,10 @@ impl Committer {
         }
     }
 
-    /// A sync failed. Void is all that is not known to be on disk, and what was decided on top of it. So it is also where another
+    /// A sync of this segment failed. Void is all that is not known to be on disk, and what was decided on top of it. So it is also where another
     /// sync has answered for this commit meanwhile: the kernel says once to each that it lost a page, whose commit it may be.
-    fn mend(&self, error: &Arc<io::Error>, has_turn: bool) {
-        if !self.flight.flying().fail(error.clone()) {
-            // Another thread mends.
+    fn mend(&self, segment: u32, error: &Arc<io::Error>, has_turn: bool) {
+        if !self.flight.flying().fail(segment, error.clone()) {
             return;
         }
         self.flight.changed();

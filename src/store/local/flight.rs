@@ -20,6 +20,8 @@ pub(super) struct Flying {
     commits: VecDeque<Commit>,
     /// The number of the oldest.
     first: u64,
+    /// Where the newest was written.
+    segment: u32,
     /// A sync failed: all of them are void, and nobody lands any more until the log is mended.
     failed: Option<Arc<io::Error>>,
 }
@@ -75,6 +77,9 @@ impl Flying {
 
     /// Returns its number.
     pub(super) fn add(&mut self, commit: Commit) -> u64 {
+        if commit.len > 0 {
+            self.segment = commit.at.segment;
+        }
         self.commits.push_back(commit);
         self.first + self.commits.len() as u64 - 1
     }
@@ -88,10 +93,13 @@ impl Flying {
         Some(commit)
     }
 
-    /// None lands any more, until they are cleared. False: that is so already.
-    pub(super) fn fail(&mut self, error: Arc<io::Error>) -> bool {
-        let is_news = self.failed.is_none();
-        self.failed.get_or_insert(error);
+    /// A sync of this segment failed, so none lands any more, until they are cleared. False: that is known already, or the log
+    /// has gone on in another since, which is begun only when all that stands in the one before is on disk or void.
+    pub(super) fn fail(&mut self, segment: u32, error: Arc<io::Error>) -> bool {
+        let is_news = self.failed.is_none() && segment >= self.segment;
+        if is_news {
+            self.failed = Some(error);
+        }
         is_news
     }
 
