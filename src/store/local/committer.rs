@@ -93,9 +93,14 @@ impl Committer {
             alone = true;
             *failed
         });
-        let segment = commit.at.segment;
-        let file = (commit.len > 0).then(|| log.hand(hand));
-        let number = self.flight.flying().add(commit);
+        let (segment, is_written) = (log.segment(), commit.len > 0);
+        let (number, are_before) = {
+            let mut flying = self.flight.flying();
+            let are_before = !flying.is_empty();
+            (flying.add(commit), are_before)
+        };
+        // Who waits alone for what another has written does not wait for that thread.
+        let file = (is_written || alone && are_before).then(|| log.hand(hand));
         drop(log);
         if !alone {
             self.queue.pass_on();
@@ -149,10 +154,13 @@ impl Committer {
         if !log.has_room(len) {
             self.flight.wait_until_landed()?;
         }
-        match self.flight.flying().has_failed() {
-            Some(error) => Err(error),
-            None => Ok(log.make_room(len)?),
+        let mut flying = self.flight.flying();
+        if let Some(error) = flying.has_failed() {
+            return Err(error);
         }
+        let at = log.make_room(len)?;
+        flying.goes_on_in(at.segment);
+        Ok(at)
     }
 
     /// All up to `number` is on disk, and with it what follows and had nothing to be written.
@@ -196,8 +204,14 @@ impl Committer {
     /// A sync of this segment failed. Void is all that is not known to be on disk, and what was decided on top of it. So it is also where another
     /// sync has answered for this commit meanwhile: the kernel says once to each that it lost a page, whose commit it may be.
     fn mend(&self, segment: u32, error: &Arc<io::Error>, has_turn: bool) {
-        if !self.flight.flying().fail(segment, error.clone()) {
-            return;
+        {
+            let mut flying = self.flight.flying();
+            if !flying.fail(segment, error.clone()) {
+                return;
+            }
+            if !has_turn {
+                self.queue.mending_is_due();
+            }
         }
         self.flight.changed();
         if !has_turn {

@@ -20,7 +20,7 @@ pub(super) struct Flying {
     commits: VecDeque<Commit>,
     /// The number of the oldest.
     first: u64,
-    /// Where the newest was written.
+    /// Where they stand, and what comes next.
     segment: u32,
     /// A sync failed: all of them are void, and nobody lands any more until the log is mended.
     failed: Option<Arc<io::Error>>,
@@ -77,11 +77,13 @@ impl Flying {
 
     /// Returns its number.
     pub(super) fn add(&mut self, commit: Commit) -> u64 {
-        if commit.len > 0 {
-            self.segment = commit.at.segment;
-        }
         self.commits.push_back(commit);
         self.first + self.commits.len() as u64 - 1
+    }
+
+    /// What comes now stands in this segment.
+    pub(super) fn goes_on_in(&mut self, segment: u32) {
+        self.segment = segment;
     }
 
     /// The next that has landed, where all up to `number` are on disk, or nothing new.

@@ -70,6 +70,10 @@ impl Log {
         self.hands[number].clone()
     }
 
+    pub(super) fn segment(&self) -> u32 {
+        self.number
+    }
+
     /// Where the last commit ended.
     pub(super) fn end(&self) -> io::Result<Position> {
         Ok(Position { segment: self.number, offset: u32::try_from(self.end).map_err(io::Error::other)? })
@@ -113,10 +117,7 @@ impl Log {
             let error = Arc::new(error);
             return Err(match self.cut() {
                 Ok(()) => Failure::Refused(error),
-                Err(_) => {
-                    self.beyond = Beyond::Remains;
-                    Failure::Unknown(error)
-                }
+                Err(_) => Failure::Unknown(error),
             });
         }
         self.end += bytes.len() as u64;
@@ -160,9 +161,9 @@ impl Log {
     }
 
     fn cut(&mut self) -> io::Result<()> {
-        self.file.set_len(self.end)?;
+        self.file.set_len(self.end).inspect_err(|_| self.beyond = Beyond::Remains)?;
         self.prepared = self.end;
-        self.file.sync_data()?;
+        self.file.sync_data().inspect_err(|_| self.beyond = Beyond::Unsyncable)?;
         self.beyond = Beyond::Nothing;
         Ok(())
     }
@@ -176,12 +177,10 @@ impl Log {
 
     fn begin_segment(&mut self) -> io::Result<()> {
         let preface = Preface { number: self.number + 1, previous_end: self.end };
-        let made = segment::create(&self.dir, preface);
-        if made.is_ok() || segment::path(&self.dir, preface.number, FileKind::Log).exists() {
-            // It says where this one ends, also where it cannot be had whole yet: then it is begun again, and nothing comes here.
-            self.beyond = Beyond::Closed;
-        }
-        let file = made?;
+        // It says where this one ends. Where it cannot be had whole, it is begun again before anything else is written: of one that
+        // was taken away once more nobody knows whether a power cut brings it back.
+        self.beyond = Beyond::Closed;
+        let file = segment::create(&self.dir, preface)?;
         self.trim();
         *self = Log::new(self.dir.clone(), preface.number, file, PREFACE as u64, self.sizes)?;
         Ok(())
@@ -278,5 +277,17 @@ mod tests {
             log.prepare();
         }
         assert_eq!(len(1), SIZES.most);
+    }
+
+    #[test]
+    fn what_comes_once_the_next_segment_says_where_this_one_ends_goes_there() {
+        let (mut log, _len) = begun();
+        commit(&mut log, 50);
+        let next = segment::path(&log.dir, 2, FileKind::Log);
+        std::fs::create_dir(&next).unwrap();
+        log.close_segment().unwrap_err();
+        assert!(!log.has_room(1) && log.make_room(1).is_err());
+        std::fs::remove_dir(next).unwrap();
+        assert_eq!(log.make_room(1).unwrap(), Position { segment: 2, offset: PREFACE as u32 });
     }
 }

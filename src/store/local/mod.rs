@@ -131,16 +131,17 @@ impl LocalStore {
         }
         let committer = Committer::new(shared.clone(), queue.clone(), opened.log, mover, thresholds, sync);
         let committer = Arc::new(committer);
-        let moved = shared.clone();
-        let mut threads = Vec::new();
+        let compactor = Arc::new(Compactor::new(shared.clone(), queue.clone(), sizes.close_purged));
+        // Dropped where a thread cannot be had: then the others end.
+        let mut store = LocalStore { shared, queue, contents, compactor, threads: Vec::new(), lock: opened.lock };
         for hand in 0..HANDS {
             let committer = committer.clone();
-            threads.push(spawn("journal", move || committer.run(hand)).map_err(failed)?);
+            store.threads.push(spawn("journal", move || committer.run(hand)).map_err(failed)?);
         }
         drop(committer);
-        threads.push(spawn("journal-index", move || move_whenever_told(&moved, &wishes)).map_err(failed)?);
-        let compactor = Arc::new(Compactor::new(shared.clone(), queue.clone(), sizes.close_purged));
-        Ok(LocalStore { shared, queue, contents, compactor, threads, lock: opened.lock })
+        let moved = store.shared.clone();
+        store.threads.push(spawn("journal-index", move || move_whenever_told(&moved, &wishes)).map_err(failed)?);
+        Ok(store)
     }
 
     /// Puts a change into the queue, now; the answer comes when it is durable.

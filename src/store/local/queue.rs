@@ -175,10 +175,14 @@ impl Queue {
         is_idle
     }
 
-    /// Waits for the turn; nobody else gets it first.
+    /// Nobody gets the turn from now on but whoever [takes](Queue::take_turn_to_mend) it to mend.
+    pub(super) fn mending_is_due(&self) {
+        self.waiting().is_to_be_mended = true;
+    }
+
+    /// Waits for the turn, once mending is due.
     pub(super) fn take_turn_to_mend(&self) {
         let mut waiting = self.waiting();
-        waiting.is_to_be_mended = true;
         while waiting.turn_is_taken {
             waiting = self.turn_is_free.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }

@@ -102,6 +102,19 @@ async fn a_sync_answers_for_all_that_was_written_before_it() {
     check_whole(&store, b, 1, "after a restart");
 }
 
+#[tokio::test]
+async fn who_asks_how_the_journal_is_does_not_wait_for_a_thread_that_is_late() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, syncs, [(a, of_a), ..]) = held(dir.path(), Sizes::default()).await;
+    let first = store.append(a, of_a, 0, events(a, 0, 2));
+    let late = syncs.next();
+    let (checked, ()) = tokio::join!(store.check(), async { pass(&syncs.next()) });
+    checked.unwrap();
+    assert_eq!(first.await.unwrap(), 2, "and has it on disk");
+    syncs.let_go();
+    pass(&late);
+}
+
 /// The kernel tells each that waits of a page that it lost, once: it may be one of a later commit than that which was waited for.
 #[tokio::test]
 async fn a_late_sync_that_fails_speaks_of_what_is_on_its_way_now() {
