@@ -1,11 +1,10 @@
 //! The threads that write: each takes what has gathered, decides, writes it at once, syncs, publishes, answers in order.
 //!
 //! There is no fixed window: what gathers while one commit is written is the next. They write in turn and wait for the disk
-//! side by side, and a sync answers for all that was written before it, whoever wrote that. So a thread that is
-//! not woken when its sync is done, as happens on a busy machine, holds nobody up: the other's sync comes soon after.
+//! side by side, and a sync answers for all that was written before it, whoever wrote that. So a thread that is not woken when its
+//! sync is done, as happens on a busy machine, holds nobody up: the other's sync comes soon after.
 //!
-//! Where something fails, the threads are one again: the log is mended by a thread that has the turn, with nothing left on its
-//! way.
+//! Where something fails, the threads are as one: the log is mended by a thread that has the turn, with nothing left on its way.
 
 use std::{
     fs::File,
@@ -201,8 +200,9 @@ impl Committer {
         }
     }
 
-    /// A sync of this segment failed. Void is all that is not known to be on disk, and what was decided on top of it. So it is also where another
-    /// sync has answered for this commit meanwhile: the kernel says once to each that it lost a page, whose commit it may be.
+    /// A sync of this segment failed. Void is all that is not known to be on disk, and what was decided on top of it. So it is also
+    /// where another sync has answered for this commit meanwhile: the kernel says once to each that it lost a page, and does not
+    /// say whose.
     fn mend(&self, segment: u32, error: &Arc<io::Error>, has_turn: bool) {
         {
             let mut flying = self.flight.flying();
