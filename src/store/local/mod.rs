@@ -8,7 +8,8 @@
 //! index/                  sled: sessions, places of their events    catalog, places, shared
 //! contents/<session>/     large contents, a file each, and sums      contents
 //! ```
-//! An append goes `queue` → `group` → `log` → `flight`, which `committer` drives, and then to whoever reads: `recent` in memory, `reader` from the log.
+//! An append goes `queue` → `group` → `log` → `flight`, driven by a `committer`, and then to whoever reads: `recent` in memory,
+//! `reader` from the log.
 //! `open` and `replay` are the way back.
 
 mod archive;
