@@ -29,6 +29,7 @@ pub(super) struct Log {
     dir: PathBuf,
     number: u32,
     file: File,
+    /// The same file, for each who syncs it.
     hands: [Arc<File>; HANDS],
     end: u64,
     beyond: Beyond,
@@ -70,6 +71,7 @@ impl Log {
         self.hands[number].clone()
     }
 
+    /// The number of the segment that is written now.
     pub(super) fn segment(&self) -> u32 {
         self.number
     }
