@@ -2,11 +2,7 @@
 
 use std::{
     io,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
-        mpsc,
-    },
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
@@ -26,7 +22,8 @@ type Verdict = mpsc::Sender<io::Result<()>>;
 
 /// The syncs of a store, once they are held: each waits for its verdict.
 struct Syncs {
-    are_held: Arc<AtomicBool>,
+    /// Where each says that it has come, while they are held.
+    say: Arc<Mutex<Option<mpsc::Sender<Verdict>>>>,
     coming: mpsc::Receiver<Verdict>,
 }
 
@@ -40,8 +37,10 @@ impl Syncs {
         assert!(came.is_err(), "one sync too many");
     }
 
+    /// Those that nobody looked at, and all that come; who has the verdict of one still has to say it.
     fn let_go(&self) {
-        self.are_held.store(false, SeqCst);
+        *self.say.lock().unwrap() = None;
+        self.coming.try_iter().for_each(|verdict| pass(&verdict));
     }
 }
 
@@ -55,21 +54,21 @@ fn fail(verdict: &Verdict) {
 
 /// A store whose syncs are held from the first append on, and sessions in it.
 async fn held(dir: &Path, sizes: Sizes) -> (LocalStore, Syncs, [(SessionId, u64); 3]) {
-    let (say, coming) = mpsc::channel();
-    let (say, are_held) = (Mutex::new(say), Arc::new(AtomicBool::new(false)));
-    let holds = are_held.clone();
+    let say = Arc::new(Mutex::new(None::<mpsc::Sender<Verdict>>));
+    let holder = say.clone();
     let sync = move |file: &fs::File| {
-        if holds.load(SeqCst) {
-            let (verdict, told) = mpsc::channel();
-            say.lock().unwrap().send(verdict).unwrap();
+        let (verdict, told) = mpsc::channel();
+        let is_held = holder.lock().unwrap().as_ref().map(|say| say.send(verdict).unwrap()).is_some();
+        if is_held {
             told.recv().unwrap()?;
         }
         file.sync_data()
     };
     let store = LocalStore::open_syncing(dir, sizes, Box::new(sync)).unwrap();
     let sessions = [claimed(&store, "a").await, claimed(&store, "b").await, claimed(&store, "c").await];
-    are_held.store(true, SeqCst);
-    (store, Syncs { are_held, coming }, sessions)
+    let (held, coming) = mpsc::channel();
+    *say.lock().unwrap() = Some(held);
+    (store, Syncs { say, coming }, sessions)
 }
 
 fn is_unknown(answer: &Result<Seq, AppendError>) -> bool {
@@ -163,7 +162,12 @@ async fn no_rejection_stands_on_what_failed() {
 async fn a_store_ends_though_nothing_is_left_of_what_waited() {
     let dir = tempfile::tempdir().unwrap();
     let (store, syncs, [(a, of_a), (b, of_b), _]) = held(dir.path(), Sizes::default()).await;
+    // One commit of both.
+    while !store.queue.take_idle_turn() {
+        std::thread::yield_now();
+    }
     let (written, behind) = (store.append(b, of_b, 0, events(b, 0, 1)), store.append(a, of_a, 7, events(a, 7, 1)));
+    store.queue.pass_on();
     let held = syncs.next();
     let more = store.append(a, of_a, 8, events(a, 8, 1));
     tokio::time::sleep(A_WHILE).await;
