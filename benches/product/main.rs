@@ -60,6 +60,9 @@ async fn main() {
     if wanted("relay") {
         relay::run().await;
     }
+    if wanted("flood") {
+        relay::flood::run().await;
+    }
     if wanted("interrupt") {
         interrupt::run(&drivers).await;
     }

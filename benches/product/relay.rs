@@ -40,6 +40,7 @@ use crate::{
 
 mod beside;
 mod disk;
+pub(crate) mod flood;
 mod hop;
 mod proxy;
 use beside::{Beside, Way};
@@ -102,7 +103,7 @@ pub(crate) async fn run() {
             text.0.push(greenroom.paced(&mut puppets, Kind::Text).await);
             hop.0.push(beside.paced(&mut smallest, Way::Hop).await);
             events.0.push(greenroom.paced(&mut puppets, Kind::Event).await);
-            one_by_one[0].add(beside.at_full_speed(&mut nginx, Pace::OneByOne).await);
+            one_by_one[0].add(beside.at_full_speed(&mut nginx, Way::Proxied, Pace::OneByOne).await);
             one_by_one[1].add(greenroom.at_full_speed(&mut puppets, Kind::Text, Pace::OneByOne).await);
         }
         let us = |it: &Rounds| format!("{:.0} / {:.0} µs", it.p(50), it.p(99));
@@ -121,14 +122,11 @@ pub(crate) async fn run() {
             beside_each(&events, &through_nginx),
         ]);
 
-        let flood = [
-            beside.at_full_speed(&mut nginx, Pace::Flood).await,
-            greenroom.at_full_speed(&mut puppets, Kind::Event, Pace::Flood).await,
-        ];
+        let [nginx, ours] = one_by_one.map(|rounds| rounds.p(50));
+        let rate = [nginx, ours].map(|rate| format!("{rate:.0}"));
         let mut row = vec![connections.to_string()];
-        for [nginx, ours] in [one_by_one.map(|rounds| rounds.p(50)), flood] {
-            row.extend([format!("{nginx:.0}"), format!("{ours:.0}"), times(ours, nginx)]);
-        }
+        row.extend(rate);
+        row.push(times(ours, nginx));
         rates.push(row);
         let each = |full: u64, idle: u64| format!("{:.1} KiB", full.saturating_sub(idle) as f64 / connections as f64);
         sizes.push(vec![connections.to_string(), each(proxy_full, proxy_idle), each(server_full, server_idle)]);
@@ -145,16 +143,8 @@ pub(crate) async fn run() {
         "beside nginx alone",
     ];
     table("Relay: agent → client, ten frames a second and connection, p50 / p99", &head, &latencies);
-    let head = [
-        "connections",
-        "nginx, one by one",
-        "Greenroom: text, one by one",
-        "beside nginx",
-        "nginx, flood",
-        "Greenroom: events on disk, flood",
-        "beside nginx",
-    ];
-    table("Relay: frames a second, one by one on each connection, and without any pause", &head, &rates);
+    let head = ["connections", "through nginx", "Greenroom: text", "beside nginx"];
+    table("Relay: frames a second, one by one on each connection", &head, &rates);
     let head = ["connections", "nginx, a connection", "Greenroom, a session with its two connections"];
     table("Relay: resident memory of each further", &head, &sizes);
     idle(home.path(), &mut proxy).await;
@@ -243,13 +233,13 @@ impl Run {
             puppets.drain(..).map(|puppet| tokio::spawn(speak(puppet, kind, pace, stop.clone()))).collect();
         let heard = self.read().await;
         stop.store(true, Relaxed);
-        match pace {
-            // Nobody reads any more, so they may never look.
-            Pace::Flood => speaking.iter().for_each(JoinHandle::abort),
-            Pace::Every { .. } | Pace::OneByOne => {
-                puppets.extend(join_all(speaking).await.into_iter().map(|puppet| puppet.expect("it speaks")));
-            }
-        }
+        let spoken = join_all(speaking);
+        let spoken = match pace {
+            // Who floods waits for somebody who reads.
+            Pace::Flood => futures::join!(self.read(), spoken).1,
+            Pace::Every { .. } | Pace::OneByOne => spoken.await,
+        };
+        puppets.extend(spoken.into_iter().map(|puppet| puppet.expect("it speaks")));
         rate(&heard)
     }
 }

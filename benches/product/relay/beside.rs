@@ -99,8 +99,8 @@ impl Beside {
         latencies(self.speak(run, way, EVENLY).await)
     }
 
-    pub(super) async fn at_full_speed(&self, run: &mut Run, pace: Pace) -> f64 {
-        rate(&self.speak(run, Way::Proxied, pace).await)
+    pub(super) async fn at_full_speed(&self, run: &mut Run, way: Way, pace: Pace) -> f64 {
+        rate(&self.speak(run, way, pace).await)
     }
 
     async fn speak(&self, run: &mut Run, way: Way, pace: Pace) -> Vec<Heard> {
