@@ -78,8 +78,8 @@ impl Compactor {
     pub(super) fn run(&self) -> Result<Compacted, StoreError> {
         let mut kept = self.kept();
         // Freed when nobody waits for the state any more.
-        let quiet = self.shared.change().recent.take_quiet();
-        drop(quiet);
+        let old = self.shared.change().recent.take_old();
+        drop(old);
         self.shared.move_down()?;
         if self.is_worth_closing() {
             self.close_segment()?;

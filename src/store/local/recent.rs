@@ -4,99 +4,129 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::super::{Limit, NewEvent, Seq, SessionId, StoredEvent};
 
-/// Bounds of what is kept: of one session, and in all. Beyond, the oldest events go, and then the sessions that have been
-/// quiet the longest; both are read from the log again.
+/// Bounds of what is kept: of one session, and in all. Beyond, the oldest go, and are read from the log again.
 ///
 /// One commit can hold thousands of events of one session, and a little of each of a thousand. Both must be here still when
-/// those who follow come for them, or a flood is read back from the log.
+/// those who follow come for them, or a flood is read back from the log. So what is let go is what has been here the longest,
+/// whosever it is: where a thousand take turns, whoever has been quiet the longest is about to speak, and is not read to its end.
 const OF_ONE: usize = 1 << 20;
 const IN_ALL: usize = 64 << 20;
-/// What an event costs beside its text.
+/// What an event costs beside its text, and what a batch costs beside its events.
 const OVERHEAD: usize = 96;
 
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     tails: HashMap<SessionId, Tail>,
-    /// Sessions by the time of their last append.
+    /// Whose each batch is, oldest first.
     order: BTreeMap<u64, SessionId>,
     /// Counts appends.
     clock: u64,
-    /// What it was when quiet sessions were taken out last.
-    quiet_since: u64,
+    /// What it was when what is old was taken out last.
+    old_until: u64,
     bytes: usize,
 }
 
-/// The newest events of one session.
+/// The newest events of one session, without a gap.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
-    first: Seq,
-    events: VecDeque<NewEvent>,
+struct Tail {
+    /// Never none.
+    batches: VecDeque<Batch>,
     bytes: usize,
-    touched: u64,
 }
 
-fn cost(event: &NewEvent) -> usize {
-    event.json.len() + event.kind.len() + OVERHEAD
+/// What was appended at once.
+#[derive(Debug)]
+pub(super) struct Batch {
+    clock: u64,
+    /// The number of the first of its events.
+    first: Seq,
+    events: Vec<NewEvent>,
+    bytes: usize,
+}
+
+fn cost(events: &[NewEvent]) -> usize {
+    events.iter().map(|event| event.json.len() + event.kind.len() + OVERHEAD).sum::<usize>() + OVERHEAD
+}
+
+impl Batch {
+    /// The number that comes after its last.
+    fn end(&self) -> Seq {
+        self.first + self.events.len() as Seq
+    }
 }
 
 impl Recent {
     /// `events` follow `at`.
     pub(super) fn push(&mut self, session: SessionId, at: Seq, events: Vec<NewEvent>) {
         self.clock += 1;
+        let batch = Batch { clock: self.clock, first: at + 1, bytes: cost(&events), events };
+        let newest = self.tails.get(&session).and_then(|tail| tail.batches.back());
+        if newest.is_some_and(|newest| newest.end() != batch.first) {
+            self.forget(session);
+        }
         let tail = self.tails.entry(session).or_default();
-        self.order.remove(&tail.touched);
+        tail.bytes += batch.bytes;
+        self.bytes += batch.bytes;
+        tail.batches.push_back(batch);
         self.order.insert(self.clock, session);
-        tail.touched = self.clock;
-        self.bytes -= tail.bytes;
-        if tail.first + tail.events.len() as Seq != at + 1 {
-            *tail = Tail { first: at + 1, touched: self.clock, ..Tail::default() };
+        while self.tails.get(&session).is_some_and(|tail| tail.bytes > OF_ONE) {
+            self.take_oldest_of(session);
         }
-        tail.bytes += events.iter().map(cost).sum::<usize>();
-        tail.events.extend(events);
-        while tail.bytes > OF_ONE
-            && let Some(oldest) = tail.events.pop_front()
-        {
-            tail.first += 1;
-            tail.bytes -= cost(&oldest);
-        }
-        self.bytes += tail.bytes;
-        while self.bytes > IN_ALL && self.take_quietest().is_some() {}
+        while self.bytes > IN_ALL && self.take_oldest().is_some() {}
     }
 
-    /// Takes out all sessions that nothing was appended to since this was called last: who followed them has read it. To free
-    /// them takes a while, which is the caller's to spend where nobody waits.
+    /// Takes out what was here when this was called last: who followed it has read it. To free it takes a while, which is the
+    /// caller's to spend where nobody waits.
     #[must_use]
-    pub(super) fn take_quiet(&mut self) -> Vec<Tail> {
-        let mut quiet = Vec::new();
-        while self.order.first_key_value().is_some_and(|(touched, _)| *touched <= self.quiet_since) {
-            quiet.extend(self.take_quietest());
+    pub(super) fn take_old(&mut self) -> Vec<Batch> {
+        let mut old = Vec::new();
+        while self.order.first_key_value().is_some_and(|(clock, _)| *clock <= self.old_until) {
+            old.extend(self.take_oldest());
         }
-        self.quiet_since = self.clock;
-        quiet
+        self.old_until = self.clock;
+        old
     }
 
-    fn take_quietest(&mut self) -> Option<Tail> {
-        let (_, quiet) = self.order.pop_first()?;
-        let tail = self.tails.remove(&quiet)?;
-        self.bytes -= tail.bytes;
-        Some(tail)
+    fn take_oldest(&mut self) -> Option<Batch> {
+        let session = *self.order.first_key_value()?.1;
+        self.take_oldest_of(session)
+    }
+
+    fn take_oldest_of(&mut self, session: SessionId) -> Option<Batch> {
+        let tail = self.tails.get_mut(&session)?;
+        let batch = tail.batches.pop_front()?;
+        tail.bytes -= batch.bytes;
+        if tail.batches.is_empty() {
+            self.tails.remove(&session);
+        }
+        self.order.remove(&batch.clock);
+        self.bytes -= batch.bytes;
+        Some(batch)
     }
 
     pub(super) fn forget(&mut self, session: SessionId) {
         if let Some(tail) = self.tails.remove(&session) {
-            self.order.remove(&tail.touched);
+            for batch in &tail.batches {
+                self.order.remove(&batch.clock);
+            }
             self.bytes -= tail.bytes;
         }
     }
 
     /// The events after `after`, or `None` where they are not all here.
     pub(super) fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Option<Vec<StoredEvent>> {
-        let tail = self.tails.get(&session)?;
-        let skipped = usize::try_from((after + 1).checked_sub(tail.first)?).ok()?;
+        let batches = &self.tails.get(&session)?.batches;
+        let next = after + 1;
+        if next < batches.front()?.first {
+            return None;
+        }
         let mut page = Page::new(limit);
-        for (seq, event) in (after + 1..).zip(tail.events.iter().skip(skipped)) {
-            if !page.take(seq, event.clone()) {
-                break;
+        for batch in batches.range(batches.partition_point(|batch| batch.end() <= next)..) {
+            let skipped = next.saturating_sub(batch.first) as usize;
+            for (seq, event) in (batch.first..).zip(&batch.events).skip(skipped) {
+                if !page.take(seq, event.clone()) {
+                    return Some(page.events);
+                }
             }
         }
         Some(page.events)
@@ -143,6 +173,17 @@ mod tests {
 
     const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
 
+    fn check_sums(recent: &Recent) {
+        assert_eq!(recent.bytes, recent.tails.values().map(|tail| tail.bytes).sum::<usize>());
+        let batches = recent.tails.values().flat_map(|tail| &tail.batches);
+        assert_eq!(recent.bytes, batches.map(|batch| batch.bytes).sum::<usize>());
+        assert_eq!(recent.order.len(), recent.tails.values().map(|tail| tail.batches.len()).sum::<usize>());
+    }
+
+    fn numbers(events: &[StoredEvent]) -> Vec<Seq> {
+        events.iter().map(|(seq, _)| *seq).collect()
+    }
+
     #[test]
     fn a_session_keeps_its_newest_and_says_what_it_lacks() {
         let session = SessionId::from_bytes([1; 16]);
@@ -151,39 +192,75 @@ mod tests {
             recent.push(session, at, vec![event(OF_ONE / 20)]);
         }
         assert!(recent.bytes <= OF_ONE);
+        check_sums(&recent);
         assert_eq!(recent.read(session, 0, ALL), None);
-        let newest = recent.read(session, 98, ALL).unwrap();
-        assert_eq!(newest.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [99, 100]);
+        assert_eq!(numbers(&recent.read(session, 98, ALL).unwrap()), [99, 100]);
         assert_eq!(recent.read(session, 100, ALL), Some(Vec::new()));
     }
 
     #[test]
-    fn quiet_sessions_make_room() {
+    fn reading_goes_on_in_the_middle_of_what_was_appended_at_once() {
+        let session = SessionId::from_bytes([1; 16]);
         let mut recent = Recent::default();
-        let session = |n: u8| SessionId::from_bytes([n; 16]);
-        for n in 0..100 {
-            recent.push(session(n), 0, vec![event(OF_ONE - OVERHEAD)]);
-            recent.push(session(0), u64::from(n) + 1, vec![event(1)]);
+        recent.push(session, 4, vec![event(1); 3]);
+        recent.push(session, 7, vec![event(1); 2]);
+        assert_eq!(recent.read(session, 3, ALL), None);
+        for (after, expected) in [(4, &[5, 6, 7, 8, 9][..]), (6, &[7, 8, 9]), (7, &[8, 9]), (8, &[9]), (9, &[])] {
+            assert_eq!(numbers(&recent.read(session, after, ALL).unwrap()), expected);
         }
-        assert!(recent.bytes <= IN_ALL);
-        assert_eq!(recent.bytes, recent.tails.values().map(|tail| tail.bytes).sum::<usize>());
-        assert_eq!(recent.order.len(), recent.tails.len());
-        assert_eq!(recent.read(session(1), 0, ALL), None);
-        assert!(recent.read(session(99), 0, ALL).is_some() && recent.read(session(0), 100, ALL).is_some());
+        let few = Limit { events: 2, bytes: usize::MAX };
+        assert_eq!(numbers(&recent.read(session, 5, few).unwrap()), [6, 7]);
+        // Where the numbers begin anew, what was is not of the same row.
+        recent.push(session, 20, vec![event(1)]);
+        assert_eq!(recent.read(session, 8, ALL), None);
+        assert_eq!(numbers(&recent.read(session, 20, ALL).unwrap()), [21]);
+        check_sums(&recent);
+        recent.forget(session);
+        assert_eq!((recent.bytes, recent.tails.len(), recent.order.len()), (0, 0, 0));
     }
 
     #[test]
-    fn what_was_quiet_from_one_time_to_the_next_is_let_go() {
+    fn what_came_first_makes_room() {
+        let mut recent = Recent::default();
+        let session = |n: u8| SessionId::from_bytes([n; 16]);
+        for n in 0..100 {
+            recent.push(session(n), 0, vec![event(OF_ONE / 2)]);
+            recent.push(session(n), 1, vec![event(OF_ONE / 4)]);
+            recent.push(session(0), u64::from(n) + 2, vec![event(1)]);
+        }
+        assert!(recent.bytes <= IN_ALL);
+        check_sums(&recent);
+        assert_eq!(recent.read(session(1), 0, ALL), None);
+        assert_eq!(recent.read(session(99), 0, ALL).unwrap().len(), 2);
+        assert!(recent.read(session(0), 2, ALL).is_none() && recent.read(session(0), 101, ALL).is_some());
+    }
+
+    #[test]
+    fn where_all_take_turns_nobody_loses_what_is_newest() {
+        let mut recent = Recent::default();
+        let (sessions, len) = (100, IN_ALL / 100 / 8 - 2 * OVERHEAD);
+        for at in 0..20 {
+            for n in 0..sessions {
+                recent.push(SessionId::from_bytes([n; 16]), at, vec![event(len)]);
+            }
+        }
+        for n in 0..sessions {
+            assert_eq!(recent.read(SessionId::from_bytes([n; 16]), 13, ALL).unwrap().len(), 7, "of {n}");
+        }
+    }
+
+    #[test]
+    fn what_is_old_from_one_time_to_the_next_is_let_go() {
         let [quiet, busy] = [1, 2].map(|n| SessionId::from_bytes([n; 16]));
         let mut recent = Recent::default();
         recent.push(quiet, 0, vec![event(10)]);
         recent.push(busy, 0, vec![event(10)]);
-        assert!(recent.take_quiet().is_empty());
+        assert!(recent.take_old().is_empty());
         recent.push(busy, 1, vec![event(10)]);
-        assert_eq!(recent.take_quiet().len(), 1);
+        assert_eq!(recent.take_old().len(), 2);
         assert_eq!(recent.read(quiet, 0, ALL), None);
-        assert_eq!(recent.read(busy, 0, ALL).unwrap().len(), 2);
-        assert_eq!(recent.take_quiet().len(), 1);
+        assert_eq!(numbers(&recent.read(busy, 1, ALL).unwrap()), [2]);
+        assert_eq!(recent.take_old().len(), 1);
         assert_eq!((recent.bytes, recent.tails.len(), recent.order.len()), (0, 0, 0));
     }
 }
