@@ -233,14 +233,26 @@ impl Run {
             puppets.drain(..).map(|puppet| tokio::spawn(speak(puppet, kind, pace, stop.clone()))).collect();
         let heard = self.read().await;
         stop.store(true, Relaxed);
-        let spoken = join_all(speaking);
-        let spoken = match pace {
-            // Who floods waits for somebody who reads.
-            Pace::Flood => futures::join!(self.read(), spoken).1,
-            Pace::Every { .. } | Pace::OneByOne => spoken.await,
-        };
-        puppets.extend(spoken.into_iter().map(|puppet| puppet.expect("it speaks")));
+        puppets.extend(join_all(speaking).await.into_iter().map(|puppet| puppet.expect("it speaks")));
         rate(&heard)
+    }
+
+    /// Every agent says so much, without any pause; frames a second until every client has all of it.
+    async fn flood(&mut self, puppets: &mut Vec<Puppet>, frames: u64) -> f64 {
+        let never = Arc::new(AtomicBool::new(false));
+        let speak = |puppet| tokio::spawn(speak(puppet, Kind::Event, Pace::Flood { frames }, never.clone()));
+        let speaking: Vec<JoinHandle<Puppet>> = puppets.drain(..).map(speak).collect();
+        let rate = self.read_all(frames).await;
+        puppets.extend(join_all(speaking).await.into_iter().map(|puppet| puppet.expect("it speaks")));
+        rate
+    }
+
+    /// Lets every client read until it has heard so much; returns at how many frames a second all of them did.
+    async fn read_all(&mut self, frames: u64) -> f64 {
+        let (began, count) = (Instant::now(), self.clients.len());
+        let reading: Vec<_> = self.clients.drain(..).map(|client| tokio::spawn(read_all(client, frames))).collect();
+        self.clients.extend(join_all(reading).await.into_iter().map(|read| read.expect("it reads")));
+        (frames * count as u64) as f64 / began.elapsed().as_secs_f64()
     }
 }
 
@@ -292,6 +304,18 @@ async fn read(mut client: Client, end: Instant) -> (Client, Heard) {
     (client, heard)
 }
 
+async fn read_all(mut client: Client, frames: u64) -> Client {
+    let mut heard = 0;
+    while heard < frames {
+        match client.next().await.expect("the connection is held").expect("it can be read") {
+            Message::Text(text) => heard += u64::from(latency(&text, Instant::now()).is_some()),
+            Message::Ping(_) => client.flush().await.expect("the connection is held"),
+            other => panic!("a client heard {other:?}"),
+        }
+    }
+    client
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Text,
@@ -302,12 +326,11 @@ enum Kind {
 #[derive(Debug, Clone, Copy)]
 enum Pace {
     /// Beginning a little later than others.
-    Every {
-        late: Duration,
-    },
+    Every { late: Duration },
     /// When the client has the one before.
     OneByOne,
-    Flood,
+    /// At once, until so much is said.
+    Flood { frames: u64 },
 }
 
 /// Somebody who sends frames, in a pace.
@@ -315,6 +338,8 @@ struct Speaker {
     number: usize,
     /// When the turn of the last paced frame was.
     turn: Instant,
+    /// How much it has said since it began.
+    said: u64,
 }
 
 impl Speaker {
@@ -322,15 +347,20 @@ impl Speaker {
         let number = SPEAKERS.fetch_add(1, Relaxed) % ARRIVED.len();
         // What arrived from an earlier one of this number, who did not wait for it, lets nobody hurry.
         ARRIVED[number].forget_permits(usize::MAX);
-        Speaker { number, turn: Instant::now() }
+        Speaker { number, turn: Instant::now(), said: 0 }
     }
 
     /// Its first paced frame comes now.
     fn begin(&mut self) {
-        self.turn = Instant::now();
+        (self.turn, self.said) = (Instant::now(), 0);
     }
 
-    fn words(&self) -> String {
+    fn has_said_all(&self, pace: Pace) -> bool {
+        matches!(pace, Pace::Flood { frames } if self.said >= frames)
+    }
+
+    fn words(&mut self) -> String {
+        self.said += 1;
         format!("@{}@{}@ some words that an agent said", BEGAN.elapsed().as_nanos(), self.number)
     }
 
@@ -349,7 +379,7 @@ impl Speaker {
                     arrived.forget();
                 }
             }
-            Pace::Flood => {}
+            Pace::Flood { .. } => {}
         }
     }
 }
@@ -362,7 +392,7 @@ async fn speak(mut puppet: Puppet, kind: Kind, pace: Pace, stop: Arc<AtomicBool>
     let mut speaker = Speaker::new();
     let item = format!("item-{}", fastrand::u64(..));
     let mut offset = 0;
-    while !stop.load(Relaxed) {
+    while !stop.load(Relaxed) && !speaker.has_said_all(pace) {
         let content = speaker.words();
         let said = match kind {
             Kind::Text => {

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::harness::{
-    driver::Driver,
+    driver::{Driver, on_each_driver},
     eventually, host,
     rest::send,
     server::{Options, Server},
@@ -16,11 +16,11 @@ use crate::harness::{
 
 const AT_ONCE: usize = 2_000;
 
-#[tokio::test]
-async fn two_thousand_sessions_at_once_wait_or_are_refused() {
-    let options = Options::new(Driver::Process)
-        .env("GREENROOM_SANDBOX__MAX_STARTING", "1")
-        .env("GREENROOM_SANDBOX__MAX_WAITING", "40");
+on_each_driver!(two_thousand_sessions_at_once_wait_or_are_refused);
+
+async fn two_thousand_sessions_at_once_wait_or_are_refused(driver: Driver) {
+    let options =
+        Options::new(driver).env("GREENROOM_SANDBOX__MAX_STARTING", "1").env("GREENROOM_SANDBOX__MAX_WAITING", "40");
     let server = Server::start(options).await;
     host::take_all_descriptors();
     // As many connections as will be used, which then stay open.
@@ -52,7 +52,10 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused() {
     for id in &made {
         assert_eq!(server.rest.delete(&format!("/api/sessions/{id}?purge=true")).await.status.as_u16() / 100, 2);
     }
-    eventually("no sandbox to be left", || async { host::processes(server.home()).is_empty() }).await;
+    eventually("no sandbox to be left", || async {
+        host::processes(server.home()).is_empty() && host::containers(&server.data()).is_empty()
+    })
+    .await;
     eventually("no control group to be left", || async { host::control_groups(server.home()).len() <= groups }).await;
     eventually("no descriptor to be left", || async { host::descriptors(server.pid()) <= before + 8 }).await;
     let next = server.rest.create(json!({})).await;

@@ -4,6 +4,7 @@ use std::{
     fs,
     net::Ipv4Addr,
     path::Path,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -103,6 +104,14 @@ impl Beside {
         rate(&self.speak(run, way, pace).await)
     }
 
+    /// Every agent says so much, without any pause; frames a second until every client has all of it.
+    pub(super) async fn flood(&self, run: &mut Run, way: Way, frames: u64) -> f64 {
+        self.signal.say(Some((way, Pace::Flood { frames })));
+        let rate = run.read_all(frames).await;
+        self.signal.say(None);
+        rate
+    }
+
     async fn speak(&self, run: &mut Run, way: Way, pace: Pace) -> Vec<Heard> {
         self.signal.say(Some((way, pace)));
         let heard = run.read().await;
@@ -146,15 +155,23 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: A
             // Those of the last pace.
             ARRIVED[speaker.number].forget_permits(usize::MAX >> 4);
         }
-        let Some((_, pace)) = now.filter(|(speaks, _)| *speaks == way) else {
+        let speaks = now.filter(|(speaks, pace)| *speaks == way && !speaker.has_said_all(*pace));
+        let Some((_, pace)) = speaks else {
             offset = 0;
-            signal.waiting.notified().await;
-            sleep(late).await;
+            let mut woken = pin!(signal.waiting.notified());
+            // What is said from here on is not missed.
+            woken.as_mut().enable();
+            if signal.changes.load(Relaxed) == known {
+                woken.await;
+            }
+            if !matches!(*signal.now.borrow(), Some((_, Pace::Flood { .. }))) {
+                sleep(late).await;
+            }
             speaker.begin();
             continue;
         };
         let content = speaker.words();
-        let frame = if let Pace::Flood = pace {
+        let frame = if let Pace::Flood { .. } = pace {
             json!({ "seq": offset, "at": "2026-01-01T00:00:00.000Z", "source": "agent", "observation": "think", "extras": {},
                 "content": content })
         } else {

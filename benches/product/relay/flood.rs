@@ -1,6 +1,10 @@
-//! How much goes through when every agent says as much as it is let: beside nginx, and beside the smallest hop with a log.
+//! How long it takes until every client has what its agent says as fast as it is let: beside nginx, and beside the smallest hop
+//! with a log.
+//!
+//! It ends, as what Greenroom takes from an agent is not held to what a client reads: of a flood without an end it would be said how
+//! it divides its time between the two, and not how much goes through.
 
-use super::{Beside, CONNECTIONS, Kind, Pace, Proxy, Run, Way, clients, raise_descriptors, sessions};
+use super::{Beside, CONNECTIONS, Proxy, Run, Way, clients, raise_descriptors, sessions};
 use crate::{
     figures::{Figures, table, times},
     harness::{
@@ -11,6 +15,8 @@ use crate::{
 
 /// So often each way has its turn, and the median counts.
 const ROUNDS: usize = 5;
+/// What all say in one, together.
+const FRAMES: u64 = 1_200_000;
 
 pub(crate) async fn run() {
     raise_descriptors();
@@ -28,10 +34,11 @@ pub(crate) async fn run() {
         let (mut puppets, ours) = sessions(&server, connections).await;
         let mut greenroom = Run::new(ours);
         let [mut proxied, mut hopped, mut events]: [Figures; 3] = Default::default();
+        let frames = FRAMES / connections as u64;
         for _ in 0..ROUNDS {
-            proxied.add(beside.at_full_speed(&mut nginx, Way::Proxied, Pace::Flood).await);
-            hopped.add(beside.at_full_speed(&mut smallest, Way::Hop, Pace::Flood).await);
-            events.add(greenroom.at_full_speed(&mut puppets, Kind::Event, Pace::Flood).await);
+            proxied.add(beside.flood(&mut nginx, Way::Proxied, frames).await);
+            hopped.add(beside.flood(&mut smallest, Way::Hop, frames).await);
+            events.add(greenroom.flood(&mut puppets, frames).await);
         }
         let [proxied, hopped, events] = [proxied, hopped, events].map(|rounds| rounds.p(50));
         let mut row = vec![connections.to_string()];
