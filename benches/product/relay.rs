@@ -56,6 +56,8 @@ const SPEAKING: Duration = Duration::from_secs(4);
 const ROUNDS: usize = 7;
 /// What the first moments show is not the steady state.
 const WARM_UP: Duration = Duration::from_secs(1);
+/// Who waits for longer has lost something.
+const TOO_LONG: Duration = Duration::from_secs(120);
 const IDLE: usize = 10_000;
 /// How many come before memory is measured.
 const FIRST: usize = 8;
@@ -251,7 +253,8 @@ impl Run {
     async fn read_all(&mut self, frames: u64) -> f64 {
         let (began, count) = (Instant::now(), self.clients.len());
         let reading: Vec<_> = self.clients.drain(..).map(|client| tokio::spawn(read_all(client, frames))).collect();
-        self.clients.extend(join_all(reading).await.into_iter().map(|read| read.expect("it reads")));
+        let read = tokio::time::timeout(TOO_LONG, join_all(reading)).await.expect("every client has all in time");
+        self.clients.extend(read.into_iter().map(|read| read.expect("it reads")));
         (frames * count as u64) as f64 / began.elapsed().as_secs_f64()
     }
 }

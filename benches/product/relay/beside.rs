@@ -164,7 +164,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: A
             if signal.changes.load(Relaxed) == known {
                 woken.await;
             }
-            if !matches!(*signal.now.borrow(), Some((_, Pace::Flood { .. }))) {
+            if matches!(*signal.now.borrow(), Some((_, Pace::Every { .. } | Pace::OneByOne))) {
                 sleep(late).await;
             }
             speaker.begin();

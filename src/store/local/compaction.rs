@@ -77,9 +77,14 @@ impl Compactor {
     /// Blocks for as long as it takes.
     pub(super) fn run(&self) -> Result<Compacted, StoreError> {
         let mut kept = self.kept();
-        // Freed when nobody waits for the state any more.
-        let old = self.shared.change().recent.take_old();
-        drop(old);
+        let old = self.shared.change().recent.age();
+        loop {
+            // Freed when nobody waits for the state.
+            let some = self.shared.change().recent.take_old(old);
+            if some.is_empty() {
+                break;
+            }
+        }
         self.shared.move_down()?;
         if self.is_worth_closing() {
             self.close_segment()?;

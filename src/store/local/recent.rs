@@ -13,6 +13,8 @@ const OF_ONE: usize = 1 << 20;
 const IN_ALL: usize = 64 << 20;
 /// What an event costs beside its text, and what a batch costs beside its events.
 const OVERHEAD: usize = 96;
+/// So many batches are taken out at once where others wait meanwhile.
+const AT_ONCE: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct Recent {
@@ -43,6 +45,10 @@ pub(super) struct Batch {
     events: Vec<NewEvent>,
     bytes: usize,
 }
+
+/// What was there when old things were asked for the last time but one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Old(u64);
 
 fn cost(events: &[NewEvent]) -> usize {
     events.iter().map(|event| event.json.len() + event.kind.len() + OVERHEAD).sum::<usize>() + OVERHEAD
@@ -75,15 +81,19 @@ impl Recent {
         while self.bytes > IN_ALL && self.take_oldest().is_some() {}
     }
 
-    /// Takes out what was here when this was called last: who followed it has read it. To free it takes a while, which is the
+    /// From now on what is here is old the next time; returns what is old now, for [`Recent::take_old`].
+    pub(super) fn age(&mut self) -> Old {
+        Old(std::mem::replace(&mut self.old_until, self.clock))
+    }
+
+    /// Takes out some of what is old, as long as there is any: who followed it has read it. To free it takes a while, which is the
     /// caller's to spend where nobody waits.
     #[must_use]
-    pub(super) fn take_old(&mut self) -> Vec<Batch> {
+    pub(super) fn take_old(&mut self, Old(until): Old) -> Vec<Batch> {
         let mut old = Vec::new();
-        while self.order.first_key_value().is_some_and(|(clock, _)| *clock <= self.old_until) {
+        while old.len() < AT_ONCE && self.order.first_key_value().is_some_and(|(clock, _)| *clock <= until) {
             old.extend(self.take_oldest());
         }
-        self.old_until = self.clock;
         old
     }
 
@@ -98,6 +108,9 @@ impl Recent {
         tail.bytes -= batch.bytes;
         if tail.batches.is_empty() {
             self.tails.remove(&session);
+        } else if tail.batches.len() < tail.batches.capacity() / 4 {
+            // It may stay for long, with few.
+            tail.batches.shrink_to(tail.batches.len() * 2);
         }
         self.order.remove(&batch.clock);
         self.bytes -= batch.bytes;
@@ -255,12 +268,19 @@ mod tests {
         let mut recent = Recent::default();
         recent.push(quiet, 0, vec![event(10)]);
         recent.push(busy, 0, vec![event(10)]);
-        assert!(recent.take_old().is_empty());
-        recent.push(busy, 1, vec![event(10)]);
-        assert_eq!(recent.take_old().len(), 2);
+        let take = |recent: &mut Recent| {
+            let old = recent.age();
+            std::iter::from_fn(|| Some(recent.take_old(old)).filter(|some| !some.is_empty())).flatten().count()
+        };
+        assert_eq!(take(&mut recent), 0);
+        for at in 1..=2 * AT_ONCE as Seq {
+            recent.push(busy, at, vec![event(10)]);
+        }
+        assert_eq!(take(&mut recent), 2);
         assert_eq!(recent.read(quiet, 0, ALL), None);
-        assert_eq!(numbers(&recent.read(busy, 1, ALL).unwrap()), [2]);
-        assert_eq!(recent.take_old().len(), 1);
+        assert_eq!(recent.read(busy, 1, ALL).unwrap().len(), 2 * AT_ONCE);
+        check_sums(&recent);
+        assert_eq!(take(&mut recent), 2 * AT_ONCE);
         assert_eq!((recent.bytes, recent.tails.len(), recent.order.len()), (0, 0, 0));
     }
 }
