@@ -35,7 +35,8 @@ enum Task {
     },
     /// Measure the release binaries
     Bench {
-        /// `start`, `back`, `replay`, `memory`, `tokens`, `relay`, `flood`, `interrupt`, `faults`, `pause` or `ui`; all of them where none is named
+        /// `start`, `back`, `replay`, `memory`, `tokens`, `relay`, `flood`, `interrupt`, `faults`, `pause` or `ui`; all of
+        /// them where none is named
         names: Vec<String>,
     },
     /// Kill at random whatever can be killed, and check what is promised
