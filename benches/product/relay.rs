@@ -105,7 +105,7 @@ pub(crate) async fn run() {
             text.0.push(greenroom.paced(&mut puppets, Kind::Text).await);
             hop.0.push(beside.paced(&mut smallest, Way::Hop).await);
             events.0.push(greenroom.paced(&mut puppets, Kind::Event).await);
-            one_by_one[0].add(beside.at_full_speed(&mut nginx, Way::Proxied, Pace::OneByOne).await);
+            one_by_one[0].add(beside.at_full_speed(&mut nginx, Pace::OneByOne).await);
             one_by_one[1].add(greenroom.at_full_speed(&mut puppets, Kind::Text, Pace::OneByOne).await);
         }
         let us = |it: &Rounds| format!("{:.0} / {:.0} µs", it.p(50), it.p(99));

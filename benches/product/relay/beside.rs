@@ -100,8 +100,8 @@ impl Beside {
         latencies(self.speak(run, way, EVENLY).await)
     }
 
-    pub(super) async fn at_full_speed(&self, run: &mut Run, way: Way, pace: Pace) -> f64 {
-        rate(&self.speak(run, way, pace).await)
+    pub(super) async fn at_full_speed(&self, run: &mut Run, pace: Pace) -> f64 {
+        rate(&self.speak(run, Way::Proxied, pace).await)
     }
 
     /// Every agent says so much, without any pause; frames a second until every client has all of it.
