@@ -30,6 +30,8 @@ const WATCHERS: usize = 10;
 const DEAF: usize = 200;
 /// Clients that ask for something in the same moment.
 const AT_ONCE: usize = 2_000;
+/// How often they come.
+const CROWDS: usize = 5;
 
 pub(crate) async fn run(drivers: &[Driver]) {
     let mut rows = Vec::new();
@@ -43,9 +45,10 @@ pub(crate) async fn run(drivers: &[Driver]) {
     let (alone, beside) = beside_the_deaf().await;
     rows.push(row("a token, model → client", &alone, ""));
     rows.push(row(&format!("… beside {DEAF} clients of that session that do not read"), &beside, "twice that"));
-    let (refused, listed) = refusals().await;
-    rows.push(row("2,000 sessions are asked for at once: until one is refused", &refused, "50 ms"));
-    rows.push(row("… 2,000 calls at once that ask for nothing (the floor)", &listed, ""));
+    let Refusals { beside_starts, alone, floor } = refusals().await;
+    rows.push(row("2,000 sessions are asked for at once: until one is refused", &beside_starts, "50 ms"));
+    rows.push(row("… where no place is left for any", &alone, "50 ms"));
+    rows.push(row("… 2,000 calls at once that ask for nothing (the floor)", &floor, ""));
     if drivers.contains(&Driver::Docker)
         && let Some(engine) = Engine::start()
     {
@@ -146,20 +149,35 @@ async fn beside_the_deaf() -> (Figures, Figures) {
     (alone, beside)
 }
 
-/// Of so many at once each waits for the others: that is what the second is for. Over plain sockets: a client that must think of
+struct Refusals {
+    /// While those that were let in start.
+    beside_starts: Figures,
+    alone: Figures,
+    floor: Figures,
+}
+
+/// Of so many at once each waits for the others: that is what the floor is for. Over plain sockets: a client that must think of
 /// each of two thousand calls for as long as the server does would be half of what is measured.
-async fn refusals() -> (Figures, Figures) {
-    let options = Options::new(Driver::Process).env("GREENROOM_SANDBOX__MAX_WAITING", "40");
-    let server = Server::start(options).await;
+async fn refusals() -> Refusals {
+    const CREATE: &str = "POST /api/sessions";
+    let (mut beside_starts, mut alone, mut floor) = (Vec::new(), Vec::new(), Vec::new());
     host::take_all_descriptors();
-    // The code itself comes from disk.
-    at_once(&server, "GET /healthz", 200).await;
-    let floor = at_once(&server, "GET /healthz", 200).await;
-    (at_once(&server, "POST /api/sessions", 429).await, floor)
+    for _ in 0..CROWDS {
+        for (places, refused) in [("40", &mut beside_starts), ("0", &mut alone)] {
+            let options = Options::new(Driver::Process).env("GREENROOM_SANDBOX__MAX_WAITING", places);
+            let server = Server::start(options).await;
+            // The code itself comes from disk.
+            at_once(&server, "GET /healthz", 200).await;
+            floor.extend(at_once(&server, "GET /healthz", 200).await);
+            refused.extend(at_once(&server, CREATE, 429).await);
+        }
+    }
+    let [beside_starts, alone, floor] = [beside_starts, alone, floor].map(|all| all.into_iter().collect());
+    Refusals { beside_starts, alone, floor }
 }
 
 /// Two thousand clients that are connected ask the same in the same moment: how long those waited who got this answer.
-async fn at_once(server: &Server, line: &str, status: u16) -> Figures {
+async fn at_once(server: &Server, line: &str, status: u16) -> Vec<f64> {
     let Rest { authority, token, .. } = &server.rest;
     let call = format!(
         "{line} HTTP/1.1\r\nhost: {authority}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
@@ -178,7 +196,7 @@ async fn at_once(server: &Server, line: &str, status: u16) -> Figures {
     let waited: Vec<f64> =
         join_all(asked).await.into_iter().filter(|(_, is_it)| *is_it).map(|(it, _)| it.as_secs_f64() * 1e3).collect();
     assert!(waited.len() > AT_ONCE / 2, "only {} of {AT_ONCE} were answered with {status}", waited.len());
-    waited.into_iter().collect()
+    waited
 }
 
 async fn beside_a_stalled(engine: &Engine) -> Figures {

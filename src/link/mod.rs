@@ -4,6 +4,7 @@
 //! [`raise`] brings a sandbox up and stays with it until it is gone; [`conversation`] speaks with the agent.
 
 mod conversation;
+mod egress;
 mod frames;
 mod handshake;
 mod raise;
@@ -21,21 +22,22 @@ use std::{
 };
 
 use actix::{WeakAddr, prelude::*};
-use futures::future::{AbortHandle, BoxFuture, abortable};
+use futures::future::{AbortHandle, abortable};
 use greenroom_protocol::link::Numbered;
-use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use self::egress::Egress;
 pub use self::starts::Starts;
 use crate::{
     census::{Census, Entry, Kind},
-    gateway::{Account, Endpoint, Gateway, Notice},
+    gateway::Gateway,
     sandbox::{Limits, Network, RunDir, Sandbox, SandboxError, Volume, Workspaces},
     session::{
         Allowance, Session,
         messages::{
-            LinkPort, Lost, Noticed, OrderFailed, StartFailed,
+            LinkPort, Lost, OrderFailed, StartFailed,
             orders::{Cut, Deliver, Freeze, Kill, Raise, Thaw, Then, Was},
         },
     },
@@ -80,7 +82,7 @@ pub struct AgentLink {
     /// The image that the session wants, where it wants one of its own.
     image: Option<String>,
     /// The model's way out of the sandbox. There while the sandbox is wanted.
-    endpoint: Option<Endpoint>,
+    egress: Option<Arc<Egress>>,
     /// Stays with the sandbox from its start to its end.
     attendance: Option<Attending>,
     /// Commands for the conversation of the day, boxed because a channel has room for dozens from its start. Not bounded by
@@ -109,7 +111,7 @@ impl AgentLink {
             allowance,
             entry,
             image: None,
-            endpoint: None,
+            egress: None,
             attendance: None,
             commands: None,
             frozen: Arc::default(),
@@ -132,19 +134,16 @@ impl AgentLink {
         if self.attendance.is_some() {
             return;
         }
-        let run = RunDir::of(&self.parts.places.runs, self.id);
-        if let Err(e) = self.open_gateway(&run) {
-            let why = format!("the model gateway cannot listen in `{}`: {e}", run.root().display());
-            self.tell(StartFailed { why, stderr_tail: None });
-            return;
-        }
+        let egress = Arc::new(Egress::new(self.session.clone(), self.allowance.clone()));
+        self.egress = Some(egress.clone());
         let (commands, from_session) = mpsc::unbounded_channel();
         self.commands = Some(commands);
         let attendance = Box::new(raise::Attendance {
             id: self.id,
             session: self.session.clone(),
             parts: self.parts.clone(),
-            run,
+            run: RunDir::of(&self.parts.places.runs, self.id),
+            egress,
             image: self.image.clone().unwrap_or_else(|| self.parts.image.clone()),
             frozen: self.frozen.clone(),
             entry: self.entry.clone(),
@@ -165,16 +164,6 @@ impl AgentLink {
         }));
     }
 
-    fn open_gateway(&mut self, run: &RunDir) -> std::io::Result<()> {
-        run.prepare(self.parts.uid, self.parts.gid)?;
-        if self.endpoint.is_none() {
-            let (session, allowance) = (self.session.clone(), self.allowance.clone());
-            let purse = Purse { session, allowance, notices: Arc::new(Semaphore::new(NOTICES)) };
-            self.endpoint = Some(self.parts.gateway.open(run.bind_gateway()?, Arc::new(purse)));
-        }
-        Ok(())
-    }
-
     /// The sandbox is gone, and nobody had asked for that.
     fn gone(&mut self, gone: raise::Gone, ctx: &mut Context<AgentLink>) {
         self.leave();
@@ -188,7 +177,7 @@ impl AgentLink {
     fn leave(&mut self) {
         self.attendance = None;
         self.commands = None;
-        self.endpoint = None;
+        self.egress = None;
         self.frozen.set(false);
         self.entry.state("down");
     }
@@ -279,8 +268,8 @@ impl Handler<Cut> for AgentLink {
 
     fn handle(&mut self, _: Cut, _: &mut Context<Self>) {
         self.entry.handled();
-        if let Some(endpoint) = &self.endpoint {
-            endpoint.cut();
+        if let Some(egress) = &self.egress {
+            egress.cut();
         }
     }
 }
@@ -409,35 +398,5 @@ impl Frozen {
             }
             thawed.await;
         }
-    }
-}
-
-/// A session's account at the gateway.
-struct Purse {
-    session: WeakAddr<Session>,
-    allowance: Arc<Allowance>,
-    /// One for each notice that may be on its way to disk.
-    notices: Arc<Semaphore>,
-}
-
-/// How many notices of the gateway may be on their way to disk in one session before its next call waits.
-const NOTICES: usize = 16;
-
-impl Account for Purse {
-    fn may_call(&self) -> Result<(), String> {
-        self.allowance.may_call()
-    }
-
-    fn notice(&self, notice: Notice) {
-        // A few for each call of a model, and no call begins while many are not on disk: the mailbox cannot run full of them.
-        let unwritten = self.notices.clone().try_acquire_owned().ok();
-        if let Some(session) = self.session.upgrade() {
-            session.do_send(Noticed { notice, unwritten });
-        }
-    }
-
-    fn up_to_date(&self) -> BoxFuture<'_, ()> {
-        // It is never closed, and there is nothing to keep of it.
-        Box::pin(async { drop(self.notices.acquire().await) })
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     future::poll_fn,
     io,
+    path::Path,
     rc::Rc,
     sync::{Arc, PoisonError},
     task::Poll,
@@ -15,12 +16,13 @@ use greenroom_protocol::{link::Numbered, observation::Phase};
 use tokio::{
     net::UnixStream,
     sync::{Mutex, mpsc},
+    task::spawn_blocking,
     time::{Instant, sleep},
 };
 use tracing::{debug, warn};
 
 use super::{
-    Frozen, Parts,
+    Egress, Frozen, Parts,
     conversation::{Broken, Progress, converse},
 };
 use crate::{
@@ -58,6 +60,7 @@ pub(super) struct Attendance {
     pub(super) session: WeakAddr<Session>,
     pub(super) parts: Arc<Parts>,
     pub(super) run: RunDir,
+    pub(super) egress: Arc<Egress>,
     pub(super) image: String,
     pub(super) frozen: Arc<Frozen>,
     /// Where the link's state is shown.
@@ -219,13 +222,15 @@ impl Attendance {
         let Some(place) = self.parts.starting.place().await else {
             return Err(failed("the server is shutting down".to_owned()));
         };
-        let spec =
-            self.spec().map_err(|e| SandboxError::Io { what: "prepare its directories", source: Arc::new(e) })?;
+        let prepare = self.prepare();
         let under_way = self.starting.clone().lock_owned().await;
         let (sandbox, session) = (self.parts.sandbox.clone(), self.session.clone());
         let (frozen, id) = (self.frozen.clone(), self.id);
         let started = tokio::spawn(async move {
             let _until_it_is_over = (place, under_way);
+            // The disk may take its time, or hang: nobody else who lives on this thread is to wait for that.
+            let spec = spawn_blocking(prepare).await.unwrap_or_else(|e| Err(io::Error::other(e)));
+            let spec = spec.map_err(|e| SandboxError::Io { what: "prepare its directories", source: Arc::new(e) })?;
             let last = std::sync::Mutex::new(None::<Instant>);
             let progress = |phase: Phase, detail: &str| {
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,21 +266,32 @@ impl Attendance {
         started.await.unwrap_or_else(|e| Err(failed(e.to_string())))
     }
 
-    fn spec(&self) -> io::Result<Spec> {
-        let Parts { places, volumes, uid, gid, limits, network, .. } = &*self.parts;
-        Ok(Spec {
-            session: self.id,
-            image: self.image.clone(),
-            run: self.run.clone(),
-            agent: places.agent.clone(),
-            workspace: places.workspaces.of(self.id)?,
-            home: own_dir(&places.homes, self.id, *uid, *gid)?,
-            volumes: volumes.clone(),
-            uid: *uid,
-            gid: *gid,
-            limits: *limits,
-            network: network.clone(),
-        })
+    /// Makes what has to be there before the sandbox is, and what was there already stays.
+    fn prepare(&self) -> impl FnOnce() -> io::Result<Spec> + Send + 'static {
+        let (id, parts, egress) = (self.id, self.parts.clone(), self.egress.clone());
+        let (run, image) = (self.run.clone(), self.image.clone());
+        move || {
+            let Parts { gateway, places, volumes, uid, gid, limits, network, .. } = &*parts;
+            let at = |path: &Path| {
+                let path = path.display().to_string();
+                move |e: io::Error| io::Error::new(e.kind(), format!("`{path}`: {e}"))
+            };
+            run.prepare(*uid, *gid).map_err(at(run.root()))?;
+            egress.open(gateway, || run.bind_gateway()).map_err(at(run.root()))?;
+            Ok(Spec {
+                session: id,
+                image,
+                agent: places.agent.clone(),
+                workspace: places.workspaces.of(id).map_err(at(&places.workspaces.below))?,
+                home: own_dir(&places.homes, id, *uid, *gid).map_err(at(&places.homes))?,
+                volumes: volumes.clone(),
+                uid: *uid,
+                gid: *gid,
+                limits: *limits,
+                network: network.clone(),
+                run,
+            })
+        }
     }
 
     /// A connection to the agent, not before so long, and however long it takes.

@@ -20,6 +20,7 @@ use std::{
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
+    thread::available_parallelism,
     time::Duration,
 };
 
@@ -34,7 +35,7 @@ use greenroom_protocol::observation::Phase;
 use rustix::process::Signal;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest, unix::AsyncFd},
-    sync::OnceCell,
+    sync::{OnceCell, Semaphore},
     time::timeout,
 };
 
@@ -87,6 +88,9 @@ pub struct Process {
     turns: Turns,
     /// Freezing and thawing one session.
     freezing: Turns,
+    /// A jail is work for a core, with a short wait for the kernel in it: more of them at once are all ready later, and
+    /// whoever asks the server something meanwhile waits for them as well.
+    builders: Semaphore,
     tried: OnceCell<()>,
 }
 
@@ -98,7 +102,8 @@ impl Process {
         install_keeper(&options.programs).map_err(failed("install its keeper"))?;
         let cgroups = Cgroups::find(&options.node);
         let (turns, freezing) = (Turns::default(), Turns::default());
-        Ok(Process { options, cgroups, turns, freezing, tried: OnceCell::new() })
+        let cores = available_parallelism().map_or(1, |n| n.get());
+        Ok(Process { options, cgroups, turns, freezing, builders: Semaphore::new(cores + 1), tried: OnceCell::new() })
     }
 
     fn place(&self, session: SessionId) -> Place {
@@ -119,6 +124,7 @@ impl Process {
     }
 
     async fn carry_out(&self, order: Order, spec: &Spec) -> Result<(), SandboxError> {
+        let _builder = self.builders.acquire().await;
         let place = self.place(spec.session);
         let order = blocking("make its state directory", move || {
             place.make(order.uid, order.gid)?;

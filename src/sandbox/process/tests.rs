@@ -127,6 +127,20 @@ mod promises_without_control_groups {
     crate::sandbox::contract::suite!(super::bench_without_control_groups);
 }
 
+/// More at once would all be ready later.
+#[tokio::test]
+async fn a_jail_is_built_when_a_core_is_free_for_it() {
+    let (site, cores) = (Site::new(), available_parallelism().expect("it is known").get());
+    let (driver, spec) = (site.driver(), site.spec("exec sleep 1000"));
+    let others = driver.builders.acquire_many(cores as u32 + 1).await.expect("so many are built at a time");
+    let mut start = std::pin::pin!(driver.start(&spec, &|_, _| {}));
+    assert!(timeout(Duration::from_millis(100), &mut start).await.is_err(), "it waits");
+    assert_eq!(driver.presence(spec.session).await.expect("it is told"), None, "and nobody waits to be told so");
+    drop(others);
+    start.await.expect("it starts");
+    driver.remove(spec.session).await.expect("it goes again");
+}
+
 #[tokio::test]
 async fn no_way_out_is_open_and_every_tool_works() {
     no_way_out(true).await;

@@ -1,0 +1,80 @@
+//! The model's way out of a sandbox, and the account that its calls are booked on.
+
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
+
+use actix::WeakAddr;
+use futures::future::BoxFuture;
+use tokio::{net::UnixListener, sync::Semaphore};
+
+use crate::{
+    gateway::{Account, Endpoint, Gateway, Notice},
+    session::{Allowance, Session, messages::Noticed},
+};
+
+/// How many notices of the gateway may be on their way to disk in one session before its next call waits.
+const NOTICES: usize = 16;
+
+/// Opened with the sandbox's first start, and closed when nobody holds this any more.
+pub(super) struct Egress {
+    purse: Arc<Purse>,
+    endpoint: OnceLock<Endpoint>,
+}
+
+impl Egress {
+    pub(super) fn new(session: WeakAddr<Session>, allowance: Arc<Allowance>) -> Egress {
+        let purse = Arc::new(Purse { session, allowance, notices: Arc::new(Semaphore::new(NOTICES)) });
+        Egress { purse, endpoint: OnceLock::new() }
+    }
+
+    /// Has the gateway serve this session on what `listener` gives, unless it does already: then nothing is asked of that.
+    /// Must be called inside the runtime that is to serve it.
+    pub(super) fn open(
+        &self,
+        gateway: &Gateway,
+        listener: impl FnOnce() -> io::Result<UnixListener>,
+    ) -> io::Result<()> {
+        if self.endpoint.get().is_none() {
+            let endpoint = gateway.open(listener()?, self.purse.clone());
+            // One start of a session at a time opens it.
+            let _ = self.endpoint.set(endpoint);
+        }
+        Ok(())
+    }
+
+    /// Ends the calls that run. Before it is open there are none.
+    pub(super) fn cut(&self) {
+        if let Some(endpoint) = self.endpoint.get() {
+            endpoint.cut();
+        }
+    }
+}
+
+/// A session's account at the gateway.
+struct Purse {
+    session: WeakAddr<Session>,
+    allowance: Arc<Allowance>,
+    /// One for each notice that may be on its way to disk.
+    notices: Arc<Semaphore>,
+}
+
+impl Account for Purse {
+    fn may_call(&self) -> Result<(), String> {
+        self.allowance.may_call()
+    }
+
+    fn notice(&self, notice: Notice) {
+        // A few for each call of a model, and no call begins while many are not on disk: the mailbox cannot run full of them.
+        let unwritten = self.notices.clone().try_acquire_owned().ok();
+        if let Some(session) = self.session.upgrade() {
+            session.do_send(Noticed { notice, unwritten });
+        }
+    }
+
+    fn up_to_date(&self) -> BoxFuture<'_, ()> {
+        // It is never closed, and there is nothing to keep of it.
+        Box::pin(async { drop(self.notices.acquire().await) })
+    }
+}
