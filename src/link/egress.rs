@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use actix::WeakAddr;
@@ -20,13 +20,13 @@ const NOTICES: usize = 16;
 /// Opened with the sandbox's first start, and closed when nobody holds this any more.
 pub(super) struct Egress {
     purse: Arc<Purse>,
-    endpoint: OnceLock<Endpoint>,
+    endpoint: Mutex<Option<Endpoint>>,
 }
 
 impl Egress {
     pub(super) fn new(session: WeakAddr<Session>, allowance: Arc<Allowance>) -> Egress {
         let purse = Arc::new(Purse { session, allowance, notices: Arc::new(Semaphore::new(NOTICES)) });
-        Egress { purse, endpoint: OnceLock::new() }
+        Egress { purse, endpoint: Mutex::default() }
     }
 
     /// Has the gateway serve this session on what `listener` gives, unless it does already: then nothing is asked of that.
@@ -36,19 +36,24 @@ impl Egress {
         gateway: &Gateway,
         listener: impl FnOnce() -> io::Result<UnixListener>,
     ) -> io::Result<()> {
-        if self.endpoint.get().is_none() {
-            let endpoint = gateway.open(listener()?, self.purse.clone());
-            // One start of a session at a time opens it.
-            let _ = self.endpoint.set(endpoint);
+        if self.endpoint().is_none() {
+            // Not under the lock: the disk may take its time, and an interrupt does not wait for that.
+            let listener = listener()?;
+            // Under the lock: an interrupt that comes behind the first call finds it.
+            self.endpoint().get_or_insert_with(|| gateway.open(listener, self.purse.clone()));
         }
         Ok(())
     }
 
     /// Ends the calls that run. Before it is open there are none.
     pub(super) fn cut(&self) {
-        if let Some(endpoint) = self.endpoint.get() {
+        if let Some(endpoint) = &*self.endpoint() {
             endpoint.cut();
         }
+    }
+
+    fn endpoint(&self) -> MutexGuard<'_, Option<Endpoint>> {
+        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -115,6 +115,10 @@ impl From<SandboxError> for NotStarted {
     }
 }
 
+fn unprepared(source: io::Error) -> NotStarted {
+    NotStarted::Failed(SandboxError::Io { what: "prepare its directories", source: Arc::new(source) })
+}
+
 fn failed(detail: String) -> NotStarted {
     NotStarted::Failed(SandboxError::Failed { what: "start", detail })
 }
@@ -219,6 +223,11 @@ impl Attendance {
     ///
     /// The start itself is a task of its own: whoever stops attending in the middle of it does not leave half a sandbox.
     async fn start(&self, was: Was) -> Result<Started, NotStarted> {
+        if was != Was::Down {
+            // It works on while others start, which may take long: its model's way out is not to wait in their queue. What it
+            // needs is there already, so this takes no time.
+            self.prepare()().map_err(unprepared)?;
+        }
         let Some(place) = self.parts.starting.place().await else {
             return Err(failed("the server is shutting down".to_owned()));
         };
@@ -230,7 +239,7 @@ impl Attendance {
             let _until_it_is_over = (place, under_way);
             // The disk may take its time, or hang: nobody else who lives on this thread is to wait for that.
             let spec = spawn_blocking(prepare).await.unwrap_or_else(|e| Err(io::Error::other(e)));
-            let spec = spec.map_err(|e| SandboxError::Io { what: "prepare its directories", source: Arc::new(e) })?;
+            let spec = spec.map_err(unprepared)?;
             let last = std::sync::Mutex::new(None::<Instant>);
             let progress = |phase: Phase, detail: &str| {
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);

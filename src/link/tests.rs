@@ -6,9 +6,9 @@ mod stage;
 use std::time::Duration;
 
 use greenroom_protocol::observation::State;
-use tokio::time::timeout;
+use tokio::{net::UnixStream, runtime::Builder, time::timeout};
 
-use self::stage::{House, kill, overdue, raise, raise_what_was, settled};
+use self::stage::{House, PLACES, kill, overdue, raise, raise_what_was, settled};
 use super::*;
 use crate::{sandbox::Presence, session::messages::Look};
 
@@ -260,18 +260,43 @@ async fn a_place_on_disk_that_cannot_be_made_is_named() {
     assert!(house.sandbox.told().is_empty());
 }
 
-/// Its directories are made on another thread, which does not hear of it.
-#[actix::test]
-async fn what_is_removed_as_it_begins_to_start_leaves_no_directory() {
-    for steps in 0..20 {
+/// The disk takes its time over the directories that are about to be removed.
+#[test]
+fn what_is_removed_as_it_begins_to_start_leaves_no_directory() {
+    let one_for_the_disk = || Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+    System::with_tokio_rt(|| one_for_the_disk().expect("a runtime")).block_on(async {
         let house = House::new().await;
+        let (work_on, hang) = std::sync::mpsc::channel::<()>();
+        let disk = tokio::task::spawn_blocking(move || hang.recv());
         let link = house.link();
         raise(&link).await;
-        for _ in 0..steps {
-            tokio::task::yield_now().await;
-        }
-        link.kill.send(kill(Then::Remove)).await.expect("it lives");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        link.kill.do_send(kill(Then::Remove));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(house.sandbox.told().is_empty(), "the removal waits");
+        drop(work_on);
         settled(&link).await;
-        assert!(!house.run().root().exists(), "after {steps} steps");
+        assert!(disk.await.expect("it goes on").is_err());
+        assert_eq!(house.sandbox.told().last(), Some(&"remove"));
+        assert!(!house.run().root().exists());
+    });
+}
+
+/// Its own model is asked meanwhile.
+#[actix::test]
+async fn what_is_up_reaches_the_gateway_though_others_take_all_places() {
+    let house = House::new().await;
+    let mut places = Vec::new();
+    for _ in 0..PLACES {
+        places.push(house.parts.starting.place().await);
     }
+    let link = house.link();
+    raise_what_was(Was::Up, &link).await;
+    let reached = timeout(Duration::from_secs(10), async {
+        while UnixStream::connect(house.run().gateway().join("gateway.sock")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    reached.await.expect("it listens");
+    assert!(house.sandbox.told().is_empty(), "it is not started yet");
 }

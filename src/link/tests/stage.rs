@@ -141,6 +141,9 @@ macro_rules! hears {
 }
 hears!(Raise, Deliver, Cut, Freeze, Thaw, Kill, Fell);
 
+/// How many sandboxes start at a time.
+pub(super) const PLACES: usize = 8;
+
 pub(super) struct House {
     _dir: tempfile::TempDir,
     pub(super) sandbox: Arc<Obedient>,
@@ -176,7 +179,7 @@ impl House {
             gid,
             limits: Limits { memory_bytes: 0, cpus: 0.0, pids: 0 },
             network: Network::None,
-            starting: Arc::new(Starts::new(8, 8)),
+            starting: Arc::new(Starts::new(PLACES, PLACES)),
         });
         let id = store.create(Record { state: State::Starting, ..record("") }).await.expect("it is made").record.id;
         let (epoch, snapshot) = store.claim(id).await.expect("it is there");

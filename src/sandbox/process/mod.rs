@@ -124,14 +124,16 @@ impl Process {
     }
 
     async fn carry_out(&self, order: Order, spec: &Spec) -> Result<(), SandboxError> {
-        let _builder = self.builders.acquire().await;
+        let builder = self.builders.acquire().await;
         let place = self.place(spec.session);
         let order = blocking("make its state directory", move || {
             place.make(order.uid, order.gid)?;
             order.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.make(&order.limits, KERNEL))?;
             Ok(order)
         });
-        match timeout(START, self.commission(&order.await?)).await {
+        let answer = timeout(START, self.commission(&order.await?)).await;
+        drop(builder);
+        match answer {
             Err(_) => Err(SandboxError::Deadline { what: "start", seconds: START.as_secs() }),
             Ok(Err(e)) => Err(failed("start its keeper")(e)),
             Ok(Ok(Answer::Started)) => Ok(()),
