@@ -1,5 +1,6 @@
 //! The FrontendSocket actor: one attached client, and how far it has come in its session.
 
+mod search;
 mod wishes;
 
 use std::{sync::Arc, time::Duration};
@@ -14,6 +15,9 @@ use greenroom_protocol::{
 };
 use serde::Serialize;
 
+use self::search::Search;
+#[cfg(test)]
+pub(super) use self::wishes::UNDER_WAY;
 use super::{
     Parts, attached,
     connection::{Connection, close},
@@ -34,7 +38,7 @@ use crate::{
 const PAGE: Limit = Limit { events: 256, bytes: 64 * 1024 };
 /// The first wait before a session is looked for again whose actor is gone; it doubles up to [`LOOK_AGAIN_MAX`].
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
+pub(super) const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
 
 type Context = WebsocketContext<FrontendSocket>;
 
@@ -95,7 +99,7 @@ enum Source {
     /// here, can be read.
     Journal {
         tail: Seq,
-        refusal: Box<Refusal>,
+        search: Search,
     },
 }
 
@@ -145,61 +149,29 @@ impl FrontendSocket {
         let attached = attach(session.clone(), ctx.address().recipient(), self.parts.store.clone(), id);
         ctx.wait(attached.into_actor(self).map(move |attached, socket, ctx| match attached {
             Some((view, listening)) => {
-                (socket.looks, socket.is_told) = (0, false);
-                socket.attached(id, Source::Session { session, listening }, &view, ctx);
+                socket.looks = 0;
+                match socket.attached {
+                    Some(_) => socket.back(session, listening, &view, ctx),
+                    None => socket.arrived(id, Source::Session { session, listening }, &view, ctx),
+                }
             }
             None => socket.find_again(ctx),
         }));
     }
 
-    fn attached(&mut self, id: SessionId, source: Source, view: &View, ctx: &mut Context) {
-        match &mut self.attached {
-            // Whoever comes back to a session whose actor was replaced goes on where it was. Its items are others, whatever
-            // they are called.
-            Some(at) => (at.source, at.seen) = (source, Seen::default()),
-            None => {
-                let tail = view.last_seq;
-                let cursor = match self.arrival.take().map_or(Since::Start, |arrival| arrival.since) {
-                    Since::Start => 0,
-                    Since::After(seq) => seq.min(tail),
-                    Since::Tail => tail,
-                };
-                self.entry = Some(self.parts.census.register(Kind::FrontendSocket, Some(id.to_string())));
-                self.hello(Some(view), tail, ctx);
-                self.attached = Some(Attachment {
-                    id,
-                    source,
-                    cursor,
-                    seen: Seen::default(),
-                    replay_to: Some(tail),
-                    reading: false,
-                });
-            }
-        }
+    fn arrived(&mut self, id: SessionId, source: Source, view: &View, ctx: &mut Context) {
+        let tail = view.last_seq;
+        let cursor = match self.arrival.take().map_or(Since::Start, |arrival| arrival.since) {
+            Since::Start => 0,
+            Since::After(seq) => seq.min(tail),
+            Since::Tail => tail,
+        };
+        self.entry = Some(self.parts.census.register(Kind::FrontendSocket, Some(id.to_string())));
+        self.is_told = false;
+        self.hello(Some(view), tail, ctx);
+        let (seen, replay_to) = (Seen::default(), Some(tail));
+        self.attached = Some(Attachment { id, source, cursor, seen, replay_to, reading: false });
         self.pull(ctx);
-    }
-
-    /// Without the session's actor, which cannot be had because of `refusal`: its journal is shown until it can.
-    fn read_alone(&mut self, id: SessionId, refusal: Refusal, ctx: &mut Context) {
-        let store = self.parts.store.clone();
-        let snapshot = async move { store.get(id).await }.into_actor(self);
-        ctx.wait(snapshot.map(move |snapshot, socket, ctx| {
-            if let Ok(Some(snapshot)) = snapshot {
-                let source = Source::Journal { tail: snapshot.tail, refusal: Box::new(refusal.clone()) };
-                // With this one.
-                let attached = attached(&socket.parts.census, id) + 1;
-                socket.attached(id, source, &View::new(&snapshot, attached), ctx);
-            }
-            socket.tell_once(&refusal, ctx);
-            socket.find_again(ctx);
-        }));
-    }
-
-    /// Why the session is not to be had; the looking goes on.
-    fn tell_once(&mut self, refusal: &Refusal, ctx: &mut Context) {
-        if !std::mem::replace(&mut self.is_told, true) {
-            self.refused(refusal, None, ctx);
-        }
     }
 
     fn hello(&mut self, view: Option<&View>, last_seq: Seq, ctx: &mut Context) {
@@ -207,43 +179,6 @@ impl FrontendSocket {
         // A view has string keys and plain values, so this cannot fail.
         let session = view.map(|view| serde_json::to_value(view).expect("a view is JSON"));
         self.say(&Status::Hello { session, last_seq, state }, ctx);
-    }
-
-    /// The session's actor is gone; its journal is not.
-    fn find_again(&mut self, ctx: &mut Context) {
-        let wanted = self.arrival.as_ref().and_then(|arrival| arrival.wanted);
-        let Some(id) = self.attached.as_ref().map(|attached| attached.id).or(wanted) else { return };
-        let wait = LOOK_AGAIN.saturating_mul(1 << self.looks.min(16)).min(LOOK_AGAIN_MAX);
-        self.looks = self.looks.saturating_add(1);
-        ctx.run_later(wait, move |socket, ctx| socket.find(id, ctx));
-    }
-
-    fn find(&mut self, id: SessionId, ctx: &mut Context) {
-        let (sessions, store) = (self.parts.sessions.clone(), self.parts.store.clone());
-        let found = async move {
-            let found = sessions.open(id).await;
-            // What it wrote down and did not live to tell can be read meanwhile.
-            let written = if found.is_err() { store.get(id).await.ok().flatten() } else { None };
-            (found, written.map_or(0, |snapshot| snapshot.tail))
-        };
-        let found = found.into_actor(self).map(move |(found, written), socket, ctx| match found {
-            Ok(session) => socket.attach(id, session, ctx),
-            Err(refusal @ Refusal::NoSession(_)) => socket.gone(&refusal, ctx),
-            Err(refusal) => {
-                let Some(at) = &mut socket.attached else { return socket.read_alone(id, refusal, ctx) };
-                let tail = at.source.tail().max(written);
-                at.source = Source::Journal { tail, refusal: Box::new(refusal.clone()) };
-                socket.tell_once(&refusal, ctx);
-                socket.pull(ctx);
-                socket.find_again(ctx);
-            }
-        });
-        if self.attached.is_none() {
-            // What the client says meanwhile is for that session.
-            ctx.wait(found);
-        } else {
-            ctx.spawn(found);
-        }
     }
 
     /// There is no such session, or no more.
@@ -263,7 +198,7 @@ impl FrontendSocket {
             match at.look(room as usize) {
                 Look::Closed => {
                     // From here on the dead actor is held by nobody here, and its successor is looked for once at a time.
-                    at.source = Source::Journal { tail: at.source.tail(), refusal: Box::new(being_brought_back()) };
+                    at.source = Source::Journal { tail: at.source.tail(), search: Search::default() };
                     self.find_again(ctx);
                 }
                 Look::Behind { tail } => return self.read(tail, ctx),

@@ -182,6 +182,7 @@ async fn a_disk_that_is_full_or_fails_is_told_and_what_was_said_is_kept() {
     page.state("Ready").await;
     page.click("Send again").await;
     page.until("its answer", "document.querySelectorAll('.row.notice.good').length >= 2").await;
+    page.until("no word of it any more", "!document.querySelector('.problem')").await;
     page.state("Ready").await;
 
     disk.fail();

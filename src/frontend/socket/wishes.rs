@@ -14,20 +14,24 @@ use crate::session::{
 };
 
 /// How many wishes of one client may be under way. One more is refused.
-const UNDER_WAY: u8 = 64;
+pub(in crate::frontend) const UNDER_WAY: u8 = 64;
 
 impl FrontendSocket {
     pub(super) fn hear(&mut self, text: &str, ctx: &mut Context) {
         match ClientFrame::parse(text) {
             Ok(ClientFrame { wish: Wish::Ping {}, .. }) => self.say(&Status::Pong {}, ctx),
-            Ok(ClientFrame { id, wish }) => match &self.attached {
+            Ok(ClientFrame { id, wish }) => match &mut self.attached {
                 Some(Attachment { source: Source::Session { session, .. }, .. }) => {
                     let session = session.clone();
                     self.relay(&session, id, wish, ctx);
                 }
-                Some(Attachment { source: Source::Journal { refusal, .. }, .. }) => {
-                    let refusal = refusal.clone();
-                    self.refused(&refusal, id, ctx);
+                Some(Attachment { id: session, source: Source::Journal { search, .. }, .. }) => {
+                    let session = *session;
+                    if search.waiting.len() + usize::from(self.under_way) >= usize::from(UNDER_WAY) {
+                        return self.too_many(id, ctx);
+                    }
+                    search.waiting.push((id, wish));
+                    self.find_now(session, ctx);
                 }
                 // It asked for a session, and must not be given another one while that is looked for.
                 None if self.arrival.as_ref().is_some_and(|arrival| arrival.wanted.is_some()) => {
@@ -39,10 +43,9 @@ impl FrontendSocket {
         }
     }
 
-    fn relay(&mut self, session: &Addr<Session>, id: Option<String>, wish: Wish, ctx: &mut Context) {
+    pub(super) fn relay(&mut self, session: &Addr<Session>, id: Option<String>, wish: Wish, ctx: &mut Context) {
         if self.under_way >= UNDER_WAY {
-            let message = format!("{UNDER_WAY} frames are unanswered already; wait for some of the answers");
-            return self.error("too_many", message, id, ctx);
+            return self.too_many(id, ctx);
         }
         self.under_way += 1;
         let key = id.clone();
@@ -59,6 +62,11 @@ impl FrontendSocket {
             socket.under_way -= 1;
             socket.answered(answer.unwrap_or_else(|_| Err(being_brought_back())), id, ctx);
         }));
+    }
+
+    fn too_many(&mut self, id: Option<String>, ctx: &mut Context) {
+        let message = format!("{UNDER_WAY} frames are unanswered already; wait for some of the answers");
+        self.error("too_many", message, id, ctx);
     }
 
     fn answered(&mut self, answer: Result<Accepted, Refusal>, id: Option<String>, ctx: &mut Context) {

@@ -2,7 +2,7 @@
 
 pub(crate) mod stage;
 
-use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{cell::Cell, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use greenroom_protocol::{
     Observation, Seen,
@@ -10,9 +10,13 @@ use greenroom_protocol::{
     link::{Outcome, Report},
 };
 use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
 
 use self::stage::{Client, Stage, report, say, stage, turn_ended, wish};
-use super::{Pull, Pulled, attached};
+use super::{
+    Pull, Pulled, attached,
+    socket::{LOOK_AGAIN_MAX, UNDER_WAY},
+};
 use crate::{
     sandbox::Exit,
     session::{
@@ -65,10 +69,68 @@ async fn a_client_that_reads_while_its_session_falls_and_comes_back_goes_on_wher
     stage.refuse(None);
     frames.extend(client.until(|frame| frame["status"] == "synced").await);
     check_events(&frames, 900);
-    assert_eq!(frames.iter().filter(|frame| frame["status"] == "hello").count(), 1);
+    // Who was told that it is not to be had is told that it is.
+    let told: Vec<_> =
+        frames.iter().filter_map(|frame| frame["status"].as_str().or(frame["error"]["code"].as_str())).collect();
+    assert_eq!(told, ["hello", "journal_unavailable", "hello", "synced"]);
     // It is the session that is heard now, not the journal alone.
     say(&stage.session_of(id).await, "hello").await;
     client.until(|frame| frame["args"]["content"] == "hello").await;
+}
+
+#[actix::test]
+async fn a_wish_has_its_session_looked_for_at_once() {
+    let stage = stage();
+    let (id, session) = stage.session().await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
+    client.until(|frame| frame["status"] == "synced").await;
+    stage.refuse(unavailable());
+    session.send(Vanished).await.expect("it lives");
+    client.until(|frame| frame["error"]["code"] == "journal_unavailable").await;
+    // From now on it is looked for every other second only.
+    tokio::time::pause();
+    timeout(LOOK_AGAIN_MAX * 3, client.hear()).await.expect_err("it was told already");
+    stage.refuse(Some(Refusal::Journal("the disk is read-only".to_owned())));
+    let message = |n: u8| json!({ "action": "message", "args": { "content": format!("{n}") }, "id": format!("{n}") });
+    client.say(message(1));
+    let refused = client.until(|frame| frame["id"] == "1").await.remove(0);
+    assert!(
+        refused["error"]["message"].as_str().is_some_and(|why| why.contains("read-only")),
+        "as it is now: {refused}"
+    );
+    let asked = Instant::now();
+    stage.refuse(None);
+    (2..=4).for_each(|n| client.say(message(n)));
+    let frames = client.until(|frame| frame["args"]["content"] == "4").await;
+    assert!(asked.elapsed() < LOOK_AGAIN_MAX / 2, "it was waited for the next look: {:?}", asked.elapsed());
+    let said: Vec<_> = frames.iter().filter_map(|frame| frame["args"]["content"].as_str()).collect();
+    assert_eq!(said, ["2", "3", "4"]);
+    let told: Vec<_> = frames.iter().filter_map(|frame| frame["status"].as_str()).collect();
+    assert_eq!(told[..2], ["hello", "synced"]);
+}
+
+#[actix::test]
+async fn no_more_wishes_wait_for_a_session_than_may_be_under_way() {
+    let stage = stage();
+    let (id, session) = stage.session().await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
+    client.until(|frame| frame["status"] == "synced").await;
+    let closed = stage.rooms.door.write().await;
+    session.send(Vanished).await.expect("it lives");
+    for n in 0..=UNDER_WAY {
+        client.say(json!({ "action": "message", "args": { "content": "go" }, "id": format!("{n}") }));
+    }
+    let refused = client.until(|frame| frame["error"].is_object()).await.pop().expect("the last");
+    assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!("too_many"), &json!(format!("{UNDER_WAY}"))));
+    drop(closed);
+    // Some are taken and the others refused, as there is room for.
+    let answers = Cell::new(0);
+    client
+        .until(|frame| {
+            answers.set(answers.get() + u8::from(frame["id"].is_string()));
+            answers.get() == UNDER_WAY
+        })
+        .await;
 }
 
 #[actix::test]

@@ -27,7 +27,7 @@ use greenroom_protocol::{
 };
 use serde_json::Value;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{RwLock, mpsc, oneshot},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
@@ -88,11 +88,14 @@ pub(super) struct Rooms {
     /// Given in place of the right one, once.
     pub(super) stale: Mutex<Option<Addr<Session>>>,
     pub(super) made: AtomicUsize,
+    /// Whoever looks for a session waits while somebody writes this.
+    pub(super) door: RwLock<()>,
 }
 
 #[async_trait]
 impl Sessions for Rooms {
     async fn open(&self, id: SessionId) -> Result<Addr<Session>, Refusal> {
+        let _open = self.door.read().await;
         if let Some(refusal) = self.refusal.lock().expect("nobody panics here").clone() {
             return Err(refusal);
         }
@@ -151,6 +154,7 @@ pub(super) fn stage() -> Stage {
         refusal: Mutex::default(),
         stale: Mutex::default(),
         made: AtomicUsize::new(0),
+        door: RwLock::default(),
     });
     let closing = CancellationToken::new();
     let parts = Arc::new(Parts { sessions: rooms.clone(), store: store.clone(), census, closing });
