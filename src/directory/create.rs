@@ -41,7 +41,7 @@ impl Handler<Create> for Directory {
             };
             return Box::pin(asked_again.into_actor(self));
         }
-        if self.starts.are_too_many(self.being_made + 1) {
+        if !self.starts.let_in(self.being_made + 1) {
             return Box::pin(fut::ready(Err(Refusal::Overloaded(self.starts.most_waiting()))));
         }
         let id = self.threads.new_session(near);

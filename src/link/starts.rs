@@ -1,13 +1,24 @@
 //! Who may start a sandbox now: so many at a time, the others one after the other as they came, and of one session one only.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    time::{Instant, sleep_until},
+};
 
 use crate::{sandbox::Turns, store::SessionId};
+
+/// For how long nobody has been turned away when a sandbox starts.
+const QUIET: Duration = Duration::from_millis(20);
+/// How long a start waits for that at most.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The queue of sandboxes on their way up. Those of sessions that are there already always get in; new sessions ask first
 /// whether it is too long.
@@ -17,17 +28,25 @@ pub struct Starts {
     waiting: AtomicUsize,
     most_waiting: usize,
     turns: Turns,
+    began: Instant,
+    /// When somebody was turned away last, in microseconds since it began; 0: nobody was.
+    turned_away: AtomicU64,
 }
 
 impl Starts {
     pub fn new(at_a_time: usize, most_waiting: usize) -> Starts {
         let places = Arc::new(Semaphore::new(at_a_time));
-        Starts { places, waiting: AtomicUsize::new(0), most_waiting, turns: Turns::default() }
+        let (waiting, turned_away) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Starts { places, waiting, most_waiting, turns: Turns::default(), began: Instant::now(), turned_away }
     }
 
-    /// Whether `more` new ones had better not come.
-    pub fn are_too_many(&self, more: usize) -> bool {
-        self.waiting.load(Relaxed) + more > self.most_waiting
+    /// Whether so many more who are new find room in the queue. Where not, they are turned away.
+    pub fn let_in(&self, more: usize) -> bool {
+        let has_room = self.waiting.load(Relaxed) + more <= self.most_waiting;
+        if !has_room {
+            self.turned_away.store((self.began.elapsed().as_micros() as u64).max(1), Relaxed);
+        }
+        has_room
     }
 
     /// How many wait at most.
@@ -42,8 +61,27 @@ impl Starts {
 
     /// A place, held until it is dropped; `None` where the server is going.
     pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        let _counted = Waiting::of(&self.waiting);
-        self.places.clone().acquire_owned().await.ok()
+        let place = {
+            let _counted = Waiting::of(&self.waiting);
+            self.places.clone().acquire_owned().await.ok()?
+        };
+        self.until_quiet().await;
+        Some(place)
+    }
+
+    /// A refusal takes a core for some microseconds, a start for tens of milliseconds: a crowd is answered first.
+    async fn until_quiet(&self) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let quiet = match self.turned_away.load(Relaxed) {
+                0 => return,
+                last => self.began + Duration::from_micros(last) + QUIET,
+            };
+            if Instant::now() >= quiet.min(until) {
+                return;
+            }
+            sleep_until(quiet.min(until)).await;
+        }
     }
 }
 
@@ -89,11 +127,38 @@ mod tests {
             drop(place);
         });
         let waiting = async {
-            assert!(starts.are_too_many(4) && !starts.are_too_many(3), "17 wait behind the first three");
+            assert!(starts.let_in(3), "17 wait behind the first three");
         };
         futures::join!(join_all(all), waiting);
         assert_eq!(most.load(Relaxed), AT_A_TIME);
         assert_eq!(*order.borrow(), (0..20).collect::<Vec<_>>());
-        assert!(!starts.are_too_many(20), "nobody waits any more");
+        assert!(starts.let_in(20), "nobody waits any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_is_turned_away_first_and_nobody_waits_for_its_end_for_long() {
+        let starts = Starts::new(2, 0);
+        let waited = async || {
+            let asked = Instant::now();
+            drop(starts.place().await.expect("the server stays"));
+            asked.elapsed()
+        };
+        assert_eq!(waited().await, Duration::ZERO, "nobody was turned away");
+        let crowd = |len: Duration| {
+            let (starts, ends) = (&starts, Instant::now() + len);
+            async move {
+                while Instant::now() < ends {
+                    assert!(!starts.let_in(1));
+                    sleep_until(Instant::now() + QUIET / 4).await;
+                }
+            }
+        };
+        let is_about = |it: Duration, what: Duration| what <= it && it <= what + QUIET;
+        let ((), short) = tokio::join!(crowd(PATIENCE / 2), waited());
+        assert!(is_about(short, PATIENCE / 2), "{short:?}");
+        let ((), long) = tokio::join!(crowd(PATIENCE * 4), waited());
+        assert!(is_about(long, PATIENCE), "{long:?}");
+        tokio::time::sleep(QUIET).await;
+        assert_eq!(waited().await, Duration::ZERO, "it is quiet");
     }
 }
