@@ -2,15 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, future::join_all, stream};
 use rustix::process::Signal;
 use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use tokio::task::spawn_blocking;
 
 use crate::{
+    crowd,
     figures::{Figures, ms, table},
     harness::{
         driver::Driver,
@@ -156,8 +153,7 @@ struct Refusals {
     floor: Figures,
 }
 
-/// Of so many at once each waits for the others: that is what the floor is for. Over plain sockets: a client that must think of
-/// each of two thousand calls for as long as the server does would be half of what is measured.
+/// Of so many at once each waits for the others: that is what the floor is for.
 async fn refusals() -> Refusals {
     const CREATE: &str = "POST /api/sessions";
     let (mut beside_starts, mut alone, mut floor) = (Vec::new(), Vec::new(), Vec::new());
@@ -178,23 +174,13 @@ async fn refusals() -> Refusals {
 
 /// Two thousand clients that are connected ask the same in the same moment: how long those waited who got this answer.
 async fn at_once(server: &Server, line: &str, status: u16) -> Vec<f64> {
-    let Rest { authority, token, .. } = &server.rest;
+    let Rest { authority, token, .. } = server.rest.clone();
     let call = format!(
         "{line} HTTP/1.1\r\nhost: {authority}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
          content-length: 2\r\n\r\n{{}}"
     );
-    let dial = |_| async { TcpStream::connect(authority).await.expect("it listens") };
-    let mut clients: Vec<_> = stream::iter(0..AT_ONCE).map(dial).buffer_unordered(64).collect().await;
-    // All of them are let in.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let asked = clients.iter_mut().map(async |client| {
-        let (began, mut answer) = (Instant::now(), [0; 4096]);
-        client.write_all(call.as_bytes()).await.expect("it is heard");
-        let read = client.read(&mut answer).await.expect("it is answered");
-        (began.elapsed(), answer[..read].starts_with(format!("HTTP/1.1 {status} ").as_bytes()))
-    });
-    let waited: Vec<f64> =
-        join_all(asked).await.into_iter().filter(|(_, is_it)| *is_it).map(|(it, _)| it.as_secs_f64() * 1e3).collect();
+    let waited = spawn_blocking(move || crowd::at_once(AT_ONCE, &authority, &call, status)).await;
+    let waited = waited.expect("it does not panic");
     assert!(waited.len() > AT_ONCE / 2, "only {} of {AT_ONCE} were answered with {status}", waited.len());
     waited
 }

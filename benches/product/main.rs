@@ -19,6 +19,7 @@ mod harness;
 mod chromium;
 
 mod back;
+mod crowd;
 mod faults;
 mod figures;
 mod interrupt;
