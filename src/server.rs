@@ -119,7 +119,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         census: census.clone(),
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
-        starts,
+        starts: starts.clone(),
         runs: data.runs(),
         workspaces: data.workspaces(),
         homes: data.homes(),
@@ -157,6 +157,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let parts = web::Parts {
         directory: directory.clone(),
         sweeper,
+        starts,
         sockets,
         store,
         census,

@@ -41,8 +41,8 @@ impl Handler<Create> for Directory {
             };
             return Box::pin(asked_again.into_actor(self));
         }
-        if !self.starts.let_in(self.being_made + 1) {
-            return Box::pin(fut::ready(Err(Refusal::Overloaded(self.starts.most_waiting()))));
+        if let Err(refusal) = self.starts.let_in(self.being_made + 1) {
+            return Box::pin(fut::ready(Err(refusal)));
         }
         let id = self.threads.new_session(near);
         let record = match self.record(id, &new, key.clone()) {

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{sandbox::Turns, store::SessionId};
+use crate::{sandbox::Turns, session::Refusal, store::SessionId};
 
 /// For how long nobody has been turned away when a sandbox starts.
 const QUIET: Duration = Duration::from_millis(20);
@@ -40,18 +40,13 @@ impl Starts {
         Starts { places, waiting, most_waiting, turns: Turns::default(), began: Instant::now(), turned_away }
     }
 
-    /// Whether so many more who are new find room in the queue. Where not, they are turned away.
-    pub fn let_in(&self, more: usize) -> bool {
-        let has_room = self.waiting.load(Relaxed) + more <= self.most_waiting;
-        if !has_room {
-            self.turned_away.store((self.began.elapsed().as_micros() as u64).max(1), Relaxed);
+    /// Lets so many more in who are new, where the queue has room for them; all are turned away where not.
+    pub fn let_in(&self, more: usize) -> Result<(), Refusal> {
+        if self.waiting.load(Relaxed) + more <= self.most_waiting {
+            return Ok(());
         }
-        has_room
-    }
-
-    /// How many wait at most.
-    pub fn most_waiting(&self) -> usize {
-        self.most_waiting
+        self.turned_away.store((self.began.elapsed().as_micros() as u64).max(1), Relaxed);
+        Err(Refusal::Overloaded(self.most_waiting))
     }
 
     /// Held by whoever starts this session's sandbox, or takes it away.
@@ -127,12 +122,13 @@ mod tests {
             drop(place);
         });
         let waiting = async {
-            assert!(starts.let_in(3), "17 wait behind the first three");
+            starts.let_in(3).expect("17 wait behind the first three");
+            starts.let_in(4).expect_err("and one more is too many");
         };
         futures::join!(join_all(all), waiting);
         assert_eq!(most.load(Relaxed), AT_A_TIME);
         assert_eq!(*order.borrow(), (0..20).collect::<Vec<_>>());
-        assert!(starts.let_in(20), "nobody waits any more");
+        starts.let_in(20).expect("nobody waits any more");
     }
 
     #[tokio::test(start_paused = true)]
@@ -148,7 +144,7 @@ mod tests {
             let (starts, ends) = (&starts, Instant::now() + len);
             async move {
                 while Instant::now() < ends {
-                    assert!(!starts.let_in(1));
+                    starts.let_in(1).expect_err("nobody may wait");
                     sleep_until(Instant::now() + QUIET / 4).await;
                 }
             }

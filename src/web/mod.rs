@@ -28,6 +28,7 @@ use crate::{
     directory::Directory,
     frontend::{self, AttachQuery},
     gateway::ModelChoice,
+    link::Starts,
     sandbox::{Sandbox, Workspaces},
     store::Store,
     sweeper::Sweeper,
@@ -66,6 +67,7 @@ const AGENT: &str = "greenroom";
 pub struct Parts {
     pub directory: Addr<Directory>,
     pub sweeper: Addr<Sweeper>,
+    pub starts: Arc<Starts>,
     pub sockets: Arc<frontend::Parts>,
     pub store: Arc<dyn Store>,
     pub census: Census,

@@ -102,6 +102,11 @@ pub(super) struct Receipt {
 pub(super) async fn create(parts: Data<Parts>, new: Json<NewSession>, key: Key) -> Answer {
     let new = new.into_inner();
     let key = key.0.map(|key| directory::key_of(&key, &new));
+    if key.is_none() {
+        // Only the Directory knows a key. For all others this is known here, too: a crowd that is turned away does not stand before
+        // those who want something else of the Directory.
+        parts.starts.let_in(1)?;
+    }
     let created = parts.directory.send(directory::Create { new, key, named: None, near: None }).await??;
     let status = if created.fresh { StatusCode::CREATED } else { StatusCode::OK };
     let address = format!("/api/sessions/{}", created.view.id);

@@ -26,6 +26,12 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused(driver: Driver) {
     // As many connections as will be used, which then stay open.
     let warm = (0..AT_ONCE).map(|_| server.rest.get("/api/sessions?limit=1"));
     futures::future::join_all(warm).await;
+    let with_a_key = || {
+        let request = server.rest.request(Method::POST, "/api/sessions").json(&json!({}));
+        send(request.header("idempotency-key", "known").header("connection", "close"))
+    };
+    let known = with_a_key().await.expect(201)["id"].as_str().expect("an id").to_owned();
+    server.rest.until_state(&known, "idle").await;
     let before = host::descriptors(server.pid());
     let groups = host::control_groups(server.home()).len();
     let asked = futures::stream::iter(0..2_000).map(|_| {
@@ -33,7 +39,8 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused(driver: Driver) {
         // Whoever is busy may open more connections now than before: none of those stays.
         async move { send(request.header("connection", "close")).await }
     });
-    let replies: Vec<_> = asked.buffer_unordered(AT_ONCE).collect().await;
+    let (replies, again) = tokio::join!(asked.buffer_unordered(AT_ONCE).collect::<Vec<_>>(), with_a_key());
+    assert_eq!(again.expect(200)["id"], known.as_str(), "it is there already, so there is nothing to refuse");
     let (mut made, mut refused) = (Vec::new(), 0);
     for reply in replies {
         if reply.status == 201 {
@@ -49,7 +56,7 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused(driver: Driver) {
     // Those that wait are seen to.
     let states: Vec<_> = futures::future::join_all(made.iter().map(|id| server.rest.session(id))).await;
     assert!(states.iter().any(|session| session["state"] == "starting"), "{states:?}");
-    for id in &made {
+    for id in made.iter().chain([&known]) {
         assert_eq!(server.rest.delete(&format!("/api/sessions/{id}?purge=true")).await.status.as_u16() / 100, 2);
     }
     eventually("no sandbox to be left", || async {

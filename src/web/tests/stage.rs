@@ -161,12 +161,13 @@ pub(super) async fn stage()
     let census = Census::default();
     let gateway = Gateway::new(GatewayOptions::default()).expect("its defaults make sense");
     let (of_sessions, count) = (store.clone(), census.clone());
+    let starts = Arc::new(Starts::new(8, 8));
     let directory = Directory::start(directory::Parts {
         store: store.clone(),
         census: census.clone(),
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
-        starts: Arc::new(crate::link::Starts::new(8, 8)),
+        starts: starts.clone(),
         runs: dir.path().join("run"),
         workspaces: dir.path().join("workspaces"),
         homes: dir.path().join("homes"),
@@ -197,6 +198,7 @@ pub(super) async fn stage()
         sockets: Arc::new(frontend::Parts { sessions, store: store.clone(), census: census.clone(), closing }),
         directory,
         sweeper,
+        starts,
         store: store.clone(),
         census: census.clone(),
         sandbox,
