@@ -231,6 +231,9 @@ impl Attendance {
         let Some(place) = self.parts.starting.place().await else {
             return Err(failed("the server is shutting down".to_owned()));
         };
+        if was == Was::Down {
+            self.parts.starting.until_quiet().await;
+        }
         let prepare = self.prepare();
         let under_way = self.starting.clone().lock_owned().await;
         let (sandbox, session) = (self.parts.sandbox.clone(), self.session.clone());

@@ -15,9 +15,9 @@ use tokio::{
 
 use crate::{sandbox::Turns, session::Refusal, store::SessionId};
 
-/// For how long nobody has been turned away when a sandbox starts.
+/// Nobody is turned away any more when nobody was for so long.
 const QUIET: Duration = Duration::from_millis(20);
-/// How long a start waits for that at most.
+/// How long those are waited for who are turned away one behind the other. There may be no end of them.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The queue of sandboxes on their way up. Those of sessions that are there already always get in; new sessions ask first
@@ -29,14 +29,15 @@ pub struct Starts {
     most_waiting: usize,
     turns: Turns,
     began: Instant,
-    /// When somebody was turned away last, in microseconds since it began; 0: nobody was.
-    turned_away: AtomicU64,
+    /// When the first and the last were turned away of those who came one behind the other, in microseconds since it began; 0:
+    /// nobody was.
+    turned_away: [AtomicU64; 2],
 }
 
 impl Starts {
     pub fn new(at_a_time: usize, most_waiting: usize) -> Starts {
         let places = Arc::new(Semaphore::new(at_a_time));
-        let (waiting, turned_away) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let (waiting, turned_away) = (AtomicUsize::new(0), Default::default());
         Starts { places, waiting, most_waiting, turns: Turns::default(), began: Instant::now(), turned_away }
     }
 
@@ -45,7 +46,10 @@ impl Starts {
         if self.waiting.load(Relaxed) + more <= self.most_waiting {
             return Ok(());
         }
-        self.turned_away.store((self.began.elapsed().as_micros() as u64).max(1), Relaxed);
+        let (now, [first, last]) = ((self.began.elapsed().as_micros() as u64).max(1), &self.turned_away);
+        if now > last.swap(now, Relaxed) + QUIET.as_micros() as u64 {
+            first.store(now, Relaxed);
+        }
         Err(Refusal::Overloaded(self.most_waiting))
     }
 
@@ -56,26 +60,19 @@ impl Starts {
 
     /// A place, held until it is dropped; `None` where the server is going.
     pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        let place = {
-            let _counted = Waiting::of(&self.waiting);
-            self.places.clone().acquire_owned().await.ok()?
-        };
-        self.until_quiet().await;
-        Some(place)
+        let _counted = Waiting::of(&self.waiting);
+        self.places.clone().acquire_owned().await.ok()
     }
 
     /// A refusal takes a core for some microseconds, a start for tens of milliseconds: a crowd is answered first.
-    async fn until_quiet(&self) {
-        let until = Instant::now() + PATIENCE;
+    pub(super) async fn until_quiet(&self) {
         loop {
-            let quiet = match self.turned_away.load(Relaxed) {
-                0 => return,
-                last => self.began + Duration::from_micros(last) + QUIET,
-            };
-            if Instant::now() >= quiet.min(until) {
+            let [first, last] = self.turned_away.each_ref().map(|at| Duration::from_micros(at.load(Relaxed)));
+            let until = self.began + (first + PATIENCE).min(last + QUIET);
+            if last.is_zero() || Instant::now() >= until {
                 return;
             }
-            sleep_until(quiet.min(until)).await;
+            sleep_until(until).await;
         }
     }
 }
@@ -101,6 +98,8 @@ mod tests {
     use std::cell::RefCell;
 
     use futures::future::join_all;
+
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -133,10 +132,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_crowd_is_turned_away_first_and_nobody_waits_for_its_end_for_long() {
-        let starts = Starts::new(2, 0);
+        let starts = Starts::new(1, 0);
         let waited = async || {
             let asked = Instant::now();
-            drop(starts.place().await.expect("the server stays"));
+            starts.until_quiet().await;
             asked.elapsed()
         };
         assert_eq!(waited().await, Duration::ZERO, "nobody was turned away");
@@ -152,9 +151,11 @@ mod tests {
         let is_about = |it: Duration, what: Duration| what <= it && it <= what + QUIET;
         let ((), short) = tokio::join!(crowd(PATIENCE / 2), waited());
         assert!(is_about(short, PATIENCE / 2), "{short:?}");
-        let ((), long) = tokio::join!(crowd(PATIENCE * 4), waited());
-        assert!(is_about(long, PATIENCE), "{long:?}");
-        tokio::time::sleep(QUIET).await;
+        sleep(QUIET * 2).await;
+        let twice = async || (waited().await, waited().await);
+        let ((), (long, next)) = tokio::join!(crowd(PATIENCE * 4), twice());
+        assert!(is_about(long, PATIENCE) && next.is_zero(), "they are waited for once: {long:?}, {next:?}");
+        sleep(QUIET).await;
         assert_eq!(waited().await, Duration::ZERO, "it is quiet");
     }
 }

@@ -63,11 +63,29 @@ test("a stop that could not be sent stops nothing that began after it", () => {
     stage.isConnected = false;
     stage.live.interrupt();
     stage.isConnected = true;
+    stage.listener.opened();
     stage.say(hello, ...script.frames.slice(1), { status: "synced", seq: script.frames.length });
     return stage.sent.map(({ action }) => action);
   };
   assert.deepEqual(after(new Script().state("running")), ["interrupt"]);
   assert.deepEqual(after(new Script().state("running").state("idle").state("running")), []);
+});
+
+test("a server that has the session again in the same connection is told nothing twice", () => {
+  const stage = new Stage();
+  stage.listener.opened();
+  const back = [{ status: "hello", session: null, last_seq: 0, state: "idle" }, { status: "synced", seq: 0 }];
+  stage.say(...back);
+  stage.live.message("go on", "queue");
+  stage.live.interrupt();
+  stage.say({ error: { code: "journal_unavailable", message: "the disk is full" } });
+  assert.equal(stage.live.state.value.trouble, "the disk is full");
+  stage.say(...back);
+  assert.equal(stage.live.state.value.trouble, null);
+  assert.deepEqual(stage.sent.map(({ action }) => action), ["message", "interrupt"]);
+  stage.listener.opened();
+  stage.say(...back);
+  assert.deepEqual(stage.sent.map(({ action }) => action), ["message", "interrupt", "message", "interrupt"]);
 });
 
 test("where the browser has no room nothing breaks", (context) => {

@@ -2,7 +2,7 @@
 //! for at once.
 
 use actix::prelude::*;
-use greenroom_protocol::client::Wish;
+use greenroom_protocol::{CLIENT_FRAME_LIMIT, client::Wish};
 
 use super::{Context, FrontendSocket, LOOK_AGAIN, LOOK_AGAIN_MAX, Source, attached};
 use crate::{
@@ -10,13 +10,33 @@ use crate::{
     store::SessionId,
 };
 
+/// How much of one client waits for its session, in bytes of frames. More is refused.
+const WAITING: usize = 2 * CLIENT_FRAME_LIMIT;
+
 /// The looking for a session.
 #[derive(Default)]
 pub(super) struct Search {
     /// The next look; `None` while it is under way.
-    pub(super) next: Option<SpawnHandle>,
+    next: Option<SpawnHandle>,
     /// What the client asked for meanwhile, in its order.
     pub(super) waiting: Vec<(Option<String>, Wish)>,
+    bytes: usize,
+}
+
+impl Search {
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.bytes + bytes <= WAITING
+    }
+
+    pub(super) fn wait(&mut self, id: Option<String>, wish: Wish, bytes: usize) {
+        self.bytes += bytes;
+        self.waiting.push((id, wish));
+    }
+
+    fn take(&mut self) -> Vec<(Option<String>, Wish)> {
+        self.bytes = 0;
+        std::mem::take(&mut self.waiting)
+    }
 }
 
 impl FrontendSocket {
@@ -47,7 +67,9 @@ impl FrontendSocket {
     pub(super) fn find_again(&mut self, ctx: &mut Context) {
         let wanted = self.arrival.as_ref().and_then(|arrival| arrival.wanted);
         let Some(id) = self.attached.as_ref().map(|attached| attached.id).or(wanted) else { return };
-        let wait = LOOK_AGAIN.saturating_mul(1 << self.looks.min(16)).min(LOOK_AGAIN_MAX);
+        let somebody_waits = self.search().is_some_and(|search| !search.waiting.is_empty());
+        let looks = if somebody_waits { 0 } else { self.looks };
+        let wait = LOOK_AGAIN.saturating_mul(1 << looks.min(16)).min(LOOK_AGAIN_MAX);
         self.looks = self.looks.saturating_add(1);
         let next = ctx.run_later(wait, move |socket, ctx| socket.find(id, ctx));
         if let Some(search) = self.search() {
@@ -59,11 +81,12 @@ impl FrontendSocket {
     pub(super) fn find_now(&mut self, id: SessionId, ctx: &mut Context) {
         if let Some(next) = self.search().and_then(|search| search.next.take()) {
             ctx.cancel_future(next);
+            self.looks = self.looks.saturating_sub(1);
             self.find(id, ctx);
         }
     }
 
-    pub(super) fn search(&mut self) -> Option<&mut Search> {
+    fn search(&mut self) -> Option<&mut Search> {
         match &mut self.attached.as_mut()?.source {
             Source::Journal { search, .. } => Some(search),
             Source::Session { .. } => None,
@@ -88,7 +111,7 @@ impl FrontendSocket {
                 let Some(at) = &mut socket.attached else { return socket.read_alone(id, refusal, ctx) };
                 if let Source::Journal { tail, search } = &mut at.source {
                     *tail = (*tail).max(written);
-                    for (id, _) in std::mem::take(&mut search.waiting) {
+                    for (id, _) in search.take() {
                         socket.refused(&refusal, id, ctx);
                     }
                 }

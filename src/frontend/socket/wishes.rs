@@ -30,7 +30,10 @@ impl FrontendSocket {
                     if search.waiting.len() + usize::from(self.under_way) >= usize::from(UNDER_WAY) {
                         return self.too_many(id, ctx);
                     }
-                    search.waiting.push((id, wish));
+                    if !search.has_room(text.len()) {
+                        return self.refused(&being_brought_back(), id, ctx);
+                    }
+                    search.wait(id, wish, text.len());
                     self.find_now(session, ctx);
                 }
                 // It asked for a session, and must not be given another one while that is looked for.

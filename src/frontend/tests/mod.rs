@@ -5,7 +5,7 @@ pub(crate) mod stage;
 use std::{cell::Cell, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use greenroom_protocol::{
-    Observation, Seen,
+    CLIENT_FRAME_LIMIT, Observation, Seen,
     client::Wish,
     link::{Outcome, Report},
 };
@@ -131,6 +131,24 @@ async fn no_more_wishes_wait_for_a_session_than_may_be_under_way() {
             answers.get() == UNDER_WAY
         })
         .await;
+}
+
+#[actix::test]
+async fn what_waits_for_a_session_is_bounded() {
+    let stage = stage();
+    let (id, session) = stage.session().await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
+    client.until(|frame| frame["status"] == "synced").await;
+    let closed = stage.rooms.door.write().await;
+    session.send(Vanished).await.expect("it lives");
+    let long = "x".repeat(CLIENT_FRAME_LIMIT / 2);
+    for n in 0..4 {
+        client.say(json!({ "action": "message", "args": { "content": long }, "id": format!("{n}") }));
+    }
+    let refused = client.until(|frame| frame["error"].is_object()).await.pop().expect("the last");
+    assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!("unavailable"), &json!("3")));
+    drop(closed);
+    client.until(|frame| frame["id"] == "2").await;
 }
 
 #[actix::test]

@@ -25,6 +25,8 @@ export class LiveSession {
   private readonly stopAskedAt = signal(0);
   /** The newest stop: what came of those before it says nothing about this one. */
   private newestStop = "";
+  /** In which connection that was said again last, which was on its way before. */
+  private readonly resentIn = { hello: -1, synced: -1 };
   /** The raw frames, both ways, for those who want to see them. */
   readonly log = new FrameLog();
   private readonly line: Line;
@@ -203,16 +205,22 @@ export class LiveSession {
     this.feed(frames);
     const statuses = frames.filter((frame) => !isEvent(frame) && "status" in frame) as Status[];
     for (const frame of statuses) {
-      if (frame.status === "synced") this.resend((wish) => wish.action === "interrupt");
+      if (frame.status === "synced") this.resend("synced", (wish) => wish.action === "interrupt");
       if (frame.status !== "hello") continue;
       // The list does not tell of every session: this one as it is now, not as it was when the page came.
       if (frame.session && !this.isRecorded) learn([frame.session]);
-      this.resend((wish) => wish.action !== "interrupt");
+      this.resend("hello", (wish) => wish.action !== "interrupt");
     }
   }
 
-  /** A stop waits until it is known what has come meanwhile: it may have nothing to stop any more. */
-  private resend(which: (wish: Wish) => boolean): void {
+  /**
+   * What was on its way when the last connection was cut, once in each: nothing is lost within one. A stop waits until it is known
+   * what has come meanwhile: it may have nothing to stop any more.
+   */
+  private resend(at: "hello" | "synced", which: (wish: Wish) => boolean): void {
+    const { connections } = this.held.peek();
+    if (this.resentIn[at] === connections) return;
+    this.resentIn[at] = connections;
     for (const { id, wish, refusal } of this.held.peek().sending) {
       if (refusal === undefined && which(wish)) this.send({ ...wish, id });
     }
