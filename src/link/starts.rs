@@ -98,7 +98,6 @@ mod tests {
     use std::cell::RefCell;
 
     use futures::future::join_all;
-
     use tokio::time::sleep;
 
     use super::*;

@@ -10,7 +10,10 @@ use greenroom_protocol::{
     link::{Outcome, Report},
 };
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::RwLockWriteGuard,
+    time::{Instant, timeout},
+};
 
 use self::stage::{Client, Stage, report, say, stage, turn_ended, wish};
 use super::{
@@ -109,14 +112,20 @@ async fn a_wish_has_its_session_looked_for_at_once() {
     assert_eq!(told[..2], ["hello", "synced"]);
 }
 
-#[actix::test]
-async fn no_more_wishes_wait_for_a_session_than_may_be_under_way() {
-    let stage = stage();
+/// A client whose session has just fallen, and is looked for until the door is opened.
+async fn looked_for(stage: &Stage) -> (Client, RwLockWriteGuard<'_, ()>) {
     let (id, session) = stage.session().await;
     let mut client = Client::attach(&stage.parts, Some(id)).await;
     client.until(|frame| frame["status"] == "synced").await;
     let closed = stage.rooms.door.write().await;
     session.send(Vanished).await.expect("it lives");
+    (client, closed)
+}
+
+#[actix::test]
+async fn no_more_wishes_wait_for_a_session_than_may_be_under_way() {
+    let stage = stage();
+    let (mut client, closed) = looked_for(&stage).await;
     for n in 0..=UNDER_WAY {
         client.say(json!({ "action": "message", "args": { "content": "go" }, "id": format!("{n}") }));
     }
@@ -136,11 +145,7 @@ async fn no_more_wishes_wait_for_a_session_than_may_be_under_way() {
 #[actix::test]
 async fn what_waits_for_a_session_is_bounded() {
     let stage = stage();
-    let (id, session) = stage.session().await;
-    let mut client = Client::attach(&stage.parts, Some(id)).await;
-    client.until(|frame| frame["status"] == "synced").await;
-    let closed = stage.rooms.door.write().await;
-    session.send(Vanished).await.expect("it lives");
+    let (mut client, closed) = looked_for(&stage).await;
     let long = "x".repeat(CLIENT_FRAME_LIMIT / 2);
     for n in 0..4 {
         client.say(json!({ "action": "message", "args": { "content": long }, "id": format!("{n}") }));
