@@ -99,7 +99,7 @@ enum Source {
     /// here, can be read.
     Journal {
         tail: Seq,
-        search: Search,
+        search: Box<Search>,
     },
 }
 
@@ -198,7 +198,7 @@ impl FrontendSocket {
             match at.look(room as usize) {
                 Look::Closed => {
                     // From here on the dead actor is held by nobody here, and its successor is looked for once at a time.
-                    at.source = Source::Journal { tail: at.source.tail(), search: Search::default() };
+                    at.source = Source::Journal { tail: at.source.tail(), search: Box::default() };
                     self.find_again(ctx);
                 }
                 Look::Behind { tail } => return self.read(tail, ctx),

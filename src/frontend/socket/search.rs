@@ -46,7 +46,7 @@ impl FrontendSocket {
         let snapshot = async move { store.get(id).await }.into_actor(self);
         ctx.wait(snapshot.map(move |snapshot, socket, ctx| {
             if let Ok(Some(snapshot)) = snapshot {
-                let source = Source::Journal { tail: snapshot.tail, search: Search::default() };
+                let source = Source::Journal { tail: snapshot.tail, search: Box::default() };
                 // With this one.
                 let attached = attached(&socket.parts.census, id) + 1;
                 socket.arrived(id, source, &View::new(&snapshot, attached), ctx);
