@@ -4,7 +4,10 @@ use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
 use actix::Addr;
 use greenroom_protocol::link::Settings;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    net::TcpSocket,
+    signal::unix::{Signal, SignalKind, signal},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -33,6 +36,9 @@ mod driver;
 /// The agent that is put into every sandbox. Built with this server, so their versions always match.
 static AGENT: &[u8] = include_bytes!(env!("GREENROOM_AGENT_BIN"));
 
+/// How many connections may wait to be taken up, where the kernel allows as many. Whoever comes when it is full asks again after a
+/// second; and all clients come at once after a restart.
+const BACKLOG: u32 = 4096;
 /// How long the calls of models have to be counted when the server ends.
 const LAST_CALLS: Duration = Duration::from_millis(500);
 /// How long a closing server waits for its clients.
@@ -229,7 +235,14 @@ async fn stop_all(sandbox: &dyn Sandbox) {
 
 fn listen(config: &Config) -> Result<TcpListener, StartError> {
     let address = config.server.bind;
-    TcpListener::bind(address).map_err(|source| StartError::Listen { address: address.to_string(), source })
+    let listen = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // What the server before had open may still be closing.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)?.into_std()
+    };
+    listen().map_err(|source| StartError::Listen { address: address.to_string(), source })
 }
 
 /// What an agent works with, from its session's record.

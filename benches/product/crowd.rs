@@ -1,12 +1,17 @@
 //! Many clients that ask the same in the same moment. They are on the cores that they measure: so one thread has all their sockets,
-//! and does nothing for an answer but read it.
+//! and does nothing for an answer but read it. It comes late to most of them; when each was there, the kernel tells.
 
 use std::{
-    io::{Read, Write},
+    io::{IoSliceMut, Write},
     net::TcpStream,
-    time::{Duration, Instant},
+    os::fd::AsRawFd,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use nix::sys::{
+    socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt::ReceiveTimestampns},
+    time::TimeSpec,
+};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
@@ -15,44 +20,68 @@ use rustix::{
 /// How long an answer may take.
 const PATIENCE: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
 
+/// How a crowd comes.
+#[derive(Clone, Copy)]
+pub(crate) enum Come {
+    /// Each over a connection that the server has taken up before.
+    Connected,
+    /// Each connects first, and waits for that too.
+    Anew,
+}
+
 /// How long those waited, in milliseconds, whose answer has this status.
-pub(crate) fn at_once(clients: usize, authority: &str, call: &str, status: u16) -> Vec<f64> {
+pub(crate) fn at_once(clients: usize, come: Come, authority: &str, call: &str, status: u16) -> Vec<f64> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC).expect("the kernel has room for it");
-    let mut clients: Vec<_> = (0..clients as u64)
-        .map(|number| {
-            let client = TcpStream::connect(authority).expect("it listens");
-            let number = epoll::EventData::new_u64(number);
-            epoll::add(&all, &client, number, epoll::EventFlags::IN).expect("it is a socket");
-            client
-        })
-        .collect();
+    let connect = |number| {
+        let client = TcpStream::connect(authority).expect("it listens");
+        setsockopt(&client, ReceiveTimestampns, &true).expect("it is a socket");
+        epoll::add(&all, &client, epoll::EventData::new_u64(number), epoll::EventFlags::IN).expect("it is a socket");
+        client
+    };
+    let numbers = 0..clients as u64;
+    let mut connected = match come {
+        Come::Connected => numbers.clone().map(connect).collect(),
+        Come::Anew => Vec::new(),
+    }
+    .into_iter();
     // All of them are let in.
     std::thread::sleep(Duration::from_secs(1));
-    let asked: Vec<_> = clients
-        .iter_mut()
-        .map(|client| {
-            let asked = Instant::now();
+    let asked: Vec<_> = numbers
+        .map(|number| {
+            let asked = SystemTime::now();
+            let mut client = connected.next().unwrap_or_else(|| connect(number));
             client.write_all(call.as_bytes()).expect("it is heard");
-            asked
+            (client, asked)
         })
         .collect();
-    let (mut left, mut waited) = (clients.len(), Vec::new());
+    let (mut left, mut waited) = (clients, Vec::new());
     let mut answered = Vec::with_capacity(64);
     let status = format!("HTTP/1.1 {status} ");
     while left > 0 {
         let some = epoll::wait(&all, spare_capacity(&mut answered), Some(&PATIENCE)).expect("it can be waited for");
-        assert!(some > 0, "{left} of {} were not answered", clients.len());
+        assert!(some > 0, "{left} of {clients} were not answered");
         for event in answered.drain(..) {
-            let number = event.data.u64() as usize;
-            let (client, mut answer) = (&mut clients[number], [0; 4096]);
-            let read = client.read(&mut answer).expect("it is answered");
-            let took = asked[number].elapsed();
+            let (client, asked) = &asked[event.data.u64() as usize];
+            let mut answer = [0; 4096];
+            let (read, arrived) = hear(client, &mut answer);
             epoll::delete(&all, client).expect("it was added");
             left -= 1;
             if answer[..read].starts_with(status.as_bytes()) {
-                waited.push(took.as_secs_f64() * 1e3);
+                waited.push(arrived.duration_since(*asked).unwrap_or_default().as_secs_f64() * 1e3);
             }
         }
     }
     waited
+}
+
+/// How long the answer is that is there, and when it had arrived.
+fn hear(client: &TcpStream, answer: &mut [u8]) -> (usize, SystemTime) {
+    let (mut pieces, mut told) = ([IoSliceMut::new(answer)], nix::cmsg_space!(TimeSpec));
+    let heard = recvmsg::<()>(client.as_raw_fd(), &mut pieces, Some(&mut told), MsgFlags::empty());
+    let heard = heard.expect("it is answered");
+    let arrived = heard.cmsgs().expect("there is room for what the kernel tells").find_map(|told| match told {
+        ControlMessageOwned::ScmTimestampns(arrived) => Some(UNIX_EPOCH + Duration::from(arrived)),
+        _ => None,
+    });
+    (heard.bytes, arrived.expect("the kernel was asked for it"))
 }

@@ -7,7 +7,10 @@ use serde_json::json;
 use tokio::task::spawn_blocking;
 
 use crate::{
-    crowd,
+    crowd::{
+        self,
+        Come::{self, Anew, Connected},
+    },
     figures::{Figures, ms, table},
     harness::{
         driver::Driver,
@@ -42,8 +45,9 @@ pub(crate) async fn run(drivers: &[Driver]) {
     let (alone, beside) = beside_the_deaf().await;
     rows.push(row("a token, model → client", &alone, ""));
     rows.push(row(&format!("… beside {DEAF} clients of that session that do not read"), &beside, "twice that"));
-    let Refusals { beside_starts, alone, floor } = refusals().await;
-    rows.push(row("2,000 sessions are asked for at once: until one is refused", &beside_starts, "50 ms"));
+    let Refusals { connected, anew, alone, floor } = refusals().await;
+    rows.push(row("2,000 sessions are asked for at once: until one is refused", &connected, "50 ms"));
+    rows.push(row("… by clients that connect first", &anew, "50 ms"));
     rows.push(row("… where no place is left for any", &alone, "50 ms"));
     rows.push(row("… 2,000 calls at once that ask for nothing (the floor)", &floor, ""));
     if drivers.contains(&Driver::Docker)
@@ -147,8 +151,10 @@ async fn beside_the_deaf() -> (Figures, Figures) {
 }
 
 struct Refusals {
-    /// While those that were let in start.
-    beside_starts: Figures,
+    /// While those that were let in start: of clients that are connected.
+    connected: Figures,
+    /// … and of such that have to connect.
+    anew: Figures,
     alone: Figures,
     floor: Figures,
 }
@@ -156,30 +162,31 @@ struct Refusals {
 /// Of so many at once each waits for the others: that is what the floor is for.
 async fn refusals() -> Refusals {
     const CREATE: &str = "POST /api/sessions";
-    let (mut beside_starts, mut alone, mut floor) = (Vec::new(), Vec::new(), Vec::new());
+    let [mut connected, mut anew, mut alone, mut floor] = [const { Vec::new() }; 4];
     host::take_all_descriptors();
     for _ in 0..CROWDS {
-        for (places, refused) in [("40", &mut beside_starts), ("0", &mut alone)] {
+        let kinds = [("40", Connected, &mut connected), ("40", Anew, &mut anew), ("0", Connected, &mut alone)];
+        for (places, come, refused) in kinds {
             let options = Options::new(Driver::Process).env("GREENROOM_SANDBOX__MAX_WAITING", places);
             let server = Server::start(options).await;
             // The code itself comes from disk.
-            at_once(&server, "GET /healthz", 200).await;
-            floor.extend(at_once(&server, "GET /healthz", 200).await);
-            refused.extend(at_once(&server, CREATE, 429).await);
+            at_once(&server, Connected, "GET /healthz", 200).await;
+            floor.extend(at_once(&server, Connected, "GET /healthz", 200).await);
+            refused.extend(at_once(&server, come, CREATE, 429).await);
         }
     }
-    let [beside_starts, alone, floor] = [beside_starts, alone, floor].map(|all| all.into_iter().collect());
-    Refusals { beside_starts, alone, floor }
+    let [connected, anew, alone, floor] = [connected, anew, alone, floor].map(|all| all.into_iter().collect());
+    Refusals { connected, anew, alone, floor }
 }
 
-/// Two thousand clients that are connected ask the same in the same moment: how long those waited who got this answer.
-async fn at_once(server: &Server, line: &str, status: u16) -> Vec<f64> {
+/// Two thousand clients ask the same in the same moment: how long those waited who got this answer.
+async fn at_once(server: &Server, come: Come, line: &str, status: u16) -> Vec<f64> {
     let Rest { authority, token, .. } = server.rest.clone();
     let call = format!(
         "{line} HTTP/1.1\r\nhost: {authority}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
          content-length: 2\r\n\r\n{{}}"
     );
-    let waited = spawn_blocking(move || crowd::at_once(AT_ONCE, &authority, &call, status)).await;
+    let waited = spawn_blocking(move || crowd::at_once(AT_ONCE, come, &authority, &call, status)).await;
     let waited = waited.expect("it does not panic");
     assert!(waited.len() > AT_ONCE / 2, "only {} of {AT_ONCE} were answered with {status}", waited.len());
     waited

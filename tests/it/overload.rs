@@ -4,8 +4,13 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use reqwest::Method;
+use rustix::process::Signal;
 use serde_json::json;
-use tokio::{io::AsyncWriteExt, net::TcpStream};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::harness::{
     driver::{Driver, on_each_driver},
@@ -70,6 +75,26 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused(driver: Driver) {
 }
 
 #[tokio::test]
+async fn a_thousand_clients_connect_at_once_and_none_has_to_ask_again() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    host::take_all_descriptors();
+    let port = server.rest.authority.rsplit(':').next().expect("a port");
+    // As long as it takes up nobody, all of them wait with the kernel, which has a client ask again after a second when it has no room.
+    server.signal(Signal::STOP);
+    let all = (0..1_000).map(|_| TcpStream::connect(format!("127.0.0.1:{port}")));
+    let all = timeout(Duration::from_millis(900), futures::future::try_join_all(all)).await;
+    server.signal(Signal::CONT);
+    let all = all.expect("there is room for all").expect("it listens");
+    for mut client in all {
+        let call = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", server.rest.authority);
+        client.write_all(call.as_bytes()).await.expect("it is heard");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("it is answered");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_is_only_half_there_is_noticed() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let session = server.rest.create(json!({})).await;
@@ -100,5 +125,5 @@ async fn a_client_that_is_only_half_there_is_noticed() {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), noticed).await.expect("it is noticed");
+    timeout(Duration::from_secs(60), noticed).await.expect("it is noticed");
 }
