@@ -28,7 +28,11 @@ pub fn init(log: &Log) {
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // It would complain on the stderr that could not be written, and panic over that: whoever has just something to log.
+        .log_internal_errors(false);
     // A second server in one process, as in tests, shares the first one's logs.
     let _ = match text {
         true => subscriber.with_ansi(on_terminal).try_init(),

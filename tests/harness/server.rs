@@ -32,12 +32,15 @@ pub(crate) struct Options {
     bind: String,
     args: Vec<OsString>,
     env: Vec<(String, String)>,
+    /// Where it logs to; a file in its home if nothing else is said.
+    log: Option<PathBuf>,
 }
 
 impl Options {
     /// With the demo model, as fast as it can.
     pub(crate) fn new(driver: Driver) -> Options {
-        let options = Options { sandbox: driver.name(), bind: "127.0.0.1:0".into(), args: Vec::new(), env: Vec::new() };
+        let (args, env) = (Vec::new(), Vec::new());
+        let options = Options { sandbox: driver.name(), bind: "127.0.0.1:0".into(), args, env, log: None };
         options.env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0").env("GREENROOM_SANDBOX__IMAGE", IMAGE)
     }
 
@@ -62,6 +65,10 @@ impl Options {
 
     pub(crate) fn bind(self, bind: &str) -> Options {
         Options { bind: bind.to_owned(), ..self }
+    }
+
+    pub(crate) fn log_to(self, path: &str) -> Options {
+        Options { log: Some(path.into()), ..self }
     }
 
     pub(crate) fn env(mut self, name: &str, value: &str) -> Options {
@@ -133,7 +140,7 @@ impl Server {
     pub(crate) async fn start_in(home: Home, options: Options) -> Server {
         let mut child = command(home.path(), &options)
             .stdout(Stdio::piped())
-            .stderr(log_file(home.path()))
+            .stderr(log_file(options.log.as_deref().unwrap_or(&log_path(home.path()))))
             .kill_on_drop(true)
             .spawn()
             .expect("the binary that cargo built starts");
@@ -311,8 +318,8 @@ fn log_path(home: &Path) -> PathBuf {
     home.join("server.log")
 }
 
-fn log_file(home: &Path) -> File {
-    File::options().create(true).append(true).open(log_path(home)).expect("the log can be written")
+fn log_file(path: &Path) -> File {
+    File::options().create(true).append(true).open(path).expect("the log can be opened")
 }
 
 fn tail(log: &Path) -> String {

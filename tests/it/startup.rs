@@ -1,6 +1,7 @@
 //! What cannot work is said at the start, in words that name the way out, with the documented exit code.
 
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::harness::{
     driver::Driver,
@@ -74,4 +75,15 @@ async fn a_second_signal_ends_it_at_once() {
     server.signal(Signal::TERM);
     let status = server.wait().await;
     assert!([0, 1, 128 + 2, 128 + 15].contains(&code(status)), "{status}");
+}
+
+/// As where the log's disk is full, or nobody reads it any more.
+#[tokio::test]
+async fn a_log_that_cannot_be_written_stops_nothing() {
+    let server =
+        Server::start(Options::new(Driver::Process).env("GREENROOM_LOG__LEVEL", "debug").log_to("/dev/full")).await;
+    let session = server.rest.create(json!({ "task": "hello" })).await;
+    server.rest.until_state(&session, "idle").await;
+    let (status, _ended) = server.terminate().await;
+    assert_eq!(code(status), 0, "it ends in its own way");
 }
