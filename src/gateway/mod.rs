@@ -138,6 +138,8 @@ impl Gateway {
             .connect_timeout(Duration::from_secs(options.timeouts.connect_s))
             .pool_idle_timeout(IDLE_CONNECTION)
             .tcp_nodelay(true)
+            // A connection for each call. One for all sessions would stand still for all when one of them does not read.
+            .http1_only()
             .build()
             .map_err(GatewayError::Client)?;
         Ok(Gateway { inner: Arc::new(Inner { options, client, closing: watch::Sender::new(false) }) })

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::{io::AsyncReadExt, net::TcpListener};
+
 use super::*;
 use crate::gateway::Metered;
 
@@ -126,4 +128,26 @@ async fn a_client_that_does_not_read_keeps_nobody_waiting() {
     stand.ledger.wait_for(1).await;
     stand.fake.streaming(0).await;
     assert_eq!(reply.text().await, text);
+}
+
+/// Over one connection for all, a session that does not read would hold up the others, and a provider would bound how many there are.
+#[tokio::test]
+async fn each_call_has_a_connection_of_its_own() {
+    let provider = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("https://{}", provider.local_addr().expect("an address"));
+    let stand = Stand::new(Fake::start([]).await, options(&url));
+    let hello = async {
+        let (mut client, _) = provider.accept().await.expect("it connects");
+        let mut hello = [0; 2048];
+        let length = client.read(&mut hello).await.expect("it begins");
+        hello[..length].to_vec()
+    };
+    let body = streaming("claude-x");
+    let hello = tokio::select! {
+        hello = hello => hello,
+        reply = stand.post(MESSAGES, &body) => panic!("{} without a provider", reply.status()),
+    };
+    let offers = |protocol: &[u8]| hello.windows(protocol.len()).any(|at| at == protocol);
+    assert_eq!(hello[0], 22, "a handshake of TLS");
+    assert!(!offers(b"\x02h2"), "HTTP/2 would be one connection for all");
 }
