@@ -4,6 +4,7 @@ use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
 use actix::Addr;
 use greenroom_protocol::link::Settings;
+use rustix::net::sockopt;
 use tokio::{
     net::TcpSocket,
     signal::unix::{Signal, SignalKind, signal},
@@ -39,6 +40,10 @@ static AGENT: &[u8] = include_bytes!(env!("GREENROOM_AGENT_BIN"));
 /// How many connections may wait to be taken up, where the kernel allows as many. Whoever comes when it is full asks again after a
 /// second; and all clients come at once after a restart.
 const BACKLOG: u32 = 4096;
+/// How long a connection may be silent until the kernel asks whether anybody is there, and for how long that may go unanswered,
+/// or what was sent unread. Sockets and streams of events have a shorter patience of their own.
+const ALIVE: Duration = Duration::from_secs(60);
+const GIVE_UP: Duration = Duration::from_secs(300);
 /// How long the calls of models have to be counted when the server ends.
 const LAST_CALLS: Duration = Duration::from_millis(500);
 /// How long a closing server waits for its clients.
@@ -239,6 +244,11 @@ fn listen(config: &Config) -> Result<TcpListener, StartError> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // What the server before had open may still be closing.
         socket.set_reuseaddr(true)?;
+        // All connections have this from here.
+        socket.set_keepalive(true)?;
+        sockopt::set_tcp_keepidle(&socket, ALIVE)?;
+        sockopt::set_tcp_keepintvl(&socket, ALIVE)?;
+        sockopt::set_tcp_user_timeout(&socket, GIVE_UP.as_millis() as u32)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)?.into_std()
     };
@@ -254,4 +264,24 @@ fn settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&Record) -> Set
         run_timeout_s: config.agent.run_timeout.0.as_secs(),
         max_steps: config.agent.max_steps,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_vanishes_keeps_no_connection_for_ever() {
+        let mut config = Config::with_data_dir("/nowhere");
+        config.server.bind = "127.0.0.1:0".parse().expect("an address");
+        let listener = listen(&config).expect("there is a port");
+        listener.set_nonblocking(false).expect("it is a socket");
+        let _client = TcpStream::connect(listener.local_addr().expect("it has one")).expect("it listens");
+        let (connection, _) = listener.accept().expect("it is there");
+        assert!(sockopt::socket_keepalive(&connection).expect("it is told"));
+        assert_eq!(sockopt::tcp_keepidle(&connection).expect("it is told"), ALIVE);
+        assert_eq!(sockopt::tcp_user_timeout(&connection).expect("it is told"), GIVE_UP.as_millis() as u32);
+    }
 }

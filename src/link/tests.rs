@@ -300,3 +300,25 @@ async fn what_is_up_reaches_the_gateway_though_others_take_all_places() {
     reached.await.expect("it listens");
     assert!(house.sandbox.told().is_empty(), "it is not started yet");
 }
+
+/// Its clients are there, and it needs no core to start.
+#[actix::test]
+async fn what_is_up_does_not_wait_until_a_crowd_is_turned_away() {
+    let house = House::new().await;
+    house.sandbox.stands(Presence::Running);
+    let starts = house.parts.starting.clone();
+    let turn_away = move || assert!(starts.let_in(PLACES + 1).is_err());
+    turn_away();
+    actix::spawn(async move {
+        loop {
+            turn_away();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let link = house.link();
+    tokio::select! {
+        biased;
+        () = house.parts.starting.until_quiet() => panic!("it waited"),
+        _ = async { raise_what_was(Was::Up, &link).await; house.dialled().await } => {}
+    }
+}

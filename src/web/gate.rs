@@ -17,6 +17,7 @@ use super::{
     assets,
     error::{Failure, no_handshake},
     judge::{Act, Auth, Body, Denial, Door, Facts, Verdict},
+    patience,
     request::accepts,
 };
 use crate::{frontend, telemetry};
@@ -27,11 +28,12 @@ pub(super) struct Inside;
 
 /// Lets a request through, or answers it. Nothing behind it has heard of one that it refuses.
 pub(super) async fn gate(
-    req: ServiceRequest,
+    mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let auth = req.app_data::<Data<Auth>>().expect("the application is built with it").clone();
     let pass = auth.pass();
+    patience::bound(&mut req);
     match verdict(&auth, &req) {
         verdict @ (Verdict::Pass | Verdict::PassInside) => {
             req.extensions_mut().insert(pass);

@@ -3,6 +3,7 @@
 //! | module | what it answers |
 //! |---|---|
 //! | [`judge`] | whether a request may pass; pure. [`gate`] asks it for every one, and dresses every answer |
+//! | [`patience`] | how long a body may take |
 //! | [`sessions`] · [`journal`] · [`admin`] · [`health`] | REST |
 //! | [`handover`] [`upgrade`] | to which thread a connection goes that leaves HTTP, and what becomes of it there |
 //! | [`openapi`] | what REST there is |
@@ -21,6 +22,8 @@ use actix_web::{
     middleware::from_fn,
     web::{self, Data, JsonConfig, Payload, ServiceConfig},
 };
+use rustix::process::{Resource, getrlimit};
+use tracing::warn;
 
 use crate::{
     census::Census,
@@ -47,6 +50,7 @@ mod journal;
 mod judge;
 mod openapi;
 mod page;
+mod patience;
 mod request;
 mod sessions;
 mod stream;
@@ -97,7 +101,7 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
     let workers = if config.server.workers == 0 { cores } else { config.server.workers };
     let server = Server::build()
         .workers(workers)
-        .max_concurrent_connections(config.server.max_connections.div_ceil(workers))
+        .max_concurrent_connections(most_connections(config.server.max_connections).div_ceil(workers))
         .shutdown_timeout(5)
         .disable_signals();
     let ending = server.graceful_shutdown_signal();
@@ -120,6 +124,19 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
             .tcp()
     };
     Ok(server.listen("web", listener, connections)?.run())
+}
+
+/// As many as are configured, if that leaves a quarter of all descriptors to the journal, the sandboxes and the models. Further
+/// ones wait in the kernel, and harm nobody there.
+fn most_connections(configured: usize) -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
+    let most = descriptors - descriptors / 4;
+    if configured > most {
+        warn!(
+            "{most} connections at a time and not {configured}: the system gives {descriptors} descriptors (`ulimit -n`)"
+        );
+    }
+    configured.min(most)
 }
 
 /// Everything that has an address.
