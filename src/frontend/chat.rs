@@ -5,7 +5,9 @@ use std::sync::Arc;
 use actix::{WeakAddr, prelude::*};
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
-use greenroom_protocol::{Body, CLIENT_FRAME_LIMIT, Event, Observation, Seen, action::Mode, client::Wish};
+use greenroom_protocol::{
+    Body, CLIENT_FRAME_LIMIT, Event, Observation, Seen, action::Mode, client::Wish, observation::Truncated,
+};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use super::{
@@ -108,15 +110,19 @@ impl ChatSocket {
 
     fn pulled(&mut self, next: Pulled, ctx: &mut Context) {
         match next {
-            Pulled::Delta(delta) => {
-                if let Some(frame) = self.dialect.delta(delta) {
+            Pulled::Delta(piece) => {
+                if let Some(frame) = self.dialect.delta(piece) {
                     self.tell(frame, ctx);
                 }
             }
             Pulled::Event((_, event)) => {
                 // One that a newer version wrote is none of a chat's words.
-                let Ok(event) = serde_json::from_slice::<Event>(&event.json) else { return };
-                for frame in self.dialect.event(event) {
+                let Ok(parsed) = serde_json::from_slice::<Event>(&event.json) else { return };
+                let frames = match Truncated::of(&event.json) {
+                    Some(whole) => self.dialect.part(parsed, whole.bytes),
+                    None => self.dialect.event(parsed),
+                };
+                for frame in frames {
                     self.tell(frame, ctx);
                 }
             }

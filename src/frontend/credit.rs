@@ -63,7 +63,73 @@ impl Credit {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// The socket sends what it may, of frames of that size.
+        Send(usize),
+        Beat,
+        /// The client answers a Ping: so many before the newest.
+        Pong(usize),
+        /// It says something else, or forges an answer.
+        Speak,
+        Forge(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (1..3 * WINDOW as usize).prop_map(Step::Send),
+            4 => (1..2000usize).prop_map(Step::Send),
+            1 => Just(Step::Beat),
+            3 => (0..6usize).prop_map(Step::Pong),
+            1 => Just(Step::Speak),
+            1 => any::<u64>().prop_map(Step::Forge),
+        ]
+    }
+
+    proptest! {
+        /// However a client answers: it never has more than a window and a frame unconfirmed, what it confirmed was sent, and the
+        /// answer to the newest Ping alone lets it go on.
+        #[test]
+        fn nobody_gets_more_than_a_window_and_nobody_is_stuck(steps in prop::collection::vec(step(), 1..300)) {
+            let mut credit = Credit::default();
+            let (mut pings, mut sent, mut confirmed) = (Vec::new(), 0, 0);
+            for step in steps {
+                match step {
+                    Step::Send(size) if credit.room() > 0 => {
+                        sent += size as u64;
+                        pings.extend(credit.sent(size));
+                        prop_assert!(credit.unconfirmed() < WINDOW + size as u64);
+                    }
+                    Step::Send(_) => {}
+                    Step::Beat => match credit.beat() {
+                        Some(ping) => pings.push(ping),
+                        None => return Ok(()),
+                    },
+                    Step::Pong(before) => if let Some(ping) = pings.iter().rev().nth(before) {
+                        credit.heard(Some(ping));
+                        confirmed = confirmed.max(u64::from_be_bytes(*ping));
+                    },
+                    Step::Speak => credit.heard(None),
+                    Step::Forge(count) => {
+                        credit.heard(Some(&count.to_be_bytes()));
+                        if pings.last().is_some_and(|ping| count <= u64::from_be_bytes(*ping)) {
+                            confirmed = confirmed.max(count);
+                        }
+                    }
+                }
+                prop_assert_eq!(credit.unconfirmed(), sent - confirmed);
+                if credit.room() == 0 {
+                    let mut answered = Credit { ..credit };
+                    answered.heard(pings.last().map(|ping| &ping[..]));
+                    prop_assert!(answered.room() > WINDOW - STEP);
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_client_that_does_not_read_gets_one_window_and_no_more() {

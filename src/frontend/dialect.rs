@@ -1,16 +1,20 @@
 //! A session as a chat shows it: the same events in fewer words, for clients that want no more. Pure.
 
 use std::{
+    borrow::Cow,
     collections::VecDeque,
     hash::{BuildHasher, RandomState},
 };
 
 use greenroom_protocol::{
-    Action, Body, Delta, DeltaKind, Event, Observation, Seen, Source,
+    Action, Body, Delta, DeltaKind, Event, Observation, Seen, Source, left_out,
     observation::{Phase, State},
+    rest,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::session::Piece;
 
 /// What a client says.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -71,20 +75,22 @@ impl Dialect {
         Dialect { turn, ..Dialect::default() }
     }
 
-    pub(super) fn delta(&mut self, delta: Delta) -> Option<Frame> {
-        let Delta { kind, item, offset, mut content } = delta;
-        let mut from = usize::try_from(offset).ok()?;
+    pub(super) fn delta(&mut self, piece: Piece) -> Option<Frame> {
+        let Piece { delta: Delta { kind, item, offset, mut content }, at } = piece;
+        let from = usize::try_from(at).ok()?;
         let so_far = self.told.get(&item).unwrap_or_default();
-        if from < so_far {
+        let end = from + content.len();
+        if offset != at && from > so_far {
+            // It has grown longer than is kept of it.
+            content.insert_str(0, &left_out(from - so_far));
+        } else if from < so_far {
             // It began anew: as much as was told of it before is not told again.
             let told = content.ceil_char_boundary(so_far - from);
             content.drain(..told);
-            from += told;
             if content.is_empty() {
                 return None;
             }
         }
-        let end = from + content.len();
         let told = match kind {
             DeltaKind::Text => Told::TextDelta { content },
             DeltaKind::Thinking => Told::Thinking { content },
@@ -95,12 +101,21 @@ impl Dialect {
     }
 
     pub(super) fn event(&mut self, event: Event) -> Vec<Frame> {
+        self.tell(event, None)
+    }
+
+    /// One that has head and tail of what are `whole` bytes.
+    pub(super) fn part(&mut self, event: Event, whole: u64) -> Vec<Frame> {
+        self.tell(event, usize::try_from(whole).ok())
+    }
+
+    fn tell(&mut self, event: Event, whole: Option<usize>) -> Vec<Frame> {
         let Event { seq, source, item, body, .. } = event;
         let mut frames = Vec::new();
         match body {
             Body::Action(action) if source == Source::Agent => frames.extend(self.tool(seq, item, &action)),
             Body::Action(_) | Body::Opaque(_) => {}
-            Body::Observation(observation) => self.observation(source, item, observation, &mut frames),
+            Body::Observation(observation) => self.observation(source, item, observation, whole, &mut frames),
         }
         frames.into_iter().map(|told| Frame { told, seq: Some(seq) }).collect()
     }
@@ -133,14 +148,23 @@ impl Dialect {
         Some(Told::ToolUseStart { tool_use_id, tool_name, tool_input })
     }
 
-    fn observation(&mut self, source: Source, item: Option<String>, observation: Observation, frames: &mut Vec<Told>) {
+    fn observation(
+        &mut self,
+        source: Source,
+        item: Option<String>,
+        observation: Observation,
+        whole: Option<usize>,
+        frames: &mut Vec<Told>,
+    ) {
         let Observation { seen, content } = observation;
         let tool = item.as_deref().and_then(|item| self.tools.take(item));
         match seen {
             Seen::Message { .. } => {
-                frames.extend(self.rest(item, content).map(|content| Told::TextDelta { content }));
+                frames.extend(self.rest(item, content, whole).map(|content| Told::TextDelta { content }));
             }
-            Seen::Think { .. } => frames.extend(self.rest(item, content).map(|content| Told::Thinking { content })),
+            Seen::Think { .. } => {
+                frames.extend(self.rest(item, content, whole).map(|content| Told::Thinking { content }))
+            }
             Seen::Error { detail, .. } if tool.is_some() => frames.extend(result(item, tool, detail)),
             // One that ends an item is not the turn's: an act of a person failed, or a tool that was begun before this client came.
             Seen::Error { .. } if item.is_some() => {}
@@ -220,9 +244,13 @@ impl Dialect {
     }
 
     /// What was not told of an item while it grew.
-    fn rest(&mut self, item: Option<String>, content: String) -> Option<String> {
+    fn rest(&mut self, item: Option<String>, content: String, whole: Option<usize>) -> Option<String> {
         let told = item.and_then(|item| self.told.take(&item)).unwrap_or_default();
-        content.get(told..).filter(|rest| !rest.is_empty()).map(str::to_owned)
+        let rest = match whole {
+            Some(whole) => rest(&content, whole, told).unwrap_or_default(),
+            None => Cow::Borrowed(content.get(told..).unwrap_or_default()),
+        };
+        (!rest.is_empty()).then(|| rest.into_owned())
     }
 }
 

@@ -6,14 +6,13 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use actix::prelude::*;
-use greenroom_protocol::Delta;
 use tokio::sync::Notify;
 
 use super::Parts;
 use crate::{
     census::{Entry, Kind},
     session::{
-        Listening, Look, Refusal, Seen,
+        Listening, Look, Piece, Refusal, Seen,
         messages::{Attach, Attached, Published},
     },
     store::{Limit, Seq, SessionId, Snapshot, StoreError, StoredEvent, damage::read_on},
@@ -38,7 +37,7 @@ pub struct Pull {
     cursor: Seq,
     seen: Seen,
     page: VecDeque<StoredEvent>,
-    deltas: VecDeque<Delta>,
+    deltas: VecDeque<Piece>,
 }
 
 /// Where a listener's events come from.
@@ -52,7 +51,7 @@ enum Source {
 #[derive(Debug)]
 pub enum Pulled {
     Event(StoredEvent),
-    Delta(Delta),
+    Delta(Piece),
     /// The session is there no more.
     Gone(Refusal),
 }

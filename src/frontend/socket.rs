@@ -207,8 +207,8 @@ impl FrontendSocket {
                     if deltas.is_empty() {
                         return;
                     }
-                    for delta in deltas {
-                        self.say(&delta, ctx);
+                    for piece in deltas {
+                        self.say(&piece.delta, ctx);
                     }
                 }
             }

@@ -293,8 +293,17 @@ pub enum Look {
         tail: Seq,
     },
     /// It has the whole journal; these are the pieces that it has not seen, oldest item first.
-    Deltas(Vec<Delta>),
+    Deltas(Vec<Piece>),
     Closed,
+}
+
+/// What an item has grown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Piece {
+    /// As the wire shows it: one that begins at 0 is in the place of all that came before.
+    pub delta: Delta,
+    /// Where it begins in its item, in bytes: of one that has grown long not at 0, though the wire says so.
+    pub at: u64,
 }
 
 impl Listening {
@@ -321,12 +330,14 @@ impl Listening {
             let known = seen.of(growing);
             let Some((from, content)) = growing.since(known.as_deref().copied(), budget) else { continue };
             budget = budget.saturating_sub(content.len());
-            let end = from.end(growing.start) + content.len() as u64;
+            let at = from.position(growing.start);
+            let end = at + content.len() as u64;
             match known {
                 Some(known) => *known = end,
                 None => seen.0.push((growing.id, end)),
             }
-            deltas.push(Delta { kind: growing.kind, item: growing.item.clone(), offset: from.offset(), content });
+            let (kind, item) = (growing.kind, growing.item.clone());
+            deltas.push(Piece { delta: Delta { kind, item, offset: from.offset(), content }, at });
         }
         Look::Deltas(deltas)
     }
@@ -353,7 +364,7 @@ impl From {
         }
     }
 
-    fn end(&self, start: u64) -> u64 {
+    fn position(&self, start: u64) -> u64 {
         match self {
             From::Here(offset) => *offset,
             From::Anew => start,
@@ -370,7 +381,7 @@ impl Growing {
             Some(_) | None => From::Anew,
         };
         // Every end that a listener was sent is one of a character of this item.
-        let rest = self.text.get((from.end(self.start) - self.start) as usize..)?;
+        let rest = self.text.get((from.position(self.start) - self.start) as usize..)?;
         // A piece holds at least one character, or a listener with little room would never get on.
         let content = rest[..rest.floor_char_boundary(most.max(4))].to_owned();
         (!content.is_empty()).then_some((from, content))

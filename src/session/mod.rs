@@ -28,7 +28,7 @@ use tracing::{error, warn};
 
 pub use self::{
     allowance::Allowance,
-    audience::{Listening, Look, Seen, Shared},
+    audience::{Listening, Look, Piece, Seen, Shared},
     reports::goes_with_others,
     turn::{Named, Refusal, digest_of},
     view::View,

@@ -92,7 +92,7 @@ async fn frame(mut next: impl AsyncFnMut() -> Pulled, kind: Option<&str>) -> Fra
             Pulled::Event((seq, event)) if kind.is_none_or(|kind| is_of_kind(&event, kind)) => {
                 return Frame::Sent(format!("id: {seq}\ndata: {}\n\n", String::from_utf8_lossy(&event.json)));
             }
-            Pulled::Delta(delta) if kind.is_none() => return Frame::Sent(named("delta", &json!(delta))),
+            Pulled::Delta(piece) if kind.is_none() => return Frame::Sent(named("delta", &json!(piece.delta))),
             // What is here already is not waited for, and no time is asked about it.
             Pulled::Event(_) | Pulled::Delta(_) if Instant::now() >= due => break,
             Pulled::Event(_) | Pulled::Delta(_) => {}

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::{SinkExt, StreamExt};
+use greenroom_protocol::{Delta, DeltaKind, Observation, Seen, link::Report};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::{
@@ -14,6 +15,7 @@ use crate::harness::{
     driver::Driver,
     eventually,
     model::Model,
+    puppet::Puppet,
     rest::Rest,
     server::{Options, Server},
     socket::Socket,
@@ -66,6 +68,31 @@ impl Chat {
             }
         }
     }
+}
+
+/// Such an event has head and tail only. Who has had the beginning as it grew gets what is left, once.
+#[tokio::test]
+async fn a_client_hears_an_answer_that_is_too_long_for_an_event_without_a_gap_at_its_head() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let (session, mut puppet) = Puppet::in_a_new_session(&server, json!({})).await;
+    let mut chat = Chat::open(&server.rest, &session).await;
+    let long = (0..20_000).map(|n| format!("{n} ")).collect::<String>();
+    let (begun, item) = (&long[..50_000], "long".to_owned());
+    let delta = Delta { kind: DeltaKind::Text, item: item.clone(), offset: 0, content: begun.to_owned() };
+    puppet.grow(delta).await.expect("the server listens");
+    let mut heard = String::new();
+    while heard.len() < begun.len() {
+        heard += chat.hear().await.expect("it is told")["content"].as_str().expect("a text");
+    }
+    assert_eq!(heard, begun);
+    let body = Observation { seen: Seen::Message { partial: false }, content: long.clone() }.into();
+    puppet.report(Report::Event { item: Some(item), body }).await.expect("the server listens");
+    let rest = chat.hear().await.expect("it is told");
+    let rest = rest["content"].as_str().expect("a text");
+    let (mark, tail) = rest.trim_start().split_once('\n').expect("a line that says what is missing");
+    let missing: usize = mark.split(' ').nth(1).expect("how much").parse().expect("a number");
+    assert!(long.ends_with(tail) && tail.len() > 30_000, "{mark}");
+    assert_eq!(begun.len() + missing + tail.len(), long.len());
 }
 
 /// A frame of any size is refused in words; the same client goes on.

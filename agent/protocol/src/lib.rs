@@ -31,7 +31,7 @@ pub use delta::{Delta, DeltaKind};
 pub use event::{Body, Event, Source};
 pub use observation::{Observation, Seen};
 pub use size::JsonSize;
-pub use text::{Excerpt, excerpt};
+pub use text::{Excerpt, excerpt, left_out, rest};
 
 /// The largest observation content, in bytes, that travels inside an event. What is larger is kept whole on disk, and the
 /// event carries its head and tail ([`excerpt`]).

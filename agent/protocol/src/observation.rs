@@ -146,6 +146,21 @@ pub struct Truncated {
     pub href: Option<String>,
 }
 
+impl Truncated {
+    /// The mark that an event bears, whatever its kind, from its JSON.
+    pub fn of(event: &[u8]) -> Option<Truncated> {
+        #[derive(Deserialize)]
+        struct Marked {
+            extras: Extras,
+        }
+        #[derive(Deserialize)]
+        struct Extras {
+            truncated: Option<Truncated>,
+        }
+        serde_json::from_slice::<Marked>(event).ok()?.extras.truncated
+    }
+}
+
 /// What kind of change an edit was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]

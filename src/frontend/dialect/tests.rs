@@ -1,4 +1,7 @@
-use greenroom_protocol::observation::{QueueItem, Rung, Usage};
+use greenroom_protocol::{
+    excerpt,
+    observation::{QueueItem, Rung, Usage},
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -32,8 +35,8 @@ fn said(item: &str, content: &str) -> Event {
     seen(Source::Agent, Some(item), Seen::Message { partial: false }, content)
 }
 
-fn grew(kind: DeltaKind, item: &str, offset: u64, content: &str) -> Delta {
-    Delta { kind, item: item.into(), offset, content: content.into() }
+fn grew(kind: DeltaKind, item: &str, offset: u64, content: &str) -> Piece {
+    Piece { delta: Delta { kind, item: item.into(), offset, content: content.into() }, at: offset }
 }
 
 /// Each frame as a word, with what it holds.
@@ -313,4 +316,37 @@ fn what_fails_within_a_turn_does_not_end_it() {
     assert_eq!(words(dialect.event(failed(Source::Agent, Some("act-1"), "tool_failed"))), [] as [&str; 0]);
     assert_eq!(words(dialect.event(said("m", "and on"))), ["text_delta and on"]);
     assert_eq!(words(dialect.event(failed(Source::Agent, None, "model_error"))), ["error why"]);
+}
+
+#[test]
+fn of_an_answer_too_long_for_an_event_who_is_behind_hears_what_is_left_of_it() {
+    let long = format!("BEGIN {} END", "ä".repeat(200_000));
+    let cut = excerpt(&long, 1000).expect("it is too long");
+    let heard = |told: usize| {
+        let mut dialect = Dialect::joining(Some(None));
+        let deltas = dialect.delta(grew(DeltaKind::Text, "m", 0, &long[..told]));
+        let frames = deltas.into_iter().chain(dialect.part(said("m", &cut.text), long.len() as u64));
+        let texts = frames.filter_map(|frame| match frame.told {
+            Told::TextDelta { content } => Some(content),
+            _ => None,
+        });
+        texts.collect::<String>()
+    };
+    assert_eq!(heard(0), cut.text);
+    assert_eq!(heard(100), cut.text, "its head goes on where the delta ended");
+    assert_eq!(heard(long.len()), long, "and nothing is told twice");
+    assert_eq!(heard(long.len() - 104), long);
+    let most = heard(100_000);
+    assert!(most.starts_with(&long[..100_000]) && most.ends_with(" END"));
+    assert!(most[100_000..].starts_with("\n… ") && most.len() < 101_000, "what is missing is named");
+}
+
+#[test]
+fn of_what_has_grown_longer_than_is_kept_who_is_behind_hears_the_end() {
+    let mut dialect = Dialect::joining(Some(None));
+    dialect.delta(grew(DeltaKind::Text, "m", 0, "begin"));
+    let kept = Piece { at: 105, ..grew(DeltaKind::Text, "m", 0, "goes on") };
+    assert_eq!(words(dialect.delta(kept)), ["text_delta \n… 100 bytes left out …\ngoes on"]);
+    assert_eq!(words(dialect.delta(grew(DeltaKind::Text, "m", 112, " and on"))), ["text_delta  and on"]);
+    assert_eq!(words(dialect.event(said("m", &("x".repeat(119) + ".")))), ["text_delta ."]);
 }

@@ -16,7 +16,7 @@ fn shared() -> (Arc<Shared>, Listening) {
 
 fn pieces(look: Look) -> Vec<(u64, String)> {
     match look {
-        Look::Deltas(deltas) => deltas.into_iter().map(|d| (d.offset, d.content)).collect(),
+        Look::Deltas(deltas) => deltas.into_iter().map(|Piece { delta, .. }| (delta.offset, delta.content)).collect(),
         Look::Behind { tail } => panic!("behind {tail}"),
         Look::Closed => panic!("closed"),
     }
@@ -137,7 +137,7 @@ fn an_agent_that_begins_ever_new_items_is_kept_bounded() {
     assert_eq!(open.last().map(|open| &*open.item), Some("99"), "the newest are kept");
     grow(0, "again");
     let again = listening.look(0, &mut Seen::default(), usize::MAX);
-    assert!(matches!(again, Look::Deltas(deltas) if deltas.last().is_some_and(|delta| delta.content == "again")));
+    assert!(matches!(again, Look::Deltas(deltas) if deltas.last().is_some_and(|piece| piece.delta.content == "again")));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn inputs_of_calls_that_never_came_end_with_their_turn() {
     shared.grow(of("of the next turn", DeltaKind::ToolInput));
     shared.publish(4, &[over]);
     let Look::Deltas(deltas) = listening.look(4, &mut Seen::default(), 99) else { panic!("it is not behind") };
-    let items: Vec<_> = deltas.iter().map(|delta| delta.item.as_str()).collect();
+    let items: Vec<_> = deltas.iter().map(|piece| piece.delta.item.as_str()).collect();
     assert_eq!(items, ["a command of the user", "of the next turn"]);
 }
 
@@ -285,7 +285,7 @@ impl Client {
             }
             Look::Deltas(deltas) if deltas.is_empty() => return Ok(true),
             Look::Deltas(deltas) => {
-                for Delta { item, offset, content, .. } in deltas {
+                for Piece { delta: Delta { item, offset, content, .. }, .. } in deltas {
                     prop_assert!(!self.over.contains(&item), "{item} had ended");
                     let read = self.growing.entry(item.clone()).or_default();
                     if offset == 0 {
