@@ -1,6 +1,10 @@
 //! What a fault costs those whom it does not concern, and how soon those are told whom it does; beside what is promised.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -36,8 +40,14 @@ const CROWDS: usize = 5;
 pub(crate) async fn run(drivers: &[Driver]) {
     let mut rows = Vec::new();
     for driver in drivers {
-        let what = format!("a sandbox dies ({}): until each of {WATCHERS} clients is told", driver.name());
-        rows.push(row(&what, &death(*driver).await, "1,000 ms"));
+        let mut deaths: Vec<(&str, Death)> = vec![("a sandbox dies", kill_agent)];
+        if *driver == Driver::Docker {
+            deaths.extend([("`docker kill`", docker_kill as Death), ("`docker rm --force`", docker_rm)]);
+        }
+        for (what, death) in deaths {
+            let what = format!("{what} ({}): until each of {WATCHERS} clients is told", driver.name());
+            rows.push(row(&what, &until_told(*driver, death).await, "1,000 ms"));
+        }
     }
     let (gone, seen) = interrupt_amid_a_flood().await;
     rows.push(row("a client that does not read interrupts a flood: until the command is gone", &gone, "250 ms"));
@@ -45,6 +55,11 @@ pub(crate) async fn run(drivers: &[Driver]) {
     let (alone, beside) = beside_the_deaf().await;
     rows.push(row("a token, model → client", &alone, ""));
     rows.push(row(&format!("… beside {DEAF} clients of that session that do not read"), &beside, "twice that"));
+    rows.push(row(
+        "… beside a session that prints without end, and a client that reads all of it",
+        &beside_a_flood().await,
+        "",
+    ));
     let Refusals { connected, anew, alone, floor } = refusals().await;
     rows.push(row("2,000 sessions are asked for at once: until one is refused", &connected, "50 ms"));
     rows.push(row("… by clients that connect first", &anew, "50 ms"));
@@ -67,7 +82,29 @@ fn row(what: &str, figures: &Figures, promised: &str) -> Vec<String> {
     vec![what.to_owned(), ms(figures.p(50)), ms(figures.p(99)), promised.to_owned()]
 }
 
-async fn death(driver: Driver) -> Figures {
+/// What ends the sandbox of the only session in that home.
+type Death = fn(&Path);
+
+fn kill_agent(home: &Path) {
+    host::agents(home).iter().for_each(|agent| host::kill(agent.pid, Signal::KILL));
+}
+
+fn docker_kill(home: &Path) {
+    docker(&["kill", "--signal=KILL"], home);
+}
+
+fn docker_rm(home: &Path) {
+    docker(&["rm", "--force"], home);
+}
+
+/// The command takes its time, too, before and after the container is dead.
+fn docker(what: &[&str], home: &Path) {
+    let mut command = Command::new("docker");
+    command.args(what).args(host::containers(home)).stdout(Stdio::null());
+    std::thread::spawn(move || command.status().expect("docker is installed"));
+}
+
+async fn until_told(driver: Driver, death: Death) -> Figures {
     let server = Server::start(Options::new(driver)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
@@ -80,7 +117,7 @@ async fn death(driver: Driver) -> Figures {
     let mut told = Figures::default();
     for _ in 0..ROUNDS {
         let began = Instant::now();
-        host::agents(server.home()).iter().for_each(|agent| host::kill(agent.pid, Signal::KILL));
+        death(server.home());
         for client in &mut clients {
             client.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
         }
@@ -140,14 +177,45 @@ async fn beside_the_deaf() -> (Figures, Figures) {
         client.status("synced").await;
         deaf.push(client);
     }
+    // More than any of them may be sent, so from now on each is behind.
+    crowded.act("run", json!({ "command": "seq 1000000" })).await;
+    crowded.observation("run").await;
+    crowded.state("idle").await;
     let (mut alone, mut beside) = (Figures::default(), Figures::default());
     for _ in 0..ROUNDS / 2 {
         for (socket, figures) in [(&mut quiet, &mut alone), (&mut crowded, &mut beside)] {
-            let turn = tokens::turn(socket, Duration::ZERO).await;
-            figures.extend(turn.map(|us| us / 1000.0));
+            figures.extend(turn(socket).await);
         }
     }
     (alone, beside)
+}
+
+async fn beside_a_flood() -> Figures {
+    let model = tokens::stamped();
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let (mut quiet, mut floods) = (tokens::client(&server).await, tokens::client(&server).await);
+    let mut figures = Figures::default();
+    for _ in 0..ROUNDS / 4 {
+        floods.act("run", json!({ "command": "yes" })).await;
+        let reads = async {
+            loop {
+                floods.next().await;
+                floods.seen.clear();
+            }
+        };
+        figures.extend(tokio::select! {
+            never = reads => never,
+            turn = turn(&mut quiet) => turn,
+        });
+        floods.act("interrupt", json!({})).await;
+        floods.state("idle").await;
+    }
+    figures
+}
+
+/// How long each token took, in milliseconds.
+async fn turn(socket: &mut Socket) -> Figures {
+    tokens::turn(socket, Duration::ZERO).await.map(|us| us / 1000.0)
 }
 
 struct Refusals {

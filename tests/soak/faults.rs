@@ -16,13 +16,15 @@ pub(super) async fn inject(
     mut dice: fastrand::Rng,
     end: Instant,
 ) -> Server {
+    // However short it is, the server is killed once.
+    let mut fault = 0;
     while Instant::now() < end {
         // Links are cut all the while: it is cheap, and each cut falls on another byte.
         for _ in 0..dice.u8(1..12) {
             sleep(Duration::from_millis(dice.u64(20..250))).await;
             cut_a_link(world, &server, &mut dice);
         }
-        match dice.u8(0..10) {
+        match std::mem::replace(&mut fault, dice.u8(0..10)) {
             0..3 => {
                 world.fault("the server was killed");
                 server = server.kill9().await.restart().await;
