@@ -125,5 +125,5 @@ async fn a_client_that_is_only_half_there_is_noticed() {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    timeout(Duration::from_secs(60), noticed).await.expect("it is noticed");
+    timeout(Duration::from_secs(48), noticed).await.expect("it is noticed");
 }

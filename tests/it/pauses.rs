@@ -53,9 +53,14 @@ async fn in_a_stream(driver: Driver) {
     socket.state("idle").await;
 }
 
+/// How long the command may run. It stands still for longer.
+const RUN_TIMEOUT: &str = "8s";
+const STANDS: Duration = Duration::from_secs(9);
+
 async fn in_a_tool(driver: Driver) {
     let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
+    let server =
+        Server::start(Options::anthropic(driver, &model).env("GREENROOM_AGENT__RUN_TIMEOUT", RUN_TIMEOUT)).await;
     let mut socket = Socket::open(&server.rest).await;
     socket.act("start", json!({ "task": "tick into a file" })).await;
     socket.action("run").await;
@@ -65,19 +70,23 @@ async fn in_a_tool(driver: Driver) {
     // The state is written down first and the sandbox frozen then. What is not frozen ticks five times in between.
     eventually("the command to stand still", || async {
         let before = ticks(&server);
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
         ticks(&server) == before
     })
     .await;
     let frozen_at = ticks(&server);
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    tokio::time::sleep(STANDS).await;
     assert_eq!(ticks(&server), frozen_at, "a paused command went on");
     socket.act("resume", json!({})).await;
     socket.state("running").await;
     eventually("the command to tick again", || async { ticks(&server) > frozen_at }).await;
     socket.act("write", json!({ "path": "go", "content": "" })).await;
     let ran = socket.observation("run").await;
-    assert_eq!(ran["extras"]["exit_code"], 0);
+    assert_eq!(
+        (&ran["extras"]["exit_code"], ran["extras"].get("timed_out")),
+        (&json!(0), None),
+        "its clock stood still"
+    );
     socket.state("idle").await;
     let numbers: Vec<usize> = read(&server).lines().map(|line| line.parse().expect("a number")).collect();
     assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>(), "the same command went on, and was not run twice");

@@ -1,6 +1,6 @@
 //! The server may end at any moment, asked or not: nothing that was seen is lost, and turns go on.
 
-use std::path::Path;
+use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path, process::Command};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -151,7 +151,7 @@ async fn what_was_written_down_and_not_carried_out_is_made_good(driver: Driver) 
 
     if driver == Driver::Docker {
         let dead = server.kill9().await;
-        let started = std::process::Command::new("docker").arg("start").args(host::containers(dead.home())).output();
+        let started = Command::new("docker").arg("start").args(host::containers(dead.home())).output();
         assert!(started.expect("docker is installed").status.success());
         let server = dead.restart().await;
         eventually("its processes to be gone again", || async { host::processes(server.home()).is_empty() }).await;
@@ -319,7 +319,25 @@ async fn what_version_0_1_exported_is_still_understood() {
     let home = tempfile::tempdir().expect("a directory");
     let fresh = Ended::nowhere(home, Options::new(Driver::Process));
     fresh.run(&["import", file.to_str().expect("a path")]).await.expect("it is imported");
-    let server = fresh.restart().await;
+    check_the_past(&fresh.restart().await).await;
+}
+
+/// The journal of a server of that version, which was killed: log, archive, index and contents as they stood on disk.
+#[tokio::test]
+async fn what_version_0_1_left_on_disk_is_still_understood() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/journal-0.1.tar.gz");
+    let ended = Ended::nowhere(tempfile::tempdir().expect("a directory"), Options::new(Driver::Process));
+    DirBuilder::new().mode(0o700).create(ended.data()).expect("it is made");
+    let unpacked =
+        Command::new("tar").arg("--no-same-owner").arg("-xzf").arg(file).arg("-C").arg(ended.data()).status();
+    assert!(unpacked.expect("`tar` is installed").success());
+    let server = ended.restart().await;
+    check_the_past(&server).await;
+    assert!(!server.log().contains("damaged"), "{}", server.log());
+}
+
+/// Two sessions, one that has ended and one that can go on.
+async fn check_the_past(server: &Server) {
     let listed = server.rest.get("/api/sessions").await.expect(200);
     let find = |title: &str| listed["items"].as_array().expect("items").iter().find(|it| it["title"] == title).cloned();
     let (ended, stopped) = (find("hello").expect("it is there"), find("large").expect("it is there"));
