@@ -55,11 +55,9 @@ pub(crate) async fn run(drivers: &[Driver]) {
     let (alone, beside) = beside_the_deaf().await;
     rows.push(row("a token, model → client", &alone, ""));
     rows.push(row(&format!("… beside {DEAF} clients of that session that do not read"), &beside, "twice that"));
-    rows.push(row(
-        "… beside a session that prints without end, and a client that reads all of it",
-        &beside_a_flood().await,
-        "",
-    ));
+    let (through, direct) = beside_a_flood().await;
+    rows.push(row("… beside a session that prints without end, and a client that reads all of it", &through, ""));
+    rows.push(row("… read from the model itself beside those (the floor)", &direct, ""));
     let Refusals { connected, anew, alone, floor } = refusals().await;
     rows.push(row("2,000 sessions are asked for at once: until one is refused", &connected, "50 ms"));
     rows.push(row("… by clients that connect first", &anew, "50 ms"));
@@ -190,12 +188,13 @@ async fn beside_the_deaf() -> (Figures, Figures) {
     (alone, beside)
 }
 
-async fn beside_a_flood() -> Figures {
+/// Of another session than the one that floods, and of somebody who reads the model directly meanwhile: both wait for a core.
+async fn beside_a_flood() -> (Figures, Figures) {
     let model = tokens::stamped();
     let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
     let (mut quiet, mut floods) = (tokens::client(&server).await, tokens::client(&server).await);
-    let mut figures = Figures::default();
-    for _ in 0..ROUNDS / 4 {
+    let (mut through, mut direct) = (Figures::default(), Figures::default());
+    for _ in 0..ROUNDS / 2 {
         floods.act("run", json!({ "command": "yes" })).await;
         let reads = async {
             loop {
@@ -203,14 +202,18 @@ async fn beside_a_flood() -> Figures {
                 floods.seen.clear();
             }
         };
-        figures.extend(tokio::select! {
-            never = reads => never,
-            turn = turn(&mut quiet) => turn,
-        });
+        let speaks = async {
+            through.extend(turn(&mut quiet).await);
+            direct.extend(tokens::read(model.url(), Duration::ZERO).await.map(|us| us / 1000.0));
+        };
+        tokio::select! {
+            () = reads => {}
+            () = speaks => {}
+        }
         floods.act("interrupt", json!({})).await;
         floods.state("idle").await;
     }
-    figures
+    (through, direct)
 }
 
 /// How long each token took, in milliseconds.

@@ -104,7 +104,8 @@ async fn all<F: Future<Output: Send> + Send + 'static>(clients: impl Iterator<It
     done
 }
 
-async fn read(url: String, late: Duration) -> Figures {
+/// How long each token took that is read from the model itself, in microseconds.
+pub(crate) async fn read(url: String, late: Duration) -> Figures {
     sleep(late).await;
     let body =
         json!({ "model": "m", "max_tokens": 1, "stream": true, "messages": [{ "role": "user", "content": "go" }] });

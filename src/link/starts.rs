@@ -15,8 +15,9 @@ use tokio::{
 
 use crate::{sandbox::Turns, session::Refusal, store::SessionId};
 
-/// Nobody is turned away any more when nobody was for so long.
-const QUIET: Duration = Duration::from_millis(20);
+/// Nobody is turned away any more when nobody was for so long. A crowd may be held up itself: a kernel that looks after something
+/// of its own keeps a core for some tens of milliseconds.
+const QUIET: Duration = Duration::from_millis(50);
 /// How long those are waited for who are turned away one behind the other. There may be no end of them.
 const PATIENCE: Duration = Duration::from_millis(200);
 

@@ -23,7 +23,7 @@ use actix_web::{
     web::{self, Data, JsonConfig, Payload, ServiceConfig},
 };
 use rustix::process::{Resource, getrlimit};
-use tracing::warn;
+use tracing::info;
 
 use crate::{
     census::Census,
@@ -132,7 +132,7 @@ fn most_connections(configured: usize) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
     let most = descriptors - descriptors / 4;
     if configured > most {
-        warn!(
+        info!(
             "{most} connections at a time and not {configured}: the system gives {descriptors} descriptors (`ulimit -n`)"
         );
     }
