@@ -48,7 +48,7 @@ pub fn rest<'a>(cut: &'a str, whole: usize, told: usize) -> Option<Cow<'a, str>>
 fn parts(cut: &str, whole: usize) -> Option<(&str, &str)> {
     // What is left out is told in a line whose length depends on that number: but only on how many digits it has.
     (1..=20).find_map(|digits| {
-        let omitted = (whole + left_out(0).len() - 1 + digits).checked_sub(cut.len())?;
+        let omitted = whole.checked_add(left_out(0).len() - 1 + digits)?.checked_sub(cut.len())?;
         let (mark, kept) = (left_out(omitted), whole.checked_sub(omitted)?);
         let about = (kept / 2).saturating_sub(3)..=kept / 2 + 3;
         about.into_iter().find_map(|head| {
@@ -83,6 +83,7 @@ mod tests {
     #[test]
     fn what_is_no_excerpt_is_not_taken_for_one() {
         assert_eq!(rest("as short as this", 5_000_000, 3), None);
+        assert_eq!(rest("as long as an import file says", usize::MAX, 3), None);
         assert_eq!(rest(&format!("a{}b", left_out(7)), 5_000_000, 3), None);
     }
 
