@@ -1,14 +1,14 @@
 //! A request that leaves HTTP goes to the thread where its session lives, with its connection, and is answered there: see
 //! [`crate::threads`].
 
-use std::{net, rc::Rc};
+use std::{cell::Cell, future::poll_fn, net, pin::Pin, rc::Rc};
 
 use actix_codec::{Framed, FramedParts};
 use actix_http::{Request, RequestHead, ServiceConfig, h1::Codec};
 use actix_web::{
     Error,
     body::MessageBody,
-    dev::{ServiceFactory, ServiceResponse},
+    dev::{Service, ServiceFactory, ServiceResponse, fn_factory, fn_service},
     http::{Method, Version},
     rt,
 };
@@ -24,6 +24,45 @@ use crate::{
     store::SessionId,
     threads::{Seat, Threads},
 };
+
+thread_local! {
+    /// The end of a connection that has moved just now, until whoever polls it here has seen that.
+    static MOVED: Cell<Option<oneshot::Receiver<()>>> = const { Cell::new(None) };
+}
+
+/// Serves connections as `connections` does, and waits for the end of those that have moved as well, because it is here that
+/// connections are counted. Of them it keeps nothing else: what HTTP has for a connection is 1.4 KiB.
+pub(super) fn counted<C>(
+    connections: C,
+) -> impl ServiceFactory<TcpStream, Config = (), Response = (), Error = C::Error, InitError = C::InitError>
+where
+    C: ServiceFactory<TcpStream, Config = (), Response = ()>,
+    C::Service: 'static,
+{
+    fn_factory(move || {
+        let connections = connections.new_service(());
+        async move {
+            let connections = Rc::new(connections.await?);
+            Ok(fn_service(move |stream| until_over(Box::pin(connections.call(stream)))))
+        }
+    })
+}
+
+async fn until_over<F: Future>(mut connection: Pin<Box<F>>) -> F::Output {
+    let mut elsewhere = None;
+    let result = poll_fn(|cx| {
+        let polled = connection.as_mut().poll(cx);
+        elsewhere = MOVED.take().or(elsewhere.take());
+        polled
+    })
+    .await;
+    drop(connection);
+    if let Some(over) = elsewhere {
+        // Where that thread has ended the server is ending too, and the connection with it.
+        let _ended = over.await;
+    }
+    result
+}
 
 /// The way to those threads.
 #[derive(Clone)]
@@ -65,8 +104,8 @@ impl Handover {
         Handover { threads, doors }
     }
 
-    /// What is returned resolves when the connection is over.
-    pub(super) fn hand_over(&self, request: &Request, framed: Framed<TcpStream, Codec>) -> oneshot::Receiver<()> {
+    /// To be called from within a connection that is [`counted`].
+    pub(super) fn hand_over(&self, request: &Request, framed: Framed<TcpStream, Codec>) {
         let head = request.head().clone();
         let seat = self.threads.seat(session(&head));
         let FramedParts { io, read_buf: read, write_buf: unsent, .. } = framed.into_parts();
@@ -75,7 +114,7 @@ impl Handover {
             let door = &self.doors[seat.place.index()];
             let _ended = door.send(Moving { head, stream, read, unsent, over, seat });
         }
-        is_over
+        MOVED.set(Some(is_over));
     }
 }
 

@@ -60,7 +60,7 @@ mod upgrade;
 
 use connection::Connection;
 use error::{Answer, no_handshake};
-use handover::Handover;
+use handover::{Handover, counted};
 pub use judge::Auth;
 use request::Params;
 
@@ -108,7 +108,7 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
     // What `actix_web::HttpServer` would do, but for the connections that leave HTTP, about which it cannot be asked.
     let connections = move || {
         let ending = ending.clone();
-        HttpService::build()
+        let http = HttpService::build()
             .graceful_shutdown_signal(move || {
                 let ending = ending.clone();
                 async move { ending.notified().await }
@@ -121,7 +121,8 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
             .on_connect_ext(Connection::learn)
             .upgrade(upgrade::upgrades(app(), handover.clone()))
             .finish(app())
-            .tcp()
+            .tcp();
+        counted(http)
     };
     Ok(server.listen("web", listener, connections)?.run())
 }

@@ -33,11 +33,10 @@ use actix_web::{
     http::StatusCode,
 };
 use bytes::{Buf, Bytes};
-use futures::{SinkExt, Stream};
+use futures::{SinkExt, Stream, future::OptionFuture};
 use tokio::{
     io::AsyncWriteExt,
     net::TcpStream,
-    sync::oneshot,
     time::{Instant, Sleep, sleep, timeout},
 };
 
@@ -68,8 +67,8 @@ thread_local! {
 /// A request for another protocol, with the connection that it came over.
 pub(super) type Asked = (Request, Framed<TcpStream, Codec>);
 
-/// Answers requests for another protocol as `app` says, and stays with those connections to their end: on their own threads
-/// where that can be.
+/// Answers requests for another protocol as `app` says: on their own threads where that can be, which is for
+/// [`counted`](super::handover::counted) to wait for, and else here to the connection's end.
 pub(super) fn upgrades<A, B>(
     app: A,
     handover: Handover,
@@ -85,33 +84,20 @@ where
             let app = Rc::new(app.await?);
             Ok(fn_service(move |(request, framed): Asked| {
                 // What is asked is not kept for the connection's life.
-                let over = if can_move(&request) {
-                    Over::Elsewhere(handover.hand_over(&request, framed))
-                } else {
-                    Over::Here(Box::pin(serve(app.clone(), (request, framed))))
+                let here = match can_move(&request) {
+                    true => {
+                        handover.hand_over(&request, framed);
+                        None
+                    }
+                    false => Some(Box::pin(serve(app.clone(), (request, framed)))),
                 };
-                over.wait()
+                async {
+                    OptionFuture::from(here).await;
+                    Ok(())
+                }
             }))
         }
     })
-}
-
-/// The end of a connection.
-enum Over<F> {
-    /// On another thread. This one waits for it, because it is here that connections are counted.
-    Elsewhere(oneshot::Receiver<()>),
-    Here(Pin<Box<F>>),
-}
-
-impl<F: Future<Output = ()>> Over<F> {
-    async fn wait(self) -> Result<(), Error> {
-        match self {
-            // Where that thread has ended the server is ending too, and the connection with it.
-            Over::Elsewhere(over) => drop(over.await),
-            Over::Here(over) => over.await,
-        }
-        Ok(())
-    }
 }
 
 /// Answers a request, and stays with its connection to its end.

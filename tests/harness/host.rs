@@ -2,13 +2,16 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
+    net::SocketAddr,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
+
+use tokio::net::TcpStream;
 
 use super::driver::Driver;
 
@@ -246,20 +249,23 @@ fn command_line(pid: i32) -> String {
     String::from_utf8_lossy(&bytes).replace('\0', " ").trim().to_owned()
 }
 
-/// The packets of a client on this port are lost, until this is dropped. Root alone can have that; for others they arrive.
-pub(crate) struct LosePackets(u16);
+/// What a client sends is lost, until this is dropped. Root alone can have that; for others it arrives.
+pub(crate) struct LosePackets([String; 4]);
 
 impl LosePackets {
-    pub(crate) fn from(port: u16) -> LosePackets {
-        let lost = LosePackets(port);
+    pub(crate) fn of(client: &TcpStream) -> LosePackets {
+        let port = |address: io::Result<SocketAddr>| address.expect("it is connected").port().to_string();
+        // The kernel may give the first to another test's client as well, whose server has another than the second.
+        let [from, to] = [port(client.local_addr()), port(client.peer_addr())];
+        let lost = LosePackets(["--source-port".to_owned(), from, "--destination-port".to_owned(), to]);
         lost.rule("--insert");
         lost
     }
 
     fn rule(&self, change: &str) {
-        let port = self.0.to_string();
-        let rule = ["--wait", change, "INPUT", "--in-interface", "lo", "--protocol", "tcp", "--source-port", &port];
-        let status = Command::new("iptables").args(rule).args(["--jump", "DROP"]).stderr(Stdio::null()).status();
+        let rule = ["--wait", change, "INPUT", "--in-interface", "lo", "--protocol", "tcp"];
+        let status =
+            Command::new("iptables").args(rule).args(&self.0).args(["--jump", "DROP"]).stderr(Stdio::null()).status();
         if !status.is_ok_and(|status| status.success()) {
             eprintln!("packets are not lost: root alone, with iptables, can have that");
         }

@@ -17,6 +17,7 @@ use crate::harness::{
     eventually, host,
     rest::send,
     server::{Options, Server},
+    socket::Socket,
 };
 
 const AT_ONCE: usize = 2_000;
@@ -78,16 +79,14 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused(driver: Driver) {
 async fn a_thousand_clients_connect_though_none_is_taken_up() {
     let server = Server::start(Options::new(Driver::Process)).await;
     host::take_all_descriptors();
-    let port = server.rest.authority.rsplit(':').next().expect("a port");
     // They wait with the kernel. Whom it has no room for it does not answer, and while nobody is taken up it gets none.
     server.signal(Signal::STOP);
-    let all = (0..1_000).map(|_| TcpStream::connect(format!("127.0.0.1:{port}")));
+    let all = (0..1_000).map(|_| TcpStream::connect(&server.rest.authority));
     let all = timeout(Duration::from_secs(45), futures::future::try_join_all(all)).await;
     server.signal(Signal::CONT);
     let all = all.expect("there is room for all").expect("it listens");
     for mut client in all {
-        let call = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", server.rest.authority);
-        client.write_all(call.as_bytes()).await.expect("it is heard");
+        ask(&server, &mut client).await;
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.expect("it is answered");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -95,13 +94,38 @@ async fn a_thousand_clients_connect_though_none_is_taken_up() {
 }
 
 #[tokio::test]
+async fn a_connection_counts_for_as_long_as_it_lives() {
+    let options = Options::new(Driver::Process)
+        .env("GREENROOM_SERVER__WORKERS", "1")
+        .env("GREENROOM_SERVER__MAX_CONNECTIONS", "4");
+    let server = Server::start(options).await;
+    // Requests share one, and each socket has one that moves to its session's thread.
+    let session = server.rest.create(json!({})).await;
+    let [first, _second, _third] = [
+        Socket::attach(&server.rest, &session).await,
+        Socket::attach(&server.rest, &session).await,
+        Socket::attach(&server.rest, &session).await,
+    ];
+    eventually("all to be attached", || async { server.rest.session(&session).await["attached"] == 3 }).await;
+    let mut fifth = TcpStream::connect(&server.rest.authority).await.expect("the kernel has room");
+    ask(&server, &mut fifth).await;
+    let mut answer = String::new();
+    timeout(Duration::from_secs(1), fifth.read_to_string(&mut answer)).await.expect_err("all places are taken");
+    drop(first);
+    timeout(Duration::from_secs(45), fifth.read_to_string(&mut answer))
+        .await
+        .expect("a place is free")
+        .expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
 async fn a_client_that_is_only_half_there_is_noticed() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let session = server.rest.create(json!({})).await;
-    let port = server.rest.authority.rsplit(':').next().expect("a port");
     // They shake hands. One never reads again; of another, and of one that hears events, nothing arrives any more, not even
     // that its kernel has something.
-    let connect = async || TcpStream::connect(format!("127.0.0.1:{port}")).await.expect("it listens");
+    let connect = async || TcpStream::connect(&server.rest.authority).await.expect("it listens");
     let [mut half, mut away, mut hears] = [connect().await, connect().await, connect().await];
     let events = format!(
         "GET /api/sessions/{session}/events HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
@@ -118,12 +142,16 @@ async fn a_client_that_is_only_half_there_is_noticed() {
         client.write_all(hello.as_bytes()).await.expect("it is heard");
     }
     eventually("all to be attached", || async { server.rest.session(&session).await["attached"] == 3 }).await;
-    let lose = |client: &TcpStream| host::LosePackets::from(client.local_addr().expect("it is connected").port());
-    let _lost = [lose(&away), lose(&hears)];
+    let _lost = [host::LosePackets::of(&away), host::LosePackets::of(&hears)];
     let noticed = async {
         while server.rest.session(&session).await["attached"] != 0 {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
     timeout(Duration::from_secs(48), noticed).await.expect("it is noticed");
+}
+
+async fn ask(server: &Server, client: &mut TcpStream) {
+    let health = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", server.rest.authority);
+    client.write_all(health.as_bytes()).await.expect("the kernel takes it");
 }
