@@ -22,7 +22,7 @@ async fn main() -> ExitCode {
     let number = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)?.parse().ok());
     let plan = soak::Plan {
         driver: if args.iter().any(|arg| arg == "--docker") { Driver::Docker } else { Driver::Process },
-        time: Duration::from_secs(60 * number("--minutes").unwrap_or(10)),
+        faults: soak::Faults::All(Duration::from_secs(60 * number("--minutes").unwrap_or(10))),
         sessions: number("--sessions").unwrap_or(20) as usize,
         seed: number("--seed").unwrap_or_else(|| fastrand::u64(..)),
     };

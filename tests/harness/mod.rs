@@ -8,6 +8,7 @@ pub(crate) mod disk;
 pub(crate) mod driver;
 pub(crate) mod engine;
 pub(crate) mod host;
+pub(crate) mod leftovers;
 pub(crate) mod model;
 pub(crate) mod puppet;
 pub(crate) mod rest;

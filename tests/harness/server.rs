@@ -18,7 +18,7 @@ use tokio::{
 use super::{
     disk::Disk,
     driver::{Driver, IMAGE},
-    host,
+    host, leftovers,
     model::Model,
     rest::Rest,
     within,
@@ -98,6 +98,8 @@ pub(crate) struct Home {
     /// Before the directory that it is mounted in.
     disk: Option<Disk>,
     dir: TempDir,
+    /// What the first server here held open before it had a session; empty before there was one.
+    fresh: leftovers::Open,
 }
 
 /// A server that has ended, and what it left on disk.
@@ -117,7 +119,7 @@ pub(crate) struct Refused {
 impl Home {
     pub(crate) fn new() -> Home {
         let dir = tempfile::Builder::new().prefix("greenroom-it-").tempdir().expect("a temporary directory");
-        Home { disk: None, dir }
+        Home { disk: None, dir, fresh: leftovers::Open::new() }
     }
 
     /// With the data on a disk of their own; `None` where nobody may mount one.
@@ -156,7 +158,11 @@ impl Server {
                 panic!("a second line on stdout: {line}");
             }
         });
-        Server { child, rest: Rest::from_line(&line), options, home }
+        let mut server = Server { child, rest: Rest::from_line(&line), options, home };
+        if server.home.fresh.is_empty() {
+            server.home.fresh = leftovers::open(server.pid());
+        }
+        server
     }
 
     /// Starts one that must not come up, and waits for its end.
@@ -213,6 +219,17 @@ impl Server {
         (status, self.ended())
     }
 
+    /// What the first server of this home held open before it had a session.
+    pub(crate) fn fresh(&self) -> &leftovers::Open {
+        &self.home.fresh
+    }
+
+    /// Purges every session: then nothing of them is left on this host.
+    pub(crate) async fn leaves_nothing(&self) {
+        let left = leftovers::of(self).await;
+        assert!(left.is_empty(), "left behind: {left:#?}");
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         host::kill(self.pid(), signal);
     }
@@ -230,7 +247,7 @@ impl Server {
 impl Ended {
     /// As if one had been, which left nothing.
     pub(crate) fn nowhere(dir: TempDir, options: Options) -> Ended {
-        Ended { options, home: Home { disk: None, dir } }
+        Ended { options, home: Home { disk: None, dir, fresh: leftovers::Open::new() } }
     }
 
     /// Runs another command of the same program on the same data: what it writes, or why it failed.
@@ -310,7 +327,7 @@ async fn run(home: &Path, options: &Options, args: &[&str]) -> Result<String, St
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-fn data(home: &Path) -> PathBuf {
+pub(crate) fn data(home: &Path) -> PathBuf {
     home.join("data")
 }
 

@@ -61,6 +61,7 @@ async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: Driver) {
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
     let asked = model.calls().pop().expect("the model was asked").body.to_string();
     assert!(asked.contains("wait for go"), "the agent knows what came before: {asked}");
+    server.leaves_nothing().await;
 }
 
 /// The engine has other users.
@@ -83,6 +84,7 @@ async fn what_others_do_to_a_container_is_told_and_its_workspace_stays() {
         socket.act("run", json!({ "command": "cat kept" })).await;
         assert_eq!(socket.observation("run").await["content"], "still here", "after `{}`", done[0]);
     }
+    server.leaves_nothing().await;
 }
 
 async fn one_death_is_nobody_elses(driver: Driver) {
@@ -98,6 +100,7 @@ async fn one_death_is_nobody_elses(driver: Driver) {
     doomed.iter().for_each(|agent| host::kill(agent.pid, Signal::KILL));
     let whole = socket.observation("message").await;
     assert_eq!(whole["content"].as_str().expect("a text").trim_end(), "tick ".repeat(150).trim_end());
+    server.leaves_nothing().await;
 }
 
 async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: Driver) {
@@ -123,6 +126,7 @@ async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: Driver) {
     assert_eq!(server.rest.events(&session).await, events, "it is told once");
     socket.act("message", json!({ "content": "go on" })).await;
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
+    server.leaves_nothing().await;
 }
 
 async fn a_sandbox_that_takes_more_memory_than_it_may_is_told_so(driver: Driver) {
@@ -141,6 +145,7 @@ async fn a_sandbox_that_takes_more_memory_than_it_may_is_told_so(driver: Driver)
     }
     assert_eq!((&lost["extras"]["exit_code"], &lost["extras"]["out_of_memory"]), (&json!(137), &json!(true)), "{lost}");
     assert!(told["reason"].as_str().expect("a reason").contains("memory"), "REST says the same: {told}");
+    server.leaves_nothing().await;
 }
 
 /// It has something to say before it goes.
@@ -160,6 +165,7 @@ async fn last_words_are_told_to_who_listens_and_by_rest() {
     socket.state("failed").await;
     assert_eq!(server.rest.session(&session).await["reason"], "the sandbox died with exit code 3");
     assert!(server.rest.events(&session).await.contains(&lost), "REST says the same");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -178,6 +184,7 @@ async fn last_words_that_no_server_heard_are_told_by_the_next_one() {
     assert!(how["stderr_tail"].as_str().expect("words").ends_with("no words left\n"), "{lost}");
     socket.state("failed").await;
     assert_eq!(server.rest.session(&session).await["reason"], "the sandbox died with exit code 3");
+    server.leaves_nothing().await;
 }
 
 /// Waits until nothing of a server's sandboxes runs, or is kept.
@@ -214,6 +221,7 @@ async fn an_agent_that_ends_at_once_is_told_with_what_it_said(driver: Driver) {
     assert!(why.contains("4 times") && why.contains("exit code 3"), "{why}");
     assert!(stderr.contains("no such brain"), "{stderr}");
     assert!(host::processes(server.home()).is_empty(), "nothing is left of it");
+    server.leaves_nothing().await;
 }
 
 async fn whatever_an_agent_leaves_in_its_own_way_it_starts_again(driver: Driver) {
@@ -233,6 +241,7 @@ async fn whatever_an_agent_leaves_in_its_own_way_it_starts_again(driver: Driver)
         assert_eq!(socket.observation("run").await["content"], "/workspace\n");
         socket.state("idle").await;
     }
+    server.leaves_nothing().await;
 }
 
 async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: Driver) {
@@ -261,6 +270,7 @@ async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: 
     for place in ["run", "workspaces"] {
         assert!(!server.data().join(place).join(&session).exists(), "{place}");
     }
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -271,6 +281,7 @@ async fn an_agent_that_talks_nonsense_is_told_and_stopped() {
     assert!(why.contains("does not speak the link's protocol"), "{why}");
     let healthy = server.rest.get("/healthz").await;
     assert_eq!(healthy.status, 200);
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -282,6 +293,7 @@ async fn an_agent_that_says_nothing_is_told_and_stopped() {
     // Longer than anything else is waited for.
     tokio::time::sleep(std::time::Duration::from_secs(25)).await;
     has_failed(&server, &session, "did not answer within 30 s").await;
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -297,6 +309,7 @@ async fn an_agent_that_leaves_reports_out_is_told_and_a_fresh_one_obeys() {
     assert_eq!(socket.observation("run").await["content"].as_str().expect("output").trim(), "42");
     socket.act("stop", json!({})).await;
     eventually("what is ordered to be done", || async { host::processes(server.home()).is_empty() }).await;
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -313,6 +326,7 @@ async fn an_agent_that_begins_ever_new_items_costs_its_server_little() {
     agent.until_acknowledged().await;
     let grown = host::resident_kib(server.pid()).saturating_sub(before);
     assert!(grown < 48 << 10, "400 MiB were said; it grew by {grown} KiB");
+    server.leaves_nothing().await;
 }
 
 /// Opens a WebSocket as an agent would, and says something else.

@@ -106,6 +106,7 @@ async fn a_disk_that_hangs_holds_back_what_needs_it_and_nothing_else() {
     socket.state("idle").await;
     eventually("it to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
     assert_eq!(server.rest.events(&session).await, socket.events(), "what was told is what is written");
+    server.leaves_nothing().await;
 }
 
 /// P21: what an agent says is taken no faster than it can be kept.
@@ -135,6 +136,7 @@ async fn an_agent_is_held_back_by_its_socket_while_the_disk_hangs_and_nothing_is
     let heard = server.rest.events(&session).await.split_off(already);
     let heard = heard.into_iter().map(|event| event["content"].as_str().unwrap_or_default().to_owned());
     assert_eq!(heard.collect::<Vec<_>>(), (0..said).map(words).collect::<Vec<_>>(), "all of it, in order");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -158,6 +160,7 @@ async fn a_disk_that_fails_is_named_and_loses_nothing_that_was_acknowledged() {
     let mut socket = Socket::attach_after(&server.rest, &session, before.len()).await;
     socket.action("finish").await;
     socket.state("idle").await;
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -191,6 +194,7 @@ async fn a_full_disk_is_named_and_all_goes_on_once_there_is_room() {
         "a journal that was full is read by the next server"
     );
     assert!(!read_again.iter().any(|event| event["extras"]["code"] == "damaged"), "{read_again:?}");
+    server.leaves_nothing().await;
 }
 
 /// What cannot be written is not taken.

@@ -51,6 +51,7 @@ async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
         socket.until("the end of it all", |frame| frame["seq"] == all.len()).await;
         assert_eq!(socket.events(), all, "what it did not read then, it reads now");
     }
+    server.leaves_nothing().await;
 }
 
 /// How large the server becomes while three hundred megabytes are printed, KiB. (More takes a server that is not optimised so long that a client
@@ -104,6 +105,7 @@ async fn two_hundred_deaf_clients_cost_next_to_nothing() {
         beside_them <= alone + 200 * DEAF_KIB + NOISE_KIB,
         "it grew by {alone} KiB, and by {beside_them} KiB beside them"
     );
+    server.leaves_nothing().await;
 }
 
 /// Fifty megabytes that a test can recognise, and how many bytes they have.
@@ -136,6 +138,7 @@ async fn fifty_megabytes_are_one_event_and_can_be_fetched_whole() {
     socket.state("idle").await;
     let events = server.rest.events(&session).await;
     assert!(events.iter().all(|event| event.to_string().len() < 256 * 1024), "no event is large");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -155,6 +158,7 @@ async fn a_line_of_a_hundred_megabytes_is_one_event_too() {
     socket.state("idle").await;
     let after = host::resident_kib(server.pid());
     assert!(after < before + GROWTH_KIB, "{before} KiB became {after} KiB");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -177,6 +181,7 @@ async fn a_server_that_is_killed_amid_fifty_megabytes_has_them_whole() {
     let left = std::fs::read_dir(&contents).expect("contents").flatten().map(|file| file.path());
     let left: Vec<_> = left.filter(|path| path.extension().is_some_and(|mark| mark != "sums")).collect();
     assert!(left.is_empty(), "nothing is left unfinished: {left:?}");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -213,4 +218,5 @@ async fn an_agent_that_does_not_stop_is_held_back_and_can_be_stopped() {
     })
     .await;
     flooded.observation("interrupted").await;
+    server.leaves_nothing().await;
 }

@@ -73,6 +73,7 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused(driver: Driver) {
     eventually("no descriptor to be left", || async { host::descriptors(server.pid()) <= before + 8 }).await;
     let next = server.rest.create(json!({})).await;
     server.rest.until_state(&next, "idle").await;
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -92,6 +93,7 @@ async fn a_thousand_clients_connect_though_none_is_taken_up() {
         client.read_to_string(&mut answer).await.expect("it is answered");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -111,6 +113,7 @@ async fn a_connection_counts_for_as_long_as_it_lives() {
     drop(sockets.pop().expect("there was a place at first"));
     let next = timeout(Duration::from_secs(45), Socket::attach(&server.rest, &session)).await;
     next.expect("a place is free");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -143,4 +146,5 @@ async fn a_client_that_is_only_half_there_is_noticed() {
         }
     };
     timeout(Duration::from_secs(48), noticed).await.expect("it is noticed");
+    server.leaves_nothing().await;
 }

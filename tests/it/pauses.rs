@@ -51,6 +51,7 @@ async fn in_a_stream(driver: Driver) {
     );
     assert_eq!(model.calls().len(), 1, "the same stream went on; the model was not asked again");
     socket.state("idle").await;
+    server.leaves_nothing().await;
 }
 
 /// How long the command may run. It stands still for longer.
@@ -90,6 +91,7 @@ async fn in_a_tool(driver: Driver) {
     socket.state("idle").await;
     let numbers: Vec<usize> = read(&server).lines().map(|line| line.parse().expect("a number")).collect();
     assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>(), "the same command went on, and was not run twice");
+    server.leaves_nothing().await;
 }
 
 async fn a_stopped_session_comes_back_with_its_files(driver: Driver) {
@@ -108,6 +110,7 @@ async fn a_stopped_session_comes_back_with_its_files(driver: Driver) {
     socket.act("run", json!({ "command": "cat kept ~/kept" })).await;
     let ran = socket.observation("run").await;
     assert_eq!(ran["content"].as_str().expect("output").trim(), "kept\nkept");
+    server.leaves_nothing().await;
 }
 
 async fn a_message_wakes_a_stopped_session(driver: Driver) {
@@ -123,6 +126,7 @@ async fn a_message_wakes_a_stopped_session(driver: Driver) {
     socket.state("idle").await;
     let asked = model.calls().pop().expect("the model was asked").body;
     assert!(asked.to_string().contains("first"), "the agent knows what came before: {asked}");
+    server.leaves_nothing().await;
 }
 
 fn ticks(server: &Server) -> usize {
@@ -168,6 +172,7 @@ async fn what_stands_otherwise_than_its_session_says_is_put_right(driver: Driver
         }
         assert_eq!(server.rest.session(&session).await["state"], state);
     }
+    server.leaves_nothing().await;
 }
 
 async fn an_agent_that_waits_has_let_go_of_its_code(driver: Driver) {
@@ -184,4 +189,5 @@ async fn an_agent_that_waits_has_let_go_of_its_code(driver: Driver) {
         assert!(resident() > WAITS_KIB, "{} KiB at work", resident());
         socket.state("idle").await;
     }
+    server.leaves_nothing().await;
 }

@@ -64,6 +64,7 @@ async fn after_a_kill_all_is_there_and_turns_go_on(driver: Driver) {
     other.act("message", json!({ "content": "second" })).await;
     other.observation("message").await;
     other.state("idle").await;
+    server.leaves_nothing().await;
 }
 
 /// A model's stream passes through the server and dies with it. The agent asks that step again by itself.
@@ -99,6 +100,7 @@ async fn a_kill_amid_the_models_answer_costs_that_answer_and_not_the_turn(driver
     let events = server.rest.events(&session).await;
     let ends = events.iter().filter(|event| event["extras"]["agent_state"] == "idle").count();
     assert_eq!(ends, 1, "one turn, which ended once: {events:?}");
+    server.leaves_nothing().await;
 }
 
 async fn asked_to_end_it_leaves_the_sandboxes_for_the_next_start(driver: Driver) {
@@ -120,6 +122,7 @@ async fn asked_to_end_it_leaves_the_sandboxes_for_the_next_start(driver: Driver)
     let ran = socket.observation("run").await;
     assert_eq!(ran["content"].as_str().expect("output").trim(), "42");
     assert_eq!(host::agents(server.home()), before, "the same sandbox");
+    server.leaves_nothing().await;
 }
 
 /// A server may die between writing an order down and giving it: the sandbox is as it was before, and the journal says otherwise.
@@ -156,6 +159,7 @@ async fn what_was_written_down_and_not_carried_out_is_made_good(driver: Driver) 
         let server = dead.restart().await;
         eventually("its processes to be gone again", || async { host::processes(server.home()).is_empty() }).await;
         assert_eq!(server.rest.session(&session).await["state"], "stopped");
+        server.leaves_nothing().await;
     }
 }
 
@@ -181,6 +185,7 @@ async fn what_is_archived_is_looked_after(driver: Driver) {
     })
     .await;
     eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
+    server.leaves_nothing().await;
 }
 
 async fn asked_to_take_the_sandboxes_along_it_does(driver: Driver) {
@@ -197,6 +202,7 @@ async fn asked_to_take_the_sandboxes_along_it_does(driver: Driver) {
     socket.act("run", json!({ "command": "ls" })).await;
     let ran = socket.observation("run").await;
     assert!(ran["content"].as_str().expect("output").contains("hello"), "the workspace is still there: {ran}");
+    server.leaves_nothing().await;
 }
 
 /// The journal says that its turn is over and that it is to be started again, and the server dies over that.
@@ -221,6 +227,7 @@ async fn an_agent_that_was_to_be_taken_away_says_nothing_more() {
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
     let events = server.rest.events(&session).await;
     assert!(!events.iter().any(|event| event["content"] == "Saw the mark."), "of what is over: {events:?}");
+    server.leaves_nothing().await;
 }
 
 /// What is left, the session, and its agent, which works on; `None` where this was too slow, and the agent is gone.
@@ -263,6 +270,7 @@ async fn a_purged_session_stays_purged() {
     let server = server.kill9().await.restart().await;
     server.rest.get(&format!("/api/sessions/{gone}")).await.error(404, "not_found");
     assert_eq!(server.rest.session(&kept).await["title"], "kept");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -277,6 +285,7 @@ async fn many_sessions_come_back() {
         assert_eq!(server.rest.session(id).await["title"], format!("session {n}"));
     }
     eventually("it to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -310,6 +319,7 @@ async fn a_session_moves_to_another_machine_with_its_history() {
     server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "turn left" })).await.expect(202);
     let said = |event: &serde_json::Value| event["content"] == "Turning left.";
     eventually("an answer", || async { server.rest.events(&session).await.iter().any(said) }).await;
+    server.leaves_nothing().await;
 }
 
 /// Made by `greenroom export` of that version: whoever changes what is stored must still read it.
@@ -334,6 +344,7 @@ async fn what_version_0_1_left_on_disk_is_still_understood() {
     let server = ended.restart().await;
     check_the_past(&server).await;
     assert!(!server.log().contains("damaged"), "{}", server.log());
+    server.leaves_nothing().await;
 }
 
 /// Two sessions, one that has ended and one that can go on.

@@ -40,6 +40,7 @@ async fn a_server_that_slept_blames_nobody() {
     assert_eq!(ran["content"], "awake\n", "the same socket, the same sandbox");
     client.state("idle").await;
     assert_eq!(host::agents(server.home()), agents);
+    server.leaves_nothing().await;
 }
 
 /// `libfaketime` lies to a program about the time, as a file says that may change at any moment.
@@ -78,4 +79,5 @@ async fn a_clock_that_is_set_sweeps_nobody_away() {
     let told: Vec<&str> = events.iter().filter_map(|event| event["at"].as_str()).collect();
     let (first, last) = (told.iter().min().expect("events"), told.iter().max().expect("events"));
     assert!(first[..13] != last[..13], "the clock was really set: {first} to {last}");
+    server.leaves_nothing().await;
 }

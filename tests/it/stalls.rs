@@ -65,6 +65,7 @@ async fn an_engine_that_stalls_stalls_nobody() {
     assert_eq!(engine.containers(), 2, "one for each session");
     client.act("run", json!({ "command": "echo and still" })).await;
     assert_eq!(client.observation("run").await["content"], "and still\n", "it is the same socket");
+    server.leaves_nothing().await;
 }
 
 /// It reads the order, sleeps over the deadline, and carries it out when it wakes.
@@ -103,6 +104,7 @@ async fn a_pause_that_comes_too_late_stops_nothing() {
     let ran = client
         .until("what it prints", |frame| frame["observation"] == "run" && frame["extras"]["command"] == "echo as ever");
     assert_eq!(ran.await["content"], "as ever\n");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -136,4 +138,6 @@ async fn an_engine_costs_the_sandbox_and_nothing_else(ended: Signal) {
         .until("what it prints", |frame| frame["extras"]["command"] == "cat file" && frame["observation"] == "run");
     assert_eq!(ran.await["content"], "kept\n");
     assert_eq!(engine.containers(), 1, "one for the session");
+    server.leaves_nothing().await;
+    assert_eq!(engine.containers(), 0);
 }

@@ -183,6 +183,7 @@ async fn eight_clients_see_one_order_whatever_their_networks_do() {
     let seen: Vec<(u64, usize)> = seen.map(|watcher| (watcher.seen.finish(), watcher.connections)).collect();
     assert!(seen.iter().all(|(hash, _)| *hash == seen[0].0), "they saw different things: {seen:?}");
     assert!(seen[..3].iter().all(|(_, connections)| *connections > 3), "nothing was cut: {seen:?}");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -208,4 +209,5 @@ async fn two_hundred_clients_that_come_and_go_miss_nothing_and_leave_nothing() {
     .await;
     let sockets = |server: &Server| host::descriptors(server.pid());
     eventually("their descriptors to be closed", || async { sockets(&server) <= before + 2 }).await;
+    server.leaves_nothing().await;
 }

@@ -65,6 +65,7 @@ async fn what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says(d
     for named in ["docker", "process"] {
         assert_eq!(host::directories(&server.data().join("drivers").join(named)), [].into());
     }
+    server.leaves_nothing().await;
 }
 
 /// It works on there, so it is started nowhere else, and is not given up.
@@ -106,6 +107,7 @@ async fn a_session_whose_engine_is_away_waits_for_it() {
     let agents = host::agents(server.home());
     assert!(agents.len() == 2 && agents.contains(&before[0]), "{agents:?}: it worked on");
     assert_eq!(server.rest.session(&session).await["sandbox"], "docker");
+    server.leaves_nothing().await;
 }
 
 /// An engine may be starting when the server does.
@@ -134,4 +136,5 @@ async fn without_a_named_driver_the_engine_is_waited_for_in_which_sessions_live(
     assert_eq!(socket.observation("run").await["content"], "still here\n");
     assert_eq!(server.rest.get("/api/options").await.expect(200)["sandbox"]["driver"], "docker");
     assert_eq!(engine.containers(), 1);
+    server.leaves_nothing().await;
 }

@@ -76,6 +76,7 @@ async fn what_comes_in_one_piece_with_the_handshake_is_heard() {
         panic!("the socket was closed");
     };
     within("the session", ready).await;
+    server.leaves_nothing().await;
 }
 
 /// Only the sockets' addresses lead to one.
@@ -96,6 +97,7 @@ async fn who_asks_for_a_socket_elsewhere_is_answered_and_let_go() {
     assert!(says(rest, &stranger).await.starts_with("HTTP/1.1 401 "));
     let sessions = rest.get("/api/sessions").await.expect(200);
     assert_eq!(sessions["items"].as_array().map(Vec::len), Some(0), "nothing was made: {sessions}");
+    server.leaves_nothing().await;
 }
 
 /// The server reads no more of a client before it has dealt with what it has read.

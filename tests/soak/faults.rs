@@ -6,7 +6,11 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
 use super::world::World;
-use crate::harness::{driver::Driver, host, server::Server};
+use crate::harness::{
+    driver::Driver,
+    host,
+    server::{Ended, Server},
+};
 
 /// Kills and stops at random until `end`, and returns the server that lives then.
 pub(super) async fn inject(
@@ -26,8 +30,7 @@ pub(super) async fn inject(
         }
         match std::mem::replace(&mut fault, dice.u8(0..10)) {
             0..3 => {
-                world.fault("the server was killed");
-                server = server.kill9().await.restart().await;
+                server = kill(world, server).await.restart().await;
             }
             3 => {
                 world.fault("the server stood still for a while");
@@ -50,6 +53,26 @@ pub(super) async fn inject(
         }
     }
     server
+}
+
+/// Kills the server at random moments and nothing else, so often, and returns the one that lives then.
+pub(super) async fn kill_the_server(
+    world: &World,
+    mut server: Server,
+    mut dice: fastrand::Rng,
+    times: usize,
+) -> Server {
+    for _ in 0..times {
+        sleep(Duration::from_millis(dice.u64(0..1_500))).await;
+        server = kill(world, server).await.restart().await;
+    }
+    server
+}
+
+async fn kill(world: &World, server: Server) -> Ended {
+    let at_work = server.rest.get("/api/sessions?state=running&limit=1").await.expect(200);
+    world.kill(at_work["total"].as_u64().unwrap_or_default());
+    server.kill9().await
 }
 
 /// An agent speaks with whoever dials last, and lets go of the server in the middle of whatever it was saying.

@@ -22,6 +22,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use serde_json::json;
 use tokio::time::Instant;
 
+pub(crate) use self::world::KILL;
 use self::world::World;
 use crate::harness::{
     driver::Driver,
@@ -29,13 +30,23 @@ use crate::harness::{
     server::{Options, Server},
 };
 
-/// What is to be done, and for how long.
+/// What is to be done.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) driver: Driver,
-    pub(crate) time: Duration,
+    pub(crate) faults: Faults,
     pub(crate) sessions: usize,
     pub(crate) seed: u64,
+}
+
+/// What is injected, and for how long.
+#[derive(Debug, Clone, Copy)]
+#[allow(dead_code, reason = "the tests and the long soak share this, and want different ones")]
+pub(crate) enum Faults {
+    /// All there are, at random.
+    All(Duration),
+    /// Nothing but the end of the server, so often.
+    KillsOfTheServer(usize),
 }
 
 /// What was done, and what came of it.
@@ -51,6 +62,8 @@ pub(crate) struct Report {
     /// Wishes that were answered, and then looked for.
     pub(crate) wishes: u64,
     pub(crate) turns: u64,
+    /// Turns that a kill of the server found under way.
+    pub(crate) turns_hit: u64,
     /// What was promised and did not hold, in words.
     pub(crate) broken: Vec<(Broken, String)>,
 }
@@ -86,8 +99,10 @@ pub(crate) async fn soak(plan: Plan) -> Report {
         }
         tasks.spawn(person::ask(world.clone(), session.clone(), seeds.fork()));
     }
-    let end = Instant::now() + plan.time;
-    let server = faults::inject(&world, server, plan.driver, seeds.fork(), end).await;
+    let server = match plan.faults {
+        Faults::All(time) => faults::inject(&world, server, plan.driver, seeds.fork(), Instant::now() + time).await,
+        Faults::KillsOfTheServer(times) => faults::kill_the_server(&world, server, seeds.fork(), times).await,
+    };
     world.end();
     while let Some(ended) = tasks.join_next().await {
         if let Err(e) = ended {
@@ -137,7 +152,11 @@ impl fmt::Display for Report {
             writeln!(f, "  {times:6}  {fault}")?;
         }
         writeln!(f, "connections: {}, frames compared: {}", self.connections, self.checked)?;
-        writeln!(f, "in the journals: {} events, {} turns", self.events, self.turns)?;
+        let Report { events, turns, turns_hit, .. } = self;
+        writeln!(
+            f,
+            "in the journals: {events} events, {turns} turns; kills of the server hit {turns_hit} amid their work"
+        )?;
         writeln!(f, "wishes answered, and found once each where they were said to be: {}", self.wishes)?;
         let count = |how| self.broken.iter().filter(|(broken, _)| *broken == how).count();
         let [lost, doubled, out_of_order, changed] =

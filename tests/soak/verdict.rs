@@ -10,20 +10,13 @@ use super::{
     Broken,
     world::{Told, World, hash},
 };
-use crate::harness::{host, rest::Rest, server::Server, socket::Socket};
+use crate::harness::{leftovers, rest::Rest, server::Server, socket::Socket};
 
 /// How long the sessions may take, all at once, to come to rest when nobody disturbs them any more.
 const REST: Duration = Duration::from_secs(600);
-/// How long what was removed may still be seen.
-const GONE: Duration = Duration::from_secs(20);
-/// Descriptors that come and go with connections.
-const LOOSE_DESCRIPTORS: usize = 20;
 
 pub(super) async fn judge(world: &World, server: &Server, sessions: &[String]) {
-    // With a client of its own: the connections that it keeps go with it, and are not taken for some that are left behind.
-    let asking = Rest::from_line(&format!("listening on {}", server.rest.link()));
-    let rested = join_all(sessions.iter().map(|session| come_to_rest(&asking, session))).await;
-    drop(asking);
+    let rested = join_all(sessions.iter().map(|session| come_to_rest(&server.rest, session))).await;
     for (session, rested) in sessions.iter().zip(rested) {
         match rested {
             Ok(()) => history(world, server, session).await,
@@ -33,7 +26,9 @@ pub(super) async fn judge(world: &World, server: &Server, sessions: &[String]) {
     if world.is_broken() {
         keep(server, sessions).await;
     }
-    nothing_is_left(world, server, sessions).await;
+    for left in leftovers::of(server).await {
+        world.broken(Broken::Otherwise, format!("left behind: {left}"));
+    }
 }
 
 /// What is needed to find out why.
@@ -207,37 +202,5 @@ async fn contents(world: &World, server: &Server, session: &str, events: &[Value
             let what = format!("{session}: of event {} {kept} bytes are kept, not {of}", event["seq"]);
             world.broken(Broken::Lost, what);
         }
-    }
-}
-
-async fn nothing_is_left(world: &World, server: &Server, sessions: &[String]) {
-    for session in sessions {
-        let reply = server.rest.delete(&format!("/api/sessions/{session}?purge=true")).await;
-        if !reply.status.is_success() {
-            world.broken(Broken::Otherwise, format!("{session} cannot be purged: {} {}", reply.status, reply.text));
-        }
-    }
-    let until = Instant::now() + GONE;
-    loop {
-        let processes = host::processes(server.home());
-        let containers = host::containers(server.home());
-        let left: Vec<_> = ["run", "workspaces", "homes", "sandboxes"]
-            .into_iter()
-            .flat_map(|name| host::directories(&server.data().join(name)))
-            .collect();
-        if processes.is_empty() && containers.is_empty() && left.is_empty() {
-            break;
-        }
-        if Instant::now() > until {
-            world.broken(Broken::Otherwise, format!("left behind: {processes:?} {containers:?} {left:?}"));
-            break;
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
-    let descriptors = host::descriptors(server.pid());
-    let fresh = 30 + 6 * std::thread::available_parallelism().map_or(1, |n| n.get());
-    // Who spoke for a session keeps a connection for what may be asked next.
-    if descriptors > fresh + LOOSE_DESCRIPTORS + sessions.len() {
-        world.broken(Broken::Otherwise, format!("the server holds {descriptors} descriptors though nothing is left"));
     }
 }

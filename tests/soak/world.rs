@@ -12,6 +12,9 @@ use tokio::sync::watch;
 use super::{Broken, Report};
 use crate::harness::rest::Rest;
 
+/// The fault that no soak goes without.
+pub(crate) const KILL: &str = "the server was killed";
+
 pub(super) struct World {
     pub(super) rest: Rest,
     ledger: Mutex<Ledger>,
@@ -66,6 +69,12 @@ impl World {
 
     pub(super) fn fault(&self, what: &'static str) {
         *self.ledger().report.faults.entry(what).or_default() += 1;
+    }
+
+    /// The server is killed amid so many turns.
+    pub(super) fn kill(&self, turns: u64) {
+        self.fault(KILL);
+        self.ledger().report.turns_hit += turns;
     }
 
     pub(super) fn connected(&self) {
