@@ -12,6 +12,7 @@ use harness::driver::Driver;
 )]
 #[path = "../tests/harness/mod.rs"]
 mod harness;
+#[allow(dead_code, unused_imports, reason = "the tests ask for more than this does")]
 #[path = "../tests/soak/mod.rs"]
 mod soak;
 

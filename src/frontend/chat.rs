@@ -21,7 +21,7 @@ use crate::{
     census::{Entry, Kind},
     data::Pass,
     session::{
-        Refusal,
+        Refusal, ask,
         messages::{Accepted, Interrupt, Relay},
         turn_began,
     },
@@ -192,13 +192,12 @@ fn speak(parts: Arc<Parts>, id: SessionId, socket: WeakAddr<ChatSocket>) -> Unbo
 
 async fn say(parts: &Parts, id: SessionId, said: Said) -> Result<Accepted, Refusal> {
     let session = parts.sessions.open(id).await?;
-    let gone = |_| Refusal::Unavailable("the session is being brought back; try again".to_owned());
     match said {
         Said::Message { content } => {
             let wish = Wish::Message { content, mode: Mode::Queue, attachments: Vec::new() };
-            session.send(Relay { wish, key: None }).await.map_err(gone)?
+            ask(&session, Relay { wish, key: None }).await.map_err(Refusal::from)?
         }
-        Said::Interrupt | Said::Ping => session.send(Interrupt::default()).await.map_err(gone)?,
+        Said::Interrupt | Said::Ping => ask(&session, Interrupt::default()).await.map_err(Refusal::from)?,
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
     Session,
+    asking::IT_FELL,
     commit::{ON_THE_WAY, Reply},
     decision::Decision,
     messages::*,
@@ -69,8 +70,8 @@ impl Session {
         let (asker, answer) = oneshot::channel();
         let accepted = Accepted { seq, state: self.core.state() };
         self.commit(decision, None, vec![Reply::Wish(asker, accepted)], ctx);
-        let gone = || Refusal::Unavailable("the session stopped before it could answer; try again".to_owned());
-        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(gone())) })
+        let fell = || Refusal::Unavailable(IT_FELL.to_owned());
+        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(fell())) })
     }
 
     fn change_model(&self, model: String, title: Option<String>) -> Result<Input, Refusal> {

@@ -3,6 +3,7 @@
 //! It knows no JSON of a client, no HTTP, no Docker and no socket. It waits for its store and for nothing else.
 
 mod allowance;
+mod asking;
 mod audience;
 mod commit;
 mod decision;
@@ -28,6 +29,7 @@ use tracing::{error, warn};
 
 pub use self::{
     allowance::Allowance,
+    asking::{Unanswered, Wanted, ask},
     audience::{Listening, Look, Piece, Seen, Shared},
     reports::goes_with_others,
     turn::{Named, Refusal, digest_of},

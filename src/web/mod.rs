@@ -101,7 +101,7 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
     let workers = if config.server.workers == 0 { cores } else { config.server.workers };
     let server = Server::build()
         .workers(workers)
-        .max_concurrent_connections(most_connections(config.server.max_connections).div_ceil(workers))
+        .max_concurrent_connections(connections_at_a_time(config.server.max_connections).div_ceil(workers))
         .shutdown_timeout(5)
         .disable_signals();
     let ending = server.graceful_shutdown_signal();
@@ -127,17 +127,21 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
     Ok(server.listen("web", listener, connections)?.run())
 }
 
-/// As many as are configured, if that leaves a quarter of all descriptors to the journal, the sandboxes and the models. Further
-/// ones wait in the kernel, and harm nobody there.
-fn most_connections(configured: usize) -> usize {
+/// How many are taken up. Further ones wait in the kernel, and harm nobody there.
+fn connections_at_a_time(configured: usize) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
-    let most = descriptors - descriptors / 4;
-    if configured > most {
+    let most = most_connections(configured, descriptors);
+    if most < configured {
         info!(
             "{most} connections at a time and not {configured}: the system gives {descriptors} descriptors (`ulimit -n`)"
         );
     }
-    configured.min(most)
+    most
+}
+
+/// As many as are configured, if that leaves a quarter of all descriptors to the journal, the sandboxes and the models.
+fn most_connections(configured: usize, descriptors: usize) -> usize {
+    configured.min(descriptors - descriptors / 4)
 }
 
 /// Everything that has an address.

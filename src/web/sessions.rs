@@ -1,6 +1,6 @@
 //! Sessions over REST: make, list, look, change, end; and what a person can wish of one.
 
-use actix::{Addr, Handler, MailboxError, Message};
+use actix::Addr;
 use actix_web::{
     HttpResponse,
     http::{StatusCode, header},
@@ -18,7 +18,7 @@ use crate::{
     directory::{self, NewSession},
     frontend,
     session::{
-        Session, View, fits, fits_title,
+        self, Refusal, Session, Unanswered, View, Wanted, fits, fits_title,
         messages::{self, Accepted, Relay},
     },
     store::{self, Seq, SessionId, Snapshot},
@@ -214,23 +214,15 @@ impl Parts {
 
     /// Asks the session's actor. One that was at rest may be let go between the two steps of this; then the next one is
     /// asked, once.
-    async fn ask<M>(&self, id: SessionId, message: M) -> Result<M::Result, Failure>
-    where
-        M: Message + Clone + Send + 'static,
-        M::Result: Send,
-        Session: Handler<M>,
-    {
-        match self.session(id).await?.send(message.clone()).await {
-            Err(MailboxError::Closed) => Ok(self.session(id).await?.send(message).await?),
-            answered => Ok(answered?),
-        }
+    async fn ask<M: Wanted>(&self, id: SessionId, message: M) -> Result<M::Result, Failure> {
+        let answered = match session::ask(&self.session(id).await?, message).await {
+            Err(Unanswered::NotBegun(message)) => session::ask(&self.session(id).await?, message).await,
+            answered => answered,
+        };
+        Ok(answered.map_err(Refusal::from)?)
     }
 
-    async fn wish<W>(&self, id: SessionId, wish: W) -> Answer
-    where
-        W: Message<Result = messages::Answer> + Clone + Send + 'static,
-        Session: Handler<W>,
-    {
+    async fn wish(&self, id: SessionId, wish: impl Wanted<Result = messages::Answer>) -> Answer {
         let accepted = self.ask(id, wish).await??;
         Ok(HttpResponse::Ok().json(Receipt::from(accepted)))
     }

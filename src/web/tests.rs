@@ -462,3 +462,11 @@ async fn operators_see_what_lives() {
     assert!(swept.status == 200 && swept.json()["sandboxes"] == 0, "{}", swept.text);
     assert_eq!(stage.ask("GET", &format!("/api/sessions/{id}/logs"), None).await.error().0, 404);
 }
+
+#[test]
+fn a_quarter_of_the_descriptors_is_left_to_others() {
+    assert_eq!(super::most_connections(25_000, 20_000), 15_000);
+    assert_eq!(super::most_connections(25_000, 1_048_576), 25_000);
+    assert_eq!(super::most_connections(8, usize::MAX), 8);
+    assert_eq!(super::most_connections(25_000, 3), 3, "however few there are");
+}

@@ -41,7 +41,6 @@ pub(crate) struct Plan {
 
 /// What is injected, and for how long.
 #[derive(Debug, Clone, Copy)]
-#[allow(dead_code, reason = "the tests and the long soak share this, and want different ones")]
 pub(crate) enum Faults {
     /// All there are, at random.
     All(Duration),

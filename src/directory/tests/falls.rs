@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use super::*;
-use crate::frontend::{self, tests::stage::Client};
+use crate::{
+    frontend::{self, tests::stage::Client},
+    session::{Unanswered, ask},
+};
 
 #[actix::test]
 async fn a_panic_in_one_session_is_its_own_and_it_comes_back() {
@@ -20,6 +23,22 @@ async fn a_panic_in_one_session_is_its_own_and_it_comes_back() {
     again.send(say("hello", None)).await.expect("it lives").expect("it is taken");
     assert!(matches!(attached.listening.look(0, &mut Default::default(), 1), crate::session::Look::Closed));
     spared.session.send(say("hello", None)).await.expect("it lives").expect("nothing happened to it");
+}
+
+/// Over one wish it fell, which may be done; the other it never saw, so the next actor can be asked.
+#[actix::test]
+async fn who_asks_a_session_that_falls_knows_whether_it_had_begun() {
+    let house = house(Arc::default());
+    let hit = house.create(None).await;
+    *house.store.panics.lock().expect("nobody panics here") = Some(hit.view.id);
+    let (over, behind) = (ask(&hit.session, say("boom", None)), ask(&hit.session, say("hello", None)));
+    assert!(matches!(over.await, Err(Unanswered::Begun)));
+    let Err(Unanswered::NotBegun(hello)) = behind.await else { panic!("it was in the mailbox") };
+    assert!(matches!(ask(&hit.session, say("late", None)).await, Err(Unanswered::NotBegun(_))));
+    let again = house.open(hit.view.id).await.expect("it is back");
+    ask(&again, hello).await.expect("it lives").expect("it is taken");
+    let said = |event: &&Event| event.body.name() == "message" && event.body.line().contains("hello");
+    assert_eq!(house.events(hit.view.id).await.iter().filter(said).count(), 1);
 }
 
 #[actix::test]

@@ -1,7 +1,7 @@
 //! What a client wants: read from its frames, given to its session, and answered when it is written down.
 
 use actix::prelude::*;
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use greenroom_protocol::{
     client::{ClientFrame, Status, Wish},
     observation::State,
@@ -9,8 +9,8 @@ use greenroom_protocol::{
 
 use super::{Attachment, Context, FrontendSocket, Source, being_brought_back};
 use crate::session::{
-    Refusal, Session,
-    messages::{Accepted, End, Interrupt, Pause, Relay, Resume, Stop},
+    Refusal, Session, Wanted, ask,
+    messages::{Accepted, Answer, End, Interrupt, Pause, Relay, Resume, Stop},
 };
 
 /// How many wishes of one client may be under way. One more is refused.
@@ -54,16 +54,16 @@ impl FrontendSocket {
         let key = id.clone();
         // Sent here and now, so that a client's frames reach its session in their order.
         let answer = match wish {
-            Wish::Interrupt {} => session.send(Interrupt { key }).boxed(),
-            Wish::Pause {} => session.send(Pause { key }).boxed(),
-            Wish::Resume {} => session.send(Resume { key }).boxed(),
-            Wish::Stop {} => session.send(Stop { key, reason: None }).boxed(),
-            Wish::End {} => session.send(End { key }).boxed(),
-            wish => session.send(Relay { wish, key }).boxed(),
+            Wish::Interrupt {} => given(session, Interrupt { key }),
+            Wish::Pause {} => given(session, Pause { key }),
+            Wish::Resume {} => given(session, Resume { key }),
+            Wish::Stop {} => given(session, Stop { key, reason: None }),
+            Wish::End {} => given(session, End { key }),
+            wish => given(session, Relay { wish, key }),
         };
         ctx.spawn(answer.into_actor(self).map(move |answer, socket, ctx| {
             socket.under_way -= 1;
-            socket.answered(answer.unwrap_or_else(|_| Err(being_brought_back())), id, ctx);
+            socket.answered(answer, id, ctx);
         }));
     }
 
@@ -110,4 +110,9 @@ impl FrontendSocket {
             Err(refusal) => socket.refused(&refusal, id, ctx),
         }));
     }
+}
+
+/// Gives a wish to the session, now; its answer, or why there is none.
+fn given(session: &Addr<Session>, wish: impl Wanted<Result = Answer>) -> BoxFuture<'static, Answer> {
+    ask(session, wish).map(|answer| answer.unwrap_or_else(|unanswered| Err(unanswered.into()))).boxed()
 }
