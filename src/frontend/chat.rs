@@ -21,7 +21,7 @@ use crate::{
     census::{Entry, Kind},
     data::Pass,
     session::{
-        Refusal, ask,
+        Refusal, ask_or_next,
         messages::{Accepted, Interrupt, Relay},
         turn_began,
     },
@@ -191,13 +191,13 @@ fn speak(parts: Arc<Parts>, id: SessionId, socket: WeakAddr<ChatSocket>) -> Unbo
 }
 
 async fn say(parts: &Parts, id: SessionId, said: Said) -> Result<Accepted, Refusal> {
-    let session = parts.sessions.open(id).await?;
+    let open = async || parts.sessions.open(id).await;
     match said {
         Said::Message { content } => {
             let wish = Wish::Message { content, mode: Mode::Queue, attachments: Vec::new() };
-            ask(&session, Relay { wish, key: None }).await.map_err(Refusal::from)?
+            ask_or_next(open, Relay { wish, key: None }).await?
         }
-        Said::Interrupt | Said::Ping => ask(&session, Interrupt::default()).await.map_err(Refusal::from)?,
+        Said::Interrupt | Said::Ping => ask_or_next(open, Interrupt::default()).await?,
     }
 }
 

@@ -20,6 +20,19 @@ pub enum Unanswered<M> {
     Begun,
 }
 
+/// Asks the session that `open` finds. One that was at rest may be let go between the two, or falls of what others asked: then
+/// the next one is asked, once.
+pub async fn ask_or_next<M: Wanted, E: From<Refusal>>(
+    open: impl AsyncFn() -> Result<Addr<Session>, E>,
+    message: M,
+) -> Result<M::Result, E> {
+    let answer = match ask(&open().await?, message).await {
+        Err(Unanswered::NotBegun(message)) => ask(&open().await?, message).await,
+        answer => answer,
+    };
+    answer.map_err(|unanswered| Refusal::from(unanswered).into())
+}
+
 /// What somebody wants of a session.
 pub trait Wanted: Message<Result: Send> + Send + 'static {
     fn taken_up(self, session: &mut Session, ctx: &mut Context<Session>) -> ResponseFuture<Self::Result>;
@@ -81,13 +94,9 @@ impl<M: Wanted> Handler<Asked<M>> for Session {
 
 impl<M> From<Unanswered<M>> for Refusal {
     fn from(unanswered: Unanswered<M>) -> Refusal {
-        Refusal::Unavailable(match unanswered {
-            Unanswered::NotBegun(_) => "the session is being brought back; try again".to_owned(),
-            Unanswered::Begun => IT_FELL.to_owned(),
-        })
+        match unanswered {
+            Unanswered::NotBegun(_) => Refusal::Unavailable("the session is being brought back; try again".to_owned()),
+            Unanswered::Begun => Refusal::Unanswered,
+        }
     }
 }
-
-/// Said of what may be done or not.
-pub(super) const IT_FELL: &str = "the session fell before it could answer, and is brought back; its events tell whether this was \
-                                  done, and with the same `id` or `Idempotency-Key` it can be asked again and is done once";

@@ -14,7 +14,6 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
     Session,
-    asking::IT_FELL,
     commit::{ON_THE_WAY, Reply},
     decision::Decision,
     messages::*,
@@ -70,8 +69,7 @@ impl Session {
         let (asker, answer) = oneshot::channel();
         let accepted = Accepted { seq, state: self.core.state() };
         self.commit(decision, None, vec![Reply::Wish(asker, accepted)], ctx);
-        let fell = || Refusal::Unavailable(IT_FELL.to_owned());
-        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(fell())) })
+        Box::pin(async move { answer.await.unwrap_or(Err(Refusal::Unanswered)) })
     }
 
     fn change_model(&self, model: String, title: Option<String>) -> Result<Input, Refusal> {

@@ -29,7 +29,7 @@ use tracing::{error, warn};
 
 pub use self::{
     allowance::Allowance,
-    asking::{Unanswered, Wanted, ask},
+    asking::{Unanswered, Wanted, ask, ask_or_next},
     audience::{Listening, Look, Piece, Seen, Shared},
     reports::goes_with_others,
     turn::{Named, Refusal, digest_of},

@@ -127,6 +127,8 @@ impl From<Refusal> for Failure {
             | Refusal::Ended => StatusCode::CONFLICT,
             Refusal::Overloaded(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::Journal(_) | Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            // Nobody is told to ask again in a second: that might do it twice.
+            Refusal::Unanswered => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Failure::new(status, refusal.code(), refusal.to_string())
     }

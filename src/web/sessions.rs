@@ -18,7 +18,7 @@ use crate::{
     directory::{self, NewSession},
     frontend,
     session::{
-        self, Refusal, Session, Unanswered, View, Wanted, fits, fits_title,
+        self, Session, View, Wanted, fits, fits_title,
         messages::{self, Accepted, Relay},
     },
     store::{self, Seq, SessionId, Snapshot},
@@ -212,14 +212,8 @@ impl Parts {
         View::new(snapshot, frontend::attached(&self.census, snapshot.record.id))
     }
 
-    /// Asks the session's actor. One that was at rest may be let go between the two steps of this; then the next one is
-    /// asked, once.
     async fn ask<M: Wanted>(&self, id: SessionId, message: M) -> Result<M::Result, Failure> {
-        let answered = match session::ask(&self.session(id).await?, message).await {
-            Err(Unanswered::NotBegun(message)) => session::ask(&self.session(id).await?, message).await,
-            answered => answered,
-        };
-        Ok(answered.map_err(Refusal::from)?)
+        session::ask_or_next(async || self.session(id).await, message).await
     }
 
     async fn wish(&self, id: SessionId, wish: impl Wanted<Result = messages::Answer>) -> Answer {

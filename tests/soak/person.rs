@@ -119,7 +119,9 @@ async fn once(wire: &mut Wire, frame: &Value) -> Answer {
                 return heard["seq"].as_u64().map_or(Answer::Refused, Answer::Accepted);
             }
             Heard::Frame(heard) if heard["id"] == frame["id"] && heard["error"].is_object() => {
-                let again = ["journal_unavailable", "unavailable"].iter().any(|code| heard["error"]["code"] == *code);
+                let again = ["journal_unavailable", "unavailable", "unanswered"]
+                    .iter()
+                    .any(|code| heard["error"]["code"] == *code);
                 return if again { Answer::Unknown } else { Answer::Refused };
             }
             Heard::Frame(_) => {}

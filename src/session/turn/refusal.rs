@@ -30,8 +30,12 @@ pub enum Refusal {
     Journal(String),
     #[error("{0} sandboxes wait for their start already; try again in a moment (`sandbox.max_waiting`)")]
     Overloaded(usize),
+    /// It was not done.
     #[error("{0}")]
     Unavailable(String),
+    /// The session fell before it could answer. It may be done or not.
+    #[error("the session went down before it could answer; once it is back it shows whether this was done")]
+    Unanswered,
 }
 
 impl Refusal {
@@ -52,6 +56,7 @@ impl Refusal {
             Refusal::Journal(_) => "journal_unavailable",
             Refusal::Overloaded(_) => "overloaded",
             Refusal::Unavailable(_) => "unavailable",
+            Refusal::Unanswered => "unanswered",
         }
     }
 }
