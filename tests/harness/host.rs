@@ -234,8 +234,24 @@ pub(crate) fn descriptors(pid: i32) -> usize {
 
 /// The memory that a process holds for itself, in KiB.
 pub(crate) fn resident_kib(pid: i32) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
+/// The most that it held since [`forget_peak`], in KiB.
+pub(crate) fn peak_kib(pid: i32) -> u64 {
+    memory(pid, "VmHWM:")
+}
+
+/// From now on the peak is counted anew; returns what is held now, in KiB.
+pub(crate) fn forget_peak(pid: i32) -> u64 {
+    const THE_PEAK: &str = "5";
+    fs::write(format!("/proc/{pid}/clear_refs"), THE_PEAK).expect("it is our child");
+    resident_kib(pid)
+}
+
+fn memory(pid: i32, what: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(what));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 

@@ -17,21 +17,32 @@ const FOR_SESSIONS: [&str; 5] = ["run", "workspaces", "homes", "sandboxes", "jou
 /// What a process holds open, by kind, and how much of each.
 pub(crate) type Open = BTreeMap<String, usize>;
 
-/// What a server holds open. Not counted are connections with somebody who lives, as that one decides how long they last, and
-/// the segments of the journal, of which there are as many as the log has.
+/// What a server holds open. Not counted are the connections whose other end lives: its clients decide how long theirs last, and
+/// those with a model's service are kept a while for the next call. Nor are the files of its log and index, which are as many as
+/// it has, nor what each thread has that runs tasks, as some of them begin after the server is there.
 pub(crate) fn open(pid: i32) -> Open {
     let alive = established(pid);
     let mut open = Open::new();
+    let mut threads = 0;
     for at in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
         let Ok(what) = fs::read_link(at.path()) else { continue };
         let what = what.to_string_lossy().into_owned();
         let kind = match what.split_once(":[") {
             Some(("socket", inode)) if alive.iter().any(|it| *it == inode.trim_end_matches(']')) => continue,
-            Some((kind, _)) => kind.to_owned(),
-            None if what.contains("/journal/") => continue,
-            None => what,
+            Some(("anon_inode", "eventpoll]")) => continue,
+            Some(("anon_inode", "eventfd]")) => {
+                threads += 1;
+                continue;
+            }
+            Some((kind @ ("socket" | "pipe"), _)) => kind.to_owned(),
+            _ if ["/journal/log/", "/journal/index/"].iter().any(|its| what.contains(its)) => continue,
+            _ => what,
         };
         *open.entry(kind).or_default() += 1;
+    }
+    // By which it hears of signals.
+    if let Some(sockets) = open.get_mut("socket") {
+        *sockets = sockets.saturating_sub(threads);
     }
     open
 }
@@ -55,7 +66,7 @@ async fn left(server: &Rest, home: &Path, pid: i32, fresh: &Open) -> Vec<String>
         let of_each = host::directories(&data(home).join(name));
         left.extend(of_each.into_iter().map(|it| format!("the directory {name}/{it}")));
     }
-    // A server's own groups stay; in each tree they are those that hold no other.
+    // A server's own groups stay; in each tree they are those that no other of them holds.
     let groups = host::control_groups(home);
     let of_a_sandbox = groups.iter().filter(|it| groups.iter().any(|own| it.parent() == Some(own)));
     left.extend(of_a_sandbox.map(|it| format!("the control group {}", it.display())));
@@ -73,34 +84,31 @@ async fn left(server: &Rest, home: &Path, pid: i32, fresh: &Open) -> Vec<String>
 
 /// Purges every session, and waits until nothing of them is left: what then is, in words.
 pub(crate) async fn of(server: &Server) -> Vec<String> {
-    let mut left = Vec::new();
-    for archived in [false, true] {
-        left.extend(purge(&server.rest, archived).await);
-    }
     let until = Instant::now() + DEADLINE;
     loop {
-        let still = self::left(&server.rest, server.home(), server.pid(), server.fresh()).await;
-        if still.is_empty() || Instant::now() > until {
-            left.extend(still);
+        // One that is just being started says to ask again.
+        let mut left = [purge(&server.rest, false).await, purge(&server.rest, true).await].concat();
+        if left.is_empty() {
+            left = self::left(&server.rest, server.home(), server.pid(), server.fresh()).await;
+        }
+        if left.is_empty() || Instant::now() > until {
             return left;
         }
         sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Returns what could not be purged.
+/// Returns what could not be purged, and what more there is.
 async fn purge(rest: &Rest, archived: bool) -> Vec<String> {
-    let (mut left, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let page = rest.get(&format!("/api/sessions?limit=100&archived={archived}{cursor}")).await.expect(200);
-        for session in page["items"].as_array().expect("items") {
-            let id = session["id"].as_str().expect("an id");
-            let reply = rest.delete(&format!("/api/sessions/{id}?purge=true")).await;
-            if !reply.status.is_success() {
-                left.push(format!("the session {id}: {} {}", reply.status, reply.text));
-            }
+    let page = rest.get(&format!("/api/sessions?limit=500&archived={archived}")).await.expect(200);
+    let mut left = Vec::new();
+    for session in page["items"].as_array().expect("items") {
+        let id = session["id"].as_str().expect("an id");
+        let reply = rest.delete(&format!("/api/sessions/{id}?purge=true")).await;
+        if !reply.status.is_success() {
+            left.push(format!("the session {id}: {} {}", reply.status, reply.text));
         }
-        let Some(next) = page["next_cursor"].as_str() else { return left };
-        cursor = format!("&cursor={next}");
     }
+    left.extend(page["next_cursor"].as_str().map(|_| "sessions of a further page".to_owned()));
+    left
 }

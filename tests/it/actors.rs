@@ -26,6 +26,7 @@ async fn every_live_actor_is_listed_until_it_is_gone() {
     }
     drop(socket);
     eventually("the socket to be struck off", || async { !kinds(&server).await.contains("frontend_socket") }).await;
+    server.leaves_nothing().await;
 }
 
 fn every_kind() -> BTreeSet<String> {
@@ -54,6 +55,7 @@ async fn what_a_dead_session_left_is_swept_away_and_what_lives_stays() {
     eventually("the orphan to be gone", || async { !orphan.exists() }).await;
     assert!(host::directories(&runs).contains(&live));
     assert_eq!(host::agents(server.home()), before);
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -70,6 +72,7 @@ async fn a_container_that_no_session_owns_is_swept_away() {
     server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
     eventually("the orphan to be gone", || async { !exists(&orphan) }).await;
     assert_eq!(host::containers(server.home()), ours);
+    server.leaves_nothing().await;
 }
 
 /// A container with the same labels and a name of the same form, but of a session that nobody knows.
@@ -119,4 +122,5 @@ async fn a_session_may_be_purged_at_any_moment_of_its_start() {
     };
     eventually("nothing to be left", || async { left() == (vec![], vec![]) }).await;
     assert_eq!(server.rest.get("/api/sessions").await.expect(200)["total"], 0);
+    server.leaves_nothing().await;
 }

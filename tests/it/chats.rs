@@ -93,6 +93,7 @@ async fn a_client_hears_an_answer_that_is_too_long_for_an_event_without_a_gap_at
     let missing: usize = mark.split(' ').nth(1).expect("how much").parse().expect("a number");
     assert!(long.ends_with(tail) && tail.len() > 30_000, "{mark}");
     assert_eq!(begun.len() + missing + tail.len(), long.len());
+    server.leaves_nothing().await;
 }
 
 /// A frame of any size is refused in words; the same client goes on.
@@ -116,6 +117,7 @@ async fn a_frame_of_any_size_is_refused_and_the_connection_goes_on() {
     assert_eq!(chat.hear().await, Ok(json!({ "type": "pong" })));
     socket.act("ping", json!({})).await;
     socket.status("pong").await;
+    server.leaves_nothing().await;
 }
 
 /// Which types there were. What a call cost may be known before its last words have come.
@@ -166,6 +168,7 @@ async fn two_clients_chat_about_one_session() {
     assert_eq!(start["tool_use_id"], result["tool_use_id"]);
     assert!(result["content"].as_str().expect("output").starts_with("1\n2\n") && result["seq"].is_u64());
     assert_eq!(tool(&second, "tool_result"), result);
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -187,6 +190,7 @@ async fn what_a_client_says_last_is_heard_though_it_has_gone() {
         words == said.filter_map(|event| event["args"]["content"].as_str().map(str::to_owned)).collect()
     })
     .await;
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -228,4 +232,5 @@ async fn an_interrupt_a_late_client_and_garbage() {
     let mut nowhere = Chat::open(&server.rest, "01KAHTXV3M9W6N2Q4ZB8C5R7DE").await;
     assert_eq!(nowhere.turn().await.len(), 1);
     assert_eq!(nowhere.hear().await, Err(Some(4404)));
+    server.leaves_nothing().await;
 }

@@ -316,7 +316,7 @@ async fn an_agent_that_leaves_reports_out_is_told_and_a_fresh_one_obeys() {
 async fn an_agent_that_begins_ever_new_items_costs_its_server_little() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let (_, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
-    let before = host::resident_kib(server.pid());
+    let before = host::forget_peak(server.pid());
     for n in 0..400 {
         let content = "x".repeat(1 << 20);
         let delta = Delta { kind: DeltaKind::Text, item: format!("item-{n}"), offset: 0, content };
@@ -324,7 +324,7 @@ async fn an_agent_that_begins_ever_new_items_costs_its_server_little() {
     }
     agent.event(None, json!({ "observation": "message", "content": "that was all", "extras": {} })).await;
     agent.until_acknowledged().await;
-    let grown = host::resident_kib(server.pid()).saturating_sub(before);
+    let grown = host::peak_kib(server.pid()).saturating_sub(before);
     assert!(grown < 48 << 10, "400 MiB were said; it grew by {grown} KiB");
     server.leaves_nothing().await;
 }

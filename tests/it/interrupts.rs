@@ -34,6 +34,7 @@ async fn in_a_stream(driver: Driver) {
     let answer = socket.observation("message").await;
     assert_eq!(answer["content"], "All right.");
     socket.state("idle").await;
+    server.leaves_nothing().await;
 }
 
 async fn in_a_tool(driver: Driver) {
@@ -52,6 +53,7 @@ async fn in_a_tool(driver: Driver) {
         "the receipt comes when the last process is gone, also one with a session of its own"
     );
     socket.state("idle").await;
+    server.leaves_nothing().await;
 }
 
 async fn of_a_users_command(driver: Driver) {
@@ -69,6 +71,7 @@ async fn of_a_users_command(driver: Driver) {
     socket.act("run", json!({ "command": "echo still here" })).await;
     let ran = socket.until("the next command's output", |frame| frame["extras"]["exit_code"] == 0).await;
     assert_eq!(ran["content"].as_str().expect("output").trim(), "still here");
+    server.leaves_nothing().await;
 }
 
 async fn a_second_interrupt_is_no_error(driver: Driver) {
@@ -85,6 +88,7 @@ async fn a_second_interrupt_is_no_error(driver: Driver) {
     eventually("the commands to be gone", || async { sleepers(&server) == 0 }).await;
     socket.act("message", json!({ "content": "go on" })).await;
     socket.until("an answer", |frame| frame["observation"] == "message" && frame["content"] == "All right.").await;
+    server.leaves_nothing().await;
 }
 
 fn sleepers(server: &Server) -> usize {

@@ -35,6 +35,7 @@ async fn the_key_reaches_the_provider_and_no_sandbox(driver: Driver) {
     assert!(!seen.to_string().contains(KEY) && !seen.to_string().contains(&server.rest.token));
     let journal = format!("{:?}", server.rest.events(&session).await);
     assert!(!journal.contains(KEY) && !server.log().contains(KEY));
+    server.leaves_nothing().await;
 }
 
 async fn a_turn(options: Options, model: &Model, path: &str) {
@@ -77,6 +78,7 @@ async fn a_provider_that_refuses_ends_the_turn_in_words() {
     assert!(model.calls().len() >= 2, "it was asked again");
     socket.act("message", json!({ "content": "and now?" })).await;
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -93,6 +95,7 @@ async fn a_flood_of_output_is_cut_in_the_frame_and_whole_on_disk() {
     let whole = server.rest.get(href).await;
     let expected: String = (1..=300_000).map(|n| format!("{n}\n")).collect();
     assert!(whole.text.trim_end() == expected.trim_end(), "{} bytes of {}", whole.text.len(), expected.len());
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -123,6 +126,7 @@ async fn a_model_without_a_key_is_refused_wherever_it_is_chosen() {
         offered.as_array().expect("models").iter().find(|it| it["name"] == name).expect(name)["needs"].clone()
     };
     assert_eq!((needs("claude-sonnet-4-5"), needs("demo")), (json!("ANTHROPIC_API_KEY"), json!(null)));
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -138,4 +142,5 @@ async fn a_changed_model_is_kept() {
     }
     let server = server.kill9().await.restart().await;
     assert_eq!(server.rest.session(&session).await["model"], "demo");
+    server.leaves_nothing().await;
 }

@@ -120,8 +120,10 @@ async fn a_connection_counts_for_as_long_as_it_lives() {
 async fn a_client_that_is_only_half_there_is_noticed() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
     // They shake hands. One never reads again; of another, and of one that hears events, nothing arrives any more, not even
     // that its kernel has something.
+    let before = host::descriptors(server.pid());
     let connect = async || TcpStream::connect(&server.rest.authority).await.expect("it listens");
     let [mut half, mut away, mut hears] = [connect().await, connect().await, connect().await];
     let events = format!(
@@ -146,5 +148,6 @@ async fn a_client_that_is_only_half_there_is_noticed() {
         }
     };
     timeout(Duration::from_secs(48), noticed).await.expect("it is noticed");
+    eventually("their descriptors to be closed", || async { host::descriptors(server.pid()) <= before }).await;
     server.leaves_nothing().await;
 }

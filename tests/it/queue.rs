@@ -31,7 +31,7 @@ fn queued(event: &Value) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn a_queued_message_waits_for_the_end_of_the_turn_and_can_be_changed() {
-    let (model, _server, mut socket) = waiting().await;
+    let (model, server, mut socket) = waiting().await;
     for content in ["one", "two", "three"] {
         socket.act("message", json!({ "content": content })).await;
         socket.observation("queue").await;
@@ -57,11 +57,12 @@ async fn a_queued_message_waits_for_the_end_of_the_turn_and_can_be_changed() {
         !model.calls().iter().any(|call| call.body.to_string().contains("\"two\"")),
         "a removed message is not sent"
     );
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn a_steering_message_reaches_the_agent_inside_its_turn() {
-    let (model, _server, mut socket) = waiting().await;
+    let (model, server, mut socket) = waiting().await;
     socket.act("message", json!({ "content": "turn left", "mode": "steer" })).await;
     socket.action("message").await;
     go(&mut socket).await;
@@ -71,16 +72,18 @@ async fn a_steering_message_reaches_the_agent_inside_its_turn() {
     assert_eq!(model.calls().len(), 2, "one call for the task and one for the step after the tool");
     let ends = socket.events().into_iter().filter(|event| event["extras"]["agent_state"] == "idle").count();
     assert!(ends <= 2, "one turn: idle at most once before it and once after it");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn an_interrupting_message_ends_the_turn_and_is_answered() {
-    let (_model, _server, mut socket) = waiting().await;
+    let (_model, server, mut socket) = waiting().await;
     socket.act("message", json!({ "content": "turn left", "mode": "interrupt" })).await;
     socket.observation("interrupted").await;
     let answer = socket.observation("message").await;
     assert_eq!(answer["content"], "Turning left.");
     socket.state("idle").await;
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -108,6 +111,7 @@ async fn the_same_id_acts_once() {
     let messages = events.iter().filter(|event| event["action"] == "message").count();
     let answered = events.iter().filter(|event| event["observation"] == "chat" && event["content"] == "once").count();
     assert_eq!((messages, answered), (1, 1), "{events:#?}");
+    server.leaves_nothing().await;
 }
 
 /// Scripts that count their frames all have a first one.
@@ -122,4 +126,5 @@ async fn the_same_id_for_another_task_is_another_session() {
     }
     assert_ne!(made[0], made[1], "another task");
     assert_eq!(made[0], made[2], "the same, sent again");
+    server.leaves_nothing().await;
 }

@@ -56,6 +56,7 @@ async fn a_session_is_made_found_changed_and_removed() {
     rest.until_state(id, "idle").await;
     rest.delete(&format!("/api/sessions/{id}?purge=true")).await.expect(204);
     rest.get(&format!("/api/sessions/{id}")).await.error(404, "not_found");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -69,6 +70,7 @@ async fn the_same_key_makes_one_session() {
     let again = make().await.expect(200);
     assert_eq!(first["id"], again["id"]);
     assert_eq!(server.rest.get("/api/sessions").await.expect(200)["total"], 1);
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -88,6 +90,7 @@ async fn the_same_key_sends_one_message() {
     let events = server.rest.events(&session).await;
     let messages = events.iter().filter(|event| event["action"] == "message" && event["args"]["content"] == "again");
     assert_eq!(messages.count(), 1);
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -110,6 +113,7 @@ async fn pages_of_a_list_hold_each_session_once() {
     }
     let newest_first: Vec<String> = (0..7).rev().map(|n| format!("session {n}")).collect();
     assert_eq!(titles, newest_first);
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -139,6 +143,7 @@ async fn refusals() {
     rest.post(&at("/messages"), json!({ "content": "hello?" })).await.error(409, "ended");
     rest.post(&at("/resume"), json!({})).await.error(409, "ended");
     assert!(!rest.events(&id).await.is_empty(), "it can still be read");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -153,6 +158,7 @@ async fn events_are_filtered_and_paged() {
     assert_eq!(runs.len(), 2, "the action and its observation: {runs:?}");
     let page = server.rest.get(&format!("/api/sessions/{id}/events?after=2&limit=2")).await.expect(200);
     assert_eq!(page["items"], json!(all[2..4]));
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -164,6 +170,7 @@ async fn a_purged_session_leaves_no_trace_on_disk() {
     crate::harness::eventually("the sandbox to be gone", || async { host::processes(server.home()).is_empty() }).await;
     let left = named_after(&server.data(), &id);
     assert!(left.is_empty(), "{left:?}");
+    server.leaves_nothing().await;
 }
 
 fn named_after(dir: &std::path::Path, id: &str) -> Vec<std::path::PathBuf> {

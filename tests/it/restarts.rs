@@ -3,7 +3,7 @@
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path, process::Command};
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{
     driver::{Driver, on_each_driver},
@@ -54,7 +54,7 @@ async fn after_a_kill_all_is_there_and_turns_go_on(driver: Driver) {
     let runs = server.rest.events(&working).await.into_iter().filter(|event| event["action"] == "run").count();
     assert_eq!(runs, 1, "nothing was done twice");
     for session in [&idle, &working] {
-        let of_the_sandbox = |event: &serde_json::Value| event["observation"] == "sandbox";
+        let of_the_sandbox = |event: &Value| event["observation"] == "sandbox";
         let events: Vec<_> = server.rest.events(session).await.into_iter().filter(of_the_sandbox).collect();
         let phases: Vec<_> = events.iter().filter_map(|event| event["extras"]["phase"].as_str()).collect();
         assert_eq!(phases, ["starting", "ready"], "of a sandbox that was taken back nothing is said");
@@ -273,18 +273,43 @@ async fn a_purged_session_stays_purged() {
     server.leaves_nothing().await;
 }
 
+/// A hundred turns, of which a part ends while no server is there.
 #[tokio::test]
-async fn many_sessions_come_back() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let mut ids = Vec::new();
-    for n in 0..50 {
-        ids.push(server.rest.create(json!({ "title": format!("session {n}") })).await);
+async fn many_sessions_are_taken_back_as_they_are_with_what_they_did_meanwhile() {
+    const SESSIONS: usize = 100;
+    const MEANWHILE: usize = 30;
+    let model = Model::play("work");
+    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let asked = (0..SESSIONS).map(|_| server.rest.create(json!({ "task": "wait for go" })));
+    let sessions = futures::future::join_all(asked).await;
+    let waiting = |home: &Path| host::processes(home).iter().filter(|it| it.command.contains("until [")).count();
+    eventually("all to be at work", || async { waiting(server.home()) == SESSIONS }).await;
+    let agents = host::agents(server.home());
+    assert_eq!(agents.len(), SESSIONS);
+
+    let dead = server.kill9().await;
+    let go = |session: &String| std::fs::write(dead.data().join("workspaces").join(session).join("go"), "");
+    sessions[..MEANWHILE].iter().try_for_each(go).expect("the workspaces are there");
+    eventually("some to go on without a server", || async { waiting(dead.home()) == SESSIONS - MEANWHILE }).await;
+
+    let server = dead.restart().await;
+    eventually("all to be taken back", || async {
+        let actors = server.rest.get("/api/admin/actors").await.expect(200);
+        let links = actors["items"].as_array().expect("items").iter();
+        links.filter(|row| row["kind"] == "agent_link" && row["state"] == "connected").count() == SESSIONS
+    })
+    .await;
+    assert_eq!(host::agents(server.home()), agents, "the same sandboxes, and none besides");
+    for (n, session) in sessions.iter().enumerate() {
+        if n < MEANWHILE {
+            server.rest.until_state(session, "idle").await;
+        }
+        let events = server.rest.events(session).await;
+        let ran: Vec<_> = events.iter().filter(|event| event["observation"] == "run").collect();
+        assert_eq!(ran.len(), usize::from(n < MEANWHILE), "{session}: {ran:?}");
+        assert!(ran.iter().all(|event| event["extras"]["exit_code"] == 0), "{ran:?}");
+        assert_eq!(events.iter().filter(|event| event["action"] == "run").count(), 1, "nothing was done twice");
     }
-    let server = server.kill9().await.restart().await;
-    for (n, id) in ids.iter().enumerate() {
-        assert_eq!(server.rest.session(id).await["title"], format!("session {n}"));
-    }
-    eventually("it to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
     server.leaves_nothing().await;
 }
 
@@ -317,7 +342,7 @@ async fn a_session_moves_to_another_machine_with_its_history() {
     assert_eq!(server.rest.get(large).await.text, whole);
     server.rest.until_state(&session, "idle").await;
     server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "turn left" })).await.expect(202);
-    let said = |event: &serde_json::Value| event["content"] == "Turning left.";
+    let said = |event: &Value| event["content"] == "Turning left.";
     eventually("an answer", || async { server.rest.events(&session).await.iter().any(said) }).await;
     server.leaves_nothing().await;
 }
@@ -329,7 +354,10 @@ async fn what_version_0_1_exported_is_still_understood() {
     let home = tempfile::tempdir().expect("a directory");
     let fresh = Ended::nowhere(home, Options::new(Driver::Process));
     fresh.run(&["import", file.to_str().expect("a path")]).await.expect("it is imported");
-    check_the_past(&fresh.restart().await).await;
+    is_what_it_was(&fresh, &[hello(), large(9, EXPORTED)]).await;
+    let server = fresh.restart().await;
+    check_the_past(&server).await;
+    server.leaves_nothing().await;
 }
 
 /// The journal of a server of that version, which was killed: log, archive, index and contents as they stood on disk.
@@ -341,10 +369,34 @@ async fn what_version_0_1_left_on_disk_is_still_understood() {
     let unpacked =
         Command::new("tar").arg("--no-same-owner").arg("-xzf").arg(file).arg("-C").arg(ended.data()).status();
     assert!(unpacked.expect("`tar` is installed").success());
+    is_what_it_was(&ended, &[hello(), large(16, ON_DISK)]).await;
     let server = ended.restart().await;
     check_the_past(&server).await;
     assert!(!server.log().contains("damaged"), "{}", server.log());
     server.leaves_nothing().await;
+}
+
+/// What that version told of the session that has ended.
+fn hello() -> Value {
+    let sha256 = "f3d877bc9b436492dae1a942e41de1b71c9f9a405eb181f930f93eb85f9b2a1a";
+    json!({ "end": "01M7YDF2PV2DGM26BFW5BKRHZG", "events": 27, "sha256": sha256 })
+}
+
+/// … and of the one that can go on, which was exported and then said more.
+fn large(events: u64, sha256: &str) -> Value {
+    json!({ "end": "01M7YDF2QMJTHQFB3GXAGYDY68", "events": events, "sha256": sha256 })
+}
+
+const EXPORTED: &str = "8dab9d449e576b2577e1532e948d5248ed9f4e654994de8041056d24647a3d8f";
+const ON_DISK: &str = "160f04dc4f5b845a8df0d1d992c89af0a6f5dd80a9adcb494235ec785eaa2b43";
+
+/// As many events of each session as that version had, with the digests that it told.
+async fn is_what_it_was(now: &Ended, ends: &[Value]) {
+    let exported = now.run(&["export"]).await.expect("it is exported");
+    let told = exported.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
+    let mut told: Vec<_> = told.filter(|line| line["end"].is_string()).collect();
+    told.sort_by_key(|end| end["end"].to_string());
+    assert_eq!(told, ends);
 }
 
 /// Two sessions, one that has ended and one that can go on.

@@ -18,6 +18,15 @@ fn night() -> Duration {
     Duration::from_secs(seconds.unwrap_or(70))
 }
 
+/// Ten sessions that nobody watches.
+async fn idle(server: &Server) -> Vec<String> {
+    let sessions = futures::future::join_all((0..10).map(|_| server.rest.create(json!({})))).await;
+    for session in &sessions {
+        server.rest.until_state(session, "idle").await;
+    }
+    sessions
+}
+
 #[tokio::test]
 async fn a_server_that_slept_blames_nobody() {
     let options = Options::new(Driver::Process).env("GREENROOM_SWEEPER__PAUSE_AFTER", "60s");
@@ -26,15 +35,16 @@ async fn a_server_that_slept_blames_nobody() {
     server.rest.until_state(&session, "idle").await;
     let mut client = Socket::attach(&server.rest, &session).await;
     client.status("synced").await;
-    let unwatched = server.rest.create(json!({})).await;
-    server.rest.until_state(&unwatched, "idle").await;
+    let unwatched = idle(&server).await;
     let agents = host::agents(server.home());
     server.signal(Signal::STOP);
     tokio::time::sleep(night()).await;
     server.signal(Signal::CONT);
     let swept = server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
     assert_eq!(swept["rested"], 0, "nobody was idle, all slept: {swept}");
-    assert_eq!(server.rest.session(&unwatched).await["state"], "idle");
+    for id in &unwatched {
+        assert_eq!(server.rest.session(id).await["state"], "idle");
+    }
     client.act("run", json!({ "command": "echo awake" })).await;
     let ran = client.observation("run").await;
     assert_eq!(ran["content"], "awake\n", "the same socket, the same sandbox");
@@ -65,6 +75,7 @@ async fn a_clock_that_is_set_sweeps_nobody_away() {
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let mut client = Socket::attach(&server.rest, &session).await;
+    let unwatched = idle(&server).await;
     for jump in ["+3600", "-3600", "+0"] {
         fs::write(&clock, jump).expect("it is written");
         let swept = server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
@@ -73,7 +84,9 @@ async fn a_clock_that_is_set_sweeps_nobody_away() {
         let ran = client.observation("run").await;
         assert_eq!(ran["content"], "here\n", "{jump}");
         client.state("idle").await;
-        assert_eq!(server.rest.session(&session).await["state"], "idle", "{jump}");
+        for id in unwatched.iter().chain([&session]) {
+            assert_eq!(server.rest.session(id).await["state"], "idle", "{jump}");
+        }
     }
     let events = server.rest.events(&session).await;
     let told: Vec<&str> = events.iter().filter_map(|event| event["at"].as_str()).collect();

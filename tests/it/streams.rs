@@ -118,6 +118,7 @@ async fn what_was_and_what_comes_without_a_gap_also_when_it_is_cut() {
     assert_eq!(pieces, all);
     assert_eq!(server.rest.events(&session).await, all);
     assert!(deltas > 0, "what grows is there as well");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -138,6 +139,7 @@ async fn one_kind_alone_and_bad_questions() {
     send(ask(&format!("{path}?after=2&last=1"))).await.error(400, "invalid_args");
     send(ask(&path).header("last-event-id", "x")).await.error(400, "invalid_args");
     send(ask("/api/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE/events")).await.error(404, "not_found");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]

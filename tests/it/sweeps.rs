@@ -75,6 +75,7 @@ async fn a_sweep_and_a_message_race_and_the_message_wins() {
     assert_eq!(answers, MESSAGES, "one answer for each");
     let rested = rests(&events);
     assert!(rested > MESSAGES / 4, "the sweeper had its turns: {rested}");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -86,6 +87,7 @@ async fn it_comes_by_itself_again_and_again() {
         server.rest.until_state(&session, "stopped").await;
         server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await.expect(200);
     }
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -102,6 +104,7 @@ async fn an_idle_one_rests_within_half_a_minute_of_its_time() {
     };
     let idle = since("paused").duration_since(since("idle")).unsigned_abs();
     assert!((1..=2 + 30).contains(&idle.as_secs()), "{idle:?}");
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -132,6 +135,7 @@ async fn what_is_watched_is_left_alone() {
         server.rest.session(&session).await["state"] == "stopped"
     })
     .await;
+    server.leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -163,4 +167,5 @@ async fn what_waits_for_a_person_is_left_alone() {
     agent.report(Report::TurnEnded { turn, outcome: Outcome::Done }).await.expect("the server listens");
     server.rest.until_state(&session, "idle").await;
     assert_eq!(rests(&server.rest.events(&session).await), 0, "it worked or waited all the time");
+    server.leaves_nothing().await;
 }

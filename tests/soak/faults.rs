@@ -6,11 +6,7 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
 use super::world::World;
-use crate::harness::{
-    driver::Driver,
-    host,
-    server::{Ended, Server},
-};
+use crate::harness::{driver::Driver, host, server::Server};
 
 /// Kills and stops at random until `end`, and returns the server that lives then.
 pub(super) async fn inject(
@@ -30,7 +26,7 @@ pub(super) async fn inject(
         }
         match std::mem::replace(&mut fault, dice.u8(0..10)) {
             0..3 => {
-                server = kill(world, server).await.restart().await;
+                server = kill(world, server).await;
             }
             3 => {
                 world.fault("the server stood still for a while");
@@ -62,17 +58,22 @@ pub(super) async fn kill_the_server(
     mut dice: fastrand::Rng,
     times: usize,
 ) -> Server {
+    while world.rest.get("/api/sessions?state=starting&limit=1").await.expect(200)["total"] != 0 {
+        sleep(Duration::from_millis(50)).await;
+    }
     for _ in 0..times {
         sleep(Duration::from_millis(dice.u64(0..1_500))).await;
-        server = kill(world, server).await.restart().await;
+        server = kill(world, server).await;
     }
     server
 }
 
-async fn kill(world: &World, server: Server) -> Ended {
+/// Kills it and returns the next, which knows from the journal who was at work.
+async fn kill(world: &World, server: Server) -> Server {
+    let server = server.kill9().await.restart().await;
     let at_work = server.rest.get("/api/sessions?state=running&limit=1").await.expect(200);
-    world.kill(at_work["total"].as_u64().unwrap_or_default());
-    server.kill9().await
+    world.killed(at_work["total"].as_u64().unwrap_or_default());
+    server
 }
 
 /// An agent speaks with whoever dials last, and lets go of the server in the middle of whatever it was saying.

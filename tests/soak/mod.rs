@@ -61,8 +61,8 @@ pub(crate) struct Report {
     /// Wishes that were answered, and then looked for.
     pub(crate) wishes: u64,
     pub(crate) turns: u64,
-    /// Turns that a kill of the server found under way.
-    pub(crate) turns_hit: u64,
+    /// Sessions at work when the server was killed, of all kills together.
+    pub(crate) hit: u64,
     /// What was promised and did not hold, in words.
     pub(crate) broken: Vec<(Broken, String)>,
 }
@@ -151,11 +151,8 @@ impl fmt::Display for Report {
             writeln!(f, "  {times:6}  {fault}")?;
         }
         writeln!(f, "connections: {}, frames compared: {}", self.connections, self.checked)?;
-        let Report { events, turns, turns_hit, .. } = self;
-        writeln!(
-            f,
-            "in the journals: {events} events, {turns} turns; kills of the server hit {turns_hit} amid their work"
-        )?;
+        let Report { events, turns, hit, .. } = self;
+        writeln!(f, "in the journals: {events} events, {turns} turns; kills of the server hit {hit} amid their work")?;
         writeln!(f, "wishes answered, and found once each where they were said to be: {}", self.wishes)?;
         let count = |how| self.broken.iter().filter(|(broken, _)| *broken == how).count();
         let [lost, doubled, out_of_order, changed] =

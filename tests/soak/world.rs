@@ -71,10 +71,10 @@ impl World {
         *self.ledger().report.faults.entry(what).or_default() += 1;
     }
 
-    /// The server is killed amid so many turns.
-    pub(super) fn kill(&self, turns: u64) {
+    /// The server was killed while so many sessions were at work.
+    pub(super) fn killed(&self, at_work: u64) {
         self.fault(KILL);
-        self.ledger().report.turns_hit += turns;
+        self.ledger().report.hit += at_work;
     }
 
     pub(super) fn connected(&self) {
