@@ -283,7 +283,10 @@ async fn many_sessions_are_taken_back_as_they_are_with_what_they_did_meanwhile()
     let asked = (0..SESSIONS).map(|_| server.rest.create(json!({ "task": "wait for go" })));
     let sessions = futures::future::join_all(asked).await;
     let waiting = |home: &Path| host::processes(home).iter().filter(|it| it.command.contains("until [")).count();
-    eventually("all to be at work", || async { waiting(server.home()) == SESSIONS }).await;
+    // A busy machine may take its time for each of them.
+    for so_many in 1..=SESSIONS {
+        eventually("one more to be at work", || async { waiting(server.home()) >= so_many }).await;
+    }
     let agents = host::agents(server.home());
     assert_eq!(agents.len(), SESSIONS);
 
