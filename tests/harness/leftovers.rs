@@ -40,7 +40,7 @@ pub(crate) fn open(pid: i32) -> Open {
         };
         *open.entry(kind).or_default() += 1;
     }
-    // By which it hears of signals.
+    // Each such thread has one, by which it hears of signals.
     if let Some(sockets) = open.get_mut("socket") {
         *sockets = sockets.saturating_sub(threads);
     }
@@ -57,7 +57,7 @@ fn established(pid: i32) -> Vec<String> {
 }
 
 /// What there is of a server's sessions, in words; empty where nothing is.
-async fn left(server: &Rest, home: &Path, pid: i32, fresh: &Open) -> Vec<String> {
+async fn look(server: &Rest, home: &Path, pid: i32, fresh: &Open) -> Vec<String> {
     let mut left = Vec::new();
     left.extend(host::processes(home).into_iter().map(|it| format!("the process {} `{}`", it.pid, it.command)));
     left.extend(host::children(pid).into_iter().map(|it| format!("the server's child {it}")));
@@ -89,7 +89,7 @@ pub(crate) async fn of(server: &Server) -> Vec<String> {
         // One that is just being started says to ask again.
         let mut left = [purge(&server.rest, false).await, purge(&server.rest, true).await].concat();
         if left.is_empty() {
-            left = self::left(&server.rest, server.home(), server.pid(), server.fresh()).await;
+            left = look(&server.rest, server.home(), server.pid(), server.fresh()).await;
         }
         if left.is_empty() || Instant::now() > until {
             return left;
