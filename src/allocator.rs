@@ -12,8 +12,8 @@ use std::{
 
 use mimalloc::MiMalloc;
 
-/// From this size on a buffer is large, in bytes.
-const LARGE: usize = 256 << 10;
+/// From this size on a buffer is large, in bytes. What is used of it takes memory, not what it has room for.
+pub const LARGE: usize = 256 << 10;
 
 /// Small from mimalloc, large from the system.
 pub struct Allocator;

@@ -6,7 +6,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `greenroom_protocol` | the vocabulary of agent, journal and browser (a crate of its own) |
-//! | [`config`] [`data`] [`telemetry`] [`census`] [`clock`] [`wakeups`] | settings, the data directory, logs, the register of live actors, the time, what threads wake on each other |
+//! | [`config`] [`data`] [`telemetry`] [`census`] [`clock`] [`allocator`] [`wakeups`] | settings, the data directory, logs, the register of live actors, the time, where memory comes from, what threads wake on each other |
 //! | [`store`] | the journal: an append-only log, and what is looked up in it |
 //! | `greenroom_keeper` | the small program that builds a jail of this host's own and keeps it over the server's death (a crate of its own) |
 //! | [`sandbox`] | walls around an agent: Docker, or a jail of this host's own |
@@ -25,6 +25,7 @@
 //! One message from start to end: `frontend::socket` hears it → [`session`] decides and appends it to the [`store`] → the
 //! [`link`] delivers it → the agent works, its reports come back the same way → every socket pulls what is new.
 
+pub mod allocator;
 pub mod census;
 pub mod cli;
 pub mod clock;

@@ -1,5 +1,3 @@
-mod allocator;
-
 use std::{
     fmt::Display,
     io::{self, IsTerminal, Write},
@@ -8,6 +6,7 @@ use std::{
 
 use clap::Parser;
 use greenroom::{
+    allocator::{self, Allocator},
     cli::{Cli, Command},
     config::Config,
     data::DataDir,
@@ -15,7 +14,7 @@ use greenroom::{
 };
 
 #[global_allocator]
-static ALLOCATOR: allocator::Allocator = allocator::Allocator;
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     allocator::give_large_buffers_back();

@@ -29,6 +29,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::future::try_join_all;
 
 use self::{
     compare::{compare, whole},
@@ -42,6 +43,8 @@ use crate::{
 
 /// How much of a journal is in memory at once.
 const CHUNK: Limit = Limit { events: 512, bytes: 1 << 20 };
+/// How much is appended in one piece, bytes, unless a single event is larger: whoever reads an event later reads its whole piece.
+const PIECE: usize = 64 << 10;
 
 /// Why nothing came of it. The text says where, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -378,8 +381,39 @@ async fn keep(store: &dyn Store, id: SessionId, content: Option<(String, String)
     }
 }
 
+/// Appends in pieces, all of which are on their way at once; with the last one comes what the session is from then on.
 async fn append(store: &dyn Store, id: SessionId, epoch: u64, at: Seq, batch: Batch) -> Result<Seq, TransferError> {
-    store.append(id, epoch, at, batch).await.map_err(|e| TransferError::Io(io::Error::other(e)))
+    let Batch { events, mark, record } = batch;
+    let mut pieces = pieces(events);
+    let last = pieces.pop().unwrap_or_default();
+    let mut next = at;
+    let mut append = |batch: Batch| {
+        let at = next;
+        next += batch.events.len() as u64;
+        store.append(id, epoch, at, batch)
+    };
+    let mut appended: Vec<_> =
+        pieces.into_iter().map(|events| append(Batch { events, mark: None, record: None })).collect();
+    appended.push(append(Batch { events: last, mark, record }));
+    let tails = try_join_all(appended).await.map_err(|e| TransferError::Io(io::Error::other(e)))?;
+    Ok(tails.last().copied().unwrap_or(at))
+}
+
+/// Cuts events into rows of up to [`PIECE`] bytes.
+fn pieces(events: Vec<NewEvent>) -> Vec<Vec<NewEvent>> {
+    let mut pieces: Vec<Vec<NewEvent>> = Vec::new();
+    let mut size = 0;
+    for event in events {
+        size += event.json.len();
+        match pieces.last_mut() {
+            Some(piece) if size <= PIECE => piece.push(event),
+            _ => {
+                size = event.json.len();
+                pieces.push(vec![event]);
+            }
+        }
+    }
+    pieces
 }
 
 fn write(out: &mut dyn Write, line: &Line<'_>) -> Result<(), TransferError> {

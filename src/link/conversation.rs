@@ -64,7 +64,7 @@ const ACK_AFTER: Duration = Duration::from_millis(500);
 /// What is acknowledged before that time, bytes: an eighth of what an agent can keep.
 const ACK_BYTES: usize = 1 << 20;
 /// How much of the journal goes into one `history` frame, bytes.
-const HISTORY_PART: usize = 1 << 20;
+const HISTORY_PART: usize = 256 << 10;
 /// The longest message of the agent that it is given back whole, bytes: half of what it tells a model.
 const MESSAGE_LIMIT: usize = 256 << 10;
 
@@ -278,7 +278,7 @@ impl Conversation<'_> {
     async fn send_history(&mut self, to: Seq) -> Result<(), Broken> {
         let mut after = 0;
         loop {
-            let limit = Limit { events: 1024, bytes: HISTORY_PART };
+            let limit = Limit { events: 256, bytes: HISTORY_PART };
             let page = read_on(&**self.store, self.id, after, limit).await;
             let page = page.map_err(|e| Broken::Cut(format!("the journal cannot be read: {e}")))?;
             let last = page.last().map_or(to, |(seq, _)| *seq);

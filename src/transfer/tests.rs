@@ -200,3 +200,16 @@ async fn of_a_damaged_journal_everything_else_is_exported_if_that_is_asked_for()
     let alike = sound.lines().zip(rest.lines()).filter(|(was, is)| was == is).count();
     assert_eq!(alike, sound.lines().count() - 3, "{rest}");
 }
+
+#[test]
+fn pieces_have_all_events_in_their_order_and_are_small_where_the_events_are() {
+    let sizes = [10, PIECE - 10, 1, PIECE, 5 * PIECE, 7, 8, PIECE / 2, PIECE / 2, 0, 3];
+    let events: Vec<_> =
+        sizes.iter().map(|size| NewEvent { kind: "run".into(), json: vec![b'x'; *size].into() }).collect();
+    let cut: Vec<Vec<usize>> =
+        pieces(events).iter().map(|piece| piece.iter().map(|event| event.json.len()).collect()).collect();
+    let half = PIECE / 2;
+    let expected: [&[usize]; 6] = [&[10, PIECE - 10], &[1], &[PIECE], &[5 * PIECE], &[7, 8, half], &[half, 0, 3]];
+    assert_eq!(cut, expected);
+    assert!(pieces(Vec::new()).is_empty());
+}

@@ -26,7 +26,10 @@ use super::{
     scan::Found,
     segment::{FileKind, PREFACE, Preface, is_lost, read_over},
 };
-use crate::store::{Seq, SessionId};
+use crate::{
+    allocator::LARGE,
+    store::{Seq, SessionId},
+};
 
 const BLOCK_HEADER: usize = 52;
 const INDEX_ENTRY: usize = BLOCK_HEADER + 8;
@@ -127,6 +130,15 @@ impl Archive {
         &self.blocks
     }
 
+    /// Each session that has events in it, with the first of them and the number after the last.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = (SessionId, Seq, Seq)> {
+        let of_one = self.blocks.chunk_by(|one, next| one.session == next.session && !one.forgotten);
+        of_one.filter_map(|blocks| {
+            let (first, last) = (blocks.first()?, blocks.last()?);
+            (!first.forgotten).then_some((first.session, first.seq, last.until))
+        })
+    }
+
     /// Whether every byte of it could be made out.
     pub(super) fn is_whole(&self) -> bool {
         self.unreadable.is_empty()
@@ -159,12 +171,17 @@ impl Archive {
         if crc32fast::hash(&compressed) != block.crc {
             return Ok(None);
         }
-        let mut frames = Vec::with_capacity(block.raw as usize);
+        // Made on one thread and dropped on another, and as soon as its events are told: from the system, so that it goes back
+        // there. Kept for the next by each thread that reads, a long replay took five times its memory.
+        let raw = block.raw as usize;
+        let mut frames = vec![0; raw.max(LARGE)];
         let inflated = INFLATE.with_borrow_mut(|inflate| {
             inflate.reset(false);
-            inflate.decompress_vec(&compressed, &mut frames, FlushDecompress::Finish)
+            let status = inflate.decompress(&compressed, &mut frames[..raw], FlushDecompress::Finish);
+            status.map(|status| (status, inflate.total_out()))
         });
-        let whole = matches!(inflated, Ok(Status::StreamEnd)) && frames.len() == block.raw as usize;
+        frames.truncate(raw);
+        let whole = matches!(inflated, Ok((Status::StreamEnd, out)) if out == raw as u64);
         Ok(whole.then_some(frames))
     }
 

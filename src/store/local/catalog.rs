@@ -1,6 +1,6 @@
 //! The index on disk: sled, and all that it takes to trust it. Only this file knows sled.
 //!
-//! One tree. `s<session>` is the session itself; `p<session><seq>` are up to 128 places from that event on; `checkpoint`
+//! One tree. `s<session>` is the session itself; `p<session><seq>` are up to 128 places from that event on; `checkpoint 2`
 //! says up to where in the log the tree is complete, with a digest of all sessions. It goes with every batch of sessions, so
 //! it holds for them or is not there, and only the last one moves it on. Whoever is killed before that leaves sessions that
 //! are ahead of it: what of the log they know already is applied to them once more, and of that only their revisions grow.
@@ -22,16 +22,18 @@ use serde::{Deserialize, Serialize};
 use sled::{Batch, Db};
 
 use super::{
-    places::{CHUNK, Place, Places, from},
+    places::{self, CHUNK, Place, Places, from},
     segment::Position,
 };
 use crate::store::{Epoch, Mark, Record, Seq, SessionId, ledger::Entry};
 
-const CHECKPOINT: &[u8] = b"checkpoint";
+/// With the version of how places are written. A server that knows another finds none, and makes the catalog anew.
+const CHECKPOINT: &[u8] = b"checkpoint 2";
+const CHECKPOINT_OF_OLD: &[u8] = b"checkpoint";
 /// sled unlocks its file on a thread of its own, some time after its last handle is gone.
 const LETS_GO: Duration = Duration::from_secs(2);
-/// sled keeps what it read; the log's own pages are the cache that matters.
-const CACHE: u64 = 8 << 20;
+/// sled keeps what it read, in more than twice this much memory; the log's own pages are the cache that matters.
+const CACHE: u64 = 1 << 20;
 /// A catalog is written anew from this size on, if it takes that many times what stands in it: sled's files never shrink.
 const WORTH_SLIMMING: Bloat = Bloat { bytes: 64 << 20, times: 8 };
 /// How many blocks of places one call of sled takes.
@@ -46,6 +48,8 @@ pub(super) enum CatalogError {
     Sled(#[from] sled::Error),
     #[error("sled panicked")]
     Panicked,
+    #[error("an earlier version wrote it")]
+    Old,
     #[error("its content does not match its checkpoint")]
     Mismatch,
 }
@@ -115,8 +119,42 @@ impl Catalog {
         guarded(|| {
             let (low, high) = (place_key(session, 0), place_key(session, seq));
             let Some((_, block)) = self.db.range(low..=high).next_back().transpose()? else { return Ok(None) };
-            let places = decode_places(&block);
+            let places = places::decode(&block);
             Ok(from(&places, seq).map(<[Place]>::to_vec))
+        })
+    }
+
+    /// Forgets where each frame of a session stands in `segment`, but the first of each row of them. `from` to `until` are the
+    /// session's events there.
+    ///
+    /// However much of it is on disk after a crash, the rest is still right.
+    pub(super) fn thin(&self, segment: u32, session: SessionId, from: Seq, until: Seq) -> Result<(), CatalogError> {
+        guarded(|| {
+            let (low, high) = (place_key(session, 0), place_key(session, until));
+            let begins = self.db.range(low..=place_key(session, from)).next_back().transpose()?;
+            let begins = begins.map_or_else(|| (&low).into(), |(key, _)| key);
+            let mut thinner = Vec::new();
+            let mut before = None;
+            for item in self.db.range(begins..=(&high).into()) {
+                let (key, block) = item?;
+                let places = places::decode(&block);
+                let kept: Vec<Place> =
+                    places.iter().copied().filter(|place| !place.goes_on(before.replace(*place), segment)).collect();
+                if kept.len() < places.len() {
+                    thinner.push((key, kept));
+                }
+            }
+            for blocks in thinner.chunks(BATCH) {
+                let mut batch = Batch::default();
+                for (key, kept) in blocks {
+                    batch.remove(key);
+                    if let Some(first) = kept.first() {
+                        batch.insert(&place_key(session, first.first)[..], places::encode(kept));
+                    }
+                }
+                self.db.apply_batch(batch)?;
+            }
+            Ok(())
         })
     }
 
@@ -134,7 +172,7 @@ impl Catalog {
             let mut blocks = 0;
             for (session, places) in &places.of {
                 for block in places.chunks(CHUNK) {
-                    batch.insert(&place_key(*session, block[0].first)[..], encode_places(block));
+                    batch.insert(&place_key(*session, block[0].first)[..], places::encode(block));
                     blocks += 1;
                     if blocks % BATCH == 0 {
                         self.db.apply_batch(std::mem::take(&mut batch))?;
@@ -267,6 +305,7 @@ fn load(db: &Db) -> Result<(Standing, HashMap<SessionId, Entry>), CatalogError> 
                 return Err(CatalogError::Mismatch);
             }
         }
+        None if db.contains_key(CHECKPOINT_OF_OLD)? => return Err(CatalogError::Old),
         None if sessions.is_empty() => {}
         None => return Err(CatalogError::Mismatch),
     }
@@ -311,28 +350,6 @@ fn place_key(session: SessionId, seq: Seq) -> [u8; 25] {
     key[1..17].copy_from_slice(&session.to_bytes());
     key[17..].copy_from_slice(&seq.to_be_bytes());
     key
-}
-
-/// Segments count from 1, so 0 can stand for "lost".
-fn encode_places(places: &[Place]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(places.len() * 16);
-    for place in places {
-        let (segment, offset) = place.at.map_or((0, 0), |at| (at.segment, at.offset));
-        bytes.extend(place.first.to_le_bytes());
-        bytes.extend(segment.to_le_bytes());
-        bytes.extend(offset.to_le_bytes());
-    }
-    bytes
-}
-
-fn decode_places(bytes: &[u8]) -> Vec<Place> {
-    let (places, _) = bytes.as_chunks::<16>();
-    let place = |bytes: &[u8; 16]| {
-        let (first, at) = bytes.split_first_chunk::<8>()?;
-        let at = position(at).filter(|at| at.segment > 0);
-        Some(Place { first: Seq::from_le_bytes(*first), at })
-    };
-    places.iter().filter_map(place).collect()
 }
 
 fn position(bytes: &[u8]) -> Option<Position> {
@@ -399,8 +416,33 @@ mod tests {
     }
 
     #[test]
-    fn places_come_back() {
-        let places = [Place { first: 4, at: Some(Position { segment: 2, offset: 99 }) }, Place { first: 6, at: None }];
-        assert_eq!(decode_places(&encode_places(&places)), places);
+    fn of_an_archive_the_first_place_of_each_row_is_kept() {
+        let dir = tempfile::tempdir().expect("a place");
+        let (catalog, _) = Catalog::open(dir.path()).expect("an empty one");
+        let [session, other] = [SessionId::from_bytes([1; 16]), SessionId::from_bytes([2; 16])];
+        // Segment 1 up to 200, segment 2 up to 900, but for the lost ones from 500 to 503, then segment 3.
+        let place = |seq: u64| {
+            let segment = if seq <= 200 { 1 } else { 2 + u32::from(seq > 900) };
+            let is_lost = (500..504).contains(&seq);
+            Place { first: seq, at: (!is_lost).then_some(Position { segment, offset: 10 * seq as u32 }) }
+        };
+        let mut places = Places::default();
+        for seq in 1..=1000 {
+            places.add(session, place(seq));
+            places.add(other, place(seq));
+        }
+        catalog.write(&places, &HashMap::new(), Position::START).expect("it is written");
+        catalog.thin(2, session, 201, 901).expect("it is thinned");
+        let holder = |session, seq| catalog.lookup(session, seq).expect("it looks").expect("it is known")[0].first;
+        for (seq, first) in [(1, 1), (200, 200), (201, 201), (202, 201), (499, 201), (500, 500), (503, 503)] {
+            assert_eq!(holder(session, seq), first, "{seq}");
+        }
+        for (seq, first) in [(504, 504), (505, 504), (900, 504), (901, 901), (1000, 1000)] {
+            assert_eq!(holder(session, seq), first, "{seq}");
+        }
+        assert!((1..=1000).all(|seq| holder(other, seq) == seq));
+        places.thin(2, session);
+        assert_eq!(places.of[&session].len(), 200 + 1 + 4 + 1 + 100);
+        assert_eq!(places.len(), 1000 + 306);
     }
 }

@@ -1,8 +1,8 @@
 //! Gives the disk its space back: closed segments become archives, and what purged sessions left goes for good.
 //!
 //! An archive is written beside its segment, read back, synced, and gets its name; only then the segment goes. A crash
-//! leaves a file without a name, or both, which the next start settles. Places in the index stay as they are: a reader that
-//! finds an archive looks for the event by its session and number.
+//! leaves a file without a name, or both, which the next start settles. A reader that finds an archive looks for the event by
+//! its session and number, so of the places in it the index keeps only where each session begins.
 //!
 //! What stays of a purged session is that it was: an older copy of the index must not bring it back.
 
@@ -172,6 +172,9 @@ impl Compactor {
             return Ok(Worked::default());
         };
         kept.archives.insert(number, summary);
+        if let (Segment::Log(_), Segment::Archive(archive)) = (segment, self.shared.segments.open(number)?) {
+            self.shared.thin(number, &archive)?;
+        }
         Ok(worked)
     }
 }

@@ -13,6 +13,14 @@ pub(super) struct Place {
     pub(super) at: Option<Position>,
 }
 
+impl Place {
+    /// Whether it stands in the same segment as the one `before` it. An archive finds what comes behind the first by itself.
+    pub(super) fn goes_on(&self, before: Option<Place>, segment: u32) -> bool {
+        let stands_there = |place: &Place| place.at.is_some_and(|at| at.segment == segment);
+        stands_there(self) && before.is_some_and(|before| stands_there(&before))
+    }
+}
+
 /// The places of many sessions, each session's in the order of its events.
 #[derive(Debug, Default)]
 pub(super) struct Places {
@@ -40,6 +48,23 @@ impl Places {
     pub(super) fn add(&mut self, session: SessionId, place: Place) {
         self.of.entry(session).or_default().push(place);
         self.count += 1;
+    }
+
+    /// As [`Places::add`], for a frame in an archive: only the first of a row of them.
+    pub(super) fn add_archived(&mut self, session: SessionId, place: Place) {
+        let before = self.of.get(&session).and_then(|places| places.last().copied());
+        if !place.at.is_some_and(|at| place.goes_on(before, at.segment)) {
+            self.add(session, place);
+        }
+    }
+
+    /// Forgets where each frame of a session stands in `segment`, but the first of each row of them.
+    pub(super) fn thin(&mut self, segment: u32, session: SessionId) {
+        let Some(places) = self.of.get_mut(&session) else { return };
+        let (had, mut before) = (places.len(), None);
+        places.retain(|place| !place.goes_on(before.replace(*place), segment));
+        places.shrink_to_fit();
+        self.count -= had - places.len();
     }
 
     pub(super) fn forget(&mut self, session: SessionId) {
@@ -77,9 +102,103 @@ pub(super) fn from(places: &[Place], seq: Seq) -> Option<&[Place]> {
     Some(&places[at..places.len().min(at + CHUNK)])
 }
 
+/// Places as they stand in the index: of each number what it is more than the one before, in groups of seven bits (LEB128). A
+/// place takes some four bytes, and a million of them are looked up when a long session is told.
+pub(super) fn encode(places: &[Place]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(places.len() * 5);
+    let mut before = [0; 3];
+    for place in places {
+        let number = numbers(place);
+        for more in difference(before, number) {
+            put(&mut bytes, more);
+        }
+        before = number;
+    }
+    bytes
+}
+
+/// What [`encode`] wrote; ends where that does not go on.
+pub(super) fn decode(mut bytes: &[u8]) -> Vec<Place> {
+    let mut places = Vec::new();
+    let mut before = [0; 3];
+    while let (Some(first), Some(segment), Some(offset)) = (get(&mut bytes), get(&mut bytes), get(&mut bytes)) {
+        let number = sum(before, [first, segment, offset]);
+        let (Ok(segment), Ok(offset)) = (u32::try_from(number[1]), u32::try_from(number[2])) else { break };
+        places.push(Place { first: number[0], at: (segment > 0).then_some(Position { segment, offset }) });
+        before = number;
+    }
+    places
+}
+
+/// Segments count from 1, so 0 can stand for "lost".
+fn numbers(place: &Place) -> [u64; 3] {
+    let (segment, offset) = place.at.map_or((0, 0), |at| (at.segment, at.offset));
+    [place.first, segment.into(), offset.into()]
+}
+
+/// In another segment, offsets begin anew.
+fn difference([first, segment, offset]: [u64; 3], to: [u64; 3]) -> [u64; 3] {
+    let base = if segment == to[1] { offset } else { 0 };
+    [to[0].wrapping_sub(first), to[1].wrapping_sub(segment), to[2].wrapping_sub(base)]
+}
+
+fn sum([first, segment, offset]: [u64; 3], more: [u64; 3]) -> [u64; 3] {
+    let base = if more[1] == 0 { offset } else { 0 };
+    [first.wrapping_add(more[0]), segment.wrapping_add(more[1]), base.wrapping_add(more[2])]
+}
+
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn get(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..u64::BITS).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn any_place() -> impl Strategy<Value = Place> {
+        let at = prop::option::of((1..=u32::MAX, any::<u32>()));
+        let at = prop_oneof![at, prop::option::of((1..3u32, 0..100_000u32))];
+        (any::<u64>(), at)
+            .prop_map(|(first, at)| Place { first, at: at.map(|(segment, offset)| Position { segment, offset }) })
+    }
+
+    proptest! {
+        #[test]
+        fn places_come_back(places in prop::collection::vec(any_place(), 0..CHUNK)) {
+            prop_assert_eq!(decode(&encode(&places)), places);
+        }
+
+        #[test]
+        fn garbage_is_read_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+            prop_assert!(decode(&bytes).len() <= bytes.len() / 3);
+        }
+    }
+
+    #[test]
+    fn a_place_takes_a_few_bytes() {
+        let frame = |n: u64| Place { first: 1_000_000 + n, at: Some(Position { segment: 9, offset: 400 * n as u32 }) };
+        let places: Vec<Place> = (0..CHUNK as u64).map(frame).collect();
+        assert!(encode(&places).len() <= CHUNK * 4 + 8);
+    }
 
     fn place(first: Seq) -> Place {
         Place { first, at: Some(Position { segment: 1, offset: first as u32 * 10 }) }

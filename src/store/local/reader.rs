@@ -23,17 +23,11 @@ pub(super) fn read(
     after: Seq,
     limit: Limit,
 ) -> Result<Vec<StoredEvent>, StoreError> {
-    let tail = shared.state().sessions.get(&session).ok_or(StoreError::NoSession(session))?.tail;
-    let mut reader =
-        Reader { shared, session, tail, page: Page::new(limit), open: None, window: Window::default(), inflated: None };
-    match reader.fill(after) {
-        Err(StoreError::Damaged { .. }) if !reader.page.events.is_empty() => Ok(reader.page.events),
-        Err(error) => Err(error),
-        Ok(()) => Ok(reader.page.events),
-    }
+    Reader::of(shared, session)?.read(after, limit)
 }
 
-struct Reader<'a> {
+/// Reads on in what it has open already.
+pub(super) struct Reader<'a> {
     shared: &'a Shared,
     session: SessionId,
     tail: Seq,
@@ -53,15 +47,36 @@ enum Step {
     Elsewhere,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub(super) fn of(shared: &'a Shared, session: SessionId) -> Result<Reader<'a>, StoreError> {
+        let tail = shared.state().sessions.get(&session).ok_or(StoreError::NoSession(session))?.tail;
+        let page = Page::new(Limit { events: 0, bytes: 0 });
+        Ok(Reader { shared, session, tail, page, open: None, window: Window::default(), inflated: None })
+    }
+
+    pub(super) fn read(&mut self, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
+        self.page = Page::new(limit);
+        let filled = self.fill(after);
+        let events = std::mem::take(&mut self.page.events);
+        match filled {
+            Err(StoreError::Damaged { .. }) if !events.is_empty() => Ok(events),
+            Err(error) => Err(error),
+            Ok(()) => Ok(events),
+        }
+    }
+
     fn fill(&mut self, after: Seq) -> Result<(), StoreError> {
         let mut seq = after.saturating_add(1);
-        let mut missed = None;
+        let (mut missed, mut distrusted) = (None, None);
         while seq <= self.tail && !self.page.is_full() {
             let places = self.shared.locate(self.session, seq)?;
             let begun_at = seq;
-            for place in places {
-                match self.place(place, seq)? {
+            for (at, place) in places.iter().enumerate() {
+                // One step may have gone over several.
+                if places.get(at + 1).is_some_and(|next| next.first <= seq) {
+                    continue;
+                }
+                match self.place(*place, seq)? {
                     Step::Next(next) => seq = next,
                     Step::Full => return Ok(()),
                     Step::Elsewhere => break,
@@ -74,12 +89,17 @@ impl Reader<'_> {
                 if !self.shared.state().sessions.contains_key(&self.session) {
                     return Err(StoreError::NoSession(self.session));
                 }
+                // Meanwhile the segment may have become an archive, of which the index leads to the start only.
+                if self.open.take().is_some() && missed != Some(seq) {
+                    missed = Some(seq);
+                    continue;
+                }
                 // An index that leads nowhere is read anew once; if it still does, the log itself lacks the event.
-                if missed == Some(seq) {
+                if distrusted == Some(seq) {
                     return Err(self.damaged(seq, "the log lacks it"));
                 }
                 self.shared.distrust(&CatalogError::Mismatch)?;
-                missed = Some(seq);
+                distrusted = Some(seq);
             }
         }
         Ok(())
@@ -123,15 +143,26 @@ impl Reader<'_> {
         let Some((_, frames)) = &self.inflated else {
             return Err(self.damaged(seq, &format!("a block of the archive of segment {} does not hold", at.segment)));
         };
-        let frame = archive::split(frames).find(|(header, _)| header.holds(self.session, seq));
-        let Some((header, payload)) = frame else { return Ok(Step::Elsewhere) };
-        let sound = crc32fast::hash(payload) == header.crc;
-        let taken = if sound {
-            take(&mut self.page, &header, payload, seq, |json| frames.slice_ref(json))
-        } else {
-            Err(Unsound::Checksum)
-        };
-        taken.map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))
+        // A block has the frames of one session in their order, so those behind are told without a look at their places.
+        let frames_on = archive::split(frames).skip_while(|(header, _)| !header.holds(self.session, seq));
+        let mut next = None;
+        for (header, payload) in frames_on {
+            let seq = next.unwrap_or(seq);
+            if header.seq > seq {
+                break;
+            }
+            let sound = crc32fast::hash(payload) == header.crc;
+            let taken = if sound {
+                take(&mut self.page, &header, payload, seq, |json| frames.slice_ref(json))
+            } else {
+                Err(Unsound::Checksum)
+            };
+            match taken.map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))? {
+                Step::Next(behind) => next = Some(behind.max(seq)),
+                step => return Ok(step),
+            }
+        }
+        Ok(next.map_or(Step::Elsewhere, Step::Next))
     }
 
     /// `None` where there is no such segment.

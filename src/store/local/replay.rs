@@ -107,7 +107,8 @@ impl Replay {
 
     fn segment(&mut self, segments: &Segments, from: Position, until: Until) -> Result<Position, OpenError> {
         let segment = segments.open(from.segment).map_err(|source| segments.failed(from.segment, source))?;
-        let mut apply = |found: Found<'_>| self.apply(from.segment, found);
+        let is_archive = matches!(segment, Segment::Archive(_));
+        let mut apply = |found: Found<'_>| self.apply(from.segment, is_archive, found);
         let end = match &segment {
             Segment::Log(file) => scan(file, u64::from(from.offset), until, &mut apply),
             Segment::Archive(archive) => archive.scan(&mut apply).map(|()| 0).map_err(ScanError::Io),
@@ -120,16 +121,16 @@ impl Replay {
         Ok(Position { segment: from.segment, offset })
     }
 
-    fn apply(&mut self, segment: u32, found: Found<'_>) {
+    fn apply(&mut self, segment: u32, is_archive: bool, found: Found<'_>) {
         let at = |offset| Position { segment, offset: u32::try_from(offset).unwrap_or(u32::MAX) };
         match found {
-            Found::Frame { offset, header, payload } => self.frame(at(offset), &header, Some(payload)),
+            Found::Frame { offset, header, payload } => self.frame(at(offset), is_archive, &header, Some(payload)),
             Found::Mended { offset, header } => {
                 self.mended.push(format!("{} (segment {segment}, byte {offset})", words(&header)));
             }
             Found::Damaged { offset, header } => {
                 self.damage.push(format!("{} (segment {segment}, byte {offset})", words(&header)));
-                self.frame(at(offset), &header, None);
+                self.frame(at(offset), is_archive, &header, None);
             }
             Found::Unreadable { offset, until } => {
                 self.damage
@@ -139,7 +140,7 @@ impl Replay {
         }
     }
 
-    fn frame(&mut self, at: Position, header: &Header, payload: Option<Payload<'_>>) {
+    fn frame(&mut self, at: Position, is_archive: bool, header: &Header, payload: Option<Payload<'_>>) {
         let session = header.session;
         self.touched.insert(session);
         let begins_anew = match header.kind {
@@ -165,7 +166,11 @@ impl Replay {
             entry.tail = header.seq - 1;
         }
         if header.count > 0 {
-            self.places.add(session, Place { first: header.seq, at: Some(at) });
+            let place = Place { first: header.seq, at: Some(at) };
+            match is_archive {
+                true => self.places.add_archived(session, place),
+                false => self.places.add(session, place),
+            }
             entry.tail = header.seq + u64::from(header.count) - 1;
         }
         let Some(Payload { mark, record, .. }) = payload else { return };

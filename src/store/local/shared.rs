@@ -13,6 +13,7 @@ use std::{
 };
 
 use super::{
+    archive::Archive,
     catalog::{Catalog, CatalogError},
     places::{Lookup, Place, Places, from},
     recent::Recent,
@@ -79,7 +80,7 @@ impl Shared {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ground(&self) -> RwLockReadGuard<'_, Ground> {
+    pub(super) fn ground(&self) -> RwLockReadGuard<'_, Ground> {
         self.ground.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -150,6 +151,26 @@ impl Shared {
             Err(error) => {
                 self.undo_move(changed.into_keys());
                 return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets of an archive whose places are in the ground what the archive knows itself.
+    pub(super) fn thin(&self, number: u32, archive: &Archive) -> Result<(), StoreError> {
+        let _alone = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        for (session, from, until) in archive.sessions() {
+            let thinned = match &*self.ground() {
+                Ground::Catalog(catalog) => Some(catalog.thin(number, session, from, until)),
+                Ground::Memory(_) => None,
+            };
+            match thinned {
+                Some(thinned) => thinned.or_else(|error| self.rebuild(&error))?,
+                None => {
+                    if let Ground::Memory(places) = &mut *self.ground.write().unwrap_or_else(PoisonError::into_inner) {
+                        places.thin(number, session);
+                    }
+                }
             }
         }
         Ok(())

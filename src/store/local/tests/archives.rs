@@ -12,7 +12,9 @@ use crate::store::{
     Record,
     local::{
         archive::Archive,
+        reader::Reader,
         segment::{self, FileKind},
+        shared::Ground,
     },
 };
 
@@ -37,6 +39,11 @@ async fn compacted(dir: &Path) -> Vec<SessionId> {
     sessions
 }
 
+/// Whether what is on disk is looked up in sled: where that once led astray, it is not.
+fn has_index(store: &LocalStore) -> bool {
+    matches!(*store.shared.ground(), Ground::Catalog(_))
+}
+
 #[tokio::test]
 async fn closed_segments_become_smaller_and_read_the_same() {
     let dir = tempfile::tempdir().unwrap();
@@ -54,7 +61,11 @@ async fn closed_segments_become_smaller_and_read_the_same() {
         let page =
             super::super::reader::read(&store.shared, *session, 29, Limit { events: 3, bytes: 1 << 20 }).unwrap();
         assert_same(&page, &expected(*session, 32)[29..], "in the middle");
+        // What an archive finds by itself, the index does not keep.
+        let places = store.shared.locate(*session, 1).unwrap();
+        assert!(places.len() <= logs.len() + 10, "{} places in {} segments", places.len(), logs.len());
     }
+    assert!(has_index(&store));
     assert_eq!(store.compact().await.unwrap(), Compacted::default(), "there is no more to do");
     drop(store);
     check_all(dir.path(), &sessions, "after a restart");
@@ -229,6 +240,20 @@ async fn readers_notice_nothing_of_a_compaction() {
         store.forget(gone).await.unwrap();
     }
     futures::future::try_join_all(reading).await.unwrap();
+    assert!(has_index(&store), "it led nobody astray");
+}
+
+#[tokio::test]
+async fn a_reader_in_the_midst_of_a_segment_goes_on_in_its_archive() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let few = Limit { events: 3, bytes: 1 << 20 };
+    let mut reader = Reader::of(&store.shared, sessions[0]).unwrap();
+    assert_same(&reader.read(0, few).unwrap(), &expected(sessions[0], 3), "from the log");
+    store.compact().await.unwrap();
+    assert_same(&reader.read(3, few).unwrap(), &expected(sessions[0], 6)[3..], "from its archive");
+    assert!(has_index(&store));
 }
 
 #[derive(Debug, Clone)]
