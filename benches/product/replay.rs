@@ -1,14 +1,16 @@
 //! A long journal: what it takes on disk, how soon a server is there again with it, and how fast and at what price it is told
-//! from the start. It is told from archives, as a journal of that age is.
+//! from the start. It was written as it is lived, an event at a time, and is told from archives, as one of that age is.
 
 use std::{
     fmt::Write,
     fs,
+    path::Path,
     time::{Duration, Instant},
 };
 
-use futures::{SinkExt, StreamExt};
-use serde_json::json;
+use futures::{SinkExt, StreamExt, future::try_join_all};
+use greenroom::store::{Batch, NewEvent, Record, Store, local::LocalStore};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::net::TcpStream;
 use tokio_tungstenite::{
@@ -29,6 +31,8 @@ use crate::{
 /// Sessions, and events in all of them: of the small journal a server's memory must not differ much.
 const JOURNALS: [(usize, usize); 3] = [(1_000, 10_000), (1_000, 1_000_000), (1, 1_000_000)];
 const REPLAYS: usize = 4;
+/// How many appends are on their way to the disk together.
+const AT_ONCE: usize = 1_000;
 
 pub(crate) async fn run() {
     let mut rows = Vec::new();
@@ -40,6 +44,9 @@ pub(crate) async fn run() {
         let began = Instant::now();
         fresh.run(&["import", file.to_str().expect("a path")]).await.expect("it is imported");
         let imported = began.elapsed();
+        let fresh = Ended::nowhere(tempfile::tempdir().expect("a directory"), Options::new(Driver::Process));
+        let (_, fresh) = fresh.restart().await.terminate().await;
+        live(&fresh.data().join("journal"), sessions, events).await;
         let log = fresh.data().join("journal/log");
         let written = size_of(&log);
         let compacting = fresh.restart().await;
@@ -83,7 +90,7 @@ pub(crate) async fn run() {
 }
 
 /// The bytes of the files in a directory.
-fn size_of(dir: &std::path::Path) -> u64 {
+fn size_of(dir: &Path) -> u64 {
     let files = fs::read_dir(dir).expect("it is there").map(|entry| entry.expect("it is read"));
     files.map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum()
 }
@@ -114,31 +121,57 @@ async fn replay(rest: &Rest, session: &str, events: usize) -> (Duration, Duratio
     (first, began.elapsed())
 }
 
+/// As sessions write it: each event by itself.
+async fn live(journal: &Path, sessions: usize, events: usize) {
+    fs::create_dir_all(journal).expect("a directory");
+    let store = LocalStore::open(journal).expect("an empty journal");
+    for session in 0..sessions {
+        let record: Record = serde_json::from_value(record(session)).expect("a record");
+        let id = record.id;
+        store.create(record).await.expect("it is new");
+        let (epoch, _) = store.claim(id).await.expect("it is ours");
+        for at in (0..events / sessions).step_by(AT_ONCE) {
+            let on_the_way = (at..(at + AT_ONCE).min(events / sessions)).map(|at| {
+                let event = NewEvent { kind: "message".into(), json: event(at + 1).into() };
+                store.append(id, epoch, at as u64, Batch { events: vec![event], mark: None, record: None })
+            });
+            try_join_all(on_the_way.collect::<Vec<_>>()).await.expect("there is room");
+        }
+    }
+}
+
+fn record(session: usize) -> Value {
+    let at = format!("2026-01-01T00:00:{:06.3}Z", session as f64 / 1000.0);
+    json!({
+        "id": format!("01KAHTXV3M9W6N2Q4ZB8C{session:05}"), "title": format!("session {session}"), "state": "stopped",
+        "reason": null, "agent": "greenroom", "model": "demo", "image": null, "sandbox": "process", "directory": null,
+        "created_at": at, "updated_at": at, "usage": { "input_tokens": 0, "output_tokens": 0, "cost_usd": null },
+        "budget_usd": null, "archived": false,
+    })
+}
+
+fn event(seq: usize) -> String {
+    let words = "some words that an agent said ".repeat(5);
+    format!(
+        r#"{{"seq":{seq},"at":"2026-01-01T00:00:00.000Z","source":"agent","item":"i{seq}","observation":"message","extras":{{}},"content":"{words}"}}"#
+    )
+}
+
 /// As `greenroom export` writes it.
 fn export(sessions: usize, events: usize) -> String {
     let mut out = json!({ "greenroom_journal": 1, "version": "", "at": "" }).to_string();
     let mut overall = Sha256::new();
-    let words = "some words that an agent said ".repeat(5);
     for session in 0..sessions {
-        let id = format!("01KAHTXV3M9W6N2Q4ZB8C{session:05}");
-        let at = format!("2026-01-01T00:00:{:06.3}Z", session as f64 / 1000.0);
-        let record = json!({
-            "id": id, "title": format!("session {session}"), "state": "stopped", "reason": null, "agent": "greenroom",
-            "model": "demo", "image": null, "sandbox": "process", "directory": null, "created_at": at, "updated_at": at,
-            "usage": { "input_tokens": 0, "output_tokens": 0, "cost_usd": null }, "budget_usd": null, "archived": false,
-        });
+        let (record, mut digest) = (record(session), Sha256::new());
         write!(out, "\n{}", json!({ "session": record, "mark": null })).expect("a string grows");
-        let mut digest = Sha256::new();
         for seq in 1..=events / sessions {
-            let event = format!(
-                r#"{{"seq":{seq},"at":"2026-01-01T00:00:00.000Z","source":"agent","item":"i{seq}","observation":"message","extras":{{}},"content":"{words}"}}"#
-            );
+            let event = event(seq);
             digest.update(format!("message\0{event}\n"));
             write!(out, "\n{{\"kind\":\"message\",\"event\":{event}}}").expect("a string grows");
         }
         let digest = hex(digest);
         overall.update(format!("{digest}\n"));
-        write!(out, "\n{}", json!({ "end": id, "events": events / sessions, "sha256": digest }))
+        write!(out, "\n{}", json!({ "end": record["id"], "events": events / sessions, "sha256": digest }))
             .expect("a string grows");
     }
     let total = json!({ "total": { "sessions": sessions, "events": events }, "sha256": hex(overall) });
