@@ -10,6 +10,7 @@ use std::{
     ptr,
 };
 
+use libmimalloc_sys::{mi_option_set, mi_option_t};
 use mimalloc::MiMalloc;
 
 /// From this size on a buffer is large, in bytes. What is used of it takes memory, not what it has room for.
@@ -18,12 +19,19 @@ pub const LARGE: usize = 256 << 10;
 /// Small from mimalloc, large from the system.
 pub struct Allocator;
 
-/// To be called before there is a second thread: left alone, glibc keeps ever larger buffers in place of giving them back.
-pub fn give_large_buffers_back() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: no other thread is there yet; the call sets a number of the allocator's.
+/// mimalloc's option for how long a page stays in which nothing stands any more, in milliseconds. Its binding has no name for it.
+const PURGE_DELAY: mi_option_t = 15;
+
+/// Has what is not used go back to the system. To be called before there is a second thread.
+///
+/// Left alone, glibc keeps ever larger buffers. mimalloc waits for 10 ms, and then looks again when the thread that had the memory
+/// asks for more; one that has nothing more to do keeps it for good. After a flood and a long replay that was 20 MiB.
+pub fn give_back() {
+    // SAFETY: no other thread is there yet; the calls set a number of the allocators'.
     unsafe {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE as libc::c_int);
+        mi_option_set(PURGE_DELAY, 0);
     }
 }
 
@@ -67,6 +75,23 @@ unsafe impl GlobalAlloc for Allocator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_option_is_the_one_that_is_meant() {
+        let told = std::process::Command::new(std::env::current_exe().expect("it runs"))
+            .env("MIMALLOC_PURGE_DELAY", "1234")
+            .args(["--exact", "allocator::tests::says_the_delay", "--ignored", "--nocapture"])
+            .output()
+            .expect("it starts");
+        assert!(String::from_utf8_lossy(&told.stdout).contains("the delay is 1234"), "{told:?}");
+    }
+
+    #[test]
+    #[ignore = "another test runs it in a process of its own"]
+    fn says_the_delay() {
+        // SAFETY: it reads a number.
+        println!("the delay is {}", unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) });
+    }
 
     #[test]
     fn a_block_keeps_what_is_in_it_when_it_changes_sides() {

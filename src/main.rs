@@ -17,7 +17,7 @@ use greenroom::{
 static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
-    allocator::give_large_buffers_back();
+    allocator::give_back();
     take_all_descriptors();
     let Cli { options, command } = Cli::parse();
     let config = match options.load() {

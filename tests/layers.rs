@@ -29,12 +29,13 @@ const LAYERS: [&[&str]; 12] = [
 const EXCEPTIONS: [(&str, &str); 2] = [("sandbox", "store::SessionId"), ("gateway", "store::SessionId")];
 
 /// A crate and the only place that may name it.
-const FENCES: [(&str, &str); 5] = [
+const FENCES: [(&str, &str); 6] = [
     ("bollard", "sandbox/docker"),
     ("greenroom_keeper", "sandbox/process"),
     ("sled", "store/local"),
     ("actix_web_actors", "frontend"),
     ("mimalloc", "allocator"),
+    ("libmimalloc_sys", "allocator"),
 ];
 
 #[test]

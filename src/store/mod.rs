@@ -211,6 +211,13 @@ pub struct Limit {
     pub bytes: usize,
 }
 
+impl Limit {
+    /// Whether an event of `next` bytes goes with so many that have `bytes` together.
+    fn admits(self, next: usize, events: usize, bytes: usize) -> bool {
+        events == 0 || (events < self.events && bytes + next <= self.bytes)
+    }
+}
+
 /// Which sessions to list. The default lists the newest fifty that are not archived.
 #[derive(Debug, Clone, Default)]
 pub struct Query {

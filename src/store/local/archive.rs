@@ -171,8 +171,7 @@ impl Archive {
         if crc32fast::hash(&compressed) != block.crc {
             return Ok(None);
         }
-        // Made on one thread and dropped on another, and as soon as its events are told: from the system, so that it goes back
-        // there. Kept for the next by each thread that reads, a long replay took five times its memory.
+        // From the system, to which it goes back: there are many threads that read, and each would keep some.
         let raw = block.raw as usize;
         let mut frames = vec![0; raw.max(LARGE)];
         let inflated = INFLATE.with_borrow_mut(|inflate| {

@@ -7,7 +7,7 @@
 //! What stays of a purged session is that it was: an older copy of the index must not bring it back.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fs::{self, File},
     io,
     os::unix::fs::FileExt,
@@ -198,17 +198,17 @@ struct Job<'a> {
 }
 
 /// What stands in a segment.
+#[derive(Default)]
 struct Survey {
-    /// Those that count.
-    frames: Vec<Frame>,
+    /// Those that count, of each session in the order of the log.
+    frames: BTreeMap<SessionId, Vec<Frame>>,
     forgotten: HashSet<SessionId>,
 }
 
-/// A frame that is taken over.
+/// A frame that is taken over. A segment may have a million of them.
 struct Frame {
-    session: SessionId,
-    offset: u64,
-    size: u64,
+    offset: u32,
+    size: u32,
 }
 
 /// `None` stands for a segment that cannot be read in whole.
@@ -218,20 +218,18 @@ impl Job<'_> {
     fn archive(&self, file: &File) -> Outcome {
         let Ok(preface) = Preface::read(file, FileKind::Log)? else { return Ok(None) };
         let Some(end) = self.end()? else { return Ok(None) };
-        let Some(Survey { frames, forgotten }) = survey(file, end)? else { return Ok(None) };
-        let mut frames: Vec<Frame> = frames.into_iter().filter(|frame| !(self.is_dead)(frame.session)).collect();
-        // Stable, so each session's stay in the order of the log.
-        frames.sort_by_key(|frame| frame.session);
+        let Some(Survey { mut frames, forgotten }) = survey(file, end)? else { return Ok(None) };
+        frames.retain(|session, _| !(self.is_dead)(*session));
 
         let read = file.metadata()?.len();
-        let sessions = frames.iter().map(|frame| frame.session).collect();
+        let sessions = frames.keys().copied().collect();
         let freed = self.replace(read, preface, |writer| {
             forgotten.iter().try_for_each(|session| writer.forgotten(*session))?;
             let mut bytes = Vec::new();
-            for Frame { offset, size, .. } in frames {
+            for Frame { offset, size } in frames.into_values().flatten() {
                 self.go_on()?;
                 bytes.resize(size as usize, 0);
-                file.read_exact_at(&mut bytes, offset)?;
+                file.read_exact_at(&mut bytes, offset.into())?;
                 let (header, payload) = Header::split(&bytes).ok_or(io::ErrorKind::InvalidData)?;
                 writer.frame(header, payload)?;
             }
@@ -333,16 +331,21 @@ fn make(path: &Path, preface: Preface, write: impl FnOnce(&mut Writer) -> io::Re
 
 /// What stands in a segment up to `end`; `None` where something cannot be read.
 fn survey(file: &File, end: u64) -> Result<Option<Survey>, StoreError> {
-    let mut frames = Vec::new();
-    // Up to which frame each was forgotten.
-    let mut forgotten = HashMap::new();
+    let mut survey = Survey::default();
     let mut whole = true;
     let mut visit = |found: Found<'_>| match found {
         Found::Frame { header: Header { kind: Kind::Forget, session, .. }, .. } => {
-            forgotten.insert(session, frames.len());
+            survey.frames.remove(&session);
+            survey.forgotten.insert(session);
         }
         Found::Frame { offset, header, .. } | Found::Damaged { offset, header } => {
-            frames.push(Frame { session: header.session, offset, size: header.size() });
+            match (u32::try_from(offset), u32::try_from(header.size())) {
+                (Ok(offset), Ok(size)) => {
+                    survey.frames.entry(header.session).or_default().push(Frame { offset, size });
+                }
+                // No segment is that long, see `LARGEST_BATCH`.
+                _ => whole = false,
+            }
         }
         Found::Mended { .. } => {}
         Found::Unreadable { .. } | Found::Cut { .. } => whole = false,
@@ -353,9 +356,5 @@ fn survey(file: &File, end: u64) -> Result<Option<Survey>, StoreError> {
         Err(ScanError::Newer { .. }) => return Ok(None),
         Ok(scanned) => whole &= scanned == end,
     }
-    let counts = |(index, frame): (usize, Frame)| {
-        forgotten.get(&frame.session).is_none_or(|until| index >= *until).then_some(frame)
-    };
-    let frames = frames.into_iter().enumerate().filter_map(counts).collect();
-    Ok(whole.then(|| Survey { frames, forgotten: forgotten.into_keys().collect() }))
+    Ok(whole.then_some(survey))
 }

@@ -12,8 +12,6 @@
 //! `back` is the distance to the first byte that had not been synced when the frame was written: where its commit begins, or one
 //! that was still on its way. So a sound frame tells damage (what had been synced before it) from a torn tail (what had not).
 
-use bytes::Bytes;
-
 use crate::store::{Epoch, Mark, NewEvent, Record, Seq, SessionId, ledger::Entry};
 
 pub(super) const HEADER: usize = 56;
@@ -236,10 +234,9 @@ impl<'a> Payload<'a> {
         Some(Payload { mark, record, events: cursor })
     }
 
-    /// The next event, or `None` where there is no further one. `keep` makes bytes that outlive this payload.
-    pub(super) fn next_event(&mut self, keep: impl Fn(&[u8]) -> Bytes) -> Option<NewEvent> {
-        let kind = String::from_utf8(self.events.text()?.to_vec()).ok()?;
-        Some(NewEvent { kind: kind.into(), json: keep(self.events.text()?) })
+    /// The kind and the JSON of the next event, or `None` where there is no further one.
+    pub(super) fn next_event(&mut self) -> Option<(&'a str, &'a [u8])> {
+        Some((str::from_utf8(self.events.text()?).ok()?, self.events.text()?))
     }
 }
 
@@ -329,7 +326,8 @@ mod tests {
         let bytes = encode_payload(Some(&mark), None, &events);
         let mut payload = Payload::parse(&bytes).unwrap();
         assert_eq!((&payload.mark, payload.record), (&Some(mark), None));
-        let back: Vec<NewEvent> = std::iter::from_fn(|| payload.next_event(Bytes::copy_from_slice)).collect();
+        let event = |(kind, json): (&str, &[u8])| NewEvent { kind: kind.to_owned().into(), json: json.to_vec().into() };
+        let back: Vec<NewEvent> = std::iter::from_fn(|| payload.next_event().map(event)).collect();
         assert_eq!(back, events);
     }
 }

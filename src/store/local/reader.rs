@@ -1,6 +1,6 @@
 //! Reads a session's events from the log.
 
-use std::{fs::File, io};
+use std::{borrow::Cow, fs::File, io};
 
 use bytes::Bytes;
 
@@ -9,12 +9,14 @@ use super::{
     catalog::CatalogError,
     frame::{Header, Payload},
     places::Place,
-    recent::Page,
     scan,
     segment::{Position, Segment, Window},
     shared::Shared,
 };
-use crate::store::{Limit, Seq, SessionId, StoreError, StoredEvent};
+use crate::{
+    allocator::LARGE,
+    store::{Limit, NewEvent, Seq, SessionId, StoreError, StoredEvent},
+};
 
 /// The events after `after`; stops before the first that cannot be read, which is an error only where it is the first.
 pub(super) fn read(
@@ -31,11 +33,11 @@ pub(super) struct Reader<'a> {
     shared: &'a Shared,
     session: SessionId,
     tail: Seq,
-    page: Page,
+    gathered: Gathered,
     open: Option<(u32, Segment)>,
     window: Window,
-    /// The block of an archive that was read last. Events share its memory: they are gone again when they are told.
-    inflated: Option<(Block, Bytes)>,
+    /// The block of an archive that was read last.
+    inflated: Option<(Block, Vec<u8>)>,
 }
 
 /// What came of reading one frame.
@@ -50,14 +52,14 @@ enum Step {
 impl<'a> Reader<'a> {
     pub(super) fn of(shared: &'a Shared, session: SessionId) -> Result<Reader<'a>, StoreError> {
         let tail = shared.state().sessions.get(&session).ok_or(StoreError::NoSession(session))?.tail;
-        let page = Page::new(Limit { events: 0, bytes: 0 });
-        Ok(Reader { shared, session, tail, page, open: None, window: Window::default(), inflated: None })
+        let gathered = Gathered::up_to(Limit { events: 0, bytes: 0 });
+        Ok(Reader { shared, session, tail, gathered, open: None, window: Window::default(), inflated: None })
     }
 
     pub(super) fn read(&mut self, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
-        self.page = Page::new(limit);
+        self.gathered = Gathered::up_to(limit);
         let filled = self.fill(after);
-        let events = std::mem::take(&mut self.page.events);
+        let events = self.gathered.take_all();
         match filled {
             Err(StoreError::Damaged { .. }) if !events.is_empty() => Ok(events),
             Err(error) => Err(error),
@@ -68,7 +70,7 @@ impl<'a> Reader<'a> {
     fn fill(&mut self, after: Seq) -> Result<(), StoreError> {
         let mut seq = after.saturating_add(1);
         let (mut missed, mut distrusted) = (None, None);
-        while seq <= self.tail && !self.page.is_full() {
+        while seq <= self.tail && !self.gathered.is_full() {
             let places = self.shared.locate(self.session, seq)?;
             let begun_at = seq;
             for (at, place) in places.iter().enumerate() {
@@ -131,14 +133,14 @@ impl<'a> Reader<'a> {
             },
         };
         let payload = self.window.payload(file, offset, &header)?;
-        let taken = payload.map(|payload| take(&mut self.page, &header, payload, seq, Bytes::copy_from_slice));
+        let taken = payload.map(|payload| self.gathered.take(&header, payload, seq));
         taken.unwrap_or(Err(Unsound::Checksum)).map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))
     }
 
     fn in_archive(&mut self, archive: &Archive, at: Position, seq: Seq) -> Result<Step, StoreError> {
         let Some(block) = archive.find(self.session, seq) else { return Ok(Step::Elsewhere) };
         if self.inflated.as_ref().is_none_or(|(inflated, _)| inflated != block) {
-            self.inflated = archive.frames(block)?.map(|frames| (*block, frames.into()));
+            self.inflated = archive.frames(block)?.map(|frames| (*block, frames));
         }
         let Some((_, frames)) = &self.inflated else {
             return Err(self.damaged(seq, &format!("a block of the archive of segment {} does not hold", at.segment)));
@@ -152,11 +154,7 @@ impl<'a> Reader<'a> {
                 break;
             }
             let sound = crc32fast::hash(payload) == header.crc;
-            let taken = if sound {
-                take(&mut self.page, &header, payload, seq, |json| frames.slice_ref(json))
-            } else {
-                Err(Unsound::Checksum)
-            };
+            let taken = if sound { self.gathered.take(&header, payload, seq) } else { Err(Unsound::Checksum) };
             match taken.map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))? {
                 Step::Next(behind) => next = Some(behind.max(seq)),
                 step => return Ok(step),
@@ -204,22 +202,60 @@ impl Unsound {
     }
 }
 
-/// Puts the events of a frame into the page, from `seq` on.
-fn take(
-    page: &mut Page,
-    header: &Header,
-    payload: &[u8],
-    seq: Seq,
-    keep: impl Fn(&[u8]) -> Bytes,
-) -> Result<Step, Unsound> {
-    let mut payload = Payload::parse(payload).ok_or(Unsound::Checksum)?;
-    for number in header.seq..header.seq + u64::from(header.count) {
-        let event = payload.next_event(&keep).ok_or(Unsound::Format)?;
-        if number >= seq && !page.take(number, event) {
-            return Ok(Step::Full);
-        }
+/// Events on their way out.
+///
+/// Their text stands in one buffer from the system, to which it goes back when the last of them is told. They are made here and
+/// dropped on another thread: where each was a block of its own, or shared what it was read from, a long replay left several times
+/// as much behind as was ever on its way.
+struct Gathered {
+    limit: Limit,
+    text: Vec<u8>,
+    /// Number, kind, and where its text ends.
+    events: Vec<(Seq, Cow<'static, str>, usize)>,
+}
+
+impl Gathered {
+    fn up_to(limit: Limit) -> Gathered {
+        Gathered { limit, text: Vec::new(), events: Vec::new() }
     }
-    Ok(Step::Next(header.seq + u64::from(header.count)))
+
+    fn is_full(&self) -> bool {
+        !self.has_room_for(1)
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.limit.admits(bytes, self.events.len(), self.text.len())
+    }
+
+    /// Takes the events of a frame, from `seq` on.
+    fn take(&mut self, header: &Header, payload: &[u8], seq: Seq) -> Result<Step, Unsound> {
+        let mut payload = Payload::parse(payload).ok_or(Unsound::Checksum)?;
+        for number in header.seq..header.seq + u64::from(header.count) {
+            let (kind, json) = payload.next_event().ok_or(Unsound::Format)?;
+            if number < seq {
+                continue;
+            }
+            if !self.has_room_for(json.len()) {
+                return Ok(Step::Full);
+            }
+            if self.events.is_empty() {
+                self.text.reserve(LARGE.max(json.len()));
+            }
+            self.text.extend(json);
+            self.events.push((number, kind.to_owned().into(), self.text.len()));
+        }
+        Ok(Step::Next(header.seq + u64::from(header.count)))
+    }
+
+    fn take_all(&mut self) -> Vec<StoredEvent> {
+        let text = Bytes::from(std::mem::take(&mut self.text));
+        let mut begins = 0;
+        let event = |(seq, kind, ends)| {
+            let json = text.slice(std::mem::replace(&mut begins, ends)..ends);
+            (seq, NewEvent { kind, json })
+        };
+        std::mem::take(&mut self.events).into_iter().map(event).collect()
+    }
 }
 
 fn describe(at: Position, what: &str) -> String {

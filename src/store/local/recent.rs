@@ -148,30 +148,25 @@ impl Recent {
 
 /// Gathers events up to a limit, but never fewer than one.
 #[derive(Debug)]
-pub(super) struct Page {
-    pub(super) events: Vec<StoredEvent>,
+struct Page {
+    events: Vec<StoredEvent>,
     limit: Limit,
     bytes: usize,
 }
 
 impl Page {
-    pub(super) fn new(limit: Limit) -> Page {
+    fn new(limit: Limit) -> Page {
         Page { events: Vec::new(), limit, bytes: 0 }
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        !self.events.is_empty() && (self.events.len() >= self.limit.events || self.bytes >= self.limit.bytes)
-    }
-
     /// Whether there was room.
-    pub(super) fn take(&mut self, seq: Seq, event: NewEvent) -> bool {
-        let bytes = self.bytes + event.json.len();
-        if self.is_full() || (!self.events.is_empty() && bytes > self.limit.bytes) {
-            return false;
+    fn take(&mut self, seq: Seq, event: NewEvent) -> bool {
+        let has_room = self.limit.admits(event.json.len(), self.events.len(), self.bytes);
+        if has_room {
+            self.bytes += event.json.len();
+            self.events.push((seq, event));
         }
-        self.bytes = bytes;
-        self.events.push((seq, event));
-        true
+        has_room
     }
 }
 
