@@ -141,9 +141,13 @@ async fn find(store: &dyn Store, id: SessionId, span: &Span) -> Result<Vec<NewEv
         let chunk = read_on(store, id, after, Limit { events, ..CHUNK }).await?;
         let Some((last, _)) = chunk.last() else { return Ok(found) };
         after = *last;
-        for (_, event) in chunk {
-            if span.kind.as_ref().is_some_and(|kind| !is_of_kind(&event, kind)) {
-                continue;
+        for (_, mut event) in chunk {
+            if let Some(kind) = &span.kind {
+                if !is_of_kind(&event, kind) {
+                    continue;
+                }
+                // It shares its memory with all that was read with it.
+                event.json = Bytes::copy_from_slice(&event.json);
             }
             size += event.json.len();
             if !found.is_empty() && size > CHUNK.bytes {

@@ -180,10 +180,14 @@ impl Catalog {
                 }
             }
             self.db.apply_batch(batch)?;
-            self.write_sessions(changed, end)?;
-            self.db.flush()?;
-            Ok(())
-        })
+            self.write_sessions(changed, end)
+        })?;
+        self.flush()
+    }
+
+    /// What was written is in sled's files then, though not on the disk yet.
+    pub(super) fn flush(&self) -> Result<(), CatalogError> {
+        guarded(|| Ok(self.db.flush().map(drop)?))
     }
 
     fn remove_places(&self, places: &Places) -> Result<(), CatalogError> {

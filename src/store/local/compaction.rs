@@ -2,7 +2,7 @@
 //!
 //! An archive is written beside its segment, read back, synced, and gets its name; only then the segment goes. A crash
 //! leaves a file without a name, or both, which the next start settles. A reader that finds an archive looks for the event by
-//! its session and number, so of the places in it the index keeps only where each session begins.
+//! its session and number, so of the places in it the index keeps only where each session begins, or all of them after a crash.
 //!
 //! What stays of a purged session is that it was: an older copy of the index must not bring it back.
 
@@ -172,8 +172,10 @@ impl Compactor {
             return Ok(Worked::default());
         };
         kept.archives.insert(number, summary);
-        if let (Segment::Log(_), Segment::Archive(archive)) = (segment, self.shared.segments.open(number)?) {
-            self.shared.thin(number, &archive)?;
+        if matches!(segment, Segment::Log(_))
+            && let Err(error) = self.shared.thin(number)
+        {
+            tracing::warn!("the journal's index keeps more of segment {number} than it needs: {error}");
         }
         Ok(worked)
     }
@@ -334,7 +336,9 @@ fn survey(file: &File, end: u64) -> Result<Option<Survey>, StoreError> {
     let mut survey = Survey::default();
     let mut whole = true;
     let mut visit = |found: Found<'_>| match found {
-        Found::Frame { header: Header { kind: Kind::Forget, session, .. }, .. } => {
+        // What it says is in its header.
+        Found::Frame { header: Header { kind: Kind::Forget, session, .. }, .. }
+        | Found::Damaged { header: Header { kind: Kind::Forget, session, .. }, .. } => {
             survey.frames.remove(&session);
             survey.forgotten.insert(session);
         }

@@ -5,7 +5,7 @@
 //! lock                    held while a server uses the directory
 //! log/00000001.log        segments, shared by all sessions          segment, frame, scan, log
 //! log/00000001.arc        the same, closed and compressed            archive, compaction
-//! index/                  sled: sessions, places of their events    catalog, places, shared
+//! index/                  sled: sessions, where their events stand  catalog, places, shared
 //! contents/<session>/     large contents, a file each, and sums      contents
 //! ```
 //! An append goes `queue` → `group` → `log` → `flight`, driven by a `committer`, and then to whoever reads: `recent` in memory,

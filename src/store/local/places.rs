@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::segment::Position;
 use crate::store::{Seq, SessionId};
 
-/// A frame, and the first event in it.
+/// A frame, or in an archive a row of them, and the first event in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) first: Seq,

@@ -73,9 +73,10 @@ impl<'a> Reader<'a> {
         while seq <= self.tail && !self.gathered.is_full() {
             let places = self.shared.locate(self.session, seq)?;
             let begun_at = seq;
-            for (at, place) in places.iter().enumerate() {
-                // One step may have gone over several.
-                if places.get(at + 1).is_some_and(|next| next.first <= seq) {
+            let mut rest = &places[..];
+            while let [place, behind @ ..] = rest {
+                if behind.first().is_some_and(|next| next.first <= seq) {
+                    rest = behind;
                     continue;
                 }
                 match self.place(*place, seq)? {
@@ -150,8 +151,11 @@ impl<'a> Reader<'a> {
         let mut next = None;
         for (header, payload) in frames_on {
             let seq = next.unwrap_or(seq);
-            if header.seq > seq {
+            if header.seq > seq || seq > self.tail {
                 break;
+            }
+            if header.count == 0 {
+                continue;
             }
             let sound = crc32fast::hash(payload) == header.crc;
             let taken = if sound { self.gathered.take(&header, payload, seq) } else { Err(Unsound::Checksum) };

@@ -13,12 +13,11 @@ use std::{
 };
 
 use super::{
-    archive::Archive,
     catalog::{Catalog, CatalogError},
     places::{Lookup, Place, Places, from},
     recent::Recent,
     replay::Replay,
-    segment::{Position, Segments},
+    segment::{Position, Segment, Segments},
 };
 use crate::store::{Seq, SessionId, StoreError, ledger::Entry};
 
@@ -157,7 +156,8 @@ impl Shared {
     }
 
     /// Forgets of an archive whose places are in the ground what the archive knows itself.
-    pub(super) fn thin(&self, number: u32, archive: &Archive) -> Result<(), StoreError> {
+    pub(super) fn thin(&self, number: u32) -> Result<(), StoreError> {
+        let Segment::Archive(archive) = self.segments.open(number)? else { return Ok(()) };
         let _alone = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         for (session, from, until) in archive.sessions() {
             let thinned = match &*self.ground() {
@@ -173,7 +173,11 @@ impl Shared {
                 }
             }
         }
-        Ok(())
+        let flushed = match &*self.ground() {
+            Ground::Catalog(catalog) => catalog.flush(),
+            Ground::Memory(_) => Ok(()),
+        };
+        flushed.or_else(|error| self.rebuild(&error))
     }
 
     fn begin_move(&self) -> Option<Move> {

@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use crate::store::{
-    Record,
+    Batch, NewEvent, Record,
     local::{
         archive::Archive,
         reader::Reader,
@@ -254,6 +254,32 @@ async fn a_reader_in_the_midst_of_a_segment_goes_on_in_its_archive() {
     store.compact().await.unwrap();
     assert_same(&reader.read(3, few).unwrap(), &expected(sessions[0], 6)[3..], "from its archive");
     assert!(has_index(&store));
+}
+
+#[tokio::test]
+async fn an_archive_is_read_to_its_end_whatever_became_of_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open_with(dir.path(), Sizes { close_purged: 1, ..Sizes::default() }).unwrap();
+    let record = crate::store::contract::record("long");
+    let session = record.id;
+    store.create(record).await.unwrap();
+    let (epoch, _) = store.claim(session).await.unwrap();
+    let mut tail = 0;
+    for segment in 1..=2u64 {
+        for _ in 0..200 {
+            let event = NewEvent { kind: "run".into(), json: vec![b'x'; 1000].into() };
+            let batch = Batch { events: vec![event], mark: None, record: None };
+            tail = store.append(session, epoch, tail, batch).await.unwrap();
+        }
+        let purged = fill(&store, &format!("purged {segment}"), 3).await;
+        store.forget(purged).await.unwrap();
+        assert_eq!(store.compact().await.unwrap().segments, 1);
+    }
+    fs::remove_file(segment::path(&dir.path().join("log"), 2, FileKind::Archive)).unwrap();
+    store.shared.segments.replaced(2);
+    let read = |after| Reader::of(&store.shared, session).unwrap().read(after, Limit { events: 1000, bytes: 1 << 30 });
+    assert_eq!(read(0).unwrap().len(), 200, "over several blocks");
+    assert!(matches!(read(200), Err(StoreError::Damaged { seq: 201, .. })));
 }
 
 #[derive(Debug, Clone)]
