@@ -32,7 +32,8 @@ const CHECKPOINT: &[u8] = b"checkpoint 2";
 const CHECKPOINT_OF_OLD: &[u8] = b"checkpoint";
 /// sled unlocks its file on a thread of its own, some time after its last handle is gone.
 const LETS_GO: Duration = Duration::from_secs(2);
-/// sled keeps what it read, in more than twice this much memory; the log's own pages are the cache that matters.
+/// Small, as the log's own pages are the cache that matters. It is no bound: sled lets go of pages only after thousands of
+/// accesses, so what bounds its memory is how little stands in it.
 const CACHE: u64 = 1 << 20;
 /// A catalog is written anew from this size on, if it takes that many times what stands in it: sled's files never shrink.
 const WORTH_SLIMMING: Bloat = Bloat { bytes: 64 << 20, times: 8 };
