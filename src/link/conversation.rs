@@ -261,6 +261,10 @@ impl Conversation<'_> {
             let why = format!("a start's name of {} bytes (at most {BOOT_LIMIT})", hello.boot.len());
             return Err(Broken::Nonsense(why));
         }
+        // It stands in the log as it is, where control characters have a meaning.
+        if hello.boot.contains(char::is_control) {
+            return Err(Broken::Nonsense("a start's name with control characters".to_owned()));
+        }
         progress.answered.set(true);
         self.boot.clone_from(&hello.boot);
         // What waits here belongs to an earlier connection; the session gives again what the agent may not have.

@@ -24,6 +24,8 @@ pub(crate) struct Faulty {
     pub(crate) refuses: AtomicBool,
     /// The next append alone is refused.
     pub(crate) refuses_one: AtomicBool,
+    /// Nothing is forgotten.
+    pub(crate) keeps: AtomicBool,
     /// The next append of this session panics.
     pub(crate) panics: Mutex<Option<SessionId>>,
     /// Of this session no event from there on can be read, and none of its contents.
@@ -119,6 +121,9 @@ impl Store for Faulty {
         self.inner.live().await
     }
     async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
+        if self.keeps.load(SeqCst) {
+            return Err(std::io::Error::other("no space left on device").into());
+        }
         self.inner.forget(session).await
     }
     async fn put_content(&self, session: SessionId, content: bytes::Bytes) -> Result<String, StoreError> {

@@ -283,14 +283,23 @@ fn find_blocks(file: File) -> io::Result<Archive> {
             blocks.push(block);
             continue;
         }
-        let next = (at + 1..bytes.len()).find(|at| decode(*at).is_some());
-        // Behind the last block stands the index, which is not missed.
-        if let Some(next) = next {
-            unreadable.push((at as u64, next as u64));
-        }
-        at = next.unwrap_or(bytes.len());
+        let Some(next) = (at + 1..bytes.len()).find(|at| decode(*at).is_some()) else { break };
+        unreadable.push((at as u64, next as u64));
+        at = next;
+    }
+    // The index is not missed, but where it is missing altogether, so may be the last blocks.
+    if !is_index(&bytes[at..], blocks.len()) {
+        unreadable.push((at as u64, bytes.len() as u64));
     }
     Ok(Archive { file, blocks, unreadable })
+}
+
+/// Whether these bytes are, or were, what stands behind the last of so many blocks.
+fn is_index(bytes: &[u8], blocks: usize) -> bool {
+    let Some(entries) = bytes.len().checked_sub(END) else { return false };
+    let (entries, rest) = bytes[..entries].as_chunks::<INDEX_ENTRY>();
+    let is_entry = |entry: &[u8; INDEX_ENTRY]| Block::decode(&entry[..BLOCK_HEADER], INDEX_MAGIC, 0).is_some();
+    rest.is_empty() && (entries.len() == blocks || entries.iter().any(is_entry))
 }
 
 /// What stands in an archive that was written.

@@ -49,7 +49,7 @@ impl Replay {
         for (index, number) in numbers.iter().enumerate() {
             let start = if *number == from.segment { from.offset } else { PREFACE as u32 };
             let until = match numbers.get(index + 1) {
-                Some(next) => Until::Here(end_of(segments, *number, *next)?),
+                Some(next) => end_of(segments, *number, *next)?,
                 None if *number == from.segment => Until::TornTail { synced: u64::from(from.offset) },
                 None => Until::TornTail { synced: 0 },
             };
@@ -65,9 +65,9 @@ impl Replay {
         for (index, number) in numbers.iter().enumerate() {
             let until = match numbers.get(index + 1) {
                 Some(next) => end_of(segments, *number, *next)?,
-                None => u64::from(end.offset),
+                None => Until::Here(u64::from(end.offset)),
             };
-            self.segment(segments, Position { segment: *number, offset: PREFACE as u32 }, Until::Here(until))?;
+            self.segment(segments, Position { segment: *number, offset: PREFACE as u32 }, until)?;
         }
         self.finish();
         Ok(())
@@ -213,11 +213,11 @@ fn numbers(segments: &Segments) -> Result<BTreeSet<u32>, OpenError> {
 }
 
 /// Where segment `number` ends: the next one says it, or where that cannot be read, the file's length does.
-fn end_of(segments: &Segments, number: u32, next: u32) -> Result<u64, OpenError> {
+fn end_of(segments: &Segments, number: u32, next: u32) -> Result<Until, OpenError> {
     let preface = segments.open(next).and_then(|segment| segment.preface());
     match preface.map_err(|source| segments.failed(next, source))? {
-        Ok(preface) if preface.number == number + 1 => Ok(preface.previous_end),
-        Ok(_) | Err(NoHeader::Damaged) => Ok(u64::MAX),
+        Ok(preface) if preface.number == number + 1 => Ok(Until::Here(preface.previous_end)),
+        Ok(_) | Err(NoHeader::Damaged) => Ok(Until::FileEnd),
         Err(NoHeader::Newer) => Err(OpenError::Newer { path: segments.path(next) }),
     }
 }

@@ -47,8 +47,10 @@ pub(super) enum Found<'a> {
 /// How far to walk.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
-    /// All up to here counts.
+    /// All up to here counts, and what the file lacks of it is lost.
     Here(u64),
+    /// All that is there counts: nobody says how much it was.
+    FileEnd,
     /// The log ends in this segment. What looks torn from `synced` on was never acknowledged and does not count.
     TornTail { synced: u64 },
 }
@@ -67,7 +69,7 @@ pub(super) fn scan(file: &File, from: u64, until: Until, visit: &mut dyn FnMut(F
     let len = file.metadata()?.len();
     let end = match until {
         Until::Here(end) => end.min(len),
-        Until::TornTail { .. } => len,
+        Until::FileEnd | Until::TornTail { .. } => len,
     };
     let mut walk = Walk { file, window: Window::default(), end };
     let mut offset = from;
@@ -114,7 +116,13 @@ pub(super) fn scan(file: &File, from: u64, until: Until, visit: &mut dyn FnMut(F
             }
         }
     }
-    Ok(offset)
+    match until {
+        Until::Here(until) if offset < until => {
+            visit(Found::Unreadable { offset, until });
+            Ok(until)
+        }
+        Until::Here(_) | Until::FileEnd | Until::TornTail { .. } => Ok(offset),
+    }
 }
 
 /// What the footer says of the frame at `offset`, where its header does not hold.
@@ -176,6 +184,9 @@ impl Walk<'_> {
     }
 
     /// The first frame from `from` on of which the header or the footer holds, and where it begins.
+    ///
+    /// Only at `from` itself something newer is believed, where a frame may begin. What stands anywhere else may be the words of
+    /// an agent, which could say what looks like it.
     fn next_sound(&mut self, from: u64) -> Result<Option<(u64, Header)>, ScanError> {
         let mut offset = from;
         while offset + HEADER as u64 <= self.end {
@@ -186,8 +197,11 @@ impl Walk<'_> {
                 continue;
             };
             offset += at as u64;
-            if let Some(header) = self.header(offset)? {
-                return Ok(Some((offset, header)));
+            match self.header(offset) {
+                Ok(Some(header)) => return Ok(Some((offset, header))),
+                Err(ScanError::Newer { .. }) if offset != from => {}
+                Err(error) => return Err(error),
+                Ok(None) => {}
             }
             if let Some(found) = self.by_footer(offset)?.filter(|(begins, _)| *begins >= from) {
                 return Ok(Some(found));
@@ -200,10 +214,7 @@ impl Walk<'_> {
     /// The frame whose footer stands at `at`, and where it begins.
     fn by_footer(&mut self, at: u64) -> Result<Option<(u64, Header)>, ScanError> {
         let bytes = self.window.bytes(self.file, at, HEADER)?.and_then(<[u8]>::first_chunk);
-        match bytes.map(Header::decode_footer) {
-            Some(Ok(header)) => Ok(at.checked_sub(header.footer_at()).map(|begins| (begins, header))),
-            Some(Err(NoHeader::Newer)) => Err(ScanError::Newer { offset: at }),
-            Some(Err(NoHeader::Damaged)) | None => Ok(None),
-        }
+        let header = bytes.and_then(|bytes| Header::decode_footer(bytes).ok());
+        Ok(header.and_then(|header| Some((at.checked_sub(header.footer_at())?, header))))
     }
 }

@@ -131,8 +131,10 @@ impl Shared {
         let mut replay = Replay::default();
         replay.up_to(&self.segments, end).map_err(std::io::Error::other)?;
         self.replace_ground(Ground::Memory(replay.places));
-        // A next start must not take it up again.
-        let _ = std::fs::remove_dir_all(&self.catalog_dir);
+        // A next start must not take it up again; but of what the log has lost it alone may know how much was given.
+        if replay.damage.is_empty() {
+            let _ = std::fs::remove_dir_all(&self.catalog_dir);
+        }
         Ok(())
     }
 

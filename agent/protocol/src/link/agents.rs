@@ -109,7 +109,8 @@ fn may_be_an_agents(fields: &Opaque) -> bool {
         // Neither, both, or no name at all: nobody could say what it is.
         (Some(_), _) | (None, Some(None) | None) => return false,
     };
-    name.len() <= NAME_LIMIT && !of_others.contains(&name)
+    // The journal has names as they are, between what is not text.
+    name.len() <= NAME_LIMIT && !name.contains(char::is_control) && !of_others.contains(&name)
 }
 
 #[cfg(test)]

@@ -145,6 +145,43 @@ async fn a_damaged_archive_costs_what_is_damaged_and_says_so() {
     }
 }
 
+/// No number is given twice for it, and nobody's contents go.
+#[tokio::test]
+async fn an_archive_that_lost_its_end_is_known_to_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = compacted(dir.path()).await;
+    let victim = segment::path(&dir.path().join("log"), 3, FileKind::Archive);
+    let sound = fs::read(&victim).unwrap();
+    let blocks = Archive::open(&victim).unwrap().blocks().len();
+    let orphan = dir.path().join("contents").join(SessionId::generate().to_string());
+    for len in (segment::PREFACE..sound.len()).step_by(23) {
+        let what = format!("{len} of {} bytes", sound.len());
+        fs::write(&victim, &sound[..len]).unwrap();
+        let archive = Archive::open(&victim).unwrap();
+        let lost_blocks = archive.blocks().len() < blocks;
+        assert!(!(lost_blocks && archive.is_whole()), "{what}");
+        drop(archive);
+        for round in 0..3 {
+            let store = LocalStore::open_with(dir.path(), small()).unwrap();
+            for session in &sessions {
+                assert_eq!(store.get(*session).await.unwrap().unwrap().tail, 60, "{what}, round {round}");
+                let (found, damaged) = readable(&store, *session, 60);
+                assert_same(&found, &all_but(*session, 60, &damaged), &what);
+            }
+        }
+        if lost_blocks {
+            fs::create_dir(&orphan).unwrap();
+            fs::remove_dir_all(dir.path().join("index")).unwrap();
+            drop(LocalStore::open_with(dir.path(), small()).unwrap());
+            assert!(orphan.exists(), "{what}: it may be of a session that stood there");
+            fs::remove_dir_all(dir.path().join("index")).unwrap();
+            fs::remove_dir(&orphan).unwrap();
+        }
+        fs::write(&victim, &sound).unwrap();
+        check_all(dir.path(), &sessions, &what);
+    }
+}
+
 /// Three sessions whose events stand among each other, archived.
 async fn interleaved(dir: &Path) -> [SessionId; 3] {
     let store = LocalStore::open_with(dir, small()).unwrap();

@@ -10,6 +10,10 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::store::{
+    Batch, NewEvent,
+    local::frame::{Header, NoHeader},
+};
 
 const DIR: &str = "GREENROOM_TEST_JOURNAL_TO_APPEND_TO";
 /// That process leaves the journal time to prepare room, and writes over it.
@@ -202,6 +206,39 @@ fn a_tail_torn_at_any_byte_of_the_last_record_is_cut() {
     for lost in 0..=record {
         check_cut(&log, &sessions, log.len() - lost, lost * 7);
     }
+}
+
+/// They have the beginning and the checksum of a header, and a version that is none of today's.
+const WORDS_LIKE_A_FRAME: &str = "GRAAxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx0010|6k4";
+
+#[tokio::test]
+async fn a_journal_opens_whatever_an_agent_says_in_a_record_that_is_torn_or_damaged() {
+    let looks = Header::decode(WORDS_LIKE_A_FRAME.as_bytes().first_chunk().unwrap());
+    assert!(matches!(looks, Err(NoHeader::Newer)));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log/00000001.log");
+    let store = LocalStore::open(dir.path()).unwrap();
+    let (session, epoch) = claimed(&store, "a").await;
+    store.append(session, epoch, 0, events(session, 0, 5)).await.unwrap();
+    let began = store.shared.state().end.offset as usize;
+    let json = format!(r#"{{"content":"{WORDS_LIKE_A_FRAME}"}}"#).into();
+    let said = NewEvent { kind: "think".into(), json };
+    store.append(session, epoch, 5, Batch { events: vec![said], ..Batch::default() }).await.unwrap();
+    drop(store);
+    let log = fs::read(&path).unwrap();
+    let check = |log: &[u8], what: &str| {
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        fs::write(&path, log).unwrap();
+        let store = LocalStore::open(dir.path()).unwrap_or_else(|e| panic!("{what}: {e}"));
+        check_whole(&store, session, 5, what);
+    };
+    for len in began..log.len() {
+        check(&log[..len], &format!("cut at {len}"));
+    }
+    let mut without_headers = log.clone();
+    without_headers[began + 8] ^= 1;
+    *without_headers.last_mut().unwrap() ^= 1;
+    check(&without_headers, "its header and its footer are damaged");
 }
 
 proptest! {

@@ -165,6 +165,27 @@ async fn a_segment_that_is_gone_costs_what_stood_in_it_at_every_start() {
     }
 }
 
+#[tokio::test]
+async fn a_segment_that_lost_its_end_is_known_to_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    let victim = dir.path().join("log/00000004.log");
+    let sound = fs::read(&victim).unwrap();
+    let orphan = dir.path().join("contents").join(SessionId::generate().to_string());
+    for len in (segment::PREFACE..sound.len()).step_by(97) {
+        let what = format!("{len} of {} bytes", sound.len());
+        fs::create_dir(&orphan).unwrap();
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        fs::write(&victim, &sound[..len]).unwrap();
+        drop(LocalStore::open_with(dir.path(), small()).unwrap());
+        assert!(orphan.exists(), "{what}: it may be of a session that stood there");
+        fs::remove_dir(&orphan).unwrap();
+        fs::write(&victim, &sound).unwrap();
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        check_all(dir.path(), &sessions, &what);
+    }
+}
+
 /// The same, with what it knows.
 fn catalog(dir: &Path) -> (Catalog, Known) {
     drop(index(dir));
