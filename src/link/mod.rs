@@ -131,9 +131,6 @@ impl AgentLink {
     }
 
     fn raise(&mut self, was: Was, ctx: &mut Context<AgentLink>) {
-        if self.attendance.is_some() {
-            return;
-        }
         let egress = Arc::new(Egress::new(self.session.clone(), self.allowance.clone()));
         self.egress = Some(egress.clone());
         let (commands, from_session) = mpsc::unbounded_channel();
@@ -245,6 +242,9 @@ impl Handler<Raise> for AgentLink {
         if self.is_left() {
             return;
         }
+        // A life that the session has given up meanwhile: it heard of the death of the sandbox before, and what was started since
+        // it knows nothing of. Whoever starts takes that away first.
+        self.leave();
         self.frozen.set(was == Was::Frozen);
         self.image = image;
         self.raise(was, ctx);

@@ -219,63 +219,84 @@ impl Attendance {
         }
     }
 
-    /// Puts the directories in place and the sandbox on its feet.
-    ///
-    /// The start itself is a task of its own: whoever stops attending in the middle of it does not leave half a sandbox.
+    /// Puts the sandbox on its feet. What is fetched for that takes long: meanwhile no place is taken, no removal waits, and
+    /// whoever stops attending breaks it off.
     async fn start(&self, was: Was) -> Result<Started, NotStarted> {
-        if was != Was::Down {
-            // It works on while others start, which may take long: its model's way out is not to wait in their queue. What it
-            // needs is there already, so this takes no time.
-            self.prepare()().map_err(unprepared)?;
+        match self.start_here(was).await {
+            Err(NotStarted::Failed(SandboxError::NoImage { image, .. })) => {
+                self.entry.state("fetching the image");
+                let progress = self.told();
+                self.parts.starting.beside(self.parts.sandbox.fetch(&image, &progress)).await?;
+                self.entry.state("starting the sandbox");
+                self.start_here(was).await
+            }
+            other => other,
         }
-        let Some(place) = self.parts.starting.place().await else {
-            return Err(failed("the server is shutting down".to_owned()));
-        };
-        if was == Was::Down {
-            self.parts.starting.until_quiet().await;
-        }
-        let prepare = self.prepare();
+    }
+
+    /// The start itself is a task of its own: whoever stops attending in the middle of it does not leave half a sandbox.
+    async fn start_here(&self, was: Was) -> Result<Started, NotStarted> {
         let under_way = self.starting.clone().lock_owned().await;
-        let (sandbox, session) = (self.parts.sandbox.clone(), self.session.clone());
-        let (frozen, id) = (self.frozen.clone(), self.id);
+        let Parts { sandbox, starting, .. } = &*self.parts;
+        let mut place = None;
+        let is_there = was != Was::Down && {
+            // It works on while others start, which may take long: its model's way out is not to wait in their queue, and neither
+            // are its clients. What it needs is there already, so this takes no time.
+            self.prepare()().map_err(unprepared)?;
+            starting.look(sandbox.presence(self.id)).await.map_err(NotStarted::Unknown)?.is_some()
+        };
+        if !is_there {
+            place = starting.place().await;
+            if place.is_none() {
+                return Err(failed("the server is shutting down".to_owned()));
+            }
+            if was == Was::Down {
+                starting.until_quiet().await;
+            }
+        }
+        let (prepare, progress) = (self.prepare(), self.told());
+        let (sandbox, frozen, id) = (sandbox.clone(), self.frozen.clone(), self.id);
         let started = tokio::spawn(async move {
             let _until_it_is_over = (place, under_way);
-            // The disk may take its time, or hang: nobody else who lives on this thread is to wait for that.
-            let spec = spawn_blocking(prepare).await.unwrap_or_else(|e| Err(io::Error::other(e)));
-            let spec = spec.map_err(unprepared)?;
-            let last = std::sync::Mutex::new(None::<Instant>);
-            let progress = |phase: Phase, detail: &str| {
-                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-                match phase {
-                    // Of one that runs already nothing is said: it is not started.
-                    Phase::Starting => {
-                        let isolation = Isolation { driver: sandbox.name(), words: sandbox.isolation() };
-                        say(&session, phase, detail, Some(isolation));
-                    }
-                    Phase::Pulling if last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) => {
-                        *last = Some(Instant::now());
-                        say(&session, phase, detail, None);
-                    }
-                    _ => {}
-                }
-            };
-            let started = match (was, sandbox.presence(id).await.map_err(NotStarted::Unknown)?) {
-                (Was::Up | Was::Frozen, Some(_)) => Started::Before,
-                (Was::Up | Was::Frozen, None) | (Was::Down, None | Some(Presence::Exited)) => Started::Now,
-                // It was to be taken away, and whoever was to do that came to nothing. Its agent may still be at what the
-                // journal says is over.
-                (Was::Down, Some(Presence::Running | Presence::Frozen)) => {
+            if !is_there {
+                // The disk may take its time, or hang: nobody else who lives on this thread is to wait for that.
+                let spec = spawn_blocking(prepare).await.unwrap_or_else(|e| Err(io::Error::other(e)));
+                let spec = spec.map_err(unprepared)?;
+                if was == Was::Down
+                    && let Some(Presence::Running | Presence::Frozen) =
+                        sandbox.presence(id).await.map_err(NotStarted::Unknown)?
+                {
+                    // It was to be taken away, and whoever was to do that came to nothing. Its agent may still be at what the
+                    // journal says is over.
                     sandbox.stop(id).await?;
-                    Started::Now
                 }
-            };
-            if started == Started::Now {
                 sandbox.start(&spec, &progress).await?;
             }
             as_wanted(&*sandbox, id, &frozen).await;
-            Ok(started)
+            Ok(if is_there { Started::Before } else { Started::Now })
         });
         started.await.unwrap_or_else(|e| Err(failed(e.to_string())))
+    }
+
+    /// Tells the session of each step that a person is to see.
+    fn told(&self) -> impl Fn(Phase, &str) + Send + Sync + 'static {
+        let (sandbox, session) = (self.parts.sandbox.clone(), self.session.clone());
+        let last = std::sync::Mutex::new(None::<Instant>);
+        move |phase, detail| {
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            match phase {
+                // Of one that runs already nothing is said: it is not started.
+                Phase::Starting => {
+                    let isolation = Isolation { driver: sandbox.name(), words: sandbox.isolation() };
+                    say(&session, phase, detail, Some(isolation));
+                }
+                Phase::Pulling if last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) => {
+                    *last = Some(Instant::now());
+                    say(&session, phase, detail, None);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Makes what has to be there before the sandbox is, and what was there already stays.

@@ -21,11 +21,15 @@ const QUIET: Duration = Duration::from_millis(50);
 /// How long those are waited for who are turned away one behind the other. There may be no end of them.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// How many sandboxes that may be up are looked at at a time, so that an engine is not asked about all at once.
+const LOOKS: usize = 64;
+
 /// The queue of sandboxes on their way up. Those of sessions that are there already always get in; new sessions ask first
 /// whether it is too long.
 #[derive(Debug)]
 pub struct Starts {
     places: Arc<Semaphore>,
+    looks: Semaphore,
     waiting: AtomicUsize,
     most_waiting: usize,
     turns: Turns,
@@ -37,9 +41,9 @@ pub struct Starts {
 
 impl Starts {
     pub fn new(at_a_time: usize, most_waiting: usize) -> Starts {
-        let places = Arc::new(Semaphore::new(at_a_time));
+        let (places, looks) = (Arc::new(Semaphore::new(at_a_time)), Semaphore::new(LOOKS));
         let (waiting, turned_away) = (AtomicUsize::new(0), Default::default());
-        Starts { places, waiting, most_waiting, turns: Turns::default(), began: Instant::now(), turned_away }
+        Starts { places, looks, waiting, most_waiting, turns: Turns::default(), began: Instant::now(), turned_away }
     }
 
     /// Lets so many more in who are new, where the queue has room for them; all are turned away where not.
@@ -63,6 +67,18 @@ impl Starts {
     pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
         let _counted = Waiting::of(&self.waiting);
         self.places.clone().acquire_owned().await.ok()
+    }
+
+    /// What `fetch` comes to. It takes no place, and whoever waits for it counts as one who waits.
+    pub(super) async fn beside<T>(&self, fetch: impl Future<Output = T>) -> T {
+        let _counted = Waiting::of(&self.waiting);
+        fetch.await
+    }
+
+    /// What `look` comes to, of one that may be up. It takes no place: what is up is taken back whoever is on the way up.
+    pub(super) async fn look<T>(&self, look: impl Future<Output = T>) -> T {
+        let _place = self.looks.acquire().await;
+        look.await
     }
 
     /// A refusal takes a core for some microseconds, a start for tens of milliseconds: a crowd is answered first.

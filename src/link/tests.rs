@@ -8,7 +8,7 @@ use std::time::Duration;
 use greenroom_protocol::observation::State;
 use tokio::{net::UnixStream, runtime::Builder, time::timeout};
 
-use self::stage::{House, PLACES, kill, overdue, raise, raise_what_was, settled};
+use self::stage::{House, PLACES, kill, no_image, overdue, raise, raise_what_was, settled};
 use super::*;
 use crate::{sandbox::Presence, session::messages::Look};
 
@@ -280,6 +280,83 @@ fn what_is_removed_as_it_begins_to_start_leaves_no_directory() {
         assert_eq!(house.sandbox.told().last(), Some(&"remove"));
         assert!(!house.run().root().exists());
     });
+}
+
+/// It had heard of its death, and what was ordered before began another.
+#[actix::test]
+async fn a_session_that_starts_anew_has_a_sandbox_of_its_own() {
+    let house = House::new().await;
+    let link = house.link();
+    raise(&link).await;
+    let unheard_of = house.dialled().await;
+    house.sandbox.stands(Presence::Running);
+    raise(&link).await;
+    house.sandbox.until(&["start", "stop", "start"]).await;
+    drop(unheard_of);
+    let _connection = house.dialled().await;
+}
+
+/// Which may take an hour.
+#[actix::test]
+async fn an_image_is_fetched_beside_the_places() {
+    let house = House::new().await;
+    house.sandbox.fail(no_image());
+    house.sandbox.held.send_replace(Some("fetch"));
+    let link = house.link();
+    raise(&link).await;
+    house.sandbox.until(&["start", "fetch"]).await;
+    house.parts.starting.let_in(PLACES).expect_err("it counts as one who waits");
+    let mut places = Vec::new();
+    for _ in 0..PLACES {
+        let place = timeout(Duration::from_secs(5), house.parts.starting.place());
+        places.push(place.await.expect("all places are free"));
+    }
+    drop(places);
+    house.sandbox.held.send_replace(None);
+    let _connection = house.dialled().await;
+    assert_eq!(house.sandbox.told(), ["start", "fetch", "start"]);
+}
+
+#[actix::test]
+async fn a_fetch_is_broken_off_by_whoever_takes_the_sandbox_away() {
+    let house = House::new().await;
+    house.sandbox.fail(no_image());
+    house.sandbox.held.send_replace(Some("fetch"));
+    let link = house.link();
+    raise(&link).await;
+    house.sandbox.until(&["start", "fetch"]).await;
+    link.kill.send(kill(Then::Remove)).await.expect("it lives");
+    house.sandbox.until(&["start", "fetch", "remove"]).await;
+    house.parts.starting.let_in(PLACES).expect("nobody waits any more");
+}
+
+#[actix::test]
+async fn an_image_that_cannot_be_fetched_is_named() {
+    let house = House::new().await;
+    house.sandbox.fail(no_image());
+    house.sandbox.held.send_replace(Some("fetch"));
+    let link = house.link();
+    raise(&link).await;
+    house.sandbox.until(&["start", "fetch"]).await;
+    house.sandbox.fail(no_image());
+    house.sandbox.held.send_replace(None);
+    assert_eq!(house.failure().await, no_image().to_string());
+    assert_eq!(house.sandbox.told(), ["start", "fetch"]);
+}
+
+/// After a server's death, beside sessions that were on their way up.
+#[actix::test]
+async fn what_is_up_is_spoken_with_though_others_take_all_places() {
+    let house = House::new().await;
+    house.sandbox.stands(Presence::Running);
+    let mut places = Vec::new();
+    for _ in 0..PLACES {
+        places.push(house.parts.starting.place().await);
+    }
+    let link = house.link();
+    raise_what_was(Was::Up, &link).await;
+    let _connection = house.dialled().await;
+    assert!(house.sandbox.told().is_empty());
 }
 
 /// Its own model is asked meanwhile.

@@ -149,6 +149,10 @@ impl Sandbox for Docker {
         start::start(&self.engine, &self.wall, spec, progress).await
     }
 
+    async fn fetch(&self, image: &str, progress: Progress<'_>) -> Result<(), SandboxError> {
+        self.pull(image, progress).await
+    }
+
     async fn freeze(&self, session: SessionId) -> Result<(), SandboxError> {
         freeze::freeze(&self.engine, &self.freezing, session, self.wall.name_of(session)).await
     }

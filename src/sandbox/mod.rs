@@ -177,7 +177,7 @@ impl SandboxError {
 /// Told of each step on the way to a running sandbox, with a detail for a person (`12 of 48 MB`), possibly often.
 pub type Progress<'a> = &'a (dyn Fn(Phase, &str) + Send + Sync);
 
-/// A kind of wall. Every call ends within a deadline of the driver's own, whatever the engine does, and may be repeated.
+/// A kind of wall. Every call but a fetch ends within a short deadline of the driver's own, whatever the engine does, and may be repeated.
 #[async_trait]
 pub trait Sandbox: Send + Sync + 'static {
     /// `docker` or `process`, as in the config.
@@ -195,8 +195,15 @@ pub trait Sandbox: Send + Sync + 'static {
     async fn check(&self) -> Result<(), SandboxError>;
 
     /// Makes the sandbox run: leaves one that runs alone, starts one that has exited again on its file system, makes one
-    /// that is not there. Returns when its first process runs, not when the agent answers.
+    /// that is not there. Returns when its first process runs, not when the agent answers. [`SandboxError::NoImage`] where its
+    /// image is to be [fetched](Sandbox::fetch) first.
     async fn start(&self, spec: &Spec, progress: Progress<'_>) -> Result<(), SandboxError>;
+
+    /// Brings an image here, however long that takes. Whoever drops this breaks it off, and nothing of it is left but what a
+    /// later one goes on with. A driver without images never asks for one.
+    async fn fetch(&self, _image: &str, _progress: Progress<'_>) -> Result<(), SandboxError> {
+        Ok(())
+    }
 
     /// Stops every process in it where it stands; one that is frozen stays so. Where it fails, none stays stopped, also not
     /// by an engine that carries it out too late, unless the driver cannot undo it: then a thaw does.

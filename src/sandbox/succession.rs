@@ -172,6 +172,10 @@ impl Sandbox for Succession {
         }
     }
 
+    async fn fetch(&self, image: &str, progress: Progress<'_>) -> Result<(), SandboxError> {
+        self.chosen.fetch(image, progress).await
+    }
+
     async fn freeze(&self, session: SessionId) -> Result<(), SandboxError> {
         self.of(session).await?.freeze(session).await
     }

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use greenroom_protocol::{
     link::{Api, Settings},
-    observation::State,
+    observation::{Phase, State},
 };
 use tokio::{
     net::{UnixListener, UnixStream},
@@ -90,6 +90,10 @@ impl Sandbox for Obedient {
     }
     async fn start(&self, _: &Spec, _: Progress<'_>) -> Result<(), SandboxError> {
         self.take("start").await
+    }
+    async fn fetch(&self, _: &str, progress: Progress<'_>) -> Result<(), SandboxError> {
+        progress(Phase::Pulling, "1 of 2 MB");
+        self.take("fetch").await
     }
     async fn freeze(&self, _: SessionId) -> Result<(), SandboxError> {
         self.take("freeze").await
@@ -267,6 +271,10 @@ pub(super) async fn settled(link: &LinkPort) {
 
 pub(super) fn kill(then: Then) -> Kill {
     Kill { then, under_way: UnderWay::default() }
+}
+
+pub(super) fn no_image() -> SandboxError {
+    SandboxError::NoImage { image: "far:1".to_owned(), detail: "it is far away".to_owned() }
 }
 
 pub(super) fn overdue() -> SandboxError {

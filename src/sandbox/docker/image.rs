@@ -35,7 +35,7 @@ impl Docker {
     }
 }
 
-pub(super) async fn pull(engine: &Engine, image: &str, progress: Progress<'_>) -> Result<(), SandboxError> {
+async fn pull(engine: &Engine, image: &str, progress: Progress<'_>) -> Result<(), SandboxError> {
     progress(Phase::Pulling, "");
     let options = CreateImageOptions { from_image: Some(with_tag(image)), ..CreateImageOptions::default() };
     let mut steps = engine.client.create_image(Some(options), None, None);

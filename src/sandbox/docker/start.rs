@@ -36,19 +36,11 @@ pub(super) async fn start(
     let body = body::create_body(wall, spec)?;
     let name = wall.name_of(spec.session);
     progress(Phase::Creating, "");
-    let mut pulled = false;
     for _ in 0..ATTEMPTS {
         match attempt(engine, &name, &body, progress).await? {
             Next::Done => return Ok(()),
             Next::Again => tokio::time::sleep(Duration::from_millis(100)).await,
-            Next::Pull { detail } if pulled => {
-                return Err(SandboxError::NoImage { image: spec.image.clone(), detail });
-            }
-            Next::Pull { .. } => {
-                image::pull(engine, &spec.image, progress).await?;
-                pulled = true;
-                progress(Phase::Creating, "");
-            }
+            Next::Fetch { detail } => return Err(SandboxError::NoImage { image: spec.image.clone(), detail }),
         }
     }
     Err(CREATE.overdue())
@@ -60,7 +52,7 @@ enum Next {
     /// What was there is gone, or going.
     Again,
     /// The image is not here, in the engine's words.
-    Pull {
+    Fetch {
         detail: String,
     },
 }
@@ -79,7 +71,7 @@ async fn attempt(
     match (engine.inspect(name).await, trouble) {
         // Whatever keeps another from being created does not matter to the one that is there.
         (Ok(there), _) => resume(engine, &there, body, progress).await,
-        (Err(Trouble::Missing { .. }), Trouble::Missing { detail, .. }) => Ok(Next::Pull { detail }),
+        (Err(Trouble::Missing { .. }), Trouble::Missing { detail, .. }) => Ok(Next::Fetch { detail }),
         (Err(Trouble::Missing { .. }), Trouble::Refused { detail, .. }) if is_name_taken(&detail) => Ok(Next::Again),
         (Err(Trouble::Missing { .. }), refused) => Err(refused.into()),
         (Err(unclear), _) => Err(unclear.into()),

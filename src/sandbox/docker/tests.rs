@@ -286,6 +286,9 @@ async fn a_missing_image_is_pulled_with_figures() {
             let agent = test_image::busybox_binary().into();
             let spec = Spec { image: image.clone(), agent, ..room.spec.clone() };
             let tell = |phase, detail: &str| told.lock().expect("no test panicked").push((phase, detail.to_owned()));
+            let told = bench.start(&spec, &tell).await.expect_err("it is to be fetched first");
+            assert!(matches!(told, SandboxError::NoImage { .. }), "{told}");
+            docker_driver.fetch(&image, &tell).await.expect("it is fetched");
             bench.start(&spec, &tell).await.expect("it starts");
         })
         .await;
@@ -308,7 +311,8 @@ async fn an_image_that_cannot_be_had_is_named() {
                 [("127.0.0.1:9/none:1", "connection refused"), ("no such/../name", "no name of an image")]
             {
                 let spec = Spec { image: image.into(), ..room.spec.clone() };
-                match bench.start(&spec, &|_, _| ()).await {
+                assert!(matches!(bench.start(&spec, &|_, _| ()).await, Err(SandboxError::NoImage { .. })));
+                match bench.fetch(image, &|_, _| ()).await {
                     Err(SandboxError::NoImage { image: named, detail }) if named == image => {
                         assert!(detail.contains(words), "{detail}");
                     }
