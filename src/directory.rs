@@ -73,6 +73,7 @@ pub struct Directory {
     keys: Keys,
     /// Sessions that fell and are not back yet, or not for long.
     fallen: HashMap<SessionId, Fallen>,
+    being_purged: HashSet<SessionId>,
     /// The server is going.
     closing: bool,
 }
@@ -105,6 +106,7 @@ impl Directory {
                 slots: HashMap::new(),
                 keys: Keys::default(),
                 fallen: HashMap::new(),
+                being_purged: HashSet::new(),
                 closing: false,
             };
             directory.take_up(ctx);
@@ -152,6 +154,9 @@ impl Directory {
                 waiting.push(asker);
             }
             Some(Slot::Live(_)) | None if self.closing => drop(asker),
+            Some(Slot::Live(_)) | None if self.being_purged.contains(&id) => {
+                drop(asker.send(Err(Refusal::Unavailable("the session is being removed".to_owned()))));
+            }
             Some(Slot::Live(_)) | None => match self.fallen.get(&id).and_then(Fallen::holds) {
                 Some(refusal) => drop(asker.send(Err(refusal))),
                 None => {
@@ -259,8 +264,10 @@ impl Handler<Close> for Directory {
 
     fn handle(&mut self, Close { stop }: Close, _: &mut Context<Directory>) -> Self::Result {
         self.closing = true;
-        let live: Vec<_> = self.slots.values().filter_map(Slot::live).collect();
-        let ends = live.into_iter().map(move |session| async move {
+        let sessions: Vec<_> = self.slots.values_mut().map(Slot::session).collect();
+        let ends = sessions.into_iter().map(move |session| async move {
+            // One that waits for a disk that hangs is not waited for.
+            let Ok(Ok(Ok(session))) = timeout(FLUSH, session).await else { return };
             if stop {
                 let reason = Some("the server ended".to_owned());
                 // One that is stopped or has ended already is as good.
@@ -280,6 +287,16 @@ impl Slot {
             Slot::Live(session) => Some(session.clone()),
             Slot::Opening(_) => None,
         }
+    }
+
+    /// Its session, now or when it is there.
+    fn session(&mut self) -> oneshot::Receiver<Opened> {
+        let (asker, opened) = oneshot::channel();
+        match self {
+            Slot::Live(session) => drop(asker.send(Ok(session.clone()))),
+            Slot::Opening(waiting) => waiting.push(asker),
+        }
+        opened
     }
 }
 

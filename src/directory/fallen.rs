@@ -90,6 +90,16 @@ impl Directory {
         true
     }
 
+    /// Forgets the address of an actor that is gone. Whether it was one: the slot may have that of a newer one already.
+    fn let_go(&mut self, id: SessionId) -> bool {
+        let is_gone = matches!(self.slots.get(&id), Some(Slot::Live(session)) if !session.connected());
+        if is_gone {
+            self.slots.remove(&id);
+            self.say_how_it_is();
+        }
+        is_gone
+    }
+
     /// It is forgotten that a session fell once it has lived for a while.
     pub(super) fn came_back(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
         let Some(fallen) = self.fallen.get_mut(&id) else { return };
@@ -111,9 +121,11 @@ impl Handler<Fell> for Directory {
         if !self.slots.contains_key(&id) {
             return;
         }
-        // The address in the slot may be that of a newer actor already.
-        if matches!(self.slots.get(&id), Some(Slot::Live(session)) if !session.connected()) {
-            self.slots.remove(&id);
+        if !self.let_go(id) {
+            // It says so a moment before its mailbox closes.
+            ctx.run_later(COME_BACK, move |directory, _| {
+                directory.let_go(id);
+            });
         }
         match how {
             Ending::AtRest => {}
@@ -123,7 +135,9 @@ impl Handler<Fell> for Directory {
                 info!(session = %id, ?how, "a session fell; bringing it back from its journal");
                 let fell = |fallen: &mut Fallen| fallen.fell(how, Instant::now());
                 self.fallen.entry(id).and_modify(fell).or_insert_with(|| Fallen::new(how));
-                self.come_back(id, ctx);
+                if !self.being_purged.contains(&id) {
+                    self.come_back(id, ctx);
+                }
             }
         }
         self.say_how_it_is();

@@ -3,9 +3,9 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use actix::prelude::*;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::time::timeout;
 
-use super::{Directory, Opened, Purge, Slot, refusal};
+use super::{Directory, Purge, Slot, refusal};
 use crate::{
     sandbox::{RunDir, removal},
     session::{
@@ -23,9 +23,11 @@ impl Handler<Purge> for Directory {
 
     fn handle(&mut self, Purge { id }: Purge, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.handled();
-        // One that keeps falling is not waited for, and does not come back by itself while it is removed.
+        // One that keeps falling is not waited for, and none comes back while it is removed, as one does whose end the journal
+        // refuses: it would have a sandbox when it is gone.
         self.fallen.remove(&id);
         let opened = self.open(id, ctx);
+        self.being_purged.insert(id);
         let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
         let (places, turn) = (self.places.clone(), self.starts.turn_of(id));
         let purged = async move {
@@ -46,9 +48,11 @@ impl Handler<Purge> for Directory {
             })?;
             store.forget(id).await.map_err(|e| refusal(&e))
         };
-        Box::pin(purged.into_actor(self).map(move |purged, directory, _| {
-            if purged.is_ok() {
-                directory.purged(id);
+        Box::pin(purged.into_actor(self).map(move |purged, directory, ctx| {
+            directory.being_purged.remove(&id);
+            match &purged {
+                Ok(()) => directory.purged(id),
+                Err(_) => drop(directory.come_back(id, ctx)),
             }
             purged
         }))
@@ -63,10 +67,9 @@ impl Directory {
                 session.do_send(Vanished);
                 self.slots.remove(&id);
             }
-            // It fell meanwhile, and is being brought back for somebody.
-            Some(Slot::Opening(waiting)) => {
-                let (asker, opened) = oneshot::channel::<Opened>();
-                waiting.push(asker);
+            // It was on its way when the purge began, and a disk that hangs had it wait for longer.
+            Some(opening @ Slot::Opening(_)) => {
+                let opened = opening.session();
                 actix::spawn(async move {
                     if let Ok(Ok(session)) = opened.await {
                         session.do_send(Vanished);

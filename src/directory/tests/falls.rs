@@ -118,3 +118,52 @@ async fn a_session_is_not_purged_amid_its_start() {
     drop(under_way);
     purged.await.expect("it lives").expect("it is purged");
 }
+
+/// A full disk, and a person who makes room on it.
+#[actix::test]
+async fn a_session_whose_end_the_journal_refuses_does_not_come_back_while_it_is_purged() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    let id = made.view.id;
+    let lives = || house.links.lock().expect("nobody panics here").len();
+    let turn = house.starts.turn_of(id);
+    let removing = turn.lock().await;
+    house.store.refuses_one.store(true, SeqCst);
+    let mut purged = std::pin::pin!(house.directory.send(Purge { id }));
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut purged).await;
+    assert!(early.is_err(), "{early:?}");
+    assert!(!made.session.connected(), "it fell");
+    assert_eq!(house.open(id).await.expect_err("not yet").code(), "unavailable");
+    assert_eq!(lives(), 1);
+    drop(removing);
+    purged.await.expect("it lives").expect("it is purged");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(house.open(id).await.expect_err("no trace").code(), "not_found");
+    assert_eq!(lives(), 1);
+}
+
+#[actix::test]
+async fn a_session_that_could_not_be_purged_comes_back() {
+    let house = house(Arc::default());
+    let id = house.create(None).await.view.id;
+    house.store.refuses_one.store(true, SeqCst);
+    house.store.keeps.store(true, SeqCst);
+    house.directory.send(Purge { id }).await.expect("it lives").expect_err("the journal refuses");
+    eventually("it to be back", || async { house.links.lock().expect("nobody panics here").len() == 2 }).await;
+    house.store.keeps.store(false, SeqCst);
+    house.directory.send(Purge { id }).await.expect("it lives").expect("it is purged");
+    assert_eq!(house.open(id).await.expect_err("no trace").code(), "not_found");
+}
+
+#[actix::test]
+async fn a_server_that_goes_stops_also_what_is_on_its_way_back() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    house.store.refuses_one.store(true, SeqCst);
+    made.session.send(say("too much", None)).await.expect("an answer").expect_err("it is refused");
+    eventually("it to be gone", || async { !made.session.connected() }).await;
+    let back = house.directory.send(Open { id: made.view.id });
+    house.directory.send(Close { stop: true }).await.expect("it lives");
+    let view = back.await.expect("it lives").expect("it was on its way").send(Look).await.expect("it lives");
+    assert_eq!((view.state, view.reason.as_deref()), (State::Stopped, Some("the server ended")));
+}
