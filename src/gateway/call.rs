@@ -82,20 +82,23 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
     let (model, request_bytes) =
         envelope.as_ref().map_or(Default::default(), |envelope| (envelope.model.clone(), envelope.body.len()));
 
+    // From here on, whoever hangs up or is interrupted has caused what it books when it is dropped.
+    let meter = Meter::new(route);
+    let mut tally = Tally { door: door.clone(), route, model, request_bytes, meter, is_owed: false };
     let answer = match envelope {
         Some(envelope) if envelope.model == DEMO => {
+            tally.is_owed = true;
             let pace = door.gateway.options().demo_tokens_per_second;
             let (answer, _) = aside(request_bytes, move || (demo::answer(route, &envelope, pace), room)).await;
             answer?
         }
         None if !door.gateway.options().usable(route.api()) => demo::models(route.api()),
         envelope => {
-            let answer = from_provider(door, route, &head, envelope).await?;
+            let answer = from_provider(door, route, &head, envelope, &mut tally.is_owed).await?;
             drop(room);
             answer
         }
     };
-    let tally = Tally { door: door.clone(), route, model, request_bytes, meter: Meter::new(route) };
     let relay = Relay { route, is_stream: answer.is_stream, cut, tally, place };
     let mut response = Response::new(relay.start(answer.body));
     *response.status_mut() = answer.status;
@@ -160,7 +163,13 @@ fn too_large() -> Refusal {
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
 }
 
-async fn from_provider(door: &Door, route: Route, head: &Parts, envelope: Option<Envelope>) -> Result<Answer, No> {
+async fn from_provider(
+    door: &Door,
+    route: Route,
+    head: &Parts,
+    envelope: Option<Envelope>,
+    is_owed: &mut bool,
+) -> Result<Answer, No> {
     let (options, api) = (door.gateway.options(), route.api());
     let provider = options.provider(api);
     if !options.usable(api) {
@@ -178,7 +187,7 @@ async fn from_provider(door: &Door, route: Route, head: &Parts, envelope: Option
     let (body, streaming, model) =
         envelope.map_or_else(Default::default, |envelope| (envelope.body, envelope.streaming, envelope.model));
     let ask = Ask { route, method: head.method.clone(), url, headers, body, streaming, model, key };
-    upstream::ask(door.gateway.client(), options, &ask, &*door.account)
+    upstream::ask(door.gateway.client(), options, &ask, &*door.account, is_owed)
         .await
         .map_err(|failure| refused(&*door.account, failure, &ask))
 }

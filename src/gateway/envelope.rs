@@ -24,6 +24,8 @@ struct Head<'a> {
     model: &'a RawValue,
     #[serde(default)]
     stream: Option<bool>,
+    #[serde(default)]
+    background: Option<bool>,
     #[serde(borrow, default, deserialize_with = "as_it_stands")]
     stream_options: Option<&'a RawValue>,
 }
@@ -46,6 +48,10 @@ impl Envelope {
             .map_err(|e| format!("the body is no JSON object with a `model` and a boolean `stream`: {e}"))?;
         let model: String = serde_json::from_str(head.model.get()).map_err(|e| format!("`model` is no string: {e}"))?;
         let model_at = place(&body, head.model);
+        // It would be worked on when the call is over, and nobody would hear what it took.
+        if route == Route::Responses && head.background == Some(true) {
+            return Err("`background` is true, and what works on by itself cannot be metered; leave it out".to_owned());
+        }
         let streaming = head.stream.unwrap_or(false);
         let change = match route {
             Route::Chat if streaming => asking_for_usage(&body, head.stream_options),

@@ -5,7 +5,7 @@ use greenroom_protocol::link::Api;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::{catalog::key_variable, route::Route};
+use super::{Secret, catalog::key_variable, route::Route};
 
 /// An answer that the gateway itself makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,6 +127,12 @@ fn message_in(body: &[u8]) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
+}
+
+/// [`scrub`] for what is text already.
+pub(super) fn scrubbed(text: &str, key: Option<&Secret>) -> String {
+    let clean = scrub(Bytes::copy_from_slice(text.as_bytes()), key.map(Secret::expose));
+    String::from_utf8_lossy(&clean).into_owned()
 }
 
 /// Takes `key` out of a provider's error, and any word that shows a masked part of one (OpenAI quotes a wrong key so).

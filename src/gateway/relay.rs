@@ -20,7 +20,7 @@ use super::{
     endpoint::Door,
     lines::Lines,
     meter::Meter,
-    refusal::{Refusal, in_words},
+    refusal::{Refusal, in_words, scrubbed},
     route::Route,
     upstream::Source,
 };
@@ -187,6 +187,9 @@ pub(super) struct Tally {
     pub(super) model: String,
     pub(super) request_bytes: usize,
     pub(super) meter: Meter,
+    /// A provider has it, as far as is known, and does what it will ask money for: also before the first byte of its answer, of
+    /// which a whole one may be made by then.
+    pub(super) is_owed: bool,
 }
 
 impl Tally {
@@ -203,7 +206,9 @@ impl Tally {
         match end {
             End::Whole => {
                 if let Some(mishap) = self.meter.error() {
-                    let why = in_words(self.route.api(), &self.model, mishap.status, mishap.message.as_bytes());
+                    let (api, options) = (self.route.api(), self.door.gateway.options());
+                    let message = scrubbed(&mishap.message, options.provider(api).api_key.as_ref());
+                    let why = in_words(api, &self.model, mishap.status, message.as_bytes());
                     self.door.account.notice(Notice::Refused { status: mishap.status, why });
                 }
                 None
@@ -222,7 +227,7 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        if self.route.is_metered() {
+        if self.route.is_metered() && self.is_owed {
             let mut metered = self.meter.metered(&self.model, self.request_bytes);
             self.door.gateway.options().price(&mut metered, &self.model);
             self.door.account.notice(Notice::Used(metered));
@@ -259,6 +264,7 @@ mod tests {
             model: String::new(),
             request_bytes: 0,
             meter: Meter::new(Route::Chat),
+            is_owed: true,
         };
         let place = door.calls.clone().acquire_owned().await.expect("there is a place");
         let relay = Relay { route: Route::Chat, is_stream: false, cut: CancellationToken::new(), tally, place };

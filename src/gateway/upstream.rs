@@ -68,19 +68,25 @@ pub(super) enum Failure {
     Late { waited: Duration },
 }
 
-/// Asks until there is an answer, or a refusal that is worth no further attempt.
+/// Asks until there is an answer, or a refusal that is worth no further attempt. `is_owed`, also when this is dropped: a provider
+/// has begun something.
 pub(super) async fn ask(
     client: &Client,
     options: &GatewayOptions,
     ask: &Ask,
     account: &dyn Account,
+    is_owed: &mut bool,
 ) -> Result<Answer, Failure> {
-    let mut attempt = 1;
+    let (mut attempt, mut was_late) = (1, false);
     loop {
+        *is_owed = true;
         let failure = match once(client, &options.timeouts, ask).await {
             Ok(answer) => return Ok(answer),
             Err(failure) => failure,
         };
+        // Whoever says no, or was not reached, has begun nothing. One whose time was up may work on.
+        was_late |= matches!(failure, Failure::Late { .. });
+        *is_owed = was_late;
         let Some(wait) = failure.wait(options, attempt, ask.streaming) else { return Err(failure) };
         attempt += 1;
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
@@ -113,7 +119,7 @@ async fn begin(
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_stream = content_type.starts_with("text/event-stream");
     let first = response.chunk().await.map_err(unreachable)?.unwrap_or_default();
-    if is_stream && let Some(refusal) = refused_at_once(route, &first) {
+    if is_stream && let Some(refusal) = refused_at_once(route, &first, ask.key.as_ref()) {
         return Err(refusal);
     }
     let rest = stream::unfold(Some(response), move |response| next_piece(response, route, idle));
@@ -122,12 +128,13 @@ async fn begin(
 }
 
 /// Providers under load say 200, and then an error as the first event. Nothing was passed on yet, so it may be retried.
-fn refused_at_once(route: Route, first: &Bytes) -> Option<Failure> {
+fn refused_at_once(route: Route, first: &Bytes, key: Option<&Secret>) -> Option<Failure> {
     let mut meter = Meter::new(route);
     meter.lines(first);
     let mishap = meter.error()?;
     let status = StatusCode::from_u16(mishap.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    let body = Refusal::new(status, refusal::kind_of_status(mishap.status), &mishap.message).body(route.api());
+    let message = refusal::scrubbed(&mishap.message, key);
+    let body = Refusal::new(status, refusal::kind_of_status(mishap.status), message).body(route.api());
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"))]);
     Some(Failure::Refused { status, headers, body })
 }

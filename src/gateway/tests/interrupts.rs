@@ -69,7 +69,7 @@ async fn an_interrupt_ends_a_slow_first_byte() {
     };
     let (reply, ()) = tokio::join!(calling, cutting);
     assert_eq!(reply.status(), 403);
-    assert_eq!(stand.ledger.all(), []);
+    assert!(is_estimate(&stand.ledger.wait_for(1).await[0]), "who has the request may have an answer to it by now");
 }
 
 #[tokio::test]
