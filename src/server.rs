@@ -78,6 +78,7 @@ pub struct Running {
     sandbox: Arc<dyn Sandbox>,
     closing: CancellationToken,
     stop_sandboxes: bool,
+    asked: Asked,
     /// While it is open, no other server can open it.
     _data: Arc<DataDir>,
 }
@@ -180,19 +181,20 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         node,
     };
     let server = web::serve(parts, auth, threads, listener)?;
-    Ok(Running { link, server, directory, gateway, sandbox, closing, stop_sandboxes, _data: data })
+    // Before the link is known: who has it may ask this server to end at once.
+    let asked = Asked { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
+    Ok(Running { link, server, directory, gateway, sandbox, closing, stop_sandboxes, asked, _data: data })
 }
 
 impl Running {
     /// Serves until it is asked to end: by SIGTERM or SIGINT. Sandboxes stay for the next start, unless they are to go too.
     pub async fn until_asked(self) -> io::Result<()> {
-        let Running { server, directory, gateway, sandbox, closing, stop_sandboxes, .. } = self;
-        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let Running { server, directory, gateway, sandbox, closing, stop_sandboxes, mut asked, .. } = self;
         let handle = server.handle();
         let mut serving = std::pin::pin!(server);
         tokio::select! {
             served = &mut serving => return served,
-            () = either(&mut term, &mut int) => {}
+            () = asked.until_either() => {}
         }
         info!("closing; ask once more to end at once");
         closing.cancel();
@@ -211,17 +213,25 @@ impl Running {
         };
         tokio::select! {
             _ = tokio::time::timeout(DRAIN + Duration::from_secs(if stop_sandboxes { 20 } else { 0 }), drained) => {}
-            () = either(&mut term, &mut int) => warn!("ended at once; the journal is safe"),
+            () = asked.until_either() => warn!("ended at once; the journal is safe"),
         }
         removal::end();
         Ok(())
     }
 }
 
-async fn either(term: &mut Signal, int: &mut Signal) {
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+/// The ways to ask for the end.
+struct Asked {
+    term: Signal,
+    int: Signal,
+}
+
+impl Asked {
+    async fn until_either(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
     }
 }
 

@@ -27,10 +27,10 @@ use actix_http::{
     h1::{Codec, Message},
 };
 use actix_web::{
-    Error,
+    Error, ResponseError,
     body::{BodySize, BoxBody, MessageBody},
     dev::{Service, ServiceFactory, ServiceResponse, fn_factory, fn_service},
-    http::StatusCode,
+    http::{Method, StatusCode},
 };
 use bytes::{Buf, Bytes};
 use futures::{SinkExt, Stream, future::OptionFuture};
@@ -41,7 +41,10 @@ use tokio::{
 };
 
 use self::cut::Cutter;
-use super::handover::{Handover, can_move};
+use super::{
+    error::Failure,
+    handover::{Handover, can_move},
+};
 use crate::wakeups::Call;
 
 /// How much may wait for a client that does not take it, in bytes, before its actor has to wait.
@@ -127,9 +130,13 @@ where
     let arrived = Rc::new(RefCell::new(Arrived::Over));
     let payload: BoxedPayloadStream = Box::pin(Arriving(arrived.clone()));
     let (request, _) = request.replace_payload(Payload::Stream { payload });
-    let response = match app.call(request).await {
-        Ok(response) => response.into_parts().1.map_into_boxed_body(),
-        Err(e) => e.error_response(),
+    let response = match request.method() {
+        &Method::GET => match app.call(request).await {
+            Ok(response) => response.into_parts().1.map_into_boxed_body(),
+            Err(e) => e.error_response(),
+        },
+        // What it sends cannot be told from what would follow the upgrade, and it would be carried out with nothing.
+        method => Failure::invalid(format!("a {method} cannot be upgraded; leave `Upgrade` out")).error_response(),
     };
     let (head, body) = response.into_parts();
     if head.status() != StatusCode::SWITCHING_PROTOCOLS {

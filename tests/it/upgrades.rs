@@ -56,6 +56,21 @@ async fn head(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&head).into_owned()
 }
 
+/// As behind a proxy that asks for an upgrade with each request.
+#[tokio::test]
+async fn nothing_is_put_into_the_place_of_a_file_by_what_cannot_be_upgraded() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let path = format!("/api/sessions/{session}/files/kept.txt");
+    let kept = server.data().join("workspaces").join(&session).join("kept.txt");
+    std::fs::write(&kept, "here to stay").expect("its workspace is there");
+    let upgrading = asks(&server.rest, "PUT", &path, "content-length: 3\r\n") + "new";
+    let answer = says(&server.rest, &upgrading).await;
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("a PUT cannot be upgraded"), "{answer}");
+    assert_eq!(std::fs::read_to_string(kept).expect("it is there"), "here to stay");
+}
+
 #[tokio::test]
 async fn what_comes_in_one_piece_with_the_handshake_is_heard() {
     let server = Server::start(Options::new(Driver::Process)).await;
