@@ -204,12 +204,17 @@ async fn settle(parts: &Parts, id: SessionId, seen: Presence) -> bool {
     }
 }
 
+/// It is the last that goes of a sandbox: where a removal was broken off behind the sandbox itself, what is left of it is to go too.
 async fn remove_run_directories(parts: &Parts) -> usize {
     let runs = parts.runs.clone();
     let there = tokio::task::spawn_blocking(move || sessions_in(&runs)).await.unwrap_or_default();
     let mut removed = 0;
     for session in there {
         if wanted(parts, session).await != Wanted::Not {
+            continue;
+        }
+        if let Err(e) = parts.sandbox.remove(session).await {
+            warn!(%session, "what is left of a sandbox that nobody owns cannot be removed: {e}");
             continue;
         }
         match RunDir::of(&parts.runs, session).remove().await {

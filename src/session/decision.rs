@@ -46,8 +46,8 @@ pub struct OpenItem {
 pub struct Moment<'a> {
     /// The number of the newest event that is decided.
     pub tail: Seq,
-    /// Milliseconds on a clock that never goes back and stands still for nobody.
-    pub now_ms: u64,
+    /// Milliseconds since 1970 by the wall clock: what is waited for may outlast a server.
+    pub now_ms: i64,
     /// Items that have begun and not ended.
     pub open: &'a [OpenItem],
 }

@@ -43,6 +43,7 @@ use self::{
 };
 use crate::{
     census::{Census, Entry, Kind},
+    clock,
     gateway::GatewayError,
     sandbox::Isolation,
     store::{Epoch, Limit, Mark, Memory, Record, Seq, SessionId, Snapshot, Store, damage::read_on},
@@ -109,8 +110,6 @@ pub struct Session {
     ladder: Option<SpawnHandle>,
     /// What the provider said last, to explain a turn that failed.
     provider_said: Option<String>,
-    /// The clock of [`Moment::now_ms`] counts from here.
-    born: Instant,
     /// When somebody last asked for something, or the agent last did something. It does not jump when the wall clock does.
     active: Instant,
     /// How it ended, for whoever keeps its address.
@@ -156,7 +155,6 @@ impl Session {
             kills: orders::UnderWay::default(),
             ladder: None,
             provider_said: None,
-            born: Instant::now(),
             active: Instant::now(),
             ending: Ending::Panicked,
             record: Arc::new(record),
@@ -236,7 +234,7 @@ impl Session {
             fits_title(title.as_deref())?;
         }
         let open = self.shared.open();
-        let now_ms = self.born.elapsed().as_millis() as u64;
+        let now_ms = clock::now_ms();
         let record = self.record_after(&input);
         self.core_changed = true;
         let decision = self.core.decide(input, Moment { tail: self.tail, now_ms, open: &open })?;

@@ -68,6 +68,28 @@ async fn what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says(d
     server.leaves_nothing().await;
 }
 
+/// Its sandbox was gone by then, and the note of where it was would have a later server look for it there.
+#[tokio::test]
+async fn of_an_end_that_a_kill_broke_off_the_next_sweep_removes_the_rest() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    let (run, note) = (server.data().join("run").join(&session), server.data().join("drivers/process").join(&session));
+    let noted = std::fs::read(&note).expect("it is noted where it runs");
+    server.rest.delete(&format!("/api/sessions/{session}")).await.expect(200);
+    eventually("its end", || async { !run.exists() && !note.exists() }).await;
+    std::fs::create_dir(&run).expect("it is made");
+    std::fs::write(&note, noted).expect("it is written");
+
+    let server = server.kill9().await.restart().await;
+    eventually("the rest to be gone", || async {
+        server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
+        !run.exists() && !note.exists()
+    })
+    .await;
+    server.leaves_nothing().await;
+}
+
 /// It works on there, so it is started nowhere else, and is not given up.
 #[tokio::test]
 async fn a_session_whose_engine_is_away_waits_for_it() {

@@ -90,7 +90,8 @@ impl Core {
         }
         let Some(Interrupting { rung, since_ms, cause, what, partial }) = self.interrupting.take() else { return };
         d.ladder = Some(Ladder::Disarm);
-        let stopped_ms = moment.now_ms.saturating_sub(since_ms);
+        // A clock may have been set back meanwhile.
+        let stopped_ms = moment.now_ms.saturating_sub(since_ms).max(0) as u64;
         let what = if what.is_empty() { "nothing that was still running".to_owned() } else { what.join(" and ") };
         d.record(Source::Server, Some(cause), None, seen(Seen::Interrupted { what, stopped_ms, rung, partial }));
     }

@@ -132,7 +132,7 @@ struct Steering {
 struct Interrupting {
     rung: Rung,
     /// On the clock of [`Moment::now_ms`].
-    since_ms: u64,
+    since_ms: i64,
     cause: Seq,
     /// What was stopped so far, in words.
     what: Vec<String>,

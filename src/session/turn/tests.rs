@@ -13,7 +13,7 @@ use crate::session::{decision::OpenItem, messages::orders::Then};
 struct World {
     core: Core,
     tail: Seq,
-    now_ms: u64,
+    now_ms: i64,
     open: Vec<OpenItem>,
 }
 
