@@ -29,7 +29,7 @@ pub use self::messages::{Close, Create, Created, Find, NewSession, Open, OpenFor
 use self::{fallen::Fallen, keys::Keys};
 use crate::{
     census::{Census, Entry, Kind},
-    frontend::Sessions,
+    frontend::{PATIENCE, Sessions, waits_for_the_disk},
     gateway::Gateway,
     link::Starts,
     sandbox::Sandbox,
@@ -303,9 +303,6 @@ impl Slot {
 /// How long a server that goes waits for the disk.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// How long a socket waits for a session that waits for the disk.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// The Directory, as sockets see it.
 #[async_trait]
 impl Sessions for Addr<Directory> {
@@ -317,8 +314,8 @@ impl Sessions for Addr<Directory> {
         };
         match timeout(PATIENCE, opened).await {
             Ok(opened) => opened,
-            // It comes as soon as the disk does. What is in the journal can be read meanwhile.
-            Err(_) => Err(Refusal::Unavailable("the session waits for the disk; try again".to_owned())),
+            // It comes as soon as the disk does.
+            Err(_) => Err(waits_for_the_disk()),
         }
     }
 

@@ -14,12 +14,13 @@ mod socket;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use actix::Addr;
+use actix::{Addr, Recipient};
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use async_trait::async_trait;
 use greenroom_protocol::client::Wish;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -33,9 +34,15 @@ pub use self::{
 };
 use crate::{
     census::{Census, Kind},
-    session::{Refusal, Session},
+    session::{
+        Refusal, Session,
+        messages::{Attach, Attached, Published},
+    },
     store::{Seq, SessionId, Store},
 };
+
+/// How long a client waits for a session that waits for a disk. What is in the journal may be read meanwhile.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a socket finds the session that its client names, or has one made.
 #[async_trait]
@@ -53,6 +60,18 @@ pub struct Parts {
     pub census: Census,
     /// Cancelled when the server goes away.
     pub closing: CancellationToken,
+}
+
+/// Why a client stops waiting for a session.
+pub fn waits_for_the_disk() -> Refusal {
+    Refusal::Unavailable("the session waits for the disk; try again".to_owned())
+}
+
+/// Listens to a session. `None` where its actor is gone; one that waits for the disk itself, as it does where it goes on in the
+/// middle of a turn, is not waited for.
+async fn listen(session: &Addr<Session>, listener: Recipient<Published>) -> Result<Option<Attached>, Refusal> {
+    let attached = timeout(PATIENCE, session.send(Attach { listener })).await;
+    attached.map(Result::ok).map_err(|_| waits_for_the_disk())
 }
 
 /// How many clients are attached to a session right now, over whatever they listen: as many as it counts as its listeners. (A

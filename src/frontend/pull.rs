@@ -8,12 +8,12 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use actix::prelude::*;
 use tokio::sync::Notify;
 
-use super::Parts;
+use super::{Parts, listen};
 use crate::{
     census::{Entry, Kind},
     session::{
         Listening, Look, Piece, Refusal, Seen,
-        messages::{Attach, Attached, Published},
+        messages::{Attached, Published},
     },
     store::{Limit, Seq, SessionId, Snapshot, StoreError, StoredEvent, damage::read_on},
 };
@@ -143,7 +143,7 @@ async fn attach(parts: &Parts, id: SessionId, bell: &Addr<Bell>) -> Result<Liste
     // An actor that was at rest may be let go between the two steps of this; then the next one is asked.
     for _ in 0..2 {
         let session = parts.sessions.open(id).await?;
-        if let Ok(Attached { listening, .. }) = session.send(Attach { listener: bell.clone().recipient() }).await {
+        if let Some(Attached { listening, .. }) = listen(&session, bell.clone().recipient()).await? {
             return Ok(listening);
         }
     }

@@ -23,13 +23,14 @@ use super::{
     connection::{Connection, close},
     credit::Credit,
     frames::{Heard, Pieces},
+    listen,
 };
 use crate::{
     census::{Entry, Kind},
     data::Pass,
     session::{
         Listening, Look, Refusal, Seen, Session, View,
-        messages::{Attach, Attached, Published},
+        messages::{Attached, Published},
     },
     store::{Limit, Seq, SessionId, Store, StoreError, StoredEvent, damage::read_on},
 };
@@ -147,16 +148,23 @@ impl FrontendSocket {
 
     fn attach(&mut self, id: SessionId, session: Addr<Session>, ctx: &mut Context) {
         let attached = attach(session.clone(), ctx.address().recipient(), self.parts.store.clone(), id);
-        ctx.wait(attached.into_actor(self).map(move |attached, socket, ctx| match attached {
-            Some((view, listening)) => {
+        let attached = attached.into_actor(self).map(move |attached, socket, ctx| match attached {
+            Ok(Some((view, listening))) => {
                 socket.looks = 0;
                 match socket.attached {
                     Some(_) => socket.back(session, listening, &view, ctx),
                     None => socket.arrived(id, Source::Session { session, listening }, &view, ctx),
                 }
             }
-            None => socket.find_again(ctx),
-        }));
+            Ok(None) => socket.find_again(ctx),
+            Err(refusal) => socket.cannot_be_had(id, refusal, 0, ctx),
+        });
+        if self.attached.is_none() {
+            // What the client says meanwhile is for that session.
+            ctx.wait(attached);
+        } else {
+            ctx.spawn(attached);
+        }
     }
 
     fn arrived(&mut self, id: SessionId, source: Source, view: &View, ctx: &mut Context) {
@@ -287,17 +295,16 @@ impl FrontendSocket {
     }
 }
 
-/// Listens to a session, and takes it as the journal has it: what its actor has decided may not be on disk yet. `None` where the
-/// actor is gone.
+/// [Listens](listen) to a session, and takes it as the journal has it: what its actor has decided may not be on disk yet.
 async fn attach(
     session: Addr<Session>,
     listener: Recipient<Published>,
     store: Arc<dyn Store>,
     id: SessionId,
-) -> Option<(View, Listening)> {
-    let Attached { view, listening } = session.send(Attach { listener }).await.ok()?;
-    let snapshot = store.get(id).await.ok()??;
-    Some((View::new(&snapshot, view.attached), listening))
+) -> Result<Option<(View, Listening)>, Refusal> {
+    let Some(Attached { view, listening }) = listen(&session, listener).await? else { return Ok(None) };
+    let Ok(Some(snapshot)) = store.get(id).await else { return Ok(None) };
+    Ok(Some((View::new(&snapshot, view.attached), listening)))
 }
 
 fn being_brought_back() -> Refusal {

@@ -7,7 +7,7 @@ use greenroom_protocol::{CLIENT_FRAME_LIMIT, client::Wish};
 use super::{Context, FrontendSocket, LOOK_AGAIN, LOOK_AGAIN_MAX, Source, attached};
 use crate::{
     session::{Listening, Refusal, Seen, Session, View},
-    store::SessionId,
+    store::{Seq, SessionId},
 };
 
 /// How much of one client waits for its session, in bytes of frames. More is refused.
@@ -107,18 +107,7 @@ impl FrontendSocket {
         let found = found.into_actor(self).map(move |(found, written), socket, ctx| match found {
             Ok(session) => socket.attach(id, session, ctx),
             Err(refusal @ Refusal::NoSession(_)) => socket.gone(&refusal, ctx),
-            Err(refusal) => {
-                let Some(at) = &mut socket.attached else { return socket.read_alone(id, refusal, ctx) };
-                if let Source::Journal { tail, search } = &mut at.source {
-                    *tail = (*tail).max(written);
-                    for (id, _) in search.take() {
-                        socket.refused(&refusal, id, ctx);
-                    }
-                }
-                socket.tell_once(&refusal, ctx);
-                socket.pull(ctx);
-                socket.find_again(ctx);
-            }
+            Err(refusal) => socket.cannot_be_had(id, refusal, written, ctx),
         });
         if self.attached.is_none() {
             // What the client says meanwhile is for that session.
@@ -126,6 +115,20 @@ impl FrontendSocket {
         } else {
             ctx.spawn(found);
         }
+    }
+
+    /// What is `written` by now is shown meanwhile.
+    pub(super) fn cannot_be_had(&mut self, id: SessionId, refusal: Refusal, written: Seq, ctx: &mut Context) {
+        let Some(at) = &mut self.attached else { return self.read_alone(id, refusal, ctx) };
+        if let Source::Journal { tail, search } = &mut at.source {
+            *tail = (*tail).max(written);
+            for (id, _) in search.take() {
+                self.refused(&refusal, id, ctx);
+            }
+        }
+        self.tell_once(&refusal, ctx);
+        self.pull(ctx);
+        self.find_again(ctx);
     }
 
     /// It is to be had again. The client goes on where it was, and what it asked for meanwhile is asked.

@@ -112,6 +112,24 @@ async fn a_wish_has_its_session_looked_for_at_once() {
     assert_eq!(told[..2], ["hello", "synced"]);
 }
 
+/// In the middle of a turn it reads first what the turn has come to.
+#[actix::test]
+async fn a_client_whose_session_waits_for_a_disk_that_hangs_is_told_so() {
+    let stage = stage();
+    let (id, session) = stage.session().await;
+    say(&session, "work").await;
+    session.send(Vanished).await.expect("it lives");
+    tokio::time::pause();
+    stage.slow(LOOK_AGAIN_MAX * 100);
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
+    let frames = client.until(|frame| frame["error"]["code"] == "unavailable").await;
+    assert_eq!(frames[0]["status"], "hello");
+    stage.slow(Duration::ZERO);
+    tokio::time::advance(LOOK_AGAIN_MAX * 100).await;
+    let frames = client.until(|frame| frame["status"] == "synced").await;
+    assert!(frames.iter().any(|frame| frame["args"]["content"] == "work"));
+}
+
 /// A client whose session has just fallen, and is looked for until the door is opened.
 async fn looked_for(stage: &Stage) -> (Client, RwLockWriteGuard<'_, ()>) {
     let (id, session) = stage.session().await;
