@@ -54,12 +54,21 @@ struct Stat {
     state: u8,
     parent: i32,
     cpu_ticks: u64,
+    /// Also the first one, when it has ended before the others.
+    threads: u64,
     resident_pages: u64,
 }
 
 impl Stat {
     fn read(pid: i32) -> Option<Stat> {
         Stat::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Its threads, each as if it were a process.
+    fn of_threads(&self) -> impl Iterator<Item = Stat> {
+        let pid = self.identity.pid;
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        threads.filter_map(move |thread| Stat::parse(pid, &fs::read_to_string(thread.path().join("stat")).ok()?))
     }
 
     fn parse(pid: i32, line: &str) -> Option<Stat> {
@@ -71,12 +80,18 @@ impl Stat {
             state: *fields.first()?.as_bytes().first()?,
             parent: fields.get(1)?.parse().ok()?,
             cpu_ticks: number(14)? + number(15)?,
+            threads: number(20)?,
             resident_pages: number(24)?,
         })
     }
 
-    fn is_dead(&self) -> bool {
+    /// Whose first thread has ended.
+    fn is_headless(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
+    }
+
+    fn is_dead(&self) -> bool {
+        self.is_headless() && self.threads <= 1
     }
 
     /// In a call that no signal ends. Once it is told to stop it takes no step outside the kernel any more; and it may not
@@ -86,7 +101,11 @@ impl Stat {
     }
 
     fn stands_still(&self) -> bool {
-        self.is_dead() || matches!(self.state, b'T' | b't')
+        let is_stopped = |stat: &Stat| matches!(stat.state, b'T' | b't');
+        match self.is_headless() {
+            true => self.of_threads().all(|thread| thread.is_headless() || is_stopped(&thread)),
+            false => is_stopped(self),
+        }
     }
 }
 
@@ -211,8 +230,61 @@ mod tests {
         for name in ["sh", "a b", "x) R 1 (", ")"] {
             let stat = Stat::parse(9, &format!("9 ({name}) {rest}")).expect("it is understood");
             let identity = Identity { pid: 9, started: 4242 };
-            assert_eq!(stat, Stat { identity, state: b'S', parent: 7, cpu_ticks: 42, resident_pages: 55 }, "{name}");
+            let expected = Stat { identity, state: b'S', parent: 7, cpu_ticks: 42, threads: 1, resident_pages: 55 };
+            assert_eq!(stat, expected, "{name}");
         }
         assert_eq!(Stat::parse(9, "9 (sh) S 7"), None);
+    }
+
+    const WITHOUT_ITS_FIRST: &str = "GREENROOM_TEST_PROCESS_TO_LOSE_ITS_FIRST_THREAD";
+
+    /// Not a test of its own: the process of the next one.
+    #[test]
+    fn works_on_without_its_first_thread() {
+        extern "C" fn end(_: libc::c_int) {
+            // SAFETY: it ends this thread alone, which has nothing that anybody else uses.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        if std::env::var_os(WITHOUT_ITS_FIRST).is_none() {
+            return;
+        }
+        std::thread::spawn(|| std::thread::sleep(Duration::from_secs(1000)));
+        let first = std::process::id();
+        // SAFETY: the handler does one system call.
+        unsafe {
+            libc::signal(libc::SIGUSR1, end as *const () as libc::sighandler_t);
+            libc::syscall(libc::SYS_tgkill, first, first, libc::SIGUSR1);
+        }
+        std::thread::sleep(Duration::from_secs(1000));
+    }
+
+    #[test]
+    fn a_process_lives_as_long_as_any_of_its_threads() {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("our own"))
+            .args(["--exact", "processes::tests::works_on_without_its_first_thread"])
+            .env(WITHOUT_ITS_FIRST, "1")
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("it runs");
+        let first = Identity::of(child.id() as i32).expect("it is there");
+        let is_headless = || Stat::read(first.pid).is_some_and(|stat| stat.is_headless());
+        let began = Instant::now();
+        while !is_headless() {
+            assert!(began.elapsed() < Duration::from_secs(10), "its first thread goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(first.is_alive());
+        assert_eq!(usage(first).processes, 1);
+        assert!(standing_still(first).is_empty());
+        stop_all(first, Duration::from_secs(10)).expect("it stands still");
+        assert_eq!(standing_still(first), [first]);
+        continue_all(first, &[]).expect("it goes on");
+        let began = Instant::now();
+        while !standing_still(first).is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(10), "it stands still");
+        }
+        first.signal(Signal::KILL).expect("it is told");
+        child.wait().expect("it ends");
+        assert!(!first.is_alive());
     }
 }
