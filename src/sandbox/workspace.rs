@@ -1,19 +1,23 @@
 //! The directories of this host that sessions work in, and how the server puts a file into one.
 //!
 //! What lies in a workspace is the agent's, and so hostile: no link in it is followed, by holding each directory on the way
-//! by its descriptor. A file is written beside its place and moved there whole.
+//! by its descriptor. A file is written without a name and gets its place when it is whole: a server that is killed meanwhile
+//! leaves nothing of it.
 
 use std::{
     fs::File,
     io,
     os::{
-        fd::OwnedFd,
+        fd::{AsRawFd, OwnedFd},
         unix::fs::{DirBuilderExt, chown},
     },
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
+use rustix::{
+    fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid},
+    io::Errno,
+};
 
 use crate::store::SessionId;
 
@@ -85,18 +89,16 @@ impl Workspaces {
         for name in &path.dirs {
             match rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755)) {
                 Ok(()) => self.give_away(&dir, name)?,
-                Err(rustix::io::Errno::EXIST) => {}
+                Err(Errno::EXIST) => {}
                 Err(e) => return Err(e.into()),
             }
             dir = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
         }
-        let draft = format!(".{}.upload", ulid::Ulid::generate());
-        let create = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&dir, &draft, create, Mode::from_raw_mode(0o600))?;
+        let (file, draft) = begin(&dir)?;
         if rustix::process::geteuid().is_root() {
             rustix::fs::fchown(&file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))?;
         }
-        Ok(Incoming { file: file.into(), place: Place { dir, draft, name: path.name.clone(), done: false } })
+        Ok(Incoming { file: file.into(), place: Place { dir, draft, name: path.name.clone() } })
     }
 
     fn give_away(&self, dir: &OwnedFd, name: &str) -> io::Result<()> {
@@ -120,6 +122,31 @@ pub fn own_dir(below: &Path, session: SessionId, uid: u32, gid: u32) -> io::Resu
     Ok(path)
 }
 
+/// A file without a name, which goes with whoever writes it, however that ends; with one where the file system has no such files.
+fn begin(dir: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<String>)> {
+    let write = OFlags::WRONLY | OFlags::CLOEXEC;
+    match rustix::fs::openat(dir, ".", write | OFlags::TMPFILE, Mode::from_raw_mode(0o600)) {
+        Ok(file) => Ok((file, None)),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            let draft = draft();
+            let create = write | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+            let file = rustix::fs::openat(dir, &draft, create, Mode::from_raw_mode(0o600))?;
+            Ok((file, Some(draft)))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn draft() -> String {
+    format!(".{}.upload", ulid::Ulid::generate())
+}
+
+/// Gives a file without a name one, where nothing has it.
+fn name(file: &File, dir: &OwnedFd, name: &str) -> rustix::io::Result<()> {
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(rustix::fs::CWD, unnamed, dir, name, AtFlags::SYMLINK_FOLLOW)
+}
+
 /// A file that is being written. Nobody sees it under its name before [`Incoming::finish`]; dropped, it leaves nothing.
 #[derive(Debug)]
 pub struct Incoming {
@@ -130,9 +157,9 @@ pub struct Incoming {
 #[derive(Debug)]
 struct Place {
     dir: OwnedFd,
-    draft: String,
+    /// What it is called until it is done.
+    draft: Option<String>,
     name: String,
-    done: bool,
 }
 
 /// What `finish` did.
@@ -151,28 +178,40 @@ impl Incoming {
     /// Where it cannot be moved; a directory of that name, for one.
     pub fn finish(mut self, existing: Existing) -> io::Result<Finished> {
         rustix::fs::fchmod(&self.file, Mode::from_raw_mode(0o644))?;
-        let Place { dir, draft, name, done } = &mut self.place;
-        let moved = rustix::fs::renameat_with(&*dir, &*draft, &*dir, &*name, RenameFlags::NOREPLACE);
-        match (moved, existing) {
-            (Ok(()), _) => {
-                *done = true;
-                Ok(Finished::Created)
+        let Place { dir, draft, name: wanted } = &mut self.place;
+        let named = match draft {
+            Some(named) => named,
+            None => match (name(&self.file, dir, wanted), existing) {
+                (Ok(()), _) => return Ok(Finished::Created),
+                (Err(Errno::EXIST), Existing::Keep) => return Ok(Finished::Kept),
+                // Only what has a name can take the place of another in one step.
+                (Err(Errno::EXIST), Existing::Replace) => {
+                    let given = self::draft();
+                    name(&self.file, dir, &given)?;
+                    draft.insert(given)
+                }
+                (Err(e), _) => return Err(e.into()),
+            },
+        };
+        let moved = rustix::fs::renameat_with(&*dir, &*named, &*dir, &*wanted, RenameFlags::NOREPLACE);
+        let finished = match (moved, existing) {
+            (Ok(()), _) => Finished::Created,
+            (Err(Errno::EXIST), Existing::Keep) => return Ok(Finished::Kept),
+            (Err(Errno::EXIST), Existing::Replace) => {
+                rustix::fs::renameat(&*dir, &*named, &*dir, &*wanted)?;
+                Finished::Replaced
             }
-            (Err(rustix::io::Errno::EXIST), Existing::Keep) => Ok(Finished::Kept),
-            (Err(rustix::io::Errno::EXIST), Existing::Replace) => {
-                rustix::fs::renameat(&*dir, &*draft, &*dir, &*name)?;
-                *done = true;
-                Ok(Finished::Replaced)
-            }
-            (Err(e), _) => Err(e.into()),
-        }
+            (Err(e), _) => return Err(e.into()),
+        };
+        *draft = None;
+        Ok(finished)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.done {
-            let _the_agent_may_have_taken_it = rustix::fs::unlinkat(&self.dir, &self.draft, AtFlags::empty());
+        if let Some(draft) = &self.draft {
+            let _the_agent_may_have_taken_it = rustix::fs::unlinkat(&self.dir, draft, AtFlags::empty());
         }
     }
 }
@@ -215,7 +254,8 @@ mod tests {
         let (workspaces, session, dir) = workspaces(below.path());
         let mut given_up = workspaces.receive(session, &"a/b/c".parse().expect("a path")).expect("it begins");
         given_up.file.write_all(b"half").expect("it is written");
-        assert!(!dir.join("a/b/c").exists());
+        let seen = fs::read_dir(dir.join("a/b")).expect("it was made").count();
+        assert_eq!(seen, usize::from(given_up.place.draft.is_some()), "where it has no name there is nothing to see");
         drop(given_up);
         assert_eq!(fs::read_dir(dir.join("a/b")).expect("it was made").count(), 0, "nothing is left");
         assert_eq!(put(&workspaces, session, "a/b/c", Existing::Keep).expect("it comes"), Finished::Created);
