@@ -36,7 +36,7 @@ use rustix::process::Signal;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest, unix::AsyncFd},
     sync::{OnceCell, Semaphore},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats, Turns};
@@ -61,6 +61,8 @@ pub const NAME: &str = "process";
 
 /// How long a keeper may take to build a jail; it takes milliseconds.
 const START: Duration = Duration::from_secs(10);
+/// How long another's keeper, which has the session's lock, may take for it.
+const BUILDING: Duration = Duration::from_secs(2);
 /// How long the agent may take to end by itself when it is asked to.
 const GRACE: Duration = Duration::from_millis(500);
 /// How long the kernel may take to end, or to freeze, what it was told to.
@@ -94,6 +96,13 @@ pub struct Process {
     tried: OnceCell<()>,
 }
 
+/// Whose keeper a sandbox has.
+enum Kept {
+    ByOurs,
+    /// That of another server, of which at most one is alive.
+    ByAnother,
+}
+
 impl Process {
     /// Makes the state directory, and puts the keeper in its place; starts nothing.
     pub fn new(options: ProcessOptions) -> Result<Process, SandboxError> {
@@ -124,6 +133,20 @@ impl Process {
     }
 
     async fn carry_out(&self, order: Order, spec: &Spec) -> Result<(), SandboxError> {
+        let overdue = Instant::now() + START;
+        while Instant::now() < overdue {
+            match self.keep(order.clone(), spec).await? {
+                Kept::ByOurs => return Ok(()),
+                Kept::ByAnother if self.runs(spec.session).await => return Ok(()),
+                // It came to nothing, as one does whose sandbox was half built when its server was killed: it was in what was just
+                // cleared away.
+                Kept::ByAnother => {}
+            }
+        }
+        Err(SandboxError::Deadline { what: "start", seconds: START.as_secs() })
+    }
+
+    async fn keep(&self, order: Order, spec: &Spec) -> Result<Kept, SandboxError> {
         let builder = self.builders.acquire().await;
         let place = self.place(spec.session);
         let order = blocking("make its state directory", move || {
@@ -136,8 +159,8 @@ impl Process {
         match answer {
             Err(_) => Err(SandboxError::Deadline { what: "start", seconds: START.as_secs() }),
             Ok(Err(e)) => Err(failed("start its keeper")(e)),
-            Ok(Ok(Answer::Started)) => Ok(()),
-            Ok(Ok(Answer::Held)) => self.is_somebody_elses(spec.session).await,
+            Ok(Ok(Answer::Started)) => Ok(Kept::ByOurs),
+            Ok(Ok(Answer::Held)) => Ok(Kept::ByAnother),
             Ok(Ok(Answer::Unconfinable(detail))) => Err(SandboxError::Unconfinable { detail: trial::explain(&detail) }),
             Ok(Ok(Answer::Failed(detail))) => Err(SandboxError::Failed { what: "start", detail }),
         }
@@ -171,15 +194,15 @@ impl Process {
         serde_json::from_slice(&answer).map_err(|_| silent())
     }
 
-    /// Another server has its keeper. That is as good as ours, once it runs.
-    async fn is_somebody_elses(&self, session: SessionId) -> Result<(), SandboxError> {
+    /// Whether it comes to run within a moment.
+    async fn runs(&self, session: SessionId) -> bool {
         let place = self.place(session);
-        let runs = timeout(START, async {
+        let runs = timeout(BUILDING, async {
             while place.running().is_none() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
-        runs.await.map_err(|_| SandboxError::Deadline { what: "start", seconds: START.as_secs() })
+        runs.await.is_ok()
     }
 
     /// Asks a question of a sandbox that runs.

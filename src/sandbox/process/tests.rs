@@ -206,6 +206,25 @@ async fn a_volume_is_as_writable_as_it_was_said() {
     driver.remove(spec.session).await.expect("nothing is left");
 }
 
+/// As where a server was killed while it had one built: what was half built is cleared away, and its keeper lets go.
+#[tokio::test]
+async fn a_keeper_that_comes_to_nothing_is_waited_for_and_not_for_long() {
+    let site = Site::new();
+    let (driver, spec) = (site.driver(), site.spec("exec sleep 1000"));
+    let dir = site.driver().options.state.join(spec.session.to_string());
+    fs::create_dir_all(&dir).expect("it is made");
+    let lock = fs::File::create(dir.join("lock")).expect("it is made");
+    lock.lock().expect("nobody has it");
+    let letting_go = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(lock);
+    });
+    driver.start(&spec, &|_, _| ()).await.expect("it starts");
+    letting_go.await.expect("it let go");
+    assert_eq!(driver.presence(spec.session).await.expect("it is told"), Some(Presence::Running));
+    driver.remove(spec.session).await.expect("nothing is left");
+}
+
 #[tokio::test]
 async fn what_a_jail_cannot_do_is_refused_in_words() {
     let site = Site::new();
