@@ -149,7 +149,8 @@ impl Compactor {
         may_work: bool,
     ) -> Result<Worked, StoreError> {
         let is_dead = |session: SessionId| {
-            forgotten_later.contains(&session) || !self.shared.state().sessions.contains_key(&session)
+            forgotten_later.contains(&session)
+                || self.shared.is_whole && !self.shared.state().sessions.contains_key(&session)
         };
         let may_work = may_work && !kept.unreadable.contains(&number) && !kept.failed.remove(&number);
         if let Some(Summary { sessions, forgotten }) = kept.archives.get(&number)

@@ -120,7 +120,7 @@ impl LocalStore {
         let contents = Contents::new(opened.contents);
         contents.sweep(|session| match opened.shared.state().sessions.get(&session) {
             // It may be that of a session of which the log was lost.
-            None if !opened.is_whole => Keep::All,
+            None if !opened.shared.is_whole => Keep::All,
             entry => keep(entry),
         });
 

@@ -52,8 +52,6 @@ pub(super) struct Opened {
     /// Held for as long as the directory is used.
     pub(super) lock: File,
     pub(super) contents: PathBuf,
-    /// Whether nothing was lost of the log that the start looked at.
-    pub(super) is_whole: bool,
 }
 
 pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError> {
@@ -109,7 +107,7 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError>
         tracing::warn!("what the journal `{}` lost of its end, its index alone knows: {error}", path.display());
     }
     let end = log.end().map_err(failed)?;
-    let is_whole = replay.damage.is_empty();
+    let is_whole = remember(dir, &replay.damage, known.end == Position::START);
     let Replay { sessions, places, touched, .. } = replay;
     let state = State {
         sessions,
@@ -122,7 +120,28 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError>
         moving: None,
         moved: known.end,
     };
-    Ok(Opened { shared: Shared::new(state, ground, segments, catalog_dir), log, lock, contents, is_whole })
+    let shared = Shared::new(state, ground, segments, catalog_dir, is_whole);
+    Ok(Opened { shared, log, lock, contents })
+}
+
+/// Whether no session may be in the log that nobody knows: not even one that an earlier start found damaged, which is looked
+/// through no more once the index is beyond. A file remembers that, until all of the log was read and is whole.
+fn remember(dir: &Path, damage: &[String], read_all: bool) -> bool {
+    let mark = dir.join("incomplete");
+    if !damage.is_empty() {
+        let text = format!(
+            "What is left of sessions that are not known is kept while this file is here. Damaged:\n{}\n",
+            damage.join("\n")
+        );
+        if let Err(error) = std::fs::write(&mark, text) {
+            tracing::warn!("that the journal is damaged is not remembered in `{}`: {error}", mark.display());
+        }
+        return false;
+    }
+    if read_all {
+        let _there_is_none = std::fs::remove_file(&mark);
+    }
+    !mark.exists()
 }
 
 /// The log, without what lies behind its end.

@@ -53,6 +53,8 @@ pub(super) struct Shared {
     upkeep: Mutex<()>,
     pub(super) segments: Segments,
     pub(super) catalog_dir: PathBuf,
+    /// No session may be in the log that is not known.
+    pub(super) is_whole: bool,
 }
 
 /// What goes down at once: all up to `end`.
@@ -67,8 +69,15 @@ struct Move {
 const ROOM_FOR_CATALOG: u64 = 16 << 20;
 
 impl Shared {
-    pub(super) fn new(state: State, ground: Ground, segments: Segments, catalog_dir: PathBuf) -> Shared {
-        Shared { state: RwLock::new(state), ground: RwLock::new(ground), upkeep: Mutex::new(()), segments, catalog_dir }
+    pub(super) fn new(
+        state: State,
+        ground: Ground,
+        segments: Segments,
+        catalog_dir: PathBuf,
+        is_whole: bool,
+    ) -> Shared {
+        let (state, ground, upkeep) = (RwLock::new(state), RwLock::new(ground), Mutex::new(()));
+        Shared { state, ground, upkeep, segments, catalog_dir, is_whole }
     }
 
     pub(super) fn state(&self) -> RwLockReadGuard<'_, State> {
