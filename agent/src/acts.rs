@@ -1,6 +1,6 @@
-//! Which acts of the user were begun, over all starts of the agent in one home.
+//! Which turns, and which acts of the user, were begun, over all starts of the agent in one home.
 //!
-//! A server that is killed before it knows that the agent took an act gives it again, and an agent that is killed meanwhile
+//! A server that is killed before it knows that the agent took one gives it again, and an agent that is killed meanwhile
 //! knows nothing of it any more. So it is written down before it begins. What a command in the sandbox does to the file concerns
 //! that sandbox alone.
 
@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 /// How much of it is read, bytes: some hundred thousand acts.
 const LIMIT: u64 = 2 << 20;
 
-/// The acts that were begun.
+/// The turns and acts that were begun.
 #[derive(Debug)]
 pub struct Begun {
     acts: HashSet<String>,
@@ -37,7 +37,7 @@ impl Begun {
         }
     }
 
-    /// Whether this act is begun for the first time. From now on it was.
+    /// Whether this turn, or act, is begun for the first time. From now on it was.
     pub fn is_first(&mut self, act: &str) -> bool {
         if !self.acts.insert(act.to_owned()) {
             return false;

@@ -21,9 +21,10 @@ use crate::{
     places::Places,
     processes::{By, Processes},
     tools::{self, Bench, Fault},
-    turn::{Driver, Intake, Message, OwnLoop, Stage, Steer},
+    turn::{Asides, Driver, Intake, Message, OwnLoop, Stage, Steer},
 };
 
+const RESTARTED: &str = "agent_restarted";
 const NOT_TWICE: &str =
     "the agent stopped unexpectedly after it had begun this: whether it was done is not known, so it is not done again";
 
@@ -37,7 +38,7 @@ struct Shared {
     settings: Arc<Mutex<Settings>>,
     driver: tokio::sync::Mutex<OwnLoop>,
     /// What the user did beside the agent, for the agent to know at its next step.
-    asides: Arc<Mutex<Vec<String>>>,
+    asides: Arc<Mutex<Asides>>,
     state: Mutex<State>,
     work_over: Notify,
 }
@@ -261,14 +262,8 @@ impl Desk {
     async fn work_on_turns(self) {
         while let Some((prompt, stage)) = self.next_turn() {
             let turn = prompt.turn.clone();
-            let outcome = {
-                let mut driver = self.0.driver.lock().await;
-                let work = AssertUnwindSafe(driver.turn(prompt.message, &stage));
-                work.catch_unwind().await.unwrap_or_else(|panic| Outcome::Failed {
-                    code: "agent_panicked".into(),
-                    detail: format!("the agent has a fault: {}", tools::panic_text(&*panic)),
-                })
-            };
+            let is_first = self.state().begun.is_first(&turn);
+            let outcome = if is_first { self.drive(prompt, &stage).await } else { not_twice() };
             // Nothing can be steered into it any more, whatever way it ended.
             for Steer { command, .. } in stage.intake.close() {
                 self.0.outgoing.report(Report::SteerMissed { command }).await;
@@ -276,6 +271,15 @@ impl Desk {
             self.0.outgoing.report(Report::TurnEnded { turn, outcome }).await;
         }
         self.0.work_over.notify_one();
+    }
+
+    async fn drive(&self, prompt: Prompt, stage: &Stage) -> Outcome {
+        let mut driver = self.0.driver.lock().await;
+        let work = AssertUnwindSafe(driver.turn(prompt.message, stage));
+        work.catch_unwind().await.unwrap_or_else(|panic| Outcome::Failed {
+            code: "agent_panicked".into(),
+            detail: format!("the agent has a fault: {}", tools::panic_text(&*panic)),
+        })
     }
 
     fn next_turn(&self) -> Option<(Prompt, Stage)> {
@@ -312,12 +316,11 @@ impl Desk {
         Some((act, stop))
     }
 
-    /// Does nothing: an earlier start of the agent began it, and it may have done all that it was to do.
+    /// Why an act failed, its own observation says.
     async fn refuse(&self, act: &str) -> Outcome {
-        let (code, detail) = ("agent_restarted".to_owned(), NOT_TWICE.to_owned());
-        let seen = Seen::Error { code: code.clone(), detail: detail.clone() };
+        let seen = Seen::Error { code: RESTARTED.to_owned(), detail: NOT_TWICE.to_owned() };
         self.0.outgoing.event(Some(act), Observation { seen, content: String::new() }).await;
-        Outcome::Failed { code, detail }
+        not_twice()
     }
 
     async fn perform(&self, act: &str, action: &Action, stop: CancellationToken) -> Outcome {
@@ -353,4 +356,9 @@ impl Desk {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+/// An earlier start of the agent began it, and it may have done all that it was to do.
+fn not_twice() -> Outcome {
+    Outcome::Failed { code: RESTARTED.to_owned(), detail: NOT_TWICE.to_owned() }
 }

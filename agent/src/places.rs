@@ -10,7 +10,7 @@ pub struct Places {
     pub agent_socket: PathBuf,
     pub gateway_socket: PathBuf,
     pub workspace: PathBuf,
-    /// Which acts were begun; a file.
+    /// Which turns and acts were begun; a file.
     pub acts: PathBuf,
 }
 

@@ -34,12 +34,13 @@ fn spread(options: &RetryOptions, jitter: f64) -> Duration {
 pub(super) fn is_worth_it(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> bool {
     let for_now = matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504 | 529);
     let says_no = headers.get(SHOULD_RETRY).is_some_and(|value| value == "false");
-    // OpenAI's 429 for an account without money.
-    let is_broke = body.windows(QUOTA.len()).any(|window| window == QUOTA);
-    for_now && !says_no && !is_broke
+    let says = |words: &&[u8]| body.windows(words.len()).any(|window| window == *words);
+    for_now && !says_no && !FOR_GOOD.iter().any(says)
 }
 
-const QUOTA: &[u8] = b"insufficient_quota";
+/// What is said with such a status, and asked again is no different: OpenAI's 429 for an account without money, and llama.cpp's 500
+/// for a conversation that is too long, which its agent has to shorten.
+const FOR_GOOD: [&[u8]; 2] = [b"insufficient_quota", b"Context size has been exceeded"];
 
 /// What the provider asked for: seconds, milliseconds (OpenAI's own header), or a date.
 pub(super) fn asked_for(headers: &HeaderMap) -> Option<Duration> {
@@ -96,6 +97,7 @@ mod tests {
             check(status, Some("true"), "", false);
         }
         check(429, None, r#"{"error":{"code":"insufficient_quota"}}"#, false);
+        check(500, None, r#"{"error":{"message":"Context size has been exceeded."}}"#, false);
     }
 
     #[test]

@@ -77,15 +77,26 @@ pub(super) fn kill(pid: i32) {
 }
 
 fn stat(pid: i32) -> Option<Row> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold spaces and brackets; the fields after its end are `state ppid …`.
-    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-    let zombie = matches!(fields.next()?, "Z" | "X");
-    Some(Row { pid, parent: fields.next()?.parse().ok()?, zombie, item: None, by_user: false })
+    row(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn row(pid: i32, stat: &str) -> Option<Row> {
+    // The name in brackets may hold spaces and brackets; the fields after its end are the third and those that follow.
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    // One whose first thread has ended shows as a zombie, and its other threads work on.
+    let zombie = matches!(field(3)?, "Z" | "X") && field(20)?.parse::<u32>().ok()? <= 1;
+    Some(Row { pid, parent: field(4)?.parse().ok()?, zombie, item: None, by_user: false })
+}
+
+/// As its threads show it: one that has ended shows nothing.
+fn environment(pid: i32) -> Option<Vec<u8>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    threads.flatten().find_map(|thread| fs::read(thread.path().join("environ")).ok().filter(|read| !read.is_empty()))
 }
 
 fn read_marks(row: &mut Row) {
-    let Ok(environment) = fs::read(format!("/proc/{}/environ", row.pid)) else { return };
+    let Some(environment) = environment(row.pid) else { return };
     let value = |name: &str| {
         environment.split(|byte| *byte == 0).find_map(|pair| {
             let value = pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
@@ -94,4 +105,28 @@ fn read_marks(row: &mut Row) {
     };
     row.item = value(ITEM);
     row.by_user = value(BY).as_deref() == Some(USER);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_dead_when_its_last_thread_is() {
+        let row = |state: &str, threads: u32| {
+            let rest = format!("{state} 7 9 9 0 -1 4194560 100 0 0 0 30 12 0 0 20 0 {threads} 0 4242 10000 55");
+            row(9, &format!("9 (a) b) {rest}")).expect("it is understood")
+        };
+        for (state, threads, zombie) in [("S", 1, false), ("Z", 1, true), ("X", 0, true), ("Z", 2, false)] {
+            let row = row(state, threads);
+            assert_eq!((row.zombie, row.parent), (zombie, 7), "{state} with {threads}");
+        }
+    }
+
+    #[test]
+    fn an_environment_is_read_from_any_thread() {
+        let environment = environment(std::process::id() as i32).expect("it is our own");
+        let path = std::env::var("PATH").expect("it is text");
+        assert!(String::from_utf8_lossy(&environment).contains(&format!("PATH={path}")));
+    }
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Message, model::Thought};
+use super::{Message, cut, model::Thought};
 
 /// How many bytes of conversation are kept and sent: about 120,000 tokens of English or code.
 pub(super) const BUDGET: usize = 480 * 1024;
@@ -166,14 +166,29 @@ impl Conversation {
     }
 
     /// Makes a conversation of more than `budget` bytes smaller for good: first old results go, then old messages; the first
-    /// message, which is the task, and the newest stay. It shrinks well below the budget, so that the beginning of what is
-    /// sent stays the same over many steps, and a provider that remembers beginnings need not read it anew each time.
+    /// message, which is the task, and the newest stay, and are cut at last where they alone are too much. It shrinks well
+    /// below the budget, so that the beginning of what is sent stays the same over many steps, and a provider that remembers
+    /// beginnings need not read it anew each time.
     pub(super) fn fit(&mut self, budget: usize) {
-        let mut size: usize = self.entries.iter().map(Entry::size).sum();
-        if size <= budget {
+        if self.size() <= budget {
             return;
         }
-        let (enough, old) = (budget / 4 * 3, self.entries.len().saturating_sub(FRESH));
+        let enough = budget / 4 * 3;
+        // A text that alone is too much cannot stay whole, whatever else goes; cut, it leaves room for some of the others.
+        cut::to_length(&mut self.entries, enough, budget / 2);
+        self.drop_old(enough);
+        if self.size() > budget {
+            cut::to_fit(&mut self.entries, enough);
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.entries.iter().map(Entry::size).sum()
+    }
+
+    /// Old results go, then old messages.
+    fn drop_old(&mut self, enough: usize) {
+        let (mut size, old) = (self.size(), self.entries.len().saturating_sub(FRESH));
         for entry in &mut self.entries[..old] {
             if size <= enough {
                 break;
@@ -227,7 +242,7 @@ impl Conversation {
 }
 
 impl Entry {
-    fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         match self {
             Entry::User(text) => text.len(),
             Entry::Assistant(said) => {
@@ -260,6 +275,7 @@ fn join(text: &mut String, more: &str) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
 
     #[derive(Debug, Clone)]
     enum Move {
@@ -267,6 +283,8 @@ mod tests {
         Text(usize),
         Blank,
         Calls(u8),
+        /// With arguments of about so many bytes: one text, or many.
+        LongCall(usize, bool),
         /// As it was named before.
         SameCall,
         Result(u8, usize),
@@ -278,6 +296,8 @@ mod tests {
             size.clone().prop_map(Move::User),
             size.clone().prop_map(Move::Text),
             (1u8..4).prop_map(Move::Calls),
+            (size.clone(), any::<bool>()).prop_map(|(size, one)| Move::LongCall(size, one)),
+            (20_000usize..50_000).prop_map(Move::User),
             Just(Move::SameCall),
             Just(Move::Blank),
             (0u8..8, size).prop_map(|(call, size)| Move::Result(call, size)),
@@ -314,6 +334,18 @@ mod tests {
         assert!(matches!(entries.first(), None | Some(Entry::User(_))));
     }
 
+    /// What a text, a result or a call takes in any case, in bytes.
+    const LEAST_OF_ONE: usize = 64;
+
+    fn things(entries: &[Entry]) -> usize {
+        let of_one = |entry: &Entry| match entry {
+            Entry::User(_) => 1,
+            Entry::Assistant(said) => 1 + said.calls.len(),
+            Entry::Results { results, .. } => results.len() + 1,
+        };
+        entries.iter().map(of_one).sum()
+    }
+
     proptest! {
         #[test]
         fn a_provider_accepts_it_whatever_happened(moves in moves(), budget in 0usize..20_000, fit: bool) {
@@ -327,6 +359,12 @@ mod tests {
                         let calls = (0..count).map(|_| { calls += 1; Call { id: calls.to_string(), name: "run".into(), arguments: Value::Null } });
                         conversation.assistant(Said { calls: calls.collect(), ..Said::default() });
                     }
+                    Move::LongCall(size, one) => {
+                        calls += 1;
+                        let arguments = if one { json!({ "content": "c".repeat(size) }) } else { json!(vec!["c"; size / 4]) };
+                        let call = Call { id: calls.to_string(), name: "write".into(), arguments };
+                        conversation.assistant(Said { calls: vec![call], ..Said::default() });
+                    }
                     Move::SameCall => {
                         let call = Call { id: calls.to_string(), name: "run".into(), arguments: Value::Null };
                         conversation.assistant(Said { calls: vec![call.clone(), call], ..Said::default() });
@@ -336,6 +374,7 @@ mod tests {
                 }
             }
             conversation.fit(budget);
+            prop_assert!(conversation.size() <= budget.max(LEAST_OF_ONE * things(&conversation.entries)));
             assert_acceptable(&conversation.to_send());
         }
     }
@@ -354,5 +393,38 @@ mod tests {
         assert!(matches!(&sent[0], Entry::User(text) if text.starts_with("the task")));
         assert!(matches!(sent.last(), Some(Entry::Results { results, .. }) if results[0].text.starts_with("49 xx")));
         assert!(sent.iter().map(Entry::size).sum::<usize>() <= 10_000 + DROPPED.len() + 2);
+    }
+
+    #[test]
+    fn one_text_that_is_too_long_costs_no_turn_and_no_other_message() {
+        let mut conversation = Conversation::default();
+        conversation.user("the task");
+        for n in 0..20 {
+            conversation.assistant(Said { text: format!("answer {n}"), ..Said::default() });
+            conversation.user(&format!("question {n}"));
+        }
+        conversation.user(&format!("BEGIN{}END", "x".repeat(900_000)));
+        let entries = conversation.entries.len();
+        conversation.fit(BUDGET);
+        assert!(conversation.size() <= BUDGET);
+        assert_eq!(conversation.entries.len(), entries, "nothing else had to go");
+        let Some(Entry::User(last)) = conversation.entries.last() else { panic!("the user spoke last") };
+        assert!(last.starts_with("question 19\n\nBEGIN") && last.ends_with("END"));
+        assert!(last.contains(" bytes left out …"));
+    }
+
+    #[test]
+    fn fresh_results_that_are_too_long_together_are_cut() {
+        let mut conversation = Conversation::default();
+        conversation.user("the task");
+        let calls = (0..20).map(|n| Call { id: n.to_string(), name: "run".into(), arguments: Value::Null });
+        conversation.assistant(Said { calls: calls.collect(), ..Said::default() });
+        (0..20).for_each(|n| conversation.result(&n.to_string(), format!("{n} {} end", "x".repeat(30_000))));
+        conversation.fit(16_000);
+        assert!(conversation.size() <= 16_000 && conversation.size() > 11_000, "{}", conversation.size());
+        let sent = conversation.to_send();
+        assert_acceptable(&sent);
+        let Some(Entry::Results { results, .. }) = sent.last() else { panic!("no results") };
+        assert!(results.iter().all(|result| result.text.starts_with(&result.id) && result.text.ends_with(" end")));
     }
 }

@@ -6,7 +6,7 @@ use greenroom_protocol::{Action, Body, Event, Observation, Seen, Source, excerpt
 use serde_json::Value;
 
 use super::{
-    Message,
+    Asides, Message,
     conversation::{Call, Conversation, Said},
 };
 
@@ -21,6 +21,8 @@ pub(super) const INTERRUPTED: &str = "[The user interrupted you here.]";
 pub(super) struct Reader {
     /// What the user did beside the agent, by item, until its result comes.
     beside: HashMap<String, String>,
+    /// What the user has done since the agent last said, did or heard something.
+    asides: Asides,
     /// A message that was cut. It counts if the user cut it; else the model was asked again, and said it anew.
     cut: Option<String>,
 }
@@ -31,6 +33,7 @@ impl Reader {
         match &event.body {
             Body::Action(action) if event.source == Source::Agent => {
                 self.cut = None;
+                self.tell_asides(conversation);
                 called(conversation, item, action);
             }
             Body::Action(action) => {
@@ -41,7 +44,7 @@ impl Reader {
             }
             Body::Observation(seen) => match self.beside.remove(item) {
                 Some(line) => {
-                    conversation.user(&format!("[The user did this in the sandbox: {line}]\n{}", told(seen)));
+                    self.asides.push(format!("[The user did this in the sandbox: {line}]\n{}", told(seen)));
                 }
                 None => self.observed(conversation, item, seen),
             },
@@ -49,19 +52,27 @@ impl Reader {
         }
     }
 
+    /// Tells what the user did beside the agent up to here. To be called at the end too.
+    pub(super) fn tell_asides(&mut self, conversation: &mut Conversation) {
+        self.asides.take().iter().for_each(|aside| conversation.user(aside));
+    }
+
     fn observed(&mut self, conversation: &mut Conversation, item: &str, observation: &Observation) {
         match &observation.seen {
             Seen::Chat { attachments, .. } => {
                 self.cut = None;
+                self.tell_asides(conversation);
                 let (content, attachments) = (observation.content.clone(), attachments.clone());
                 conversation.message(&Message { content, attachments });
             }
             Seen::Message { partial: true } => self.cut = Some(observation.content.clone()),
             Seen::Message { partial: false } => {
                 self.cut = None;
+                self.tell_asides(conversation);
                 say(conversation, observation.content.clone());
             }
             Seen::Interrupted { .. } => {
+                self.tell_asides(conversation);
                 self.cut.take().into_iter().for_each(|text| say(conversation, text));
                 conversation.user(INTERRUPTED);
             }
@@ -148,6 +159,7 @@ mod tests {
         };
         let (mut reader, mut conversation) = (Reader::default(), Conversation::default());
         journal(lines).iter().for_each(|event| reader.read(event, &mut conversation));
+        reader.tell_asides(&mut conversation);
         let told: Vec<String> = conversation.to_send().into_iter().map(short).collect();
         assert_eq!(told, expected);
     }
@@ -223,5 +235,34 @@ mod tests {
             &[r#""source":"user","item":"a1","action":"run","args":{"command":"ls"}"#, &RAN.replace("c1", "a1"), CHAT],
             &["user: [The user did this in the sandbox: Running command: ls]\na\n[Exit code 0.]\n\ndo"],
         );
+    }
+
+    #[test]
+    fn what_the_user_did_while_the_agent_worked_takes_no_result_away() {
+        let act = r#""source":"user","item":"a1","action":"run","args":{"command":"ls"}"#;
+        check(
+            &[CHAT, RUN, act, &RAN.replace("c1", "a1"), RAN],
+            &[
+                "user: do",
+                r#"agent:  run#c1{"command":"ls"}"#,
+                "result: c1=a\n[Exit code 0.] [The user did this in the sandbox: Running command: ls]\na\n[Exit code 0.]",
+            ],
+        );
+    }
+
+    #[test]
+    fn of_many_things_that_the_user_did_the_newest_are_told() {
+        let acts = (0..2000).flat_map(|n| {
+            let act = format!(r#""source":"user","item":"a{n}","action":"run","args":{{"command":"echo {n}"}}"#);
+            [act, RAN.replace("c1", &format!("a{n}"))]
+        });
+        let acts: Vec<String> = acts.collect();
+        let lines: Vec<&str> = acts.iter().map(String::as_str).collect();
+        let (mut reader, mut conversation) = (Reader::default(), Conversation::default());
+        journal(&lines).iter().for_each(|event| reader.read(event, &mut conversation));
+        reader.tell_asides(&mut conversation);
+        let Some(Entry::User(told)) = conversation.to_send().pop() else { panic!("it was the user") };
+        assert!(told.len() < 70 << 10 && told.starts_with("[Before this the user did"), "{}", told.len());
+        assert!(told.contains("echo 1999]") && !told.contains("echo 0]"));
     }
 }

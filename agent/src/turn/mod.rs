@@ -17,13 +17,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{outgoing::Outgoing, processes::Processes};
 
+mod asides;
 mod calls;
 mod conversation;
+mod cut;
 mod history;
 mod model;
 mod own;
+mod refused;
 mod step;
 
+pub use asides::Asides;
 pub use own::OwnLoop;
 
 /// What the user said.
@@ -53,7 +57,7 @@ pub struct Stage {
     /// May change between steps.
     pub settings: Arc<Mutex<Settings>>,
     /// What the user did beside the agent since it last looked.
-    pub asides: Arc<Mutex<Vec<String>>>,
+    pub asides: Arc<Mutex<Asides>>,
     pub stop: CancellationToken,
     pub intake: Intake,
 }
@@ -66,7 +70,7 @@ impl Stage {
 
     /// What the user did beside the agent; each is told once.
     pub fn take_asides(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.asides))
+        lock(&self.asides).take()
     }
 }
 

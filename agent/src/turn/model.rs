@@ -24,6 +24,7 @@ use serde_json::Value;
 use super::{
     calls::{Calls, Fresh},
     conversation::{Call, Entry, Said},
+    refused,
 };
 use crate::{tls, tools};
 
@@ -328,7 +329,7 @@ fn said(end: StreamEnd) -> Said {
 
 fn explain(error: genai::Error) -> ModelError {
     match error {
-        genai::Error::HttpError { status, body, .. } => answered(status.as_u16(), &body),
+        genai::Error::HttpError { status, body, .. } => refused::answered(status.as_u16(), &body),
         genai::Error::WebStream { error, cause, .. } => match error.downcast::<genai::Error>() {
             Ok(inner) => explain(*inner),
             Err(error) => match error.downcast::<reqwest::Error>() {
@@ -338,28 +339,10 @@ fn explain(error: genai::Error) -> ModelError {
                 Err(_) => ModelError::Cut(cause),
             },
         },
-        genai::Error::ChatResponse { body, .. } => ModelError::BrokeOff(in_words(&body)),
+        genai::Error::ChatResponse { body, .. } => refused::broke_off(&body),
         genai::Error::StreamParse { serde_error, .. } => ModelError::Cut(serde_error.to_string()),
         other => ModelError::Refused(other.to_string()),
     }
-}
-
-fn answered(status: u16, body: &str) -> ModelError {
-    let words = serde_json::from_str(body).map_or_else(|_| body.trim().to_owned(), |body| in_words(&body));
-    let told_too_long = ["too long", "context length", "context_length", "context window", "too many tokens"];
-    let lower = words.to_lowercase();
-    match status {
-        402 => ModelError::Budget(words),
-        413 => ModelError::TooLong(words),
-        400 if told_too_long.iter().any(|sign| lower.contains(sign)) => ModelError::TooLong(words),
-        _ => ModelError::Refused(format!("the model answered {status}: {words}")),
-    }
-}
-
-/// What a provider's error says, without its wrapping.
-fn in_words(body: &Value) -> String {
-    let message = body.pointer("/error/message").or_else(|| body.get("message"));
-    message.and_then(Value::as_str).map_or_else(|| body.to_string(), str::to_owned)
 }
 
 fn innermost(error: &reqwest::Error) -> String {

@@ -36,7 +36,7 @@ pub struct OwnLoop {
     /// Reads the journal into it.
     reader: Reader,
     model: Model,
-    /// How many bytes of conversation the model takes; less once it has said that it was too much.
+    /// How many bytes of conversation the model takes; less once it has said that it was too much, until another is asked.
     budget: usize,
     /// The model that was asked last: what one has signed, another refuses.
     asked: Option<(Api, String)>,
@@ -157,11 +157,8 @@ impl OwnLoop {
     }
 
     async fn ask(&mut self, settings: &Settings, stage: &Stage) -> Result<Said, Broken> {
+        self.turn_to((settings.api, settings.model.clone()));
         self.conversation.fit(self.budget);
-        let model = (settings.api, settings.model.clone());
-        if self.asked.replace(model.clone()) != Some(model) {
-            self.conversation.forget_thoughts();
-        }
         let asked = tokio::select! {
             biased;
             () = stage.stop.cancelled() => Err(Why::Stopped),
@@ -169,6 +166,15 @@ impl OwnLoop {
         };
         let answer = asked.map_err(|why| Broken { why, text: String::new(), partial: false })?;
         step::tell(answer, &mut self.conversation, &stage.outgoing, &stage.stop).await
+    }
+
+    /// That model is asked next. Another one may take more than the one before it did.
+    fn turn_to(&mut self, model: (Api, String)) {
+        if self.asked.as_ref() != Some(&model) {
+            self.conversation.forget_thoughts();
+            self.budget = conversation::BUDGET;
+            self.asked = Some(model);
+        }
     }
 
     async fn call(&mut self, call: Call, settings: &Settings, stage: &Stage, circle: &mut Circle) -> Called {
@@ -233,6 +239,7 @@ impl Driver for OwnLoop {
     }
 
     async fn turn(&mut self, message: Message, stage: &Stage) -> Outcome {
+        self.reader.tell_asides(&mut self.conversation);
         for aside in stage.take_asides() {
             self.conversation.user(&aside);
         }
@@ -272,4 +279,63 @@ fn cancelled(what: &str, partial: bool) -> Outcome {
 
 fn failed(code: &str, detail: String) -> Outcome {
     Outcome::Failed { code: code.to_owned(), detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{
+        outgoing::Outgoing,
+        processes::Processes,
+        turn::{Intake, conversation::Entry},
+    };
+
+    fn stage() -> Stage {
+        let settings =
+            Settings { model: "m".into(), api: Api::Openai, directory: "/".into(), run_timeout_s: 1, max_steps: 1 };
+        Stage {
+            outgoing: Outgoing::default(),
+            processes: Processes::new(None).expect("processes can be seen"),
+            settings: Arc::new(Mutex::new(settings)),
+            asides: Arc::default(),
+            stop: CancellationToken::new(),
+            intake: Intake::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_user_did_before_a_restart_and_after_it_is_told_before_the_next_message() {
+        let act = |body: &str| {
+            let json = format!(r#"{{"seq":1,"at":"2026-01-01T00:00:00.000Z","source":"user","item":"a1",{body}}}"#);
+            serde_json::from_str::<Event>(&json).expect("an event")
+        };
+        let mut own = OwnLoop::new(PathBuf::new());
+        own.restore(&[
+            act(r#""action":"read","args":{"path":"f"}"#),
+            act(r#""observation":"read","extras":{"path":"f"},"content":"it reads""#),
+        ]);
+        let stage = stage();
+        stage.asides.lock().expect("nobody panicked").push("it ran".into());
+        stage.stop.cancel();
+        own.turn(Message { content: "go".into(), attachments: Vec::new() }, &stage).await;
+        let Some(Entry::User(told)) = own.conversation.to_send().into_iter().next() else { panic!("it was the user") };
+        let expected = "[The user did this in the sandbox: Reading file: f]\nit reads\n\nit ran\n\ngo\n\n[";
+        assert!(told.starts_with(expected), "{told}");
+    }
+
+    #[test]
+    fn another_model_is_told_as_much_as_the_first_was() {
+        let mut own = OwnLoop::new(PathBuf::new());
+        let (small, large) = ((Api::Openai, "small".to_owned()), (Api::Openai, "large".to_owned()));
+        own.turn_to(small.clone());
+        own.budget = LEAST_BUDGET;
+        own.turn_to(small);
+        assert_eq!(own.budget, LEAST_BUDGET, "it is the same one");
+        own.turn_to(large);
+        assert_eq!(own.budget, conversation::BUDGET);
+    }
 }

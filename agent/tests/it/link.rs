@@ -114,6 +114,22 @@ async fn an_act_that_comes_again_to_another_start_of_the_agent_is_not_done_twice
     assert_eq!(session.events().last().map(String::as_str), Some("read a2: x\n"));
 }
 
+/// What the model has the agent do then may be done already.
+#[tokio::test]
+async fn a_turn_that_comes_again_to_another_start_of_the_agent_is_not_done_twice() {
+    let mut session = Session::open(vec![]).await;
+    let prompt = || Command::Prompt { turn: "t1".into(), content: "hello".into(), attachments: vec![] };
+    session.order(prompt()).await;
+    session.outcome("t1").await;
+    let Session { mut agent, .. } = session;
+    agent.start_again();
+    let mut session = Session::with_history(agent, Vec::new()).await;
+    session.order(prompt()).await;
+    let outcome = session.outcome("t1").await;
+    assert!(matches!(&outcome, Outcome::Failed { code, .. } if code == "agent_restarted"), "{outcome:?}");
+    assert!(session.events().is_empty(), "{:?}", session.events());
+}
+
 #[tokio::test]
 async fn the_newest_connection_wins() {
     let mut session = Session::open(vec![]).await;

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::{
     agent::Agent,
     gateway::{
-        Answer::{Breaks, Hangs, Status, Whole},
+        Answer::{Breaks, Frames, Hangs, Status, Whole},
         Part, call, text,
     },
     session::Session,
@@ -330,4 +330,26 @@ async fn a_large_file_is_read_whole() {
     session.outcome("a1").await;
     assert!(session.pieces("a1") == text, "the pieces are the whole");
     assert!(session.observations()[0].content.starts_with("line 0 ä\n"));
+}
+#[tokio::test]
+async fn a_conversation_that_is_too_long_is_shortened_whatever_the_server_calls_it() {
+    let exceeded = r#"{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}"#;
+    let answers = vec![
+        Status(500, exceeded),
+        Status(400, r#"{"error":{"message":"no","code":"context_length_exceeded"}}"#),
+        Frames(vec![json!({ "error": { "message": "no", "type": "exceed_context_size_error" } })]),
+        Whole(vec![text("Done.")]),
+        Whole(vec![text("Done again.")]),
+    ];
+    let mut agent = Agent::start(answers);
+    agent.settings.api = Api::Openai;
+    let mut session = Session::with_history(agent, Vec::new()).await;
+    session.prompt("t1", &format!("BEGIN{}END", "x".repeat(900_000))).await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    session.prompt("t2", "and now?").await;
+    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    let sizes: Vec<usize> =
+        session.agent.gateway.requests().iter().map(|body| body["messages"].to_string().len()).collect();
+    assert!(sizes[0] < 500 << 10 && sizes[1] < 250 << 10 && sizes[2] < 130 << 10 && sizes[3] < 70 << 10, "{sizes:?}");
+    assert!(sizes[4] > 20 << 10, "{sizes:?}");
 }
