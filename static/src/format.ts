@@ -34,6 +34,14 @@ export function cost(usd: number | null | undefined): string {
   return `$${usd.toFixed(2)}`;
 }
 
+/** A cost to which others come that nobody knows is marked so. */
+export function costSoFar({ usd, isAll }: { usd: number; isAll: boolean }): string {
+  return isAll ? cost(usd) : `${cost(usd)} + ?`;
+}
+
+/** What that mark means. */
+export const NOT_ALL_KNOWN = "The price of some calls is not known";
+
 export function tokens(count: number): string {
   if (count < 1000) return String(count);
   if (count < 999_500) return `${(count / 1000).toFixed(count < 9950 ? 1 : 0)}k`;

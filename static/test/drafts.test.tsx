@@ -71,8 +71,10 @@ test("it is kept until it is saved, called off, or none any more", async () => {
     else if (end === "Keep the change") press(end);
     else await write(end);
     await settled();
-    assert.deepEqual(kept(), [], end);
+    assert.equal(localStorage.getItem(CHANGE), null, end);
     assert.equal(stage.sent.length, end === "Keep the change" ? 1 : 0);
+    for (const { id } of stage.sent) stage.say({ status: "accepted", id, seq: 1 });
+    assert.deepEqual(kept(), [], "what was saved is on its way until it is taken");
     render(null, root);
   }
 });

@@ -25,6 +25,10 @@ test("an item says who works on it, and what it cost where it cost something", a
   assert.equal(await below({}), "greenroom · demo");
   assert.equal(await below({ agent: "other", model: "gpt-5", usage: priced }), "other · gpt-5 | $0.51");
   assert.equal(await below({ model: null }), "greenroom");
+  const partly = { input_tokens: 1, output_tokens: 1, cost_usd: null, known_cost_usd: 0.25 };
+  assert.equal(await below({ usage: partly }), "greenroom · demo | $0.25 + ?");
+  assert.match(root.querySelector("a")!.title, /\$0\.25 \+ \?\nThe price of some calls is not known$/);
+  assert.equal(await below({ usage: { ...partly, known_cost_usd: 0 } }), "greenroom · demo", "nor what nobody knows");
   assert.equal(await below({ state: "awaiting_confirmation" }), "waits for you | greenroom · demo");
 });
 

@@ -9,7 +9,9 @@ import { CommandsTab } from "../src/components/CommandsTab";
 import { Composer } from "../src/components/Composer";
 import { ConfirmDock } from "../src/components/ConfirmDock";
 import { Outbox } from "../src/components/Outbox";
+import { Queue } from "../src/components/Queue";
 import { LiveSession } from "../src/state/live";
+import { unsentOf } from "../src/state/unsent";
 import { uploadsOf } from "../src/state/uploads";
 import type { Wish } from "../src/wire/frame";
 import { Script } from "./frames";
@@ -88,6 +90,22 @@ test("a server that has the session again in the same connection is told nothing
   assert.deepEqual(stage.sent.map(({ action }) => action), ["message", "interrupt", "message", "interrupt"]);
 });
 
+test("before `hello` nothing but a stop goes out: what waits from before comes first", () => {
+  const stage = new Stage();
+  stage.isConnected = false;
+  stage.live.message("first", "queue");
+  stage.isConnected = true;
+  stage.listener.opened();
+  stage.live.message("second", "queue");
+  stage.live.interrupt();
+  assert.deepEqual(stage.sent.map(({ action }) => action), ["interrupt"]);
+  stage.say({ status: "hello", session: null, last_seq: 0, state: "running" });
+  stage.live.message("third", "queue");
+  const said = stage.sent.flatMap((wish) => (wish.action === "message" ? [wish.args.content] : []));
+  assert.deepEqual(said, ["first", "second", "third"]);
+  assert.equal(new Set(stage.sent.map(({ id }) => id)).size, 4, "each of them once");
+});
+
 test("where the browser has no room nothing breaks", (context) => {
   context.mock.method(Object.getPrototypeOf(localStorage) as Storage, "setItem", () => {
     throw new Error("the quota is exceeded");
@@ -129,6 +147,38 @@ test("what was not taken is there again when the session opens, under the same i
   after.close();
   before.listener.refused("no_such_session");
   assert.deepEqual(kept(), [], "nobody will ever take them");
+});
+
+test("all that a person typed is kept until it is taken, and what they only pressed is not", () => {
+  const before = new Stage();
+  before.isConnected = false;
+  before.live.editQueue("m", "as it shall be");
+  before.live.run("make");
+  before.live.answer("q", "deny", "too dangerous");
+  before.live.answer("r", "allow");
+  before.live.removeFromQueue("n");
+  before.live.setModel("demo");
+  before.live.interrupt();
+  const typed = before.live.state.value.sending.slice(0, 3);
+  assert.deepEqual(unsentOf("s1"), typed);
+  before.isConnected = true;
+  before.say({ status: "hello", session: null, last_seq: 0, state: "idle" });
+  assert.deepEqual(before.sent.slice(0, 3).map(({ id }) => id), typed.map(({ id }) => id));
+  for (const { id } of typed) before.say({ status: "accepted", id, seq: 1 });
+  assert.deepEqual(kept(), []);
+});
+
+test("a change that was saved without a connection outlives the page", async () => {
+  const stage = new Stage();
+  stage.play(new Script().see("queue", "", { items: [{ item: "m", content: "as it was" }] }));
+  stage.isConnected = false;
+  await shown(<Queue live={stage.live} />);
+  press("Edit");
+  await settled();
+  await write("as it shall be");
+  press("Keep the change");
+  await settled();
+  assert.deepEqual(unsentOf("s1").map(({ wish }) => "args" in wish && wish.args), [{ item: "m", content: "as it shall be" }]);
 });
 
 test("what is too long is not sent, and can be attached in its place", async () => {
@@ -214,6 +264,32 @@ test("a change that was refused can be sent as a new message", async () => {
   assert.match(await shown(<Outbox live={stage.live} />), /it is not in the queueas it shall be/);
   press("Send again");
   assert.deepEqual(stage.sent.map(({ action }) => action), ["edit_queue", "message"]);
+});
+
+test("what was refused is sent again under its own id, and a change as long as its message waits", async () => {
+  const stage = new Stage();
+  stage.play(new Script().see("queue", "", { items: [{ item: "m", content: "as it was" }] }));
+  for (const [ask, name] of [
+    [() => stage.live.message("go on", "steer", ["uploads/plan.md"]), "Send again"],
+    [() => stage.live.run("make all"), "Try again"],
+    [() => stage.live.editQueue("m", "as it shall be"), "Send again"],
+  ] as const) {
+    ask();
+    const [first] = stage.sent.splice(0);
+    stage.say({ error: { code: "unanswered", message: "whether it was done, the journal tells" }, id: first!.id });
+    await shown(<Outbox live={stage.live} />);
+    press(name);
+    assert.deepEqual(stage.sent.splice(0), [first]);
+    stage.say({ status: "accepted", id: first!.id, seq: 1 });
+    assert.deepEqual(stage.live.state.value.sending, []);
+  }
+});
+
+test("why somebody denied it is given back with the refusal", async () => {
+  const stage = new Stage();
+  stage.live.answer("q", "deny", "too dangerous");
+  stage.say({ error: { code: "no_request", message: "nobody asks that any more" }, id: stage.sent[0]!.id });
+  assert.equal(await shown(<Outbox live={stage.live} />), "nobody asks that any moretoo dangerousDismiss");
 });
 
 test("a command that was refused is given back", async () => {

@@ -1,9 +1,12 @@
 //! Files as tools read and write them: whole, as text, within limits, replaced atomically.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Write},
     path::{Path, PathBuf},
 };
+
+use ulid::Ulid;
 
 use super::Fault;
 
@@ -57,15 +60,17 @@ pub(super) fn replace(file: &Path, path: &str, content: &str) -> Result<(), Faul
     if file.is_dir() {
         return Err(Fault::Failed(format!("`{path}` is a directory; name a file in it")));
     }
-    // A link stays a link; what it points at is replaced.
-    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    // A link stays a link; what it points at is replaced, or made where it is not there yet.
+    let pointed_at =
+        || file.parent().unwrap_or(Path::new("/")).join(fs::read_link(file).unwrap_or_else(|_| file.to_owned()));
+    let file = fs::canonicalize(file).unwrap_or_else(|_| pointed_at());
     if let Some(parent) = file.parent() {
         fs::create_dir_all(parent).map_err(failed)?;
     }
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".greenroom-new");
-    let beside = file.with_file_name(name);
-    let written = fs::write(&beside, content).and_then(|()| {
+    // A name of our own: another one may be taken by a file of somebody's, or by a pipe that would have us wait.
+    let beside = file.with_file_name(format!(".{}.new", Ulid::generate()));
+    let mut new = File::create_new(&beside).map_err(failed)?;
+    let written = new.write_all(content.as_bytes()).and_then(|()| {
         if let Ok(old) = fs::metadata(&file) {
             fs::set_permissions(&beside, old.permissions())?;
         }
@@ -103,4 +108,32 @@ fn list(names: &[String]) -> String {
         return "nothing".to_owned();
     }
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_file_may_have_any_name_and_a_link_stays_a_link() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let long = "x".repeat(255);
+        for name in [long.as_str(), "a/b/c", "plain"] {
+            for content in ["first", "second"] {
+                replace(&at(name), name, content).expect("it is written");
+                assert_eq!(fs::read_to_string(at(name)).expect("it is there"), content);
+            }
+        }
+        symlink("not/yet", at("link")).expect("it is made");
+        for content in ["first", "second"] {
+            replace(&at("link"), "link", content).expect("it is written");
+            assert_eq!(fs::read_to_string(at("not/yet")).expect("it is there"), content);
+            assert!(at("link").is_symlink());
+        }
+        let left = fs::read_dir(dir.path()).expect("it can be read").flatten();
+        assert_eq!(left.filter(|entry| entry.file_name().to_string_lossy().ends_with(".new")).count(), 0);
+    }
 }

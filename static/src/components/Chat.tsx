@@ -122,6 +122,7 @@ export function Chat({ live }: { live: LiveSession }) {
               Show {Math.min(STEP, from.current)} earlier of {from.current}
             </button>
           )}
+          {from.current === 0 && live.past && <Past trouble={live.past.trouble} hasRows={rows.length > 0} />}
           {rows.length === 0 && <Waiting whole={live.isWhole} />}
           {rows.slice(from.current).map(view)}
           {unsent.map((sent) => (
@@ -152,6 +153,17 @@ function isAtEnd(element: HTMLElement): boolean {
 /** Whether the reader has scrolled up since, in a frame whose scroll event has not come yet. */
 function movedAway(element: HTMLElement, placedAt: number): boolean {
   return element.scrollTop < placedAt - 1 && !isAtEnd(element);
+}
+
+/** Stands where the button will stand that shows what came before: without it the conversation would seem to begin here. */
+function Past({ trouble, hasRows }: { trouble: string; hasRows: boolean }) {
+  // Where there is no row at all, what stands in place of them says that they are on their way.
+  if (!trouble && !hasRows) return null;
+  return (
+    <p class="muted centred earlier" role="status">
+      {trouble ? `What came before could not be loaded yet (${trouble}). It is tried again.` : "Loading what came before…"}
+    </p>
+  );
 }
 
 function Waiting({ whole }: { whole: boolean }) {

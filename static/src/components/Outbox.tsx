@@ -34,13 +34,13 @@ export function Outbox({ live }: { live: LiveSession }) {
 
 function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
   const written = writtenIn(sent.wish);
-  const command = sent.wish.action === "run" ? sent.wish.args.command : null;
-  const text = written?.content ?? command;
+  const isAgain = canBeAgain(sent.wish, live);
+  const text = written?.content ?? otherWordsIn(sent.wish);
   const isTooLong = tooLong({ ...sent.wish, id: sent.id }) !== undefined;
   const again = () => {
+    if (isAgain) return live.again(sent.id);
     live.drop(sent.id);
     if (written) live.message(written.content, written.mode, written.attachments);
-    if (command) live.run(command);
   };
   const attach = () => {
     live.drop(sent.id);
@@ -63,7 +63,7 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
           Attach as a file
         </button>
       )}
-      {text && !isTooLong && (
+      {(written || isAgain) && !isTooLong && (
         <button type="button" class="button" onClick={again}>
           {written ? "Send again" : "Try again"}
         </button>
@@ -73,6 +73,19 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
       </button>
     </div>
   );
+}
+
+/** Whether the same wish can still be sent. A change cannot, once its message has left the queue. */
+function canBeAgain(wish: Wish, live: LiveSession): boolean {
+  if (wish.action !== "edit_queue") return wish.action === "message" || wish.action === "run";
+  const { item, content } = wish.args;
+  return content !== undefined && live.state.value.queue.some((queued) => queued.item === item);
+}
+
+/** What else a person typed. */
+function otherWordsIn(wish: Wish): string | undefined {
+  if (wish.action === "run") return wish.args.command;
+  return wish.action === "confirm" ? wish.args.reason : undefined;
 }
 
 /** The message that a wish holds: a change of one that waited can still be sent as a new one. */

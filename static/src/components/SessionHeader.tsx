@@ -1,12 +1,13 @@
 // A session's title, model, context, cost and budget.
 
-import { cost, tokens } from "../format";
+import { cost, costSoFar, NOT_ALL_KNOWN, tokens } from "../format";
 import { current, toggleWorkspace } from "../state/current";
 import { MOD } from "../state/keys";
 import { sessionOf } from "../state/list";
 import type { LiveSession } from "../state/live";
 import { isDemo, NOBODY_THINKS } from "../state/model";
-import { spent, takenBy, type SessionState } from "../state/session";
+import { takenBy, type SessionState, type Spent } from "../state/session";
+import type { Session } from "../wire/frame";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
 import { Popover } from "./Popover";
@@ -24,16 +25,19 @@ const NEARLY_FULL = 0.8;
 export function SessionHeader({ live }: { live: LiveSession }) {
   const state = live.state.value;
   // REST knows of a new title first; the socket tells the session as it was when it connected.
-  const session = sessionOf(live.id) ?? state.session;
+  const told = sessionOf(live.id);
+  const session = told ?? state.session;
+  // A recording tells how it was.
+  const toldNow = state.connection.phase === "recorded" ? undefined : told;
   const titleIsComing = !session && (state.connection.phase === "connecting" || state.connection.phase === "replaying");
   return (
     <header class="session-header">
       <SidebarButton />
       <h1 dir="auto" title={session?.title}>{session?.title || (titleIsComing ? "" : "Session")}</h1>
       <Model live={live} />
-      <Taken state={state} />
+      <Taken state={state} told={toldNow} />
       <Popover label="About this session" icon="info">
-        {() => <About state={state} />}
+        {() => <About state={state} told={toldNow} />}
       </Popover>
       {state.connection.phase !== "recorded" &&
         // Its place is kept until it comes: nothing beside it moves.
@@ -77,15 +81,15 @@ function Demo() {
 }
 
 /** What the session has taken so far, of its model's context and of money; all of it stands in “About this session”, too. */
-function Taken({ state }: { state: SessionState }) {
-  const { read, written, usd } = takenBy(state);
+function Taken({ state, told }: { state: SessionState; told: Session | undefined }) {
+  const { read, written, cost } = takenBy(state, told);
   const all = read + written;
   return (
     <div class="taken" title={all > 0 ? `${tokens(read)} tokens read, ${tokens(written)} written` : undefined}>
       <Context state={state} />
-      <Budget state={state} />
+      <Budget usd={state.session?.budget_usd} spent={cost} />
       {all > 0 && <span class="tokens">{tokens(all)} tokens</span>}
-      {usd > 0 && <span>{cost(usd)}</span>}
+      {cost.usd > 0 && <span title={cost.isAll ? undefined : NOT_ALL_KNOWN}>{costSoFar(cost)}</span>}
     </div>
   );
 }
@@ -98,11 +102,9 @@ function Context({ state }: { state: SessionState }) {
   return <Meter name={share > HALF_FULL ? "Context" : ""} share={share} label={label} />;
 }
 
-function Budget({ state }: { state: SessionState }) {
-  const budget = state.session?.budget_usd;
-  if (!budget) return null;
-  const usd = spent(state);
-  return <Meter name="Budget" share={usd / budget} label={`Budget: ${cost(usd)} of ${cost(budget)} spent`} />;
+function Budget({ usd, spent }: { usd: number | null | undefined; spent: Spent }) {
+  if (!usd) return null;
+  return <Meter name="Budget" share={spent.usd / usd} label={`Budget: ${costSoFar(spent)} of ${cost(usd)} spent`} />;
 }
 
 function Meter({ name, share, label }: { name: string; share: number; label: string }) {

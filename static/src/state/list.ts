@@ -33,11 +33,14 @@ export function learn(told: readonly Session[]): void {
   });
 }
 
-/** An answer may have been asked for before what is known already. Then its state is older; its title need not be, which is no event. */
+/**
+ * An answer may have been asked for before what is known already. Then its state and its cost are older; its title need not be,
+ * which is no event.
+ */
 function inLastState(told: Session, before: Session | undefined): Session {
   if (!(before && before.last_seq > told.last_seq)) return told;
-  const { state, reason, last_seq } = before;
-  return { ...told, state, reason, last_seq };
+  const { state, reason, last_seq, usage } = before;
+  return { ...told, state, reason, last_seq, usage };
 }
 
 const PAGE = 100;

@@ -27,12 +27,15 @@ export class LiveSession {
   private newestStop = "";
   /** In which connection that was said again last, which was on its way before. */
   private readonly resentIn = { hello: -1, synced: -1 };
+  /** Between a connection's open and its `hello`: what is sent then would overtake what waits to be sent again. */
+  private isHelloDue = false;
   /** The raw frames, both ways, for those who want to see them. */
   readonly log = new FrameLog();
   private readonly line: Line;
   private readonly closing = new AbortController();
   /** What has come since the screen opened, while the past is on its way. */
   private readonly since = signal<Input[] | null>(null);
+  private readonly pastTrouble = signal("");
   private wasWhole = false;
 
   constructor(
@@ -41,7 +44,7 @@ export class LiveSession {
   ) {
     this.line = connect({
       cursor: () => this.held.peek().lastSeq,
-      opened: () => this.feed([{ local: "opened" }]),
+      opened: () => this.open(),
       received: (frames) => this.receive(frames),
       lost: (retryAt) => this.feed([{ local: "lost", retryAt }]),
       refused: (why) => this.refuse(why),
@@ -63,6 +66,11 @@ export class LiveSession {
     const { phase } = this.held.value.connection;
     if (this.since.value === null && (phase === "live" || phase === "recorded")) this.wasWhole = true;
     return this.wasWhole;
+  }
+
+  /** What lies before the first row, while it is on its way: `trouble` says why it has not come. `null` when it is there. */
+  get past(): { trouble: string } | null {
+    return this.since.value && { trouble: this.pastTrouble.value };
   }
 
   get stopping(): ReadonlySignal<number> {
@@ -133,6 +141,12 @@ export class LiveSession {
     this.feed([{ local: "rewound" }]);
   }
 
+  /** Sends what was refused once more, as the same wish: the server may have carried it out without a word. */
+  again(id: string): void {
+    const sent = this.held.peek().sending.find((one) => one.id === id);
+    if (sent) this.ask(id, sent.wish);
+  }
+
   /** Forgets a wish that was refused. */
   drop(id: string): void {
     this.feed([{ local: "dropped", id }]);
@@ -145,6 +159,11 @@ export class LiveSession {
   close(): void {
     this.closing.abort();
     this.line.close();
+  }
+
+  private open(): void {
+    this.isHelloDue = true;
+    this.feed([{ local: "opened" }]);
   }
 
   /** The newest events first, so that they are on the screen at once; then what lies before them. */
@@ -171,7 +190,8 @@ export class LiveSession {
       past = reduce(past, page);
       events.push(...page);
     };
-    await readPast(this.id, until, take, this.closing.signal);
+    const troubled = (trouble: string) => (this.pastTrouble.value = trouble);
+    await readPast(this.id, until, { take, troubled }, this.closing.signal);
     const since = this.since.peek();
     if (this.closing.signal.aborted || !since) return;
     this.log.putBefore(events);
@@ -179,13 +199,17 @@ export class LiveSession {
     this.since.value = null;
   }
 
-  /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
   private wish(wish: Wish): string {
     const id = newId();
+    this.ask(id, wish);
+    return id;
+  }
+
+  /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
+  private ask(id: string, wish: Wish): void {
     const refusal = tooLong({ ...wish, id });
     this.feed([{ local: "sent", id, wish, refusal }]);
     if (refusal === undefined) this.send({ ...wish, id });
-    return id;
   }
 
   /** Unless just that is on its way already: who presses twice means it once. */
@@ -194,7 +218,9 @@ export class LiveSession {
     if (!this.held.peek().sending.some((sent) => isOnItsWay(sent) && JSON.stringify(sent.wish) === same)) this.wish(wish);
   }
 
+  /** A stop goes out at once. All else keeps its order: before `hello` it waits for its turn there. */
   private send(wish: Wish & { id: string }): void {
+    if (this.isHelloDue && wish.action !== "interrupt") return;
     if (this.line.send(wish)) this.log.add("out", wish, Date.now(), false);
   }
 
@@ -209,6 +235,7 @@ export class LiveSession {
       if (frame.status !== "hello") continue;
       // The list does not tell of every session: this one as it is now, not as it was when the page came.
       if (frame.session && !this.isRecorded) learn([frame.session]);
+      this.isHelloDue = false;
       this.resend("hello", (wish) => wish.action !== "interrupt");
     }
   }

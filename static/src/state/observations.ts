@@ -51,7 +51,9 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
     notice(draft, event, "quiet", decided(decision, question?.reason), { detail: question?.action });
   },
   usage(draft, event) {
+    const { total_cost_usd, known_cost_usd } = event.extras;
     draft.usage = event.extras;
+    draft.knownCost = Math.max(draft.knownCost, total_cost_usd ?? known_cost_usd ?? 0);
     draft.model = event.extras.model;
   },
   agent_state_changed: changeState,

@@ -10,23 +10,43 @@ const PAGE = 1000;
 /** How many events are taken at once: a person who scrolls or types meanwhile must not feel it. */
 const SLICE = 200;
 const RETRY_MS = 1000;
+/** So many failures in a row are said. Fewer pass by themselves, as when a network changes. */
+const SEVERAL = 3;
 
-/** All events up to `until`, handed to `take` slice by slice. While the server is away it is tried again. */
-export async function readPast(session: string, until: number, take: (events: Event[]) => void, signal: AbortSignal): Promise<void> {
+/** Who reads the past. */
+export interface Reader {
+  /** The next events, in order. */
+  take(events: Event[]): void;
+  /** Why they do not come, in words for a person; empty when they do again. */
+  troubled(why: string): void;
+}
+
+/** All events up to `until`, slice by slice. While the server is away it is tried again. */
+export async function readPast(session: string, until: number, reader: Reader, signal: AbortSignal): Promise<void> {
+  let failures = 0;
   for (let after = 0; after < until && !signal.aborted; ) {
-    try {
-      const { items } = await getEvents(session, after, Math.min(PAGE, until - after));
-      if (items.length === 0) return;
-      for (let at = 0; at < items.length; at += SLICE) {
-        if (signal.aborted) return;
-        take(items.slice(at, at + SLICE));
-        await new Promise((resolve) => setTimeout(resolve));
-      }
-      after = items.at(-1)!.seq;
-    } catch {
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    const page = await getEvents(session, after, Math.min(PAGE, until - after)).catch((error: Error) => error);
+    if (page instanceof Error) {
+      failures += 1;
+      if (failures >= SEVERAL) reader.troubled(page.message);
+      await pause(RETRY_MS);
+      continue;
     }
+    failures = 0;
+    reader.troubled("");
+    const { items } = page;
+    if (items.length === 0) return;
+    for (let at = 0; at < items.length; at += SLICE) {
+      if (signal.aborted) return;
+      reader.take(items.slice(at, at + SLICE));
+      await pause(0);
+    }
+    after = items.at(-1)!.seq;
   }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 /** The state as it would be, had all come in order: `past`, then what has come since. */

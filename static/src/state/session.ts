@@ -58,6 +58,8 @@ export interface SessionState {
   sending: Sent[];
   question: Question | null;
   usage: Usage | null;
+  /** The most that its events have told of its cost, in USD: an event that does not know all of it takes nothing back. */
+  knownCost: number;
   model: string | null;
   sandbox: Sandbox | null;
   isolation: string | null;
@@ -89,6 +91,7 @@ export const empty: SessionState = {
   sending: [],
   question: null,
   usage: null,
+  knownCost: 0,
   model: null,
   sandbox: null,
   isolation: null,
@@ -114,17 +117,31 @@ export const FATES: Record<Fate, string> = {
   removed: "This message was removed from the queue. Your change:",
 };
 
-/** What it has cost so far, as far as prices are known. */
-export function spent({ usage, session }: SessionState): number {
-  return usage?.total_cost_usd ?? session?.usage?.cost_usd ?? session?.usage?.known_cost_usd ?? 0;
+/** What it has cost so far, in USD. */
+export interface Spent {
+  usd: number;
+  /** Not where the price of a call is not known: then it has cost more. */
+  isAll: boolean;
+}
+
+/** What a session's own figures say. */
+export function spentBy(usage: Session["usage"]): Spent {
+  return { usd: usage?.cost_usd ?? usage?.known_cost_usd ?? 0, isAll: !usage || usage.cost_usd !== null };
+}
+
+/** `told`: the session as REST told it last, which knows what an event without a price does not say. */
+export function spent({ usage, session, knownCost }: SessionState, told?: Session): Spent {
+  if (typeof usage?.total_cost_usd === "number") return { usd: usage.total_cost_usd, isAll: true };
+  const views = [spentBy(session?.usage), spentBy(told?.usage)];
+  return { usd: Math.max(knownCost, ...views.map(({ usd }) => usd)), isAll: !usage && views.every(({ isAll }) => isAll) };
 }
 
 /** The tokens that its model has read and written, and what it has cost. */
-export function takenBy(state: SessionState): { read: number; written: number; usd: number } {
+export function takenBy(state: SessionState, told?: Session): { read: number; written: number; cost: Spent } {
   const { usage, session } = state;
   return {
     read: usage?.total_input_tokens ?? session?.usage?.input_tokens ?? 0,
     written: usage?.total_output_tokens ?? session?.usage?.output_tokens ?? 0,
-    usd: spent(state),
+    cost: spent(state, told),
   };
 }

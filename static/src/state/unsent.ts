@@ -1,6 +1,7 @@
 // What the server has not taken yet, kept in this browser: what a person wrote outlives the page.
 
 import { keep } from "../keep";
+import type { Wish } from "../wire/frame";
 import type { Sent } from "./session";
 
 /** One key each: two pages on one session do not write over each other. */
@@ -13,7 +14,7 @@ export const filesKey = (session: string): string => `${draftKey(session)}.files
 /** … and the change to a message that waits in the queue. */
 export const changeKey = (session: string, item = ""): string => `${draftKey(session)}.change.${item}`;
 
-/** The messages on their way, in the order in which they were written. */
+/** What is on its way, in the order in which it was written. */
 export function unsentOf(session: string): Sent[] {
   return keysFrom(keyOf(session))
     .flatMap((key) => {
@@ -49,5 +50,20 @@ export function keysFrom(start: string): string[] {
 }
 
 function isUnsent({ wish, seq }: Sent): boolean {
-  return wish.action === "message" && seq === undefined;
+  return seq === undefined && isTyped(wish);
+}
+
+/** Whether there are words of a person in it. What was only pressed is pressed again as easily, and may mean something else then. */
+function isTyped(wish: Wish): boolean {
+  switch (wish.action) {
+    case "message":
+    case "run":
+      return true;
+    case "edit_queue":
+      return wish.args.content !== undefined;
+    case "confirm":
+      return wish.args.reason !== undefined;
+    default:
+      return false;
+  }
 }

@@ -57,6 +57,8 @@ export interface Usage {
   total_output_tokens: number;
   /** `null` where the price of any call so far is not known. */
   total_cost_usd: number | null;
+  /** What the others have cost then, from servers that say so. */
+  known_cost_usd?: number | null;
   context_used: number;
   context_limit: number | null;
 }

@@ -44,6 +44,7 @@ const OBSERVATIONS: { [K in keyof Observations]: Shape } = {
     total_input_tokens: "number",
     total_output_tokens: "number",
     total_cost_usd: "number?",
+    known_cost_usd: "number?",
     context_used: "number",
     context_limit: "number?",
   },
