@@ -300,18 +300,9 @@ async fn a_session_that_starts_anew_has_a_sandbox_of_its_own() {
 #[actix::test]
 async fn an_image_is_fetched_beside_the_places() {
     let house = House::new().await;
-    house.sandbox.fail(no_image());
-    house.sandbox.held.send_replace(Some("fetch"));
-    let link = house.link();
-    raise(&link).await;
-    house.sandbox.until(&["start", "fetch"]).await;
+    let _link = house.fetching().await;
     house.parts.starting.let_in(PLACES).expect_err("it counts as one who waits");
-    let mut places = Vec::new();
-    for _ in 0..PLACES {
-        let place = timeout(Duration::from_secs(5), house.parts.starting.place());
-        places.push(place.await.expect("all places are free"));
-    }
-    drop(places);
+    drop(house.take_all_places().await);
     house.sandbox.held.send_replace(None);
     let _connection = house.dialled().await;
     assert_eq!(house.sandbox.told(), ["start", "fetch", "start"]);
@@ -320,11 +311,7 @@ async fn an_image_is_fetched_beside_the_places() {
 #[actix::test]
 async fn a_fetch_is_broken_off_by_whoever_takes_the_sandbox_away() {
     let house = House::new().await;
-    house.sandbox.fail(no_image());
-    house.sandbox.held.send_replace(Some("fetch"));
-    let link = house.link();
-    raise(&link).await;
-    house.sandbox.until(&["start", "fetch"]).await;
+    let link = house.fetching().await;
     link.kill.send(kill(Then::Remove)).await.expect("it lives");
     house.sandbox.until(&["start", "fetch", "remove"]).await;
     house.parts.starting.let_in(PLACES).expect("nobody waits any more");
@@ -333,11 +320,7 @@ async fn a_fetch_is_broken_off_by_whoever_takes_the_sandbox_away() {
 #[actix::test]
 async fn an_image_that_cannot_be_fetched_is_named() {
     let house = House::new().await;
-    house.sandbox.fail(no_image());
-    house.sandbox.held.send_replace(Some("fetch"));
-    let link = house.link();
-    raise(&link).await;
-    house.sandbox.until(&["start", "fetch"]).await;
+    let _link = house.fetching().await;
     house.sandbox.fail(no_image());
     house.sandbox.held.send_replace(None);
     assert_eq!(house.failure().await, no_image().to_string());
@@ -349,10 +332,7 @@ async fn an_image_that_cannot_be_fetched_is_named() {
 async fn what_is_up_is_spoken_with_though_others_take_all_places() {
     let house = House::new().await;
     house.sandbox.stands(Presence::Running);
-    let mut places = Vec::new();
-    for _ in 0..PLACES {
-        places.push(house.parts.starting.place().await);
-    }
+    let _places = house.take_all_places().await;
     let link = house.link();
     raise_what_was(Was::Up, &link).await;
     let _connection = house.dialled().await;
@@ -363,10 +343,7 @@ async fn what_is_up_is_spoken_with_though_others_take_all_places() {
 #[actix::test]
 async fn what_is_up_reaches_the_gateway_though_others_take_all_places() {
     let house = House::new().await;
-    let mut places = Vec::new();
-    for _ in 0..PLACES {
-        places.push(house.parts.starting.place().await);
-    }
+    let _places = house.take_all_places().await;
     let link = house.link();
     raise_what_was(Was::Up, &link).await;
     let reached = timeout(Duration::from_secs(10), async {

@@ -27,13 +27,13 @@ use actix_http::{
     h1::{Codec, Message},
 };
 use actix_web::{
-    Error, ResponseError,
+    Error,
     body::{BodySize, BoxBody, MessageBody},
     dev::{Service, ServiceFactory, ServiceResponse, fn_factory, fn_service},
     http::{Method, StatusCode},
 };
 use bytes::{Buf, Bytes};
-use futures::{SinkExt, Stream, future::OptionFuture};
+use futures::{SinkExt, Stream, future::OptionFuture, stream};
 use tokio::{
     io::AsyncWriteExt,
     net::TcpStream,
@@ -41,10 +41,7 @@ use tokio::{
 };
 
 use self::cut::Cutter;
-use super::{
-    error::Failure,
-    handover::{Handover, can_move},
-};
+use super::handover::{Handover, can_move};
 use crate::wakeups::Call;
 
 /// How much may wait for a client that does not take it, in bytes, before its actor has to wait.
@@ -128,15 +125,15 @@ where
     B: MessageBody + 'static,
 {
     let arrived = Rc::new(RefCell::new(Arrived::Over));
-    let payload: BoxedPayloadStream = Box::pin(Arriving(arrived.clone()));
+    let payload: BoxedPayloadStream = match request.method() {
+        &Method::GET => Box::pin(Arriving(arrived.clone())),
+        // Its body cannot be told from what would follow the upgrade. It is not to be carried out as if it had none.
+        method => Box::pin(stream::iter([Err(cannot_be_upgraded(method))])),
+    };
     let (request, _) = request.replace_payload(Payload::Stream { payload });
-    let response = match request.method() {
-        &Method::GET => match app.call(request).await {
-            Ok(response) => response.into_parts().1.map_into_boxed_body(),
-            Err(e) => e.error_response(),
-        },
-        // What it sends cannot be told from what would follow the upgrade, and it would be carried out with nothing.
-        method => Failure::invalid(format!("a {method} cannot be upgraded; leave `Upgrade` out")).error_response(),
+    let response = match app.call(request).await {
+        Ok(response) => response.into_parts().1.map_into_boxed_body(),
+        Err(e) => e.error_response(),
     };
     let (head, body) = response.into_parts();
     if head.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -152,6 +149,10 @@ where
     let at_once = frames.pass(&parts.read_buf)?;
     *arrived.borrow_mut() = if at_once.is_empty() { Arrived::Nothing } else { Arrived::Bytes(at_once) };
     Ok(Some(Upgraded { frames, ..Upgraded::new(parts.io, body, arrived) }))
+}
+
+fn cannot_be_upgraded(method: &Method) -> PayloadError {
+    PayloadError::Io(io::Error::other(format!("a {method} cannot be upgraded; leave `Upgrade` out")))
 }
 
 /// An answer that leaves everything as it was.

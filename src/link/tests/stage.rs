@@ -236,6 +236,26 @@ impl House {
         timeout(Duration::from_secs(10), self.agent.accept()).await.expect("the agent is dialled").expect("a socket").0
     }
 
+    /// All places of those who start, as soon as nobody else has any.
+    pub(super) async fn take_all_places(&self) -> Vec<impl Sized + use<>> {
+        let mut places = Vec::new();
+        for _ in 0..PLACES {
+            let place = timeout(Duration::from_secs(5), self.parts.starting.place());
+            places.push(place.await.expect("nobody keeps any"));
+        }
+        places
+    }
+
+    /// A link whose sandbox needs an image, which is being fetched until `held` says otherwise.
+    pub(super) async fn fetching(&self) -> LinkPort {
+        self.sandbox.fail(no_image());
+        self.sandbox.held.send_replace(Some("fetch"));
+        let link = self.link();
+        raise(&link).await;
+        self.sandbox.until(&["start", "fetch"]).await;
+        link
+    }
+
     /// Why the session failed, once it has.
     pub(super) async fn failure(&self) -> String {
         let failed = timeout(Duration::from_secs(10), async {
