@@ -73,7 +73,8 @@ pub struct Directory {
     keys: Keys,
     /// Sessions that fell and are not back yet, or not for long.
     fallen: HashMap<SessionId, Fallen>,
-    being_purged: HashSet<SessionId>,
+    /// How many purges of each are under way.
+    being_purged: HashMap<SessionId, usize>,
     /// The server is going.
     closing: bool,
 }
@@ -106,7 +107,7 @@ impl Directory {
                 slots: HashMap::new(),
                 keys: Keys::default(),
                 fallen: HashMap::new(),
-                being_purged: HashSet::new(),
+                being_purged: HashMap::new(),
                 closing: false,
             };
             directory.take_up(ctx);
@@ -154,7 +155,7 @@ impl Directory {
                 waiting.push(asker);
             }
             Some(Slot::Live(_)) | None if self.closing => drop(asker),
-            Some(Slot::Live(_)) | None if self.being_purged.contains(&id) => {
+            Some(Slot::Live(_)) | None if self.being_purged.contains_key(&id) => {
                 drop(asker.send(Err(Refusal::Unavailable("the session is being removed".to_owned()))));
             }
             Some(Slot::Live(_)) | None => match self.fallen.get(&id).and_then(Fallen::holds) {

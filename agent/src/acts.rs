@@ -7,6 +7,7 @@
 use std::{
     collections::HashSet,
     fs::{File, OpenOptions},
+    hash::{DefaultHasher, Hash, Hasher},
     io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
@@ -37,9 +38,13 @@ impl Begun {
         }
     }
 
-    /// Whether this turn, or act, is begun for the first time. From now on it was.
-    pub fn is_first(&mut self, act: &str) -> bool {
-        if !self.acts.insert(act.to_owned()) {
+    /// Whether this turn, or act, is begun for the first time. From now on it was. Its name alone would not do: a server whose
+    /// journal was damaged, or brought back from a backup, counts from an earlier one on.
+    pub fn is_first(&mut self, name: &str, words: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        words.hash(&mut hasher);
+        let act = format!("{name} {:016x}", hasher.finish());
+        if !self.acts.insert(act.clone()) {
             return false;
         }
         // The line's end comes first: one that was cut short by a full disk spoils no other.
@@ -80,22 +85,25 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("acts");
         let mut begun = Begun::open(&path);
-        assert!(begun.is_first("act-1"));
-        assert!(!begun.is_first("act-1"));
-        assert!(begun.is_first("act-2"));
+        assert!(begun.is_first("act-1", "ls"));
+        assert!(!begun.is_first("act-1", "ls"));
+        assert!(begun.is_first("act-2", "ls"));
+        assert!(begun.is_first("act-1", "pwd"), "it has a name that was given once more");
         let mut again = Begun::open(&path);
-        assert!(!again.is_first("act-1") && !again.is_first("act-2"));
-        assert!(again.is_first("act-3"));
+        assert!(!again.is_first("act-1", "ls") && !again.is_first("act-2", "ls"));
+        assert!(again.is_first("act-3", "ls"));
     }
 
     #[test]
     fn a_line_that_was_cut_short_spoils_no_other() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("acts");
-        fs::write(&path, "\nact-1\nac").expect("there is room");
-        assert!(Begun::open(&path).is_first("act-2"));
+        assert!(Begun::open(&path).is_first("act-1", "ls"));
+        let whole = fs::read_to_string(&path).expect("it is there");
+        fs::write(&path, whole + "\nact-2").expect("there is room");
+        assert!(Begun::open(&path).is_first("act-2", "ls"));
         let mut again = Begun::open(&path);
-        assert!(!again.is_first("act-1") && !again.is_first("act-2"));
+        assert!(!again.is_first("act-1", "ls") && !again.is_first("act-2", "ls"));
     }
 
     #[test]
@@ -105,8 +113,8 @@ mod tests {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
         for path in [dir.path(), &pipe] {
             let mut begun = Begun::open(path);
-            assert!(begun.is_first("act-1"));
-            assert!(!begun.is_first("act-1"), "within one start it is known all the same");
+            assert!(begun.is_first("act-1", "ls"));
+            assert!(!begun.is_first("act-1", "ls"), "within one start it is known all the same");
         }
     }
 }

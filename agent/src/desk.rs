@@ -262,7 +262,7 @@ impl Desk {
     async fn work_on_turns(self) {
         while let Some((prompt, stage)) = self.next_turn() {
             let turn = prompt.turn.clone();
-            let is_first = self.state().begun.is_first(&turn);
+            let is_first = self.state().begun.is_first(&turn, &prompt.message.content);
             let outcome = if is_first { self.drive(prompt, &stage).await } else { not_twice() };
             // Nothing can be steered into it any more, whatever way it ended.
             for Steer { command, .. } in stage.intake.close() {
@@ -301,7 +301,7 @@ impl Desk {
 
     async fn work_on_acts(self) {
         while let Some((Act { act, action }, stop)) = self.next_act() {
-            let is_first = self.state().begun.is_first(&act);
+            let is_first = self.state().begun.is_first(&act, &action.line());
             let outcome = if is_first { self.perform(&act, &action, stop).await } else { self.refuse(&act).await };
             self.0.outgoing.report(Report::ActEnded { act, outcome }).await;
         }

@@ -8,7 +8,7 @@ use tracing::info;
 use super::{Directory, Slot};
 use crate::{
     session::{
-        Refusal,
+        Refusal, Session,
         messages::{Ending, Fell},
     },
     store::SessionId,
@@ -90,14 +90,15 @@ impl Directory {
         true
     }
 
-    /// Forgets the address of an actor that is gone. Whether it was one: the slot may have that of a newer one already.
-    fn let_go(&mut self, id: SessionId) -> bool {
-        let is_gone = matches!(self.slots.get(&id), Some(Slot::Live(session)) if !session.connected());
-        if is_gone {
-            self.slots.remove(&id);
-            self.say_how_it_is();
+    /// Forgets the address of an actor that is gone, and returns one that is not: it may be that of a newer one already.
+    fn let_go(&mut self, id: SessionId) -> Option<Addr<Session>> {
+        let session = self.slots.get(&id).and_then(Slot::live)?;
+        if session.connected() {
+            return Some(session);
         }
-        is_gone
+        self.slots.remove(&id);
+        self.say_how_it_is();
+        None
     }
 
     /// It is forgotten that a session fell once it has lived for a while.
@@ -121,10 +122,12 @@ impl Handler<Fell> for Directory {
         if !self.slots.contains_key(&id) {
             return;
         }
-        if !self.let_go(id) {
+        if let Some(session) = self.let_go(id) {
             // It says so a moment before its mailbox closes.
             ctx.run_later(COME_BACK, move |directory, _| {
-                directory.let_go(id);
+                if matches!(directory.slots.get(&id), Some(Slot::Live(there)) if *there == session) {
+                    directory.let_go(id);
+                }
             });
         }
         match how {
@@ -135,7 +138,7 @@ impl Handler<Fell> for Directory {
                 info!(session = %id, ?how, "a session fell; bringing it back from its journal");
                 let fell = |fallen: &mut Fallen| fallen.fell(how, Instant::now());
                 self.fallen.entry(id).and_modify(fell).or_insert_with(|| Fallen::new(how));
-                if !self.being_purged.contains(&id) {
+                if !self.being_purged.contains_key(&id) {
                     self.come_back(id, ctx);
                 }
             }

@@ -27,7 +27,7 @@ impl Handler<Purge> for Directory {
         // refuses: it would have a sandbox when it is gone.
         self.fallen.remove(&id);
         let opened = self.open(id, ctx);
-        self.being_purged.insert(id);
+        *self.being_purged.entry(id).or_default() += 1;
         let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
         let (places, turn) = (self.places.clone(), self.starts.turn_of(id));
         let purged = async move {
@@ -49,10 +49,16 @@ impl Handler<Purge> for Directory {
             store.forget(id).await.map_err(|e| refusal(&e))
         };
         Box::pin(purged.into_actor(self).map(move |purged, directory, ctx| {
-            directory.being_purged.remove(&id);
+            // Another may have been asked for meanwhile.
+            let left = directory.being_purged.get(&id).map_or(0, |count| count - 1);
+            match left {
+                0 => directory.being_purged.remove(&id),
+                left => directory.being_purged.insert(id, left),
+            };
             match &purged {
                 Ok(()) => directory.purged(id),
-                Err(_) => drop(directory.come_back(id, ctx)),
+                Err(_) if left == 0 => drop(directory.come_back(id, ctx)),
+                Err(_) => {}
             }
             purged
         }))

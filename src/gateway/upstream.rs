@@ -63,7 +63,11 @@ pub(super) enum Failure {
     /// The provider answered with a status that is no success, or with an error as its stream's first event.
     Refused { status: StatusCode, headers: HeaderMap, body: Bytes },
     /// No connection, or one that broke before the answer began.
-    Unreachable { why: String },
+    Unreachable {
+        why: String,
+        /// There was one, over which it may have the whole request.
+        broke: bool,
+    },
     /// Nothing came in time.
     Late { waited: Duration },
 }
@@ -77,16 +81,16 @@ pub(super) async fn ask(
     account: &dyn Account,
     is_owed: &mut bool,
 ) -> Result<Answer, Failure> {
-    let (mut attempt, mut was_late) = (1, false);
+    let (mut attempt, mut may_work) = (1, false);
     loop {
         *is_owed = true;
         let failure = match once(client, &options.timeouts, ask).await {
             Ok(answer) => return Ok(answer),
             Err(failure) => failure,
         };
-        // Whoever says no, or was not reached, has begun nothing. One whose time was up may work on.
-        was_late |= matches!(failure, Failure::Late { .. });
-        *is_owed = was_late;
+        // Whoever says no, or was not reached, has begun nothing. One whose time was up, or whose connection broke, may work on.
+        may_work |= matches!(failure, Failure::Late { .. } | Failure::Unreachable { broke: true, .. });
+        *is_owed = may_work;
         let Some(wait) = failure.wait(options, attempt, ask.streaming) else { return Err(failure) };
         attempt += 1;
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
@@ -172,7 +176,7 @@ async fn error_body(mut response: Response) -> Bytes {
 }
 
 fn unreachable(error: reqwest::Error) -> Failure {
-    Failure::Unreachable { why: root_cause(&error) }
+    Failure::Unreachable { why: root_cause(&error), broke: !error.is_connect() }
 }
 
 /// The innermost reason: the outer ones only say that a request failed, and repeat the address.
@@ -203,7 +207,7 @@ impl Failure {
         let (api, provider) = (ask.route.api(), provider_name(ask.route.api()));
         match self {
             Failure::Refused { status, body, .. } => in_words(api, &ask.model, status.as_u16(), body),
-            Failure::Unreachable { why } => format!("{provider} cannot be reached: {why}"),
+            Failure::Unreachable { why, .. } => format!("{provider} cannot be reached: {why}"),
             Failure::Late { waited } => format!("{provider} did not answer within {} s", waited.as_secs()),
         }
     }

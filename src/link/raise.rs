@@ -223,15 +223,28 @@ impl Attendance {
     /// whoever stops attending breaks it off.
     async fn start(&self, was: Was) -> Result<Started, NotStarted> {
         match self.start_here(was).await {
-            Err(NotStarted::Failed(SandboxError::NoImage { image, .. })) => {
-                self.entry.state("fetching the image");
-                let progress = self.told();
-                self.parts.starting.beside(self.parts.sandbox.fetch(&image, &progress)).await?;
-                self.entry.state("starting the sandbox");
-                self.start_here(was).await
-            }
-            other => other,
+            Err(NotStarted::Failed(SandboxError::NoImage { .. })) => {}
+            other => return other,
         }
+        self.entry.state("fetching the image");
+        let Parts { sandbox, starting, .. } = &*self.parts;
+        // A registry is asked once for what many sessions want.
+        let turn = starting.turn_of_image(&self.image);
+        let one_at_a_time = match turn.try_lock() {
+            Ok(free) => free,
+            Err(_) => {
+                let free = starting.beside(turn.lock()).await;
+                match self.start_here(was).await {
+                    // Whoever had it before came to nothing.
+                    Err(NotStarted::Failed(SandboxError::NoImage { .. })) => free,
+                    other => return other,
+                }
+            }
+        };
+        starting.beside(sandbox.fetch(&self.image, &self.told())).await?;
+        drop(one_at_a_time);
+        self.entry.state("starting the sandbox");
+        self.start_here(was).await
     }
 
     /// The start itself is a task of its own: whoever stops attending in the middle of it does not leave half a sandbox.
@@ -239,20 +252,22 @@ impl Attendance {
         let under_way = self.starting.clone().lock_owned().await;
         let Parts { sandbox, starting, .. } = &*self.parts;
         let mut place = None;
-        let is_there = was != Was::Down && {
+        let mut is_there = false;
+        if was != Was::Down {
             // It works on while others start, which may take long: its model's way out is not to wait in their queue, and neither
             // are its clients. What it needs is there already, so this takes no time.
             self.prepare()().map_err(unprepared)?;
-            starting.look(sandbox.presence(self.id)).await.map_err(NotStarted::Unknown)?.is_some()
-        };
+            place = starting.look().await;
+            is_there = sandbox.presence(self.id).await.map_err(NotStarted::Unknown)?.is_some();
+        }
         if !is_there {
             place = starting.place().await;
-            if place.is_none() {
-                return Err(failed("the server is shutting down".to_owned()));
-            }
             if was == Was::Down {
                 starting.until_quiet().await;
             }
+        }
+        if place.is_none() {
+            return Err(failed("the server is shutting down".to_owned()));
         }
         let (prepare, progress) = (self.prepare(), self.told());
         let (sandbox, frozen, id) = (sandbox.clone(), self.frozen.clone(), self.id);

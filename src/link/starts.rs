@@ -29,10 +29,11 @@ const LOOKS: usize = 64;
 #[derive(Debug)]
 pub struct Starts {
     places: Arc<Semaphore>,
-    looks: Semaphore,
+    looks: Arc<Semaphore>,
     waiting: AtomicUsize,
     most_waiting: usize,
     turns: Turns,
+    images: Turns<String>,
     began: Instant,
     /// When the first and the last were turned away of those who came one behind the other, in microseconds since it began; 0:
     /// nobody was.
@@ -41,9 +42,10 @@ pub struct Starts {
 
 impl Starts {
     pub fn new(at_a_time: usize, most_waiting: usize) -> Starts {
-        let (places, looks) = (Arc::new(Semaphore::new(at_a_time)), Semaphore::new(LOOKS));
+        let (places, looks) = (Arc::new(Semaphore::new(at_a_time)), Arc::new(Semaphore::new(LOOKS)));
         let (waiting, turned_away) = (AtomicUsize::new(0), Default::default());
-        Starts { places, looks, waiting, most_waiting, turns: Turns::default(), began: Instant::now(), turned_away }
+        let (turns, images) = Default::default();
+        Starts { places, looks, waiting, most_waiting, turns, images, began: Instant::now(), turned_away }
     }
 
     /// Lets so many more in who are new, where the queue has room for them; all are turned away where not.
@@ -75,10 +77,15 @@ impl Starts {
         fetch.await
     }
 
-    /// What `look` comes to, of one that may be up. It takes no place: what is up is taken back whoever is on the way up.
-    pub(super) async fn look<T>(&self, look: impl Future<Output = T>) -> T {
-        let _place = self.looks.acquire().await;
-        look.await
+    /// Held by whoever fetches this image.
+    pub(super) fn turn_of_image(&self, image: &str) -> Arc<Mutex<()>> {
+        self.images.of(image.to_owned())
+    }
+
+    /// A place among those who look after one that may be up: it takes none of those who start, so what is up is taken back whoever
+    /// is on the way up. `None` where the server is going.
+    pub(super) async fn look(&self) -> Option<OwnedSemaphorePermit> {
+        self.looks.clone().acquire_owned().await.ok()
     }
 
     /// A refusal takes a core for some microseconds, a start for tens of milliseconds: a crowd is answered first.

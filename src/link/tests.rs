@@ -308,6 +308,22 @@ async fn an_image_is_fetched_beside_the_places() {
     assert_eq!(house.sandbox.told(), ["start", "fetch", "start"]);
 }
 
+/// A registry is not asked once for each session.
+#[actix::test]
+async fn an_image_that_somebody_fetches_is_waited_for() {
+    let house = House::new().await;
+    let turn = house.parts.starting.turn_of_image(&house.parts.image);
+    let fetched = turn.lock().await;
+    house.sandbox.fail(no_image());
+    let link = house.link();
+    raise(&link).await;
+    house.sandbox.until(&["start"]).await;
+    house.is_not_dialled().await;
+    drop(fetched);
+    let _connection = house.dialled().await;
+    assert_eq!(house.sandbox.told(), ["start", "start"]);
+}
+
 #[actix::test]
 async fn a_fetch_is_broken_off_by_whoever_takes_the_sandbox_away() {
     let house = House::new().await;

@@ -167,7 +167,7 @@ impl Sandbox for Docker {
         match self.engine.call(STOP, self.engine.client.stop_container(&name, Some(options))).await {
             Ok(()) | Err(Trouble::Missing { .. }) => {
                 // What it was ordered to that the engine has not answered is not for its next run to wait for.
-                self.freezing.forget(session);
+                self.freezing.forget(&session);
                 Ok(())
             }
             Err(other) => Err(other.about(session)),
@@ -181,7 +181,7 @@ impl Sandbox for Docker {
             Err(Trouble::Refused { .. }) => self.until_gone(&name).await.map_err(|t| t.about(session))?,
             Err(other) => return Err(other.about(session)),
         }
-        self.freezing.forget(session);
+        self.freezing.forget(&session);
         Ok(())
     }
 

@@ -1,21 +1,28 @@
-//! One after the other: what is done to the same session's sandbox and must not meet takes a turn.
+//! One after the other: what is done to the same session's sandbox, or for the same image, and must not meet takes a turn.
 
 use std::{
     collections::HashMap,
+    hash::Hash,
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use crate::store::SessionId;
 
-/// A lock for each session of which somebody has one.
-#[derive(Debug, Default)]
-pub struct Turns(Mutex<HashMap<SessionId, Weak<tokio::sync::Mutex<()>>>>);
+/// A lock for each session, or another key, of which somebody has one.
+#[derive(Debug)]
+pub struct Turns<K = SessionId>(Mutex<HashMap<K, Weak<tokio::sync::Mutex<()>>>>);
 
-impl Turns {
-    /// The session's lock, the same for all who have it.
-    pub fn of(&self, session: SessionId) -> Arc<tokio::sync::Mutex<()>> {
+impl<K> Default for Turns<K> {
+    fn default() -> Turns<K> {
+        Turns(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Turns<K> {
+    /// The lock of `key`, the same for all who have it.
+    pub fn of(&self, key: K) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turn) = turns.get(&session).and_then(Weak::upgrade) {
+        if let Some(turn) = turns.get(&key).and_then(Weak::upgrade) {
             return turn;
         }
         // Before it would grow: there are as many as sessions had one, and most of those are done.
@@ -23,19 +30,19 @@ impl Turns {
             turns.retain(|_, turn| turn.strong_count() > 0);
         }
         let turn = Arc::default();
-        turns.insert(session, Arc::downgrade(&turn));
+        turns.insert(key, Arc::downgrade(&turn));
         turn
     }
 
-    /// Whether `turn` is the session's still, and was not forgotten.
-    pub fn is_current(&self, session: SessionId, turn: &Arc<tokio::sync::Mutex<()>>) -> bool {
+    /// Whether `turn` is that of `key` still, and was not forgotten.
+    pub fn is_current(&self, key: &K, turn: &Arc<tokio::sync::Mutex<()>>) -> bool {
         let turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.get(&session).is_some_and(|current| std::ptr::eq(current.as_ptr(), Arc::as_ptr(turn)))
+        turns.get(key).is_some_and(|current| std::ptr::eq(current.as_ptr(), Arc::as_ptr(turn)))
     }
 
     /// Whoever comes from here on waits for nobody who came before.
-    pub fn forget(&self, session: SessionId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+    pub fn forget(&self, key: &K) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }
 
@@ -53,9 +60,9 @@ mod tests {
             drop(turns.of(SessionId::generate()));
         }
         assert!(Arc::ptr_eq(&held, &turns.of(session)));
-        assert!(turns.is_current(session, &held));
-        turns.forget(session);
-        assert!(!turns.is_current(session, &held));
+        assert!(turns.is_current(&session, &held));
+        turns.forget(&session);
+        assert!(!turns.is_current(&session, &held));
         assert!(!Arc::ptr_eq(&held, &turns.of(session)), "but for whom nobody is to wait any more");
         let kept = turns.0.lock().expect("nobody panicked").len();
         assert!(kept < 100, "{kept} are kept");

@@ -1,8 +1,8 @@
 //! The directories of this host that sessions work in, and how the server puts a file into one.
 //!
 //! What lies in a workspace is the agent's, and so hostile: no link in it is followed, by holding each directory on the way
-//! by its descriptor. A file is written without a name and gets its place when it is whole: a server that is killed meanwhile
-//! leaves nothing of it.
+//! by its descriptor. A file is written without a name, of which a server that is killed leaves nothing, and gets its place when
+//! it is whole.
 
 use std::{
     fs::File,

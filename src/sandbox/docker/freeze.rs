@@ -70,7 +70,7 @@ async fn in_turn(
         let done = order.await;
         let (failed, was_so) = (done.is_err(), matches!(done, Ok(Done::Before)));
         let counts = tell.send(done.map(drop)).is_ok() && !failed;
-        if !counts && turns.is_current(session, OwnedMutexGuard::mutex(&turn)) {
+        if !counts && turns.is_current(&session, OwnedMutexGuard::mutex(&turn)) {
             undo.await;
         }
         if !was_so {

@@ -16,6 +16,9 @@ use crate::{
 /// How long after the first rung the agent has before it is taken away, milliseconds.
 const INSIST_MS: u64 = 4_000;
 
+/// An interrupt that seems to have taken longer was timed by another clock, milliseconds.
+const A_DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
 impl Core {
     /// The first rung: ask the agent, and cut its model's stream in the same moment.
     pub(super) fn cancel(&mut self, cause: Seq, moment: Moment<'_>, d: &mut Decision) {
@@ -90,8 +93,11 @@ impl Core {
         }
         let Some(Interrupting { rung, since_ms, cause, what, partial }) = self.interrupting.take() else { return };
         d.ladder = Some(Ladder::Disarm);
-        // A clock may have been set back meanwhile.
-        let stopped_ms = moment.now_ms.saturating_sub(since_ms).max(0) as u64;
+        // A clock may have been set meanwhile, and an earlier version counted from a start of its own.
+        let stopped_ms = match moment.now_ms.saturating_sub(since_ms) {
+            ms @ 0..=A_DAY_MS => ms as u64,
+            _ => 0,
+        };
         let what = if what.is_empty() { "nothing that was still running".to_owned() } else { what.join(" and ") };
         d.record(Source::Server, Some(cause), None, seen(Seen::Interrupted { what, stopped_ms, rung, partial }));
     }

@@ -55,8 +55,8 @@ pub(super) struct Compactor {
 /// What need not be looked at again.
 #[derive(Debug, Default)]
 struct Kept {
-    /// Segments that cannot be archived, because not all of them can be read.
-    unreadable: HashSet<u32>,
+    /// Segments that cannot be archived, because not all of them can be read, and whom each says to be forgotten.
+    unreadable: HashMap<u32, HashSet<SessionId>>,
     /// Segments that failed when they were tried last. They are left out once, so that those behind them have their turn.
     failed: HashSet<u32>,
     /// Whom each archive is about, and whom it says to be forgotten.
@@ -152,7 +152,10 @@ impl Compactor {
             forgotten_later.contains(&session)
                 || self.shared.is_whole && !self.shared.state().sessions.contains_key(&session)
         };
-        let may_work = may_work && !kept.unreadable.contains(&number) && !kept.failed.remove(&number);
+        if let Some(forgotten) = kept.unreadable.get(&number) {
+            return Ok(Worked { forgotten: forgotten.clone(), ..Worked::default() });
+        }
+        let may_work = may_work && !kept.failed.remove(&number);
         if let Some(Summary { sessions, forgotten }) = kept.archives.get(&number)
             && (!may_work || !sessions.iter().any(|session| is_dead(*session)))
         {
@@ -169,8 +172,9 @@ impl Compactor {
         }?;
         let Some((worked, summary)) = worked else {
             tracing::warn!("segment {number} of the journal is damaged and stays as it is");
-            kept.unreadable.insert(number);
-            return Ok(Worked::default());
+            let forgotten = forgotten_in(&segment);
+            kept.unreadable.insert(number, forgotten.clone());
+            return Ok(Worked { forgotten, ..Worked::default() });
         };
         kept.archives.insert(number, summary);
         if matches!(segment, Segment::Log(_))
@@ -330,6 +334,24 @@ fn make(path: &Path, preface: Preface, write: impl FnOnce(&mut Writer) -> io::Re
         }
     }
     Ok(size)
+}
+
+/// Whom a segment says to be forgotten, as far as it can be read.
+fn forgotten_in(segment: &Segment) -> HashSet<SessionId> {
+    let mut forgotten = HashSet::new();
+    let mut visit = |found: Found<'_>| {
+        if let Found::Frame { header, .. } | Found::Damaged { header, .. } = found
+            && header.kind == Kind::Forget
+        {
+            forgotten.insert(header.session);
+        }
+    };
+    // What cannot be read says nothing.
+    let _ = match segment {
+        Segment::Log(file) => scan(file, PREFACE as u64, Until::FileEnd, &mut visit).map(drop),
+        Segment::Archive(archive) => archive.scan(&mut visit).map_err(ScanError::Io),
+    };
+    forgotten
 }
 
 /// What stands in a segment up to `end`; `None` where something cannot be read.
