@@ -130,7 +130,8 @@ fn remember(dir: &Path, damage: &[String], read_all: bool) -> bool {
     let mark = dir.join("incomplete");
     if !damage.is_empty() {
         let text = format!(
-            "What is left of sessions that are not known is kept while this file is here. Once the files beside it are whole again, remove `index` while no server runs: the next start reads all of them. Damaged:\n{}\n",
+            "What is left of sessions that are not known is kept while this file is here. Once the files beside it are whole \
+             again, remove `index` while no server runs: the next start reads all of them. Damaged:\n{}\n",
             damage.join("\n")
         );
         if let Err(error) = std::fs::write(&mark, text) {
