@@ -199,6 +199,11 @@ impl Socket {
         self.seen.iter().filter(|frame| is_durable(frame)).cloned().collect()
     }
 
+    /// The number of the newest durable frame.
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.last_seq
+    }
+
     fn recently(&self) -> String {
         let last = &self.seen[self.seen.len().saturating_sub(8)..];
         let lines: Vec<String> = last.iter().map(|frame| frame.to_string().chars().take(300).collect()).collect();

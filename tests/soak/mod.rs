@@ -17,10 +17,10 @@ mod watcher;
 mod wire;
 mod world;
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{net::TcpSocket, time::Instant};
 
 pub(crate) use self::world::KILL;
 use self::world::World;
@@ -84,7 +84,9 @@ pub(crate) enum Broken {
 /// Runs it to its end.
 pub(crate) async fn soak(plan: Plan) -> Report {
     let model = Model::with(script());
-    let server = Server::start(Options::anthropic(plan.driver, &model).bind(&free_address())).await;
+    let place = a_place();
+    let address = place.local_addr().expect("it is bound").to_string();
+    let server = Server::start(Options::anthropic(plan.driver, &model).bind(&address)).await;
     let world = Arc::new(World::new(server.rest.clone()));
     let mut sessions = Vec::new();
     for n in 0..plan.sessions {
@@ -126,11 +128,8 @@ fn script() -> Vec<Rule> {
         say("talk", "and so it went on ", 60, 4),
         say("mumble", "a ", 400, 1),
         Rule { think: Some("Let me see. ".into()), ..say("ponder", "It is so. ", 20, 10) },
-        Rule {
-            tool: tool("i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line $i; sleep 0.01; done; echo MARK"),
-            ..say("work", "I will. ", 3, 2)
-        },
-        Rule { tool: tool("seq 1 20000; echo MARK"), ..say("flood", "Much of it. ", 1, 0) },
+        Rule { tool: tool(verdict::WORK), ..say("work", "I will. ", 3, 2) },
+        Rule { tool: tool(verdict::FLOOD), ..say("flood", "Much of it. ", 1, 0) },
         Rule { tool: tool(verdict::POUR), ..say("pour", "All of it. ", 1, 0) },
         Rule { tool: tool("(setsid sleep 30 &) ; sleep 2; echo MARK"), ..say("dawdle", "Slowly. ", 1, 0) },
         say("MARK", "Done. ", 5, 2),
@@ -138,10 +137,13 @@ fn script() -> Vec<Rule> {
     ]
 }
 
-/// An address that the server can have again after each of its deaths.
-fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").to_string()
+/// Holds an address that the server can have again after each of its deaths. It is given to nobody who wants any: who listens
+/// at one must ask for it, and must allow others to be bound to it, as the server does.
+fn a_place() -> TcpSocket {
+    let place = TcpSocket::new_v4().expect("a socket");
+    place.set_reuseaddr(true).expect("it can be told so");
+    place.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+    place
 }
 
 impl fmt::Display for Report {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Broken,
     wire::{Heard, Wire},
-    world::{Wished, World},
+    world::{Answered, Wished, World},
 };
 
 /// How long a person waits for an answer on one connection.
@@ -19,9 +19,12 @@ const WORDS: [&str; 7] = ["talk", "mumble", "ponder", "work", "flood", "pour", "
 
 enum Answer {
     Accepted(u64),
-    Refused,
+    /// With these words.
+    Refused(Value),
     /// No answer, or one that says to try again.
     Unknown,
+    /// Nobody was there to ask.
+    NotAsked,
 }
 
 pub(super) async fn ask(world: Arc<World>, session: String, mut dice: fastrand::Rng) {
@@ -30,9 +33,9 @@ pub(super) async fn ask(world: Arc<World>, session: String, mut dice: fastrand::
         n += 1;
         let (action, args, text) = wish(n, &mut dice);
         let frame = json!({ "action": action, "args": args, "id": format!("{action}-{n}") });
-        let seq = insist(&world, &session, &frame, &mut dice).await;
-        if let (Some(text), Some(seq)) = (text, seq) {
-            world.wished(Wished { session: session.clone(), action, text, seq });
+        let answer = insist(&world, &session, &frame, &mut dice).await;
+        if let Some(text) = text {
+            world.wished(Wished { session: session.clone(), action, text, answer });
         }
         sleep(Duration::from_millis(dice.u64(0..700))).await;
     }
@@ -57,9 +60,8 @@ fn wish(n: u64, dice: &mut fastrand::Rng) -> (&'static str, Value, Option<String
     }
 }
 
-/// `None` where it was refused; `Some(None)` where nobody knows.
-async fn insist(world: &World, session: &str, frame: &Value, dice: &mut fastrand::Rng) -> Option<Option<u64>> {
-    let mut first = None;
+async fn insist(world: &World, session: &str, frame: &Value, dice: &mut fastrand::Rng) -> Answered {
+    let (mut first, mut may_be_done) = (None, false);
     while !world.is_over() {
         // A name is the same whichever way it comes.
         let answer = if frame["action"] == "message" && dice.bool() {
@@ -67,31 +69,35 @@ async fn insist(world: &World, session: &str, frame: &Value, dice: &mut fastrand
         } else if let Some(mut wire) = Wire::attach(world, session, "tail").await {
             once(&mut wire, frame).await
         } else {
-            Answer::Unknown
+            Answer::NotAsked
         };
-        match answer {
-            Answer::Accepted(seq) => {
-                match first {
-                    // What is asked again under its name is not done again.
-                    None => first = Some(seq),
-                    Some(first) if first == seq => return Some(Some(seq)),
-                    Some(first) => {
-                        world.broken(
-                            Broken::Changed,
-                            format!("{session}: asked again, {frame} was at {seq} and not at {first}"),
-                        );
-                        return Some(Some(seq));
-                    }
+        match (answer, first) {
+            (Answer::Accepted(seq), None) if seq % 4 != 0 => return Answered::At(seq),
+            // What is asked again under its name is not done again.
+            (Answer::Accepted(seq), None) => first = Some(seq),
+            (Answer::Accepted(seq), Some(first)) => {
+                if first != seq {
+                    let what = format!("{session}: asked again, {frame} was at {seq} and not at {first}");
+                    world.broken(Broken::Changed, what);
                 }
-                if seq % 4 != 0 {
-                    return Some(first);
-                }
+                return Answered::At(seq);
             }
-            Answer::Refused => return first.map(Some),
-            Answer::Unknown => sleep(Duration::from_millis(50)).await,
+            (Answer::Refused(why), Some(first)) => {
+                let what = format!("{session}: asked again, {frame} was refused and not at {first}: {why}");
+                world.broken(Broken::Changed, what);
+                return Answered::At(first);
+            }
+            // What was asked before may be on its way still.
+            (Answer::Refused(_), None) if may_be_done => return Answered::Never,
+            (Answer::Refused(_), None) => return Answered::Refused,
+            (Answer::Unknown, _) => {
+                may_be_done = true;
+                sleep(Duration::from_millis(50)).await;
+            }
+            (Answer::NotAsked, _) => sleep(Duration::from_millis(50)).await,
         }
     }
-    Some(first)
+    first.map_or(Answered::Never, Answered::At)
 }
 
 /// The same over REST.
@@ -102,10 +108,15 @@ async fn by_rest(world: &World, session: &str, frame: &Value) -> Answer {
     let Ok(response) = request.header("idempotency-key", key).send().await else { return Answer::Unknown };
     let status = response.status();
     match response.json::<Value>().await {
-        Ok(receipt) if status.is_success() => receipt["seq"].as_u64().map_or(Answer::Refused, Answer::Accepted),
-        Ok(_) if status.is_client_error() => Answer::Refused,
+        Ok(receipt) if status.is_success() => accepted(receipt),
+        Ok(why) if status.is_client_error() => Answer::Refused(why),
         Ok(_) | Err(_) => Answer::Unknown,
     }
+}
+
+/// All that is asked for here is written down.
+fn accepted(receipt: Value) -> Answer {
+    receipt["seq"].as_u64().map_or(Answer::Refused(receipt), Answer::Accepted)
 }
 
 async fn once(wire: &mut Wire, frame: &Value) -> Answer {
@@ -116,13 +127,13 @@ async fn once(wire: &mut Wire, frame: &Value) -> Answer {
     while Instant::now() < until {
         match wire.hear(ANSWER).await {
             Heard::Frame(heard) if heard["id"] == frame["id"] && heard["status"] == "accepted" => {
-                return heard["seq"].as_u64().map_or(Answer::Refused, Answer::Accepted);
+                return accepted(heard);
             }
             Heard::Frame(heard) if heard["id"] == frame["id"] && heard["error"].is_object() => {
                 let again = ["journal_unavailable", "unavailable", "unanswered"]
                     .iter()
                     .any(|code| heard["error"]["code"] == *code);
-                return if again { Answer::Unknown } else { Answer::Refused };
+                return if again { Answer::Unknown } else { Answer::Refused(heard) };
             }
             Heard::Frame(_) => {}
             Heard::Nothing | Heard::Cut => break,

@@ -1,6 +1,10 @@
 //! What the journals say in the end, beside what everybody was told.
 
-use std::{collections::HashMap, fs, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    time::Duration,
+};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -8,12 +12,15 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Broken,
-    world::{Told, World, hash},
+    world::{Answered, Told, World, hash},
 };
 use crate::harness::{leftovers, rest::Rest, server::Server, socket::Socket};
 
 /// How long the sessions may take, all at once, to come to rest when nobody disturbs them any more.
 const REST: Duration = Duration::from_secs(600);
+
+/// How long after that a message may still be on its way back from the agent, whose turn was over when it came.
+const ON_ITS_WAY: Duration = Duration::from_secs(30);
 
 pub(super) async fn judge(world: &World, server: &Server, sessions: &[String]) {
     let rested = join_all(sessions.iter().map(|session| come_to_rest(&server.rest, session))).await;
@@ -47,16 +54,24 @@ async fn keep(server: &Server, sessions: &[String]) {
 /// Wakes it with a message, waits until it has said its last word, and looks at what the sandbox holds.
 async fn come_to_rest(rest: &Rest, session: &str) -> Result<(), String> {
     let began = Instant::now();
+    let mut quiet: Option<Instant> = None;
     loop {
         let found = rest.session(session).await;
         let state = found["state"].as_str().unwrap_or_default().to_owned();
+        let events = if state == "idle" { rest.events(session).await } else { Vec::new() };
         match state.as_str() {
-            "idle" if !has_a_queue(rest, session).await => return Ok(()),
+            "idle" if !has_a_queue(&events) => {
+                let quiet = quiet.get_or_insert_with(Instant::now);
+                if ungiven(&events).is_empty() || quiet.elapsed() > ON_ITS_WAY {
+                    return Ok(());
+                }
+            }
             // Held after an interrupt, frozen, stopped: a person goes on with it.
             "idle" | "paused" | "stopped" | "failed" => {
+                quiet = None;
                 drop(rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await);
             }
-            _ => {}
+            _ => quiet = None,
         }
         if began.elapsed() > REST {
             return Err(found.to_string());
@@ -65,10 +80,36 @@ async fn come_to_rest(rest: &Rest, session: &str) -> Result<(), String> {
     }
 }
 
-async fn has_a_queue(rest: &Rest, session: &str) -> bool {
-    let events = rest.events(session).await;
+fn has_a_queue(events: &[Value]) -> bool {
     let last = events.iter().rev().find(|event| event["observation"] == "queue");
     last.is_some_and(|queue| queue["extras"]["items"].as_array().is_some_and(|items| !items.is_empty()))
+}
+
+/// The messages of a person that the agent was not given exactly once, and how often each was. None of them is taken back here,
+/// and no session is closed.
+fn ungiven(events: &[Value]) -> Vec<(u64, usize)> {
+    let mut given: HashMap<u64, usize> = HashMap::new();
+    for chat in events.iter().filter(|event| event["observation"] == "chat") {
+        *given.entry(chat["cause"].as_u64().unwrap_or_default()).or_default() += 1;
+    }
+    let said = events.iter().filter(|event| event["action"] == "message").filter_map(|event| event["seq"].as_u64());
+    let mut ungiven: Vec<_> = said.map(|seq| (seq, given.remove(&seq).unwrap_or_default())).collect();
+    ungiven.retain(|(_, times)| *times != 1);
+    // What nobody said.
+    ungiven.extend(given);
+    ungiven
+}
+
+/// What an agent says of an item, it says once.
+fn said_again(events: &[Value]) -> Vec<&Value> {
+    let mut said = HashSet::new();
+    let mut of_an_item = events.iter().filter(|event| event["item"].is_string()).collect::<Vec<_>>();
+    of_an_item.retain(|event| {
+        let is_one = |name: &Value| ["message", "think", "run"].iter().any(|one| name == one);
+        let (action, seen) = (&event["action"], &event["observation"]);
+        (is_one(action) || is_one(seen)) && !said.insert((event["item"].to_string(), action.clone(), seen.clone()))
+    });
+    of_an_item
 }
 
 async fn history(world: &World, server: &Server, session: &str) {
@@ -96,13 +137,15 @@ async fn history(world: &World, server: &Server, session: &str) {
     let wishes = wishes(world, session, &events);
     acts(world, server, session, &events).await;
     contents(world, server, session, &events).await;
-    let chats: Vec<&Value> = events.iter().filter(|event| event["observation"] == "chat").collect();
-    let mut items: Vec<_> = chats.iter().map(|chat| chat["item"].to_string()).collect();
-    items.sort();
-    if items.windows(2).any(|two| two[0] == two[1]) {
-        broken(Broken::Doubled, "a message was given to the agent twice".to_owned());
+    for (seq, times) in ungiven(&events) {
+        let how = if times == 0 { Broken::Lost } else { Broken::Doubled };
+        broken(how, format!("the message in event {seq} was given to the agent {times} times"));
     }
-    world.found(events.len() as u64, chats.len() as u64, wishes);
+    for event in said_again(&events) {
+        broken(Broken::Doubled, format!("event {} was there before: {event}", event["seq"]));
+    }
+    let chats = events.iter().filter(|event| event["observation"] == "chat").count();
+    world.found(events.len() as u64, chats as u64, wishes);
 }
 
 /// What chats were told is what the events say.
@@ -144,9 +187,10 @@ fn wishes(world: &World, session: &str, events: &[Value]) -> u64 {
     let wishes: Vec<_> = world.ledger().wishes.iter().filter(|wish| wish.session == session).cloned().collect();
     for wish in &wishes {
         let found = at.get(wish.text.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let right = match wish.seq {
-            Some(seq) => found == [seq],
-            None => found.len() <= 1,
+        let right = match wish.answer {
+            Answered::At(seq) => found == [seq],
+            Answered::Refused => found.is_empty(),
+            Answered::Never => found.len() <= 1,
         };
         if !right {
             let how = match found {
@@ -154,11 +198,11 @@ fn wishes(world: &World, session: &str, events: &[Value]) -> u64 {
                 [_] => Broken::Changed,
                 _ => Broken::Doubled,
             };
-            let what = format!("{session}: {} `{}` at {:?} is found at {found:?}", wish.action, wish.text, wish.seq);
+            let what = format!("{session}: {} `{}` ({:?}) is found at {found:?}", wish.action, wish.text, wish.answer);
             world.broken(how, what);
         }
     }
-    wishes.iter().filter(|wish| wish.seq.is_some()).count() as u64
+    wishes.iter().filter(|wish| matches!(wish.answer, Answered::At(_))).count() as u64
 }
 
 /// Each command of a person ran at most once, and ran if it says so.
@@ -185,22 +229,66 @@ async fn acts(world: &World, server: &Server, session: &str, events: &[Value]) {
     }
 }
 
-/// Prints more than fits into a report.
+/// Prints little, over a time …
+pub(super) const WORK: &str = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line $i; sleep 0.01; done; echo MARK";
+/// … more than fits into an event …
+pub(super) const FLOOD: &str = "seq 1 20000; echo MARK";
+/// … and more than fits into a report.
 pub(super) const POUR: &str = "seq 1 600000; echo MARK";
 
-/// What was too large for its event is there whole.
+/// What was printed is there whole, also where it was too large for its event.
 async fn contents(world: &World, server: &Server, session: &str, events: &[Value]) {
-    let poured: String = (1..=600_000).map(|n| format!("{n}\n")).chain(["MARK\n".to_owned()]).collect();
-    let whole = |event: &&Value| event["extras"]["command"] == POUR && event["extras"]["exit_code"] == 0;
-    for event in events.iter().filter(|event| event["observation"] == "run").filter(whole) {
-        let found = match event["extras"]["truncated"]["href"].as_str() {
-            Some(href) => server.rest.get(href).await.text,
-            None => String::new(),
+    let printed = |word: &str, lines| (1..=lines).map(|n| format!("{word}{n}\n")).collect::<String>() + "MARK\n";
+    let prints = [(WORK, printed("line ", 40)), (FLOOD, printed("", 20_000)), (POUR, printed("", 600_000))];
+    for event in events.iter().filter(|event| event["observation"] == "run" && event["extras"]["exit_code"] == 0) {
+        let Some((_, whole)) = prints.iter().find(|(command, _)| event["extras"]["command"] == *command) else {
+            continue;
         };
-        if found != poured {
-            let (kept, of) = (found.len(), poured.len());
-            let what = format!("{session}: of event {} {kept} bytes are kept, not {of}", event["seq"]);
+        let kept = match event["extras"]["truncated"]["href"].as_str() {
+            Some(href) => server.rest.get(href).await.text,
+            None => event["content"].as_str().unwrap_or_default().to_owned(),
+        };
+        if kept != *whole {
+            let what =
+                format!("{session}: of event {} {} bytes are kept, not {}", event["seq"], kept.len(), whole.len());
             world.broken(Broken::Lost, what);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(seq: u64) -> Value {
+        json!({ "seq": seq, "source": "user", "item": format!("message-{seq}"), "action": "message" })
+    }
+
+    fn chat(seq: u64, cause: u64) -> Value {
+        json!({ "seq": seq, "source": "user", "item": format!("message-{cause}"), "cause": cause, "observation": "chat" })
+    }
+
+    #[test]
+    fn each_message_is_given_once() {
+        let check = |events: &[Value], expected: &[(u64, usize)]| assert_eq!(ungiven(events), expected);
+        check(&[said(1), chat(2, 1), said(3), said(4), chat(5, 4), chat(6, 3)], &[]);
+        check(&[said(1), chat(2, 1), said(3)], &[(3, 0)]);
+        check(&[said(1), chat(2, 1), chat(3, 1)], &[(1, 2)]);
+        check(&[chat(2, 1)], &[(1, 1)]);
+    }
+
+    #[test]
+    fn nothing_is_said_twice_of_an_item() {
+        let of = |seq: u64, item: &str, what: &str, name: &str| json!({ "seq": seq, "item": item, what: name });
+        let check = |events: &[Value], expected: &[u64]| {
+            let again: Vec<_> = said_again(events).iter().filter_map(|event| event["seq"].as_u64()).collect();
+            assert_eq!(again, expected);
+        };
+        let ran = [of(1, "a", "action", "run"), of(2, "a", "observation", "run"), of(3, "b", "observation", "run")];
+        check(&ran, &[]);
+        check(&[&ran[..], &[of(4, "a", "observation", "run")]].concat(), &[4]);
+        check(&[of(1, "a", "observation", "think"), of(2, "b", "observation", "think")], &[]);
+        check(&[of(1, "a", "observation", "message"), of(2, "a", "observation", "message")], &[2]);
+        check(&[of(1, "a", "observation", "error"), of(2, "a", "observation", "error")], &[]);
     }
 }

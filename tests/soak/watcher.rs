@@ -25,14 +25,26 @@ struct Watcher {
     cursor: u64,
     /// What it has read of items that still grow, by item and kind: also over connections, and a server that was killed.
     growing: HashMap<(String, String), String>,
+    /// How far it has come in outputs that still grow, by item.
+    printed: HashMap<String, Printed>,
 }
 
+/// Where the next piece of an output begins, in bytes.
+enum Printed {
+    Exactly(u64),
+    /// Who falls behind is shown the newest as if it began there: so far at least.
+    AtLeast(u64),
+}
+
+/// How much of an output is kept for who falls behind, in bytes. Of a shorter one nobody misses anything.
+const KEPT: u64 = 256 << 10;
+
 pub(super) async fn watch(world: Arc<World>, session: String, mut dice: fastrand::Rng) {
-    let mut watcher = Watcher { world, session, cursor: 0, growing: HashMap::new() };
+    let mut watcher = Watcher { world, session, cursor: 0, growing: HashMap::new(), printed: HashMap::new() };
     while !watcher.world.is_over() {
         if dice.u8(0..8) == 0 {
             // Somebody new: everything once more, from the start.
-            (watcher.cursor, watcher.growing) = (0, HashMap::new());
+            (watcher.cursor, watcher.growing, watcher.printed) = (0, HashMap::new(), HashMap::new());
         }
         if dice.u8(0..6) == 0 {
             watcher.chat(&mut dice).await;
@@ -137,28 +149,43 @@ impl Watcher {
             );
         }
         self.growing.retain(|(grown, _), _| grown != item);
+        self.printed.remove(item);
     }
 
     fn delta(&mut self, kind: &str, frame: &Value) {
         let item = frame["item"].as_str().unwrap_or_default().to_owned();
         let (offset, content) = (frame["offset"].as_u64(), frame["content"].as_str().unwrap_or_default());
+        if kind == "output" {
+            return self.output(item, offset.unwrap_or(u64::MAX), content.len() as u64, frame);
+        }
         let read = self.growing.entry((item, kind.to_owned())).or_default();
         match offset {
             // Told anew on another connection, in as many pieces as it likes.
-            Some(0) if kind == "output" || content.starts_with(&*read) || read.starts_with(content) => {
-                *read = content.to_owned();
-            }
+            Some(0) if content.starts_with(&*read) || read.starts_with(content) => *read = content.to_owned(),
             Some(0) => {
                 let what = format!("{read:?} was read, and now it begins with {frame}");
                 self.broken(Broken::Changed, what);
             }
-            Some(_) if kind == "output" => read.push_str(content),
             Some(offset) if offset as usize == read.len() => read.push_str(content),
             _ => {
                 let had = read.len();
                 self.broken(Broken::OutOfOrder, format!("a piece that begins elsewhere than at {had}: {frame}"));
             }
         }
+    }
+
+    fn output(&mut self, item: String, offset: u64, bytes: u64, frame: &Value) {
+        let goes_on = match self.printed.get(&item) {
+            _ if offset == 0 => true,
+            Some(Printed::Exactly(end)) => offset == *end,
+            Some(Printed::AtLeast(end)) => offset == *end || offset > *end && offset >= KEPT,
+            None => false,
+        };
+        if !goes_on {
+            self.broken(Broken::Lost, format!("output that does not go on where it was: {frame}"));
+        }
+        let next = if offset == 0 { Printed::AtLeast(bytes) } else { Printed::Exactly(offset.saturating_add(bytes)) };
+        self.printed.insert(item, next);
     }
 
     fn broken(&self, how: Broken, what: String) {

@@ -38,8 +38,18 @@ pub(super) struct Wished {
     pub(super) action: &'static str,
     /// Occurs in no other wish.
     pub(super) text: String,
-    /// Where the server said that it is; `None` where no answer came in time, so that it may have happened or not.
-    pub(super) seq: Option<u64>,
+    pub(super) answer: Answered,
+}
+
+/// What a person knows of a wish in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// It is done, and this event says so.
+    At(u64),
+    /// It is not done.
+    Refused,
+    /// No answer came in time, so that it may be done or not.
+    Never,
 }
 
 /// What a chat was told of an event.
