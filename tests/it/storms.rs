@@ -54,6 +54,8 @@ struct Watcher {
     token: String,
     session: String,
     cursor: u64,
+    /// How many thoughts it has read.
+    thoughts: usize,
     seen: DefaultHasher,
     connections: usize,
 }
@@ -66,6 +68,7 @@ impl Watcher {
             token: rest.token.clone(),
             session: session.to_owned(),
             cursor: 0,
+            thoughts: 0,
             seen: DefaultHasher::new(),
             connections: 0,
         }
@@ -108,6 +111,18 @@ impl Watcher {
         assert_eq!(seq, self.cursor + 1, "a gap or a double: {text}");
         self.cursor = seq;
         text.as_str().hash(&mut self.seen);
+        // The server numbers what it takes: whether it takes all, and each once, the agent's own count tells.
+        if text.contains(r#""observation":"think""#) {
+            let thought = format!(r#""content":"thought {}""#, self.thoughts);
+            assert!(text.contains(&thought), "not the {}th: {text}", self.thoughts);
+            self.thoughts += 1;
+        }
+    }
+
+    /// Every thought that there was, as a hash of it all, and over how many connections.
+    fn saw(&self, thoughts: usize) -> (u64, usize) {
+        assert_eq!(self.thoughts, thoughts, "of the thoughts");
+        (self.seen.finish(), self.connections)
     }
 }
 
@@ -180,7 +195,7 @@ async fn eight_clients_see_one_order_whatever_their_networks_do() {
     }
     think(puppet, THOUGHTS).await;
     let seen = futures::future::join_all(watching).await.into_iter().map(|watcher| watcher.expect("it saw no gap"));
-    let seen: Vec<(u64, usize)> = seen.map(|watcher| (watcher.seen.finish(), watcher.connections)).collect();
+    let seen: Vec<(u64, usize)> = seen.map(|watcher| watcher.saw(THOUGHTS)).collect();
     assert!(seen.iter().all(|(hash, _)| *hash == seen[0].0), "they saw different things: {seen:?}");
     assert!(seen[..3].iter().all(|(_, connections)| *connections > 3), "nothing was cut: {seen:?}");
     server.leaves_nothing().await;
@@ -200,7 +215,7 @@ async fn two_hundred_clients_that_come_and_go_miss_nothing_and_leave_nothing() {
         .collect();
     think(puppet, thoughts).await;
     let seen = futures::future::join_all(watching).await.into_iter().map(|watcher| watcher.expect("it saw no gap"));
-    let seen: Vec<(u64, usize)> = seen.map(|watcher| (watcher.seen.finish(), watcher.connections)).collect();
+    let seen: Vec<(u64, usize)> = seen.map(|watcher| watcher.saw(thoughts)).collect();
     assert!(seen.iter().all(|(hash, _)| *hash == seen[0].0), "they saw different things");
     assert!(seen.iter().map(|(_, connections)| connections).sum::<usize>() > 1_000, "{seen:?}");
     eventually("the server to let go of all of them", || async {
