@@ -265,31 +265,30 @@ fn command_line(pid: i32) -> String {
     String::from_utf8_lossy(&bytes).replace('\0', " ").trim().to_owned()
 }
 
-/// What a client sends is lost, until this is dropped. Root alone can have that; for others it arrives.
+/// What a client sends is lost, until this is dropped.
 pub(crate) struct LosePackets([String; 4]);
 
 impl LosePackets {
-    pub(crate) fn of(client: &TcpStream) -> LosePackets {
+    /// `None` where that cannot be had: it takes root, and `iptables`.
+    pub(crate) fn of(client: &TcpStream) -> Option<LosePackets> {
         let port = |address: io::Result<SocketAddr>| address.expect("it is connected").port().to_string();
         // The kernel may give the first to another test's client as well, whose server has another than the second.
         let [from, to] = [port(client.local_addr()), port(client.peer_addr())];
-        let lost = LosePackets(["--source-port".to_owned(), from, "--destination-port".to_owned(), to]);
-        lost.rule("--insert");
-        lost
-    }
-
-    fn rule(&self, change: &str) {
-        let rule = ["--wait", change, "INPUT", "--in-interface", "lo", "--protocol", "tcp"];
-        let status =
-            Command::new("iptables").args(rule).args(&self.0).args(["--jump", "DROP"]).stderr(Stdio::null()).status();
-        if !status.is_ok_and(|status| status.success()) {
-            eprintln!("packets are not lost: root alone, with iptables, can have that");
-        }
+        let packets = ["--source-port".to_owned(), from, "--destination-port".to_owned(), to];
+        rule("--insert", &packets).then_some(packets).map(LosePackets)
     }
 }
 
 impl Drop for LosePackets {
     fn drop(&mut self) {
-        self.rule("--delete");
+        rule("--delete", &self.0);
     }
+}
+
+/// Whether the rule is there now, or is gone.
+fn rule(change: &str, packets: &[String]) -> bool {
+    let rule = ["--wait", change, "INPUT", "--in-interface", "lo", "--protocol", "tcp"];
+    let status =
+        Command::new("iptables").args(rule).args(packets).args(["--jump", "DROP"]).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
 }

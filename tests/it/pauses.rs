@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
-use tokio::time::{Instant, timeout, timeout_at};
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::harness::{
     driver::{Driver, on_each_driver},
@@ -14,6 +14,7 @@ use crate::harness::{
     model::Model,
     server::{Options, Server},
     socket::Socket,
+    within,
 };
 
 on_each_driver!(
@@ -34,12 +35,15 @@ async fn in_a_stream(driver: Driver) {
     let mut socket = Socket::open(&server.rest).await;
     socket.act("start", json!({ "task": "tell a short story" })).await;
     socket.delta("text").await;
+    let agent = host::agents(server.home())[0].pid;
     socket.act("pause", json!({})).await;
     socket.state("paused").await;
-    // What was under way when it froze.
-    let settled = Instant::now() + Duration::from_millis(300);
-    while timeout_at(settled, socket.next()).await.is_ok() {}
-    let word = timeout(Duration::from_secs(1), socket.next()).await;
+    // That is written down first and the sandbox frozen then, and what was under way when it froze still comes.
+    eventually("it to stand still", || async { host::is_frozen(agent) }).await;
+    within("silence", async { while timeout(Duration::from_millis(300), socket.next()).await.is_ok() {} }).await;
+    // The model speaks on, and the server may say what that cost.
+    let is_its_own = |frame: &Value| frame["delta"].is_string() || frame["source"] == "agent";
+    let word = timeout(Duration::from_secs(1), socket.until("a word", is_its_own)).await;
     assert!(word.is_err(), "it stands still, and {word:?} came");
     socket.act("resume", json!({})).await;
     socket.state("running").await;
