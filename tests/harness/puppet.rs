@@ -9,7 +9,16 @@ use serde_json::Value;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_tungstenite::{
     WebSocketStream, accept_async_with_config, client_async,
-    tungstenite::{Error, Message, protocol::WebSocketConfig},
+    tungstenite::{
+        Error, Message,
+        protocol::{
+            WebSocketConfig,
+            frame::{
+                Frame,
+                coding::{Data, OpCode},
+            },
+        },
+    },
 };
 
 use super::{server::Server, within};
@@ -79,6 +88,12 @@ impl Puppet {
     /// Leaves numbers out: the next report is not the one that is to come.
     pub(crate) fn leave_out(&mut self, reports: u64) {
         self.said += reports;
+    }
+
+    /// Says this as the text that it may not be. The server need not hear it to its end.
+    pub(crate) async fn say(&mut self, text: Vec<u8>) {
+        let frame = Frame::message(text, OpCode::Data(Data::Text), true);
+        let _not_heard = within("it to be heard or not", self.link.send(Message::Frame(frame))).await;
     }
 
     async fn send(&mut self, frame: &FromAgent) -> Result<(), Error> {

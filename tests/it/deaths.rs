@@ -276,18 +276,70 @@ async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: 
 #[tokio::test]
 async fn an_agent_that_talks_nonsense_is_told_and_stopped() {
     let server = Server::start(Options::new(Driver::Process)).await;
-    replace_agent(&server, NONSENSE);
-    let (why, _) = fails(&server).await;
-    assert!(why.contains("does not speak the link's protocol"), "{why}");
-    let healthy = server.rest.get("/healthz").await;
-    assert_eq!(healthy.status, 200);
+    let before = host::forget_peak(server.pid());
+    for (says, told) in NONSENSE {
+        replace_agent(&server, &stranger(says));
+        let (why, _) = fails(&server).await;
+        assert!(why.contains("does not speak the link's protocol") && why.contains(told), "{says}: {why}");
+        assert_eq!(server.rest.get("/healthz").await.status, 200, "{says}");
+    }
+    let grown = host::peak_kib(server.pid()).saturating_sub(before);
+    assert!(grown < NONSENSE_KIB, "it grew by {grown} KiB");
+    server.leaves_nothing().await;
+}
+
+/// What a stranger says in the agent's place, and what is told of it.
+const NONSENSE: [(&str, &str); 9] = [
+    (r#"say(b'{"frame":7}')"#, "none of the protocol"),
+    ("say(b'x' * (17 << 20))", "too long"),
+    // It says so, and sends nothing of it.
+    (r#"raw(b"\x81\x7f" + (1 << 62).to_bytes(8, "big"))"#, "too long"),
+    ("say(b'x' * (1 << 20), 0x01); [say(b'x' * (1 << 20), 0x00) for _ in range(17)]", "too long"),
+    ("say(b'[' * 60_000)", "none of the protocol"),
+    ("say(b'[' * (15 << 20))", "values"),
+    (
+        r#"say(b'{"frame":"report","n":1,"report":' + b'{"report":' * 10_000 + b'7' + b'}' * 10_001)"#,
+        "none of the protocol",
+    ),
+    (r#"say(b'{"frame":"\xff\xfe"}')"#, "not UTF-8"),
+    (r#"say(b'{"frame":"hello"', 0x01); say(b'\xc3', 0x00); say(b'\x28', 0x80)"#, "not UTF-8"),
+];
+
+/// What a server may grow by for all of that, KiB: a message of 16 MiB, and as much again on its way there.
+const NONSENSE_KIB: u64 = 48 << 10;
+
+#[tokio::test]
+async fn an_agent_that_begins_to_talk_nonsense_is_told_and_a_fresh_one_obeys() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
+    let deep =
+        format!(r#"{{"frame":"report","n":1,"report":{}7{}}}"#, "{\"report\":".repeat(10_000), "}".repeat(10_000));
+    let nonsense = [
+        ("x".repeat(17 << 20).into_bytes(), "too long"),
+        (deep.into_bytes(), "none of the protocol"),
+        (b"{\"frame\":\"\xff\xfe\"}".to_vec(), "not UTF-8"),
+    ];
+    for (says, told) in nonsense {
+        let before = host::forget_peak(server.pid());
+        agent.say(says).await;
+        has_failed(&server, &session, told).await;
+        let grown = host::peak_kib(server.pid()).saturating_sub(before);
+        assert!(grown < NONSENSE_KIB, "{told}: it grew by {grown} KiB");
+
+        let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+        socket.act("run", json!({ "command": "echo $((6 * 7))" })).await;
+        assert_eq!(socket.observation("run").await["content"].as_str().expect("output").trim(), "42");
+        socket.state("idle").await;
+        agent = Puppet::take_over(&server, &session).await;
+    }
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn an_agent_that_says_nothing_is_told_and_stopped() {
     let server = Server::start(Options::new(Driver::Process)).await;
-    let silent = NONSENSE.replace("peer, _ = server.accept()", "held = server.accept(); import time; time.sleep(999)");
+    let silent =
+        stranger("").replace("peer, _ = server.accept()", "held = server.accept(); import time; time.sleep(999)");
     replace_agent(&server, &silent);
     let session = server.rest.create(json!({})).await;
     // Longer than anything else is waited for.
@@ -329,9 +381,21 @@ async fn an_agent_that_begins_ever_new_items_costs_its_server_little() {
     server.leaves_nothing().await;
 }
 
-/// Opens a WebSocket as an agent would, and says something else.
-const NONSENSE: &str = r#"#!/usr/bin/python3
+/// Opens a WebSocket as an agent would, and says something else to each that dials.
+fn stranger(says: &str) -> String {
+    format!("{STRANGER}    {says}\n")
+}
+
+const STRANGER: &str = r#"#!/usr/bin/python3
 import base64, hashlib, socket
+def say(payload, first=0x81):
+    length = len(payload)
+    raw(bytes([first]) + (bytes([length]) if length < 126 else b"\x7f" + length.to_bytes(8, "big")) + payload)
+def raw(content):
+    try:
+        peer.sendall(content)
+    except OSError:
+        pass # Nobody listens to the end of it.
 server = socket.socket(socket.AF_UNIX)
 server.bind("/greenroom/run/agent/agent.sock")
 server.listen()
@@ -340,9 +404,8 @@ while True:
     request = peer.recv(4096).decode()
     key = next(line.split(": ")[1] for line in request.split("\r\n") if line.lower().startswith("sec-websocket-key"))
     accept = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
-    peer.send(("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
-               + accept + "\r\n\r\n").encode())
-    peer.send(b"\x81\x0b{\"frame\":7}")
+    raw(("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+         + accept + "\r\n\r\n").encode())
 "#;
 
 /// The session says why it failed, and nothing of its sandbox runs on.
