@@ -2,14 +2,22 @@
 
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::harness::{
     driver::Driver,
     eventually, host,
     model::{Model, Rule, Tool},
+    rest::Rest,
     server::{Options, Server},
     socket::Socket,
+    within,
 };
 
 /// What a server's memory may grow by where fifty megabytes and more are kept for good, KiB.
@@ -56,17 +64,25 @@ async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
     assert!(beside_them < alone + SLOW_KIB, "{alone} KiB became {beside_them} KiB");
     tokio::time::sleep(Duration::from_secs(60).saturating_sub(since.elapsed())).await;
     let all = server.rest.events(&session).await;
-    for mut socket in deaf {
-        while socket.events().len() < all.len() && socket.next_or_close().await.is_ok() {}
-        let mut seen = socket.events();
-        if seen.len() < all.len() {
-            let mut again = Socket::attach_after(&server.rest, &session, seen.len()).await;
-            again.until("the end of it all", |frame| frame["seq"] == all.len()).await;
-            seen.extend(again.events());
-        }
-        assert_eq!(seen, all, "what it did not read then, it reads now");
-    }
+    join_all(deaf.into_iter().map(|client| catches_up(client, &server.rest, &session, &all))).await;
     server.leaves_nothing().await;
+}
+
+/// What a client did not read then, it reads now; where it was given up meanwhile, it comes back for the rest. It answers no
+/// ping before it reads, so many of them do it at once.
+async fn catches_up(mut client: Socket, rest: &Rest, session: &str, all: &[Value]) {
+    let last = all.last().and_then(|event| event["seq"].as_u64());
+    while client.newest() < last && client.next_or_close().await.is_ok() {}
+    let mut seen = client.events();
+    if let Some(next) = all.get(seen.len()) {
+        let before = next["seq"].as_u64().expect("an event has a number") - 1;
+        let mut again = Socket::attach_after(rest, session, before).await;
+        while again.newest() < last {
+            again.next().await;
+        }
+        seen.extend(again.events());
+    }
+    assert_eq!(seen, all);
 }
 
 /// Three hundred megabytes are printed. (More takes a server that is not optimised so long that even who reads falls silent.)
@@ -112,18 +128,50 @@ async fn two_hundred_deaf_clients_cost_next_to_nothing() {
         reads.seen.clear();
         grown.push(host::peak_kib(server.pid()).saturating_sub(before));
     }
+    // Nobody is given up so soon for answering no ping.
+    assert_eq!(server.rest.session(&session).await["attached"], 201, "they are all there");
     let [_, alone, beside_them] = grown[..] else { unreachable!() };
     assert!(
         beside_them <= alone + 200 * DEAF_KIB + NOISE_KIB,
         "it grew by {alone} KiB, and by {beside_them} KiB beside them"
     );
-    assert_eq!(server.rest.session(&session).await["attached"], 201, "they are all there");
     let all = server.rest.events(&session).await;
-    for mut client in deaf {
-        client.until("the end of it all", |frame| frame["seq"] == all.len()).await;
-        assert_eq!(client.events(), all[since..], "what it did not read then, it reads now");
-    }
+    join_all(deaf.into_iter().map(|client| catches_up(client, &server.rest, &session, &all[since..]))).await;
     server.leaves_nothing().await;
+}
+
+/// Half of a request's head, and then a byte now and again: nobody has to wait for the rest of it.
+#[tokio::test]
+async fn five_hundred_heads_without_an_end_are_given_up_and_keep_nobody_out() {
+    const HALVES: usize = 500;
+    host::take_all_descriptors();
+    let options = Options::new(Driver::Process).env("GREENROOM_SERVER__HEADER_TIMEOUT", "1s");
+    let server = Server::start(options).await;
+    let before = host::descriptors(server.pid());
+    let halves = join_all((0..HALVES).map(|_| given_up(&server.rest.authority)));
+    let others = async {
+        for _ in 0..10 {
+            server.rest.get("/healthz").await.expect(200);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::join!(within("all of them to be closed", halves), others);
+    eventually("their descriptors to be closed", || async { host::descriptors(server.pid()) <= before + 2 }).await;
+    server.leaves_nothing().await;
+}
+
+/// Sends half of a head, and a byte more now and again, until it is not wanted any more.
+async fn given_up(authority: &str) {
+    let mut client = TcpStream::connect(authority).await.expect("it listens");
+    let half = format!("GET /healthz HTTP/1.1\r\nhost: {authority}\r\nslow: ");
+    let mut more = half.as_bytes();
+    let mut answer = [0; 1024];
+    while client.write_all(more).await.is_ok() {
+        if let Ok(Ok(0) | Err(_)) = timeout(Duration::from_millis(200), client.read(&mut answer)).await {
+            return;
+        }
+        more = b"x";
+    }
 }
 
 /// Fifty megabytes that a test can recognise, and how many bytes they have.
