@@ -220,6 +220,17 @@ pub(crate) fn directories(dir: &Path) -> BTreeSet<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
+/// How many bytes the kernel holds for a client of this host who has not read them, at the server's end.
+pub(crate) fn unread_by(client: &TcpStream) -> u64 {
+    let port = |address: io::Result<SocketAddr>| format!("0100007F:{:04X}", address.expect("it is connected").port());
+    let [server, client] = [port(client.peer_addr()), port(client.local_addr())];
+    let table = fs::read_to_string("/proc/net/tcp").expect("this is Linux");
+    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row.get(1..3) == Some(&[&server[..], &client[..]][..])).expect("it is connected");
+    let queued = row[4].split(':').next().and_then(|sent| u64::from_str_radix(sent, 16).ok());
+    queued.expect("a number of bytes")
+}
+
 /// Lets this process have as many descriptors as it may.
 pub(crate) fn take_all_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
