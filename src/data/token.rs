@@ -125,6 +125,10 @@ impl Pass {
     pub async fn revoked(&self) {
         self.0.cancelled().await;
     }
+
+    pub fn is_revoked(&self) -> bool {
+        self.0.is_cancelled()
+    }
 }
 
 impl fmt::Debug for Token {

@@ -32,6 +32,8 @@ type Context = WebsocketContext<ChatSocket>;
 
 /// How much of what one client says may be unanswered. More is refused; for interrupts there is as much room again.
 const UNANSWERED: usize = 64;
+/// The same in bytes: a session that waits for the disk takes seconds for each.
+const UNANSWERED_BYTES: usize = 2 * CLIENT_FRAME_LIMIT;
 
 pub(super) struct ChatSocket {
     parts: Arc<Parts>,
@@ -45,6 +47,7 @@ pub(super) struct ChatSocket {
     /// Takes what is said to the session, once something was.
     speaker: Option<UnboundedSender<Said>>,
     unanswered: usize,
+    unanswered_bytes: usize,
     pass: Option<Pass>,
 }
 
@@ -65,6 +68,7 @@ impl ChatSocket {
             pieces: Pieces::default(),
             speaker: None,
             unanswered: 0,
+            unanswered_bytes: 0,
             pass: request.extensions_mut().remove(),
         };
         WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
@@ -146,11 +150,13 @@ impl ChatSocket {
 
     fn relay(&mut self, said: Said, ctx: &mut Context) {
         let most = if said == Said::Interrupt { 2 * UNANSWERED } else { UNANSWERED };
-        if self.unanswered >= most {
-            let message = format!("{UNANSWERED} frames are unanswered already; say it again later");
+        let bytes = said.bytes();
+        if self.unanswered >= most || self.unanswered_bytes + bytes > UNANSWERED_BYTES {
+            let message = format!("{} frames are unanswered already; say it again later", self.unanswered);
             return self.error(message, ctx);
         }
         self.unanswered += 1;
+        self.unanswered_bytes += bytes;
         let (parts, id) = (&self.parts, self.id);
         let speaker = self.speaker.get_or_insert_with(|| speak(parts.clone(), id, ctx.address().downgrade()));
         // It listens for as long as there is anybody to speak.
@@ -181,9 +187,10 @@ fn speak(parts: Arc<Parts>, id: SessionId, socket: WeakAddr<ChatSocket>) -> Unbo
     let (speaker, mut said) = mpsc::unbounded_channel();
     actix::spawn(async move {
         while let Some(said) = said.recv().await {
+            let bytes = said.bytes();
             let refusal = say(&parts, id, said).await.err();
             if let Some(socket) = socket.upgrade() {
-                socket.do_send(Answered { refusal });
+                socket.do_send(Answered { bytes, refusal });
             }
         }
     });
@@ -205,14 +212,17 @@ async fn say(parts: &Parts, id: SessionId, said: Said) -> Result<Accepted, Refus
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Answered {
+    /// Of what was said.
+    bytes: usize,
     refusal: Option<Refusal>,
 }
 
 impl Handler<Answered> for ChatSocket {
     type Result = ();
 
-    fn handle(&mut self, Answered { refusal }: Answered, ctx: &mut Context) {
+    fn handle(&mut self, Answered { bytes, refusal }: Answered, ctx: &mut Context) {
         self.unanswered -= 1;
+        self.unanswered_bytes -= bytes;
         if let Some(refusal) = refusal {
             self.error(refusal.to_string(), ctx);
         }
@@ -236,8 +246,7 @@ impl Actor for ChatSocket {
 
     fn started(&mut self, ctx: &mut Context) {
         self.entry = Some(self.parts.census.register(Kind::ChatSocket, Some(self.id.to_string())));
-        let pass = self.pass.take();
-        self.keep(self.parts.closing.clone(), pass, ctx);
+        self.keep(self.parts.closing.clone(), self.pass.clone(), ctx);
         self.attach(ctx);
     }
 }
@@ -250,6 +259,10 @@ impl Connection for ChatSocket {
 
 impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
     fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut Context) {
+        if self.pass.as_ref().is_some_and(Pass::is_revoked) {
+            // Said before it hears that it has to go.
+            return;
+        }
         self.credit.heard(match &message {
             Ok(ws::Message::Pong(payload)) => Some(payload),
             Ok(_) | Err(_) => None,

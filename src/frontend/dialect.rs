@@ -25,6 +25,16 @@ pub(super) enum Said {
     Ping,
 }
 
+impl Said {
+    /// How much of it is the client's own.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Said::Message { content } => content.len(),
+            Said::Interrupt | Said::Ping => 0,
+        }
+    }
+}
+
 /// What a client is told. `seq` is there where the event behind it is durable.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Frame {
@@ -199,6 +209,7 @@ impl Dialect {
                 input_tokens: usage.total_input_tokens,
                 output_tokens: usage.total_output_tokens,
             }),
+            Seen::AgentStateChanged { turn_over: true, .. } => self.end(Told::Done, frames),
             Seen::AgentStateChanged { agent_state, reason, .. } => self.stands(agent_state, reason, frames),
             Seen::Interrupted { .. } if self.has_fallen => {}
             Seen::Interrupted { .. } => self.end(Told::Done, frames),

@@ -63,7 +63,9 @@ impl Pull {
     /// Why the session cannot be listened to.
     pub async fn open(parts: Arc<Parts>, id: SessionId, after: Seq) -> Result<Pull, Refusal> {
         let pull = Pull::attach(parts, id).await?;
-        Ok(Pull { cursor: after.min(pull.source.tail()), ..pull })
+        // What is on disk may have been read by the caller before the session hears of it.
+        let on_disk = pull.parts.store.get(id).await.ok().flatten().map_or(0, |snapshot| snapshot.tail);
+        Ok(Pull { cursor: after.min(on_disk.max(pull.source.tail())), ..pull })
     }
 
     /// Begins where the journal ends, and says how the session is right there.

@@ -55,6 +55,7 @@ pub(super) enum Since {
 /// One attached client. There may be ten thousand: what is needed for a while only is kept elsewhere for that while.
 pub(super) struct FrontendSocket {
     parts: Arc<Parts>,
+    pass: Option<Pass>,
     entry: Option<Entry>,
     /// Until it is attached.
     arrival: Option<Box<Arrival>>,
@@ -72,7 +73,6 @@ pub(super) struct FrontendSocket {
 struct Arrival {
     wanted: Option<SessionId>,
     since: Since,
-    pass: Option<Pass>,
 }
 
 /// A client's place in a session.
@@ -134,8 +134,9 @@ impl FrontendSocket {
     ) -> Result<HttpResponse, actix_web::Error> {
         let socket = FrontendSocket {
             parts,
+            pass: request.extensions_mut().remove(),
             entry: None,
-            arrival: Some(Box::new(Arrival { wanted, since, pass: request.extensions_mut().remove() })),
+            arrival: Some(Box::new(Arrival { wanted, since })),
             attached: None,
             credit: Credit::default(),
             pieces: Pieces::default(),
@@ -316,10 +317,8 @@ impl Actor for FrontendSocket {
 
     fn started(&mut self, ctx: &mut Context) {
         self.entry = Some(self.parts.census.register(Kind::FrontendSocket, None));
-        let arrival = self.arrival.as_mut();
-        let (wanted, pass) = arrival.map_or((None, None), |arrival| (arrival.wanted, arrival.pass.take()));
-        self.keep(self.parts.closing.clone(), pass, ctx);
-        match wanted {
+        self.keep(self.parts.closing.clone(), self.pass.clone(), ctx);
+        match self.arrival.as_ref().and_then(|arrival| arrival.wanted) {
             Some(id) => self.find(id, ctx),
             None => self.hello(None, 0, ctx),
         }
@@ -349,6 +348,10 @@ impl Handler<Published> for FrontendSocket {
 
 impl StreamHandler<Result<ws::Message, ProtocolError>> for FrontendSocket {
     fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut Context) {
+        if self.pass.as_ref().is_some_and(Pass::is_revoked) {
+            // Said before it hears that it has to go.
+            return;
+        }
         self.credit.heard(match &message {
             Ok(ws::Message::Pong(payload)) => Some(payload),
             Ok(_) | Err(_) => None,

@@ -63,7 +63,7 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
     let route = Route::find(&head.method, head.uri.path()).ok_or_else(|| unknown(&head))?;
     let place = door.calls.clone().acquire_owned().await.expect("the semaphore of calls is never closed");
     door.account.up_to_date().await;
-    door.account.may_call().map_err(|why| Refusal::new(StatusCode::PAYMENT_REQUIRED, "billing_error", why))?;
+    door.account.may_call().map_err(Refusal::forbidden)?;
 
     let (envelope, room) = if route.has_body() {
         let (body, room) = read(door, body).await?;

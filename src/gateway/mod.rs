@@ -71,9 +71,9 @@ pub enum Notice {
 
 /// The session behind an endpoint, as the gateway sees it. Called from the gateway's own tasks; must not block.
 pub trait Account: Send + Sync + 'static {
-    /// `Err` answers the call with 402 and this text: a spent budget, a stopped session. (402 ends the prompt on every
-    /// agent that was tried; 429 and 401 leave several of them retrying for ever.)
-    fn may_call(&self) -> Result<(), String>;
+    /// `Err` answers the call with 402. (It ends the prompt on every agent that was tried; 429 and 401 leave several of them
+    /// retrying for ever.)
+    fn may_call(&self) -> Result<(), Forbidden>;
 
     fn notice(&self, notice: Notice);
 
@@ -81,6 +81,15 @@ pub trait Account: Send + Sync + 'static {
     fn up_to_date(&self) -> BoxFuture<'_, ()> {
         Box::pin(ready(()))
     }
+}
+
+/// Why a session may not call its model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Forbidden {
+    /// Its turn is being interrupted, of which the agent may not have heard yet.
+    Interrupted,
+    /// A spent budget, a stopped session: in words, for the agent and the person.
+    Because(String),
 }
 
 /// A model that a client may choose.

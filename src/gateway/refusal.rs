@@ -5,7 +5,10 @@ use greenroom_protocol::link::Api;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Secret, catalog::key_variable, route::Route};
+use super::{Forbidden, Secret, catalog::key_variable, route::Route};
+
+/// The kind of an error that is none: whoever knows this word waits for the stop that is on its way.
+const INTERRUPTED: &str = "interrupted";
 
 /// An answer that the gateway itself makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +30,15 @@ impl Refusal {
 
     /// 403 and not 408 or 503: agents must not ask again in a turn that was interrupted.
     pub(super) fn interrupted() -> Refusal {
-        Refusal::new(StatusCode::FORBIDDEN, "permission_error", "the session interrupted this call")
+        Refusal::new(StatusCode::FORBIDDEN, INTERRUPTED, "the session interrupted this call")
+    }
+
+    pub(super) fn forbidden(why: Forbidden) -> Refusal {
+        let (kind, message) = match why {
+            Forbidden::Interrupted => (INTERRUPTED, "the turn is being interrupted".to_owned()),
+            Forbidden::Because(why) => ("billing_error", why),
+        };
+        Refusal::new(StatusCode::PAYMENT_REQUIRED, kind, message)
     }
 
     pub(super) fn body(&self, api: Api) -> Bytes {

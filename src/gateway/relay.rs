@@ -240,12 +240,12 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::gateway::{Account, Endpoint, Gateway, GatewayOptions};
+    use crate::gateway::{Account, Endpoint, Forbidden, Gateway, GatewayOptions};
 
     struct Nobody;
 
     impl Account for Nobody {
-        fn may_call(&self) -> Result<(), String> {
+        fn may_call(&self) -> Result<(), Forbidden> {
             Ok(())
         }
 

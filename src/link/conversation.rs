@@ -18,7 +18,7 @@ use actix::WeakAddr;
 use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture, stream};
 use greenroom_protocol::{
     Body, CONTENT_LIMIT, Event, LINK_FRAME_LIMIT, Observation, Seen,
-    link::{FromAgent, Numbered, Report, ToAgent},
+    link::{FromAgent, Report, ToAgent},
     observation::Truncated,
 };
 use serde::Deserialize;
@@ -39,7 +39,7 @@ use super::{
 use crate::{
     session::{
         Session, Shared, goes_with_others,
-        messages::{Greeted, OutOfOrder, Reported, Took},
+        messages::{Greeted, OutOfOrder, Reported, Took, Unwelcome, orders::Deliver},
     },
     store::{Limit, NewEvent, Seq, SessionId, Store, damage::read_on},
     wakeups::WhenWoken,
@@ -104,7 +104,7 @@ pub(super) async fn converse(
     stream: UnixStream,
     session: &WeakAddr<Session>,
     store: &Arc<dyn Store>,
-    commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
+    commands: &mut mpsc::UnboundedReceiver<Deliver>,
     progress: &Progress,
 ) -> Broken {
     progress.came_to_something.set(false);
@@ -149,10 +149,12 @@ struct Conversation<'a> {
 impl Conversation<'_> {
     async fn hold(
         &mut self,
-        commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
+        commands: &mut mpsc::UnboundedReceiver<Deliver>,
         progress: &Progress,
     ) -> Result<Broken, Broken> {
-        let live = Box::pin(self.greet(commands, progress)).await?;
+        let live = Box::pin(self.greet(progress)).await?;
+        // What waits here was ordered for an earlier connection.
+        let mut is_anew = false;
         let mut on_their_way = OnTheirWay::default();
         let mut owed = Owed::default();
         let mut ear = WhenWoken::default();
@@ -161,7 +163,12 @@ impl Conversation<'_> {
             let step = tokio::select! {
                 biased;
                 command = poll_fn(|cx| ear.poll(cx, |cx| commands.poll_recv(cx))) => match command {
-                    Some(command) => Step::Send(written(&ToAgent::Command(*command))),
+                    Some(Deliver::Anew) => {
+                        is_anew = true;
+                        Step::Done
+                    }
+                    Some(Deliver::Command(command)) if is_anew => Step::Send(written(&ToAgent::Command(*command))),
+                    Some(Deliver::Command(_)) => Step::Done,
                     None => return Ok(Broken::SessionLeft),
                 },
                 durable = poll_fn(|cx| on_their_way.poll_durable(cx)) => match durable {
@@ -244,11 +251,7 @@ impl Conversation<'_> {
         reports
     }
 
-    async fn greet(
-        &mut self,
-        commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>,
-        progress: &Progress,
-    ) -> Result<Arc<Shared>, Broken> {
+    async fn greet(&mut self, progress: &Progress) -> Result<Arc<Shared>, Broken> {
         let hello = loop {
             let frame = self.socket.next().await;
             match self.read(frame)? {
@@ -267,10 +270,10 @@ impl Conversation<'_> {
         }
         progress.answered.set(true);
         self.boot.clone_from(&hello.boot);
-        // What waits here belongs to an earlier connection; the session gives again what the agent may not have.
-        while commands.try_recv().is_ok() {}
-        let greeting = self.tell(Greeted { hello }).await?;
-        let greeting = greeting.map_err(|refusal| Broken::Nonsense(refusal.to_string()))?;
+        let greeting = self.tell(Greeted { hello }).await?.map_err(|why| match why {
+            Unwelcome::Version { .. } => Broken::Nonsense(why.to_string()),
+            Unwelcome::Leaving => Broken::Cut(why.to_string()),
+        })?;
         let restore = greeting.welcome.restore;
         self.send(written(&ToAgent::Welcome(greeting.welcome))).await?;
         if restore {

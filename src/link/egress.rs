@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use tokio::{net::UnixListener, sync::Semaphore};
 
 use crate::{
-    gateway::{Account, Endpoint, Gateway, Notice},
+    gateway::{Account, Endpoint, Forbidden, Gateway, Notice},
     session::{Allowance, Session, messages::Noticed},
 };
 
@@ -66,7 +66,7 @@ struct Purse {
 }
 
 impl Account for Purse {
-    fn may_call(&self) -> Result<(), String> {
+    fn may_call(&self) -> Result<(), Forbidden> {
         self.allowance.may_call()
     }
 

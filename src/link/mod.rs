@@ -23,7 +23,6 @@ use std::{
 
 use actix::{WeakAddr, prelude::*};
 use futures::future::{AbortHandle, abortable};
-use greenroom_protocol::link::Numbered;
 use tokio::sync::{Mutex, Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -85,9 +84,9 @@ pub struct AgentLink {
     egress: Option<Arc<Egress>>,
     /// Stays with the sandbox from its start to its end.
     attendance: Option<Attending>,
-    /// Commands for the conversation of the day, boxed because a channel has room for dozens from its start. Not bounded by
-    /// itself: the session sends only what it keeps in its own bounded list until the agent has it.
-    commands: Option<mpsc::UnboundedSender<Box<Numbered>>>,
+    /// Commands for the conversation of the day. Not bounded by itself: the session sends only what it keeps in its own bounded
+    /// list until the agent has it.
+    commands: Option<mpsc::UnboundedSender<Deliver>>,
     /// A frozen agent cannot answer, and must not be blamed for it.
     frozen: Arc<Frozen>,
     /// Held while the driver starts a sandbox or takes it away: a start is never dropped half-way, and what comes after waits for
@@ -254,11 +253,11 @@ impl Handler<Raise> for AgentLink {
 impl Handler<Deliver> for AgentLink {
     type Result = ();
 
-    fn handle(&mut self, Deliver(command): Deliver, _: &mut Context<Self>) {
+    fn handle(&mut self, deliver: Deliver, _: &mut Context<Self>) {
         self.entry.handled();
         // Where there is no conversation, the session gives the command again to the next one.
         if let Some(commands) = &self.commands {
-            let _ = commands.send(Box::new(command));
+            let _ = commands.send(deliver);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use actix::WeakAddr;
 use futures::FutureExt;
-use greenroom_protocol::{link::Numbered, observation::Phase};
+use greenroom_protocol::observation::Phase;
 use tokio::{
     net::UnixStream,
     sync::{Mutex, mpsc},
@@ -30,7 +30,10 @@ use crate::{
     sandbox::{Exit, Isolation, Presence, RunDir, Sandbox, SandboxError, Spec, own_dir},
     session::{
         Session,
-        messages::{Phased, orders::Was},
+        messages::{
+            Phased,
+            orders::{Deliver, Was},
+        },
     },
     store::SessionId,
     wakeups::WhenWoken,
@@ -129,7 +132,7 @@ impl Attendance {
     pub(super) async fn attend(
         self: Box<Self>,
         mut was: Was,
-        mut commands: mpsc::UnboundedReceiver<Box<Numbered>>,
+        mut commands: mpsc::UnboundedReceiver<Deliver>,
     ) -> Gone {
         let mut wait = BACKOFF;
         for attempt in 1.. {
@@ -147,7 +150,7 @@ impl Attendance {
         unreachable!("the last try returns")
     }
 
-    async fn once(&self, was: Was, commands: &mut mpsc::UnboundedReceiver<Box<Numbered>>) -> Came {
+    async fn once(&self, was: Was, commands: &mut mpsc::UnboundedReceiver<Deliver>) -> Came {
         self.entry.state("starting the sandbox");
         let started = match self.start_patiently(was).await {
             Ok(started) => started,

@@ -4,12 +4,12 @@ use std::sync::{Mutex, PoisonError};
 
 use greenroom_protocol::observation::State;
 
-use crate::store::Totals;
+use crate::{gateway::Forbidden, store::Totals};
 
 /// Shared by a session, which sets it, and its gateway endpoint, which asks it.
 pub struct Allowance {
     budget_usd: Option<f64>,
-    refused: Mutex<Option<String>>,
+    refused: Mutex<Option<Forbidden>>,
 }
 
 impl Allowance {
@@ -17,8 +17,7 @@ impl Allowance {
         Allowance { budget_usd, refused: Mutex::new(None) }
     }
 
-    /// `Err` says why not, for the agent and the person.
-    pub fn may_call(&self) -> Result<(), String> {
+    pub fn may_call(&self) -> Result<(), Forbidden> {
         match &*self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(()),
             Some(why) => Err(why.clone()),
@@ -29,17 +28,20 @@ impl Allowance {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = self.refusal(state, usage);
     }
 
-    fn refusal(&self, state: State, usage: &Totals) -> Option<String> {
+    fn refusal(&self, state: State, usage: &Totals) -> Option<Forbidden> {
         match state {
-            State::Interrupting => return Some("the turn is being interrupted".to_owned()),
-            State::Stopped | State::Failed | State::Ended => return Some(format!("the session is {}", state.name())),
-            // An agent that is to work has greeted, and then it is past that: this is one whose turn is over.
-            State::Starting => return Some("the session is starting".to_owned()),
+            State::Interrupting => return Some(Forbidden::Interrupted),
+            // An agent that is to work while its session starts has greeted, and then it is past that: this is one whose turn is
+            // over.
+            State::Stopped | State::Failed | State::Ended | State::Starting => {
+                return Some(Forbidden::Because(format!("the session is {}", state.name())));
+            }
             State::Idle | State::Running | State::AwaitingConfirmation | State::Paused => {}
         }
         // A model whose price nobody knows may be called; what is known to be spent counts nevertheless.
         let spent = self.budget_usd.filter(|budget| usage.known_cost() >= *budget)?;
-        Some(format!("the session's budget of {spent} USD is spent; a new session can go on with another one"))
+        let why = format!("the session's budget of {spent} USD is spent; a new session can go on with another one");
+        Some(Forbidden::Because(why))
     }
 }
 

@@ -171,8 +171,10 @@ impl Shared {
     /// Items that have not ended, oldest first.
     pub(super) fn open(&self) -> Vec<OpenItem> {
         let live = self.live();
-        let open =
-            |growing: &Growing| OpenItem { item: growing.item.clone(), kind: growing.kind, text: growing.text.clone() };
+        let open = |growing: &Growing| {
+            let Growing { item, kind, start, text, .. } = growing;
+            OpenItem { item: item.clone(), kind: *kind, start: *start, text: text.clone() }
+        };
         live.items.iter().filter(|growing| !growing.is_over).map(open).collect()
     }
 

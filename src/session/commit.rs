@@ -230,12 +230,19 @@ impl Session {
         let link = self.link(ctx);
         match order {
             Order::Raise => link.raise.do_send(orders::Raise { image, was: orders::Was::Down }),
-            Order::Deliver(numbered) => link.deliver.do_send(orders::Deliver(numbered)),
+            Order::Anew => link.deliver.do_send(orders::Deliver::Anew),
+            Order::Deliver(numbered) => link.deliver.do_send(orders::Deliver::Command(Box::new(numbered))),
             Order::Cut => link.cut.do_send(orders::Cut),
             Order::Freeze => link.freeze.do_send(orders::Freeze),
             Order::Thaw => link.thaw.do_send(orders::Thaw),
             Order::Kill(then) => self.kill(then, ctx),
         }
+    }
+
+    /// Whether the sandbox that is there is to go, be it only decided yet.
+    pub(super) fn takes_it_away(&self) -> bool {
+        let kills = |pending: &Pending| pending.orders.iter().any(|order| matches!(order, Order::Kill(_)));
+        self.kills.is_any() || self.pending.iter().any(kills)
     }
 
     fn kill(&mut self, then: orders::Then, ctx: &mut Context<Session>) {

@@ -18,6 +18,8 @@ pub struct Draft {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Order {
     Raise,
+    /// The agent has introduced itself: give it what follows, and nothing that was ordered before.
+    Anew,
     Deliver(Numbered),
     Cut,
     Freeze,
@@ -38,6 +40,8 @@ pub enum Ladder {
 pub struct OpenItem {
     pub item: String,
     pub kind: DeltaKind,
+    /// Where `text` begins in the item, bytes: what was before is not known any more.
+    pub start: u64,
     pub text: String,
 }
 

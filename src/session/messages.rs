@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use actix::prelude::*;
 use greenroom_protocol::{
     client::Wish,
-    link::{Hello, Report, Welcome},
+    link::{Hello, LINK_VERSION, Report, Welcome},
     observation::{Phase, State},
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -134,9 +134,19 @@ pub struct Look;
 
 /// The agent introduced itself. Answered with how to welcome it.
 #[derive(Debug, Message)]
-#[rtype(result = "Result<Greeting, Refusal>")]
+#[rtype(result = "Result<Greeting, Unwelcome>")]
 pub struct Greeted {
     pub hello: Hello,
+}
+
+/// Why an agent is not welcomed.
+#[derive(Debug, thiserror::Error)]
+pub enum Unwelcome {
+    #[error("the agent speaks version {theirs} of the link, this server {LINK_VERSION}")]
+    Version { theirs: u32 },
+    /// Everything of it is written down already.
+    #[error("its sandbox is being taken away")]
+    Leaving,
 }
 
 /// How the link goes on after `hello`.
@@ -253,10 +263,16 @@ pub mod orders {
         Frozen,
     }
 
-    /// Give the agent this command.
+    /// Give the agent something.
     #[derive(Debug, Clone, Message)]
     #[rtype(result = "()")]
-    pub struct Deliver(pub Numbered);
+    pub enum Deliver {
+        /// From here on comes all that an agent may not have which has just introduced itself, oldest first; what was ordered
+        /// before this is among it, or the agent has it.
+        Anew,
+        /// Boxed, because a channel of them has room for dozens from its start.
+        Command(Box<Numbered>),
+    }
 
     /// Cut this session's model streams at the gateway.
     #[derive(Debug, Clone, Copy, Message)]

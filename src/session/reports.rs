@@ -24,14 +24,15 @@ use crate::store::{AppendError, Mark, SessionId, Store, StoreError};
 const KIND_LIMIT: usize = 128;
 
 impl Handler<Greeted> for Session {
-    type Result = Result<Greeting, Refusal>;
+    type Result = Result<Greeting, Unwelcome>;
 
     fn handle(&mut self, Greeted { hello }: Greeted, ctx: &mut Context<Session>) -> Self::Result {
         self.entry.handled();
         if hello.link_version != LINK_VERSION {
-            let why =
-                format!("the agent speaks version {} of the link, this server {LINK_VERSION}", hello.link_version);
-            return Err(Refusal::Unavailable(why));
+            return Err(Unwelcome::Version { theirs: hello.link_version });
+        }
+        if !self.core.wants_sandbox() || self.takes_it_away() {
+            return Err(Unwelcome::Leaving);
         }
         let known = self.mark.as_ref().is_some_and(|mark| mark.boot == hello.boot);
         let acked = self.durable_mark.as_ref().filter(|mark| mark.boot == hello.boot).map_or(0, |mark| mark.n);

@@ -33,23 +33,25 @@ pub(super) struct Span {
     after: Seq,
     /// The newest so many, in place of `after`.
     last: Option<Seq>,
-    /// At most 1000; 100 if not given. An answer ends earlier where it would grow beyond 1 MiB.
+    /// At most 1000; 100 if not given, of `last` all of them. An answer ends earlier where it would grow beyond 1 MiB, and one
+    /// of the newest begins later.
     limit: Option<usize>,
     /// Only actions and observations of this name.
     kind: Option<String>,
 }
 
 impl Span {
-    /// In a journal that ends with `tail`: `last` becomes an `after`.
-    fn settled(self, tail: Seq) -> Result<Span, Failure> {
+    /// Behind which event it begins in a journal that ends with `tail`.
+    fn begin(&self, tail: Seq) -> Result<Seq, Failure> {
         match self.last {
-            None => Ok(self),
+            None => Ok(self.after),
             Some(_) if self.after > 0 => Err(Failure::invalid("`after` and `last` exclude each other")),
-            Some(last) => {
-                let limit = self.limit.or_else(|| usize::try_from(last).ok());
-                Ok(Span { after: tail.saturating_sub(last), limit, ..self })
-            }
+            Some(last) => Ok(tail.saturating_sub(last)),
         }
+    }
+
+    fn limit(&self, unless_given: usize) -> usize {
+        self.limit.unwrap_or(unless_given).clamp(1, CHUNK.events)
     }
 }
 
@@ -76,16 +78,21 @@ enum Format {
     responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
 pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, Params(span): Params<Span>) -> Answer {
     if stream::is_wanted(&req) {
-        let span = match span {
-            span @ Span { last: Some(_), .. } => span.settled(parts.snapshot(id.0).await?.tail)?,
-            span => span,
+        let after = match span.last {
+            Some(_) => span.begin(parts.snapshot(id.0).await?.tail)?,
+            None => span.after,
         };
-        let Span { after, kind, .. } = span;
-        return stream::answer(&req, &parts, id.0, stream::after(&req, after)?, kind).await;
+        return stream::answer(&req, &parts, id.0, stream::after(&req, after)?, span.kind).await;
     }
     let last_seq = parts.snapshot(id.0).await?.tail;
-    let span = span.settled(last_seq)?;
-    let items = find(parts.store.as_ref(), id.0, &span).await?;
+    let after = span.begin(last_seq)?;
+    let items = match span.last {
+        None => find(parts.store.as_ref(), id.0, after, &span).await?,
+        Some(last) => {
+            let events = usize::try_from(last).unwrap_or(usize::MAX).min(span.limit(CHUNK.events));
+            newest(parts, id.0, last_seq, Limit { events, ..CHUNK }, span.kind).await?
+        }
+    };
     let mut body = BytesMut::from(&br#"{"items":"#[..]);
     body.put(array(&items));
     body.put_slice(format!(r#","last_seq":{last_seq}}}"#).as_bytes());
@@ -105,50 +112,55 @@ pub(super) fn array(events: &[NewEvent]) -> Bytes {
     array.freeze()
 }
 
-/// The newest events up to `tail`, oldest first, as many of them as keep to `most`.
+/// Of the newest events up to `tail`, oldest first, those of `kind`: as many of them as keep to `most`, but at least one.
 pub(super) async fn newest(
     parts: Data<Parts>,
     id: SessionId,
     tail: Seq,
     most: Limit,
+    kind: Option<String>,
 ) -> Result<Vec<NewEvent>, Failure> {
     let after = tail.saturating_sub(most.events as Seq);
     let keep = |mut events: Vec<NewEvent>, chunk: Vec<StoredEvent>| {
-        events.extend(chunk.into_iter().map(|(_, event)| event));
+        events.extend(chunk.into_iter().filter_map(|(_, event)| of_kind(event, kind.as_deref())));
         events.drain(..too_old(&events, most.bytes));
         std::future::ready(Ok(events))
     };
     chunks(parts, id, after, tail).try_fold(Vec::new(), keep).await
 }
 
-/// How many of the oldest are to be left out, so that the others are `bytes` together at most.
+fn of_kind(event: NewEvent, kind: Option<&str>) -> Option<NewEvent> {
+    match kind {
+        None => Some(event),
+        // It shares its memory with all that was read with it.
+        Some(kind) => {
+            is_of_kind(&event, kind).then(|| NewEvent { json: Bytes::copy_from_slice(&event.json), ..event })
+        }
+    }
+}
+
+/// How many of the oldest are to be left out, so that the others are `bytes` together at most, or one is left.
 fn too_old(events: &[NewEvent], bytes: usize) -> usize {
     let mut size = 0;
     let fits = |event: &&NewEvent| {
         size += event.json.len();
         size <= bytes
     };
-    events.len() - events.iter().rev().take_while(fits).count()
+    let count = events.iter().rev().take_while(fits).count().max(1);
+    events.len().saturating_sub(count)
 }
 
 /// The events that were asked for, as they stand in the journal.
-async fn find(store: &dyn Store, id: SessionId, span: &Span) -> Result<Vec<NewEvent>, Failure> {
-    let wanted = span.limit.unwrap_or(100).clamp(1, CHUNK.events);
-    let (mut found, mut size, mut after) = (Vec::new(), 0, span.after);
+async fn find(store: &dyn Store, id: SessionId, mut after: Seq, span: &Span) -> Result<Vec<NewEvent>, Failure> {
+    let wanted = span.limit(100);
+    let (mut found, mut size) = (Vec::new(), 0);
     loop {
         // With a kind to look for, most of what is read is left out.
         let events = if span.kind.is_some() { CHUNK.events } else { wanted - found.len() };
         let chunk = read_on(store, id, after, Limit { events, ..CHUNK }).await?;
         let Some((last, _)) = chunk.last() else { return Ok(found) };
         after = *last;
-        for (_, mut event) in chunk {
-            if let Some(kind) = &span.kind {
-                if !is_of_kind(&event, kind) {
-                    continue;
-                }
-                // It shares its memory with all that was read with it.
-                event.json = Bytes::copy_from_slice(&event.json);
-            }
+        for event in chunk.into_iter().filter_map(|(_, event)| of_kind(event, span.kind.as_deref())) {
             size += event.json.len();
             if !found.is_empty() && size > CHUNK.bytes {
                 return Ok(found);
@@ -264,6 +276,7 @@ mod tests {
         check(&[1, 2, 2], 5, 0);
         check(&[2, 2, 2], 5, 1);
         check(&[1, 9, 2], 5, 2);
-        check(&[1, 2, 9], 5, 3);
+        check(&[1, 2, 9], 5, 2);
+        check(&[9], 5, 0);
     }
 }

@@ -72,8 +72,8 @@ pub(super) async fn session(req: HttpRequest, parts: Data<Parts>, id: Path<Strin
 async fn given(parts: Data<Parts>, id: SessionId) -> Option<String> {
     let snapshot = parts.snapshot(id).await.ok()?;
     let session = json!(parts.view(&snapshot));
-    let events = journal::newest(parts, id, snapshot.tail, FIRST).await.ok()?;
-    let is_whole = snapshot.tail == 0 || !events.is_empty();
+    let events = journal::newest(parts, id, snapshot.tail, FIRST, None).await.ok()?;
+    let is_whole = events.iter().map(|event| event.json.len()).sum::<usize>() <= FIRST.bytes;
     is_whole
         .then(|| format!(r#"{{"session":{session},"events":{}}}"#, String::from_utf8_lossy(&journal::array(&events))))
 }

@@ -253,19 +253,24 @@ impl Upgraded {
         self.unsent.iter().map(Bytes::len).sum()
     }
 
-    /// Whether the client has said something that the actor has not taken. Who is slow to read is heard all the same: it may
-    /// want to stop just that. What is said to such a client has its bound, too.
-    fn is_to_be_heard(&self) -> bool {
-        !matches!(*self.arrived.borrow(), Arrived::Nothing) && self.unsent() < UNSENT_TO_THE_SLOW
+    /// Whether the actor has something to deal with. Who is slow to read is heard all the same: it may want to stop just that;
+    /// and where its token is none any more it has to go, read or not. What is said to such a client has its bound, too.
+    fn is_due(&self) -> bool {
+        let is_wanted = self.call.is_made() || !matches!(*self.arrived.borrow(), Arrived::Nothing);
+        is_wanted && self.unsent() < UNSENT_TO_THE_SLOW
     }
 
     /// Lets the actor do what it can, while there is room for what it says. True: it has nothing more to say for now.
     fn run_the_actor(&mut self) -> bool {
-        while !self.is_over && (self.has_room() || self.is_to_be_heard()) {
+        while !self.is_over && (self.has_room() || self.is_due()) {
             self.call.answer();
             match Pin::new(&mut self.actor).poll_next(&mut Context::from_waker(&self.waker)) {
                 Poll::Ready(Some(Ok(bytes))) => self.unsent.push_back(bytes),
-                Poll::Ready(Some(Err(_)) | None) => self.is_over = true,
+                Poll::Ready(Some(Err(_)) | None) => {
+                    self.is_over = true;
+                    // What is left is a farewell.
+                    self.stalled = None;
+                }
                 Poll::Pending => return true,
             }
         }
@@ -276,7 +281,8 @@ impl Upgraded {
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while !self.unsent.is_empty() {
             if self.stream.poll_write_ready(cx)?.is_pending() {
-                self.stalled.get_or_insert_default().wait(cx)?;
+                let is_over = self.is_over;
+                self.stalled.get_or_insert_with(|| Box::new(Stalled::new(is_over))).wait(cx)?;
                 break;
             }
             match self.try_send() {
@@ -315,9 +321,8 @@ impl Upgraded {
     /// Reads what the client says, once the actor has dealt with all that came before: where it calls to be polled again it
     /// may not have, and a client that never stops would fill the memory. True: something arrived.
     fn hear(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_called = self.has_room() && self.call.is_made();
         let mut arrived = self.arrived.borrow_mut();
-        if self.is_over || !matches!(*arrived, Arrived::Nothing) || is_called {
+        if self.is_over || !matches!(*arrived, Arrived::Nothing) || self.call.is_made() {
             return false;
         }
         loop {
@@ -345,20 +350,21 @@ impl Upgraded {
 /// For how long a client has taken nothing.
 struct Stalled {
     timer: Pin<Box<Sleep>>,
-    times: u8,
-}
-
-impl Default for Stalled {
-    fn default() -> Stalled {
-        Stalled { timer: Box::pin(sleep(PATIENCE)), times: 0 }
-    }
+    /// How often that may still pass.
+    left: u8,
 }
 
 impl Stalled {
+    /// `is_over`: what it does not take is a farewell.
+    fn new(is_over: bool) -> Stalled {
+        let (patience, left) = if is_over { (FAREWELL, 1) } else { (PATIENCE, PATIENCES) };
+        Stalled { timer: Box::pin(sleep(patience)), left }
+    }
+
     fn wait(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while self.timer.as_mut().poll(cx).is_ready() {
-            self.times += 1;
-            if self.times == PATIENCES {
+            self.left -= 1;
+            if self.left == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             self.timer.as_mut().reset(Instant::now() + PATIENCE);
@@ -369,88 +375,4 @@ impl Stalled {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
-mod tests {
-    use std::convert::Infallible;
-
-    use actix_web::body::BodyStream;
-    use futures::stream;
-    use tokio::net::TcpSocket;
-
-    use super::*;
-
-    /// Both ends of a connection that holds little on its way.
-    async fn connection() -> (TcpStream, TcpStream) {
-        let listening = TcpSocket::new_v4().unwrap();
-        listening.set_send_buffer_size(4096).unwrap();
-        listening.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listening = listening.listen(1).unwrap();
-        let client = TcpSocket::new_v4().unwrap();
-        client.set_recv_buffer_size(4096).unwrap();
-        let (client, accepted) = tokio::join!(client.connect(listening.local_addr().unwrap()), listening.accept());
-        (client.unwrap(), accepted.unwrap().0)
-    }
-
-    fn with_actor(stream: TcpStream, says: impl Stream<Item = Result<Bytes, Infallible>> + 'static) -> Upgraded {
-        Upgraded::new(stream, BoxBody::new(BodyStream::new(says)), Rc::new(RefCell::new(Arrived::Nothing)))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_given_up_and_its_actor_held_back() {
-        let (_client, stream) = connection().await;
-        let said = Rc::new(RefCell::new(0));
-        let counts = said.clone();
-        let endless = stream::repeat_with(move || {
-            *counts.borrow_mut() += 1000;
-            Ok(Bytes::from_static(&[b'x'; 1000]))
-        });
-        let mut upgraded = with_actor(stream, endless);
-        let began = Instant::now();
-        let ended = poll_fn(|cx| upgraded.poll(cx)).await.unwrap_err();
-        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs() * u64::from(PATIENCES));
-        assert!(upgraded.unsent() < UNSENT + 1000, "it was held back");
-        assert!(*said.borrow() < 4 << 20, "{} bytes", said.borrow());
-    }
-
-    #[tokio::test]
-    async fn a_client_that_takes_nothing_is_heard_and_costs_no_more_for_it() {
-        let (mut client, stream) = connection().await;
-        let arrived = Rc::new(RefCell::new(Arrived::Nothing));
-        let heard = Rc::new(RefCell::new(Vec::new()));
-        let (mut hearing, hears) = (Arriving(arrived.clone()), heard.clone());
-        let speaks_and_hears = stream::poll_fn(move |cx| {
-            if let Poll::Ready(Some(Ok(bytes))) = Pin::new(&mut hearing).poll_next(cx) {
-                hears.borrow_mut().extend_from_slice(&bytes);
-            }
-            Poll::Ready(Some(Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 1000]))))
-        });
-        let mut upgraded = Upgraded::new(stream, BoxBody::new(BodyStream::new(speaks_and_hears)), arrived);
-        let mut poll_for_a_while = async || timeout(Duration::from_millis(100), poll_fn(|cx| upgraded.poll(cx))).await;
-        poll_for_a_while().await.expect_err("it is full, and goes on");
-        for word in ["stop ", "I ", "said"] {
-            tokio::io::AsyncWriteExt::write_all(&mut client, word.as_bytes()).await.unwrap();
-            poll_for_a_while().await.expect_err("it goes on");
-        }
-        assert_eq!(*heard.borrow(), b"stop I said");
-        assert!(upgraded.unsent() < UNSENT + 10_000, "{}", upgraded.unsent());
-    }
-
-    #[tokio::test]
-    async fn everything_arrives_whole_through_a_narrow_connection() {
-        let (mut client, stream) = connection().await;
-        let pieces = (0..3000_usize).map(|n| Bytes::from(vec![n as u8; n % 700]));
-        let all: Vec<u8> = pieces.clone().flatten().collect();
-        let mut upgraded = with_actor(stream, stream::iter(pieces.map(Ok)));
-        let mut heard = Vec::new();
-        let sending = async {
-            poll_fn(|cx| upgraded.poll(cx)).await.unwrap();
-            hang_up(upgraded.stream).await;
-        };
-        let reading = async {
-            tokio::io::AsyncReadExt::read_to_end(&mut client, &mut heard).await.unwrap();
-            drop(client);
-        };
-        tokio::join!(sending, reading);
-        assert!(heard == all, "{} bytes of {}", heard.len(), all.len());
-    }
-}
+mod tests;

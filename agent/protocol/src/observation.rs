@@ -96,8 +96,11 @@ pub enum Seen {
         agent_state: State,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// When the state began, RFC 3339.
+        /// When the state began, or that in it which this says, RFC 3339.
         since: String,
+        /// The state is the same, but the agent's turn is over: what still runs is the user's own.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        turn_over: bool,
     },
     /// The receipt of an interrupt.
     Interrupted {
@@ -312,6 +315,7 @@ impl Observation {
             Seen::Plan { .. } => "The plan is updated.".to_owned(),
             Seen::Confirm { .. } => "Waiting for your decision.".to_owned(),
             Seen::Confirmed { .. } => "Decided.".to_owned(),
+            Seen::AgentStateChanged { turn_over: true, .. } => "The agent is done; what still runs is yours.".to_owned(),
             Seen::AgentStateChanged { agent_state, reason: None, .. } => format!("Now {}.", agent_state.name()),
             Seen::AgentStateChanged { agent_state, reason: Some(reason), .. } => {
                 format!("Now {}: {reason}", agent_state.name())

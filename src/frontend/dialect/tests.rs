@@ -28,7 +28,14 @@ fn chat(turn: &str) -> Event {
 
 fn state(agent_state: State, reason: Option<&str>) -> Event {
     let reason = reason.map(str::to_owned);
-    seen(Source::Server, None, Seen::AgentStateChanged { agent_state, reason, since: String::new() }, "")
+    seen(Source::Server, None, Seen::AgentStateChanged { agent_state, reason, since: String::new(), turn_over: false }, "")
+}
+
+/// What runs on is the user's own.
+fn turn_over() -> Event {
+    let seen_so =
+        Seen::AgentStateChanged { agent_state: State::Running, reason: None, since: String::new(), turn_over: true };
+    seen(Source::Server, None, seen_so, "")
 }
 
 fn said(item: &str, content: &str) -> Event {
@@ -47,6 +54,15 @@ fn words(frames: impl IntoIterator<Item = Frame>) -> Vec<String> {
         [json["type"].as_str().expect("a type")].into_iter().chain(held).collect::<Vec<_>>().join(" ")
     };
     frames.into_iter().map(word).collect()
+}
+
+#[test]
+fn a_turn_ends_beside_a_command_of_the_users() {
+    let mut dialect = Dialect::joining(None);
+    dialect.event(chat("turn-1"));
+    assert_eq!(words(dialect.event(state(State::Running, None))), [""; 0]);
+    assert_eq!(words(dialect.event(turn_over())), ["done"]);
+    assert_eq!(words(dialect.event(state(State::Idle, None))), [""; 0]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    Account, Endpoint, Gateway, GatewayOptions, Notice, Price, ProviderOptions, RetryOptions, Secret,
+    Account, Endpoint, Forbidden, Gateway, GatewayOptions, Notice, Price, ProviderOptions, RetryOptions, Secret,
     fake::{Answer, Fake},
 };
 
@@ -43,8 +43,8 @@ struct Ledger {
 }
 
 impl Account for Ledger {
-    fn may_call(&self) -> Result<(), String> {
-        self.refusal.lock().expect("no test panics with it").clone().map_or(Ok(()), Err)
+    fn may_call(&self) -> Result<(), Forbidden> {
+        self.refusal.lock().expect("no test panics with it").clone().map_or(Ok(()), |why| Err(Forbidden::Because(why)))
     }
 
     fn notice(&self, notice: Notice) {

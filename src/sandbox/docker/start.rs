@@ -25,6 +25,10 @@ const START: Call = Call { what: "start the container", seconds: 30 };
 /// How often a start begins again because somebody else removed, or was removing, what it found. 100 ms apart.
 const ATTEMPTS: u32 = 300;
 
+/// Said to a person where an exited container could not be started again.
+const MADE_ANEW: &str = "made anew, as it is set up otherwise now or Greenroom's agent is another; what lay outside the workspace \
+                         and the home is gone";
+
 pub(super) async fn start(
     engine: &Engine,
     wall: &Wall,
@@ -36,21 +40,28 @@ pub(super) async fn start(
     let body = body::create_body(wall, spec)?;
     let name = wall.name_of(spec.session);
     progress(Phase::Creating, "");
+    let mut detail = "";
     for _ in 0..ATTEMPTS {
-        match attempt(engine, &name, &body, progress).await? {
+        match attempt(engine, &name, &body, &|phase| progress(phase, detail)).await? {
             Next::Done => return Ok(()),
             Next::Again => tokio::time::sleep(Duration::from_millis(100)).await,
+            Next::Anew => detail = MADE_ANEW,
             Next::Fetch { detail } => return Err(SandboxError::NoImage { image: spec.image.clone(), detail }),
         }
     }
     Err(CREATE.overdue())
 }
 
+/// Told of each step.
+type Reached<'a> = &'a (dyn Fn(Phase) + Send + Sync);
+
 /// What an attempt to start leaves to do.
 enum Next {
     Done,
     /// What was there is gone, or going.
     Again,
+    /// One that had been at work is gone, and with it what it had written.
+    Anew,
     /// The image is not here, in the engine's words.
     Fetch {
         detail: String,
@@ -61,16 +72,16 @@ async fn attempt(
     engine: &Engine,
     name: &str,
     body: &ContainerCreateBody,
-    progress: Progress<'_>,
+    reached: Reached<'_>,
 ) -> Result<Next, SandboxError> {
     let trouble = match create(engine, name, body).await {
-        Ok(id) => return run(engine, &id, progress).await,
+        Ok(id) => return run(engine, &id, reached).await,
         Err(Trouble::Other(error)) => return Err(error),
         Err(trouble) => trouble,
     };
     match (engine.inspect(name).await, trouble) {
         // Whatever keeps another from being created does not matter to the one that is there.
-        (Ok(there), _) => resume(engine, &there, body, progress).await,
+        (Ok(there), _) => resume(engine, &there, body, reached).await,
         (Err(Trouble::Missing { .. }), Trouble::Missing { detail, .. }) => Ok(Next::Fetch { detail }),
         (Err(Trouble::Missing { .. }), Trouble::Refused { detail, .. }) if is_name_taken(&detail) => Ok(Next::Again),
         (Err(Trouble::Missing { .. }), refused) => Err(refused.into()),
@@ -85,8 +96,8 @@ async fn create(engine: &Engine, name: &str, body: &ContainerCreateBody) -> Resu
 }
 
 /// Starts the container of that id; one that runs is no error to the engine.
-async fn run(engine: &Engine, id: &str, progress: Progress<'_>) -> Result<Next, SandboxError> {
-    progress(Phase::Starting, "");
+async fn run(engine: &Engine, id: &str, reached: Reached<'_>) -> Result<Next, SandboxError> {
+    reached(Phase::Starting);
     match engine.call(START, engine.client.start_container(id, None::<StartContainerOptions>)).await {
         Ok(()) => Ok(Next::Done),
         // The container was removed, or else its network is not there: the engine answers the same.
@@ -105,19 +116,20 @@ async fn resume(
     engine: &Engine,
     there: &Inspected,
     body: &ContainerCreateBody,
-    progress: Progress<'_>,
+    reached: Reached<'_>,
 ) -> Result<Next, SandboxError> {
     match there.status() {
         ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED | ContainerStateStatusEnum::RESTARTING => {
             Ok(Next::Done)
         }
         ContainerStateStatusEnum::CREATED | ContainerStateStatusEnum::EXITED if is_same(there, body) => {
-            run(engine, there.id(), progress).await
+            run(engine, there.id(), reached).await
         }
         ContainerStateStatusEnum::CREATED
         | ContainerStateStatusEnum::EXITED
         | ContainerStateStatusEnum::DEAD
         | ContainerStateStatusEnum::EMPTY => match engine.remove(there.id()).await {
+            Ok(()) if there.status() == ContainerStateStatusEnum::EXITED => Ok(Next::Anew),
             // Refused: somebody else is removing it.
             Ok(()) | Err(Trouble::Missing { .. } | Trouble::Refused { .. }) => Ok(Next::Again),
             Err(Trouble::Other(error)) => Err(error),

@@ -195,10 +195,14 @@ async fn an_exited_one_that_was_made_otherwise_is_made_anew() {
             bench.start(&spec, &|_, _| ()).await.expect("it runs");
             assert_eq!(id(), first, "one that runs is left alone, whatever has changed");
             bench.stop(spec.session).await.expect("it stops");
-            futures::future::join_all((0..4).map(|_| bench.start(&spec, &|_, _| ())))
+            let told = Mutex::new(Vec::new());
+            let hears = |_, detail: &str| told.lock().expect("nobody panicked").push(detail.to_owned());
+            futures::future::join_all((0..4).map(|_| bench.start(&spec, &hears)))
                 .await
                 .into_iter()
                 .for_each(|started| started.expect("it starts"));
+            let told = told.into_inner().expect("nobody panicked");
+            assert!(told.iter().any(|detail| detail.starts_with("made anew")), "{told:?}");
             room.appears("second").await;
             let second = id();
             assert_ne!(second, first);

@@ -15,7 +15,7 @@ use crate::sandbox::{Exit, Stats};
 const LOGS: Call = Call { what: "read the container's log", seconds: 10 };
 
 /// How often the engine is asked about a container, beside the wait: an engine that stalled, or died and came back, has
-/// forgotten that somebody waits.
+/// forgotten that somebody waits. So soon, too, it is asked to wait again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// As [`Exit::stderr_tail`] promises.
@@ -39,16 +39,18 @@ pub(super) async fn wait(engine: &Engine, name: &str) -> Exit {
     }
 }
 
-/// Never returns once the engine has hung up: then only looking helps.
+/// An engine that hung up is asked again: where containers outlive it, as with `live-restore`, the next one tells as soon.
 async fn told_by_wait(engine: &Engine, name: &str) -> End {
-    let options = WaitContainerOptions { condition: "not-running".to_owned() };
-    let mut answers = pin!(engine.client.wait_container(name, Some(options)));
-    match answers.next().await {
-        Some(Ok(answer)) => End::Code(Some(answer.status_code)),
-        // This is how bollard tells every code but 0.
-        Some(Err(Error::DockerContainerWaitError { code, .. })) => End::Code(Some(code)),
-        Some(Err(Error::DockerResponseServerError { status_code: 404, .. })) => End::Removed,
-        Some(Err(_)) | None => std::future::pending().await,
+    loop {
+        let options = WaitContainerOptions { condition: "not-running".to_owned() };
+        let mut answers = pin!(engine.client.wait_container(name, Some(options)));
+        match answers.next().await {
+            Some(Ok(answer)) => return End::Code(Some(answer.status_code)),
+            // This is how bollard tells every code but 0.
+            Some(Err(Error::DockerContainerWaitError { code, .. })) => return End::Code(Some(code)),
+            Some(Err(Error::DockerResponseServerError { status_code: 404, .. })) => return End::Removed,
+            Some(Err(_)) | None => tokio::time::sleep(LOOK_EVERY).await,
+        }
     }
 }
 

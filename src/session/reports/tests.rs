@@ -51,6 +51,12 @@ impl House {
         self.session.send(Greeted { hello }).await.expect("it lives").expect("it is welcomed").live
     }
 
+    async fn is_unwelcome(&self, boot: &str) -> bool {
+        let hello =
+            Hello { link_version: LINK_VERSION, boot: boot.into(), agent_version: "a".into(), last_n: 0, turn: None };
+        matches!(self.session.send(Greeted { hello }).await.expect("it lives"), Err(Unwelcome::Leaving))
+    }
+
     /// The events that the agent's reports led to.
     async fn events(&self) -> Vec<Value> {
         let page = self.store.read(self.id, 0, Limit { events: 1000, bytes: usize::MAX }).await.expect("it is read");
@@ -82,7 +88,7 @@ fn opaque(body: Value) -> Report {
 #[actix::test]
 async fn what_is_not_an_agents_to_say_is_told_and_not_believed() {
     let house = House::new().await;
-    let stopped = Seen::AgentStateChanged { agent_state: State::Stopped, reason: None, since: String::new() };
+    let stopped = Seen::AgentStateChanged { agent_state: State::Stopped, reason: None, since: String::new(), turn_over: false };
     let forged = [
         seen(stopped, ""),
         opaque(json!({ "observation": "agent_state_changed", "extras": { "agent_state": "stopped" } })),
@@ -245,4 +251,15 @@ async fn the_agent_that_comes_after_one_that_was_taken_away_is_believed() {
     house.session.do_send(Reported { boot: "c".into(), n: 1, reports, durable });
     on_disk.await.expect("it is told").expect("it is in order");
     assert_eq!(house.events().await.last().expect("an event")["content"], "here I am");
+}
+
+#[actix::test]
+async fn an_agent_whose_sandbox_is_taken_away_says_nothing_more() {
+    let house = House::new().await;
+    house.wish(Wish::Stop {}).await;
+    assert!(house.is_unwelcome("b").await, "its end is written down");
+    house.begin(1, vec![seen(Seen::Message { partial: false }, "late")]);
+    house.wish(Wish::Resume {}).await;
+    house.greet("c").await;
+    assert!(!house.events().await.iter().any(|event| event["content"] == "late"));
 }

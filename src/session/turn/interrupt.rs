@@ -1,13 +1,17 @@
 //! How an interrupt gets its way, whatever the agent does about it: by a ladder, each rung harder than the last.
 
 use greenroom_protocol::{
-    Action, DeltaKind, Observation, Seen, Source, action::brief, link::Command, observation::Rung,
+    Action, CONTENT_LIMIT, DeltaKind, Observation, Seen, Source,
+    action::brief,
+    excerpt, left_out,
+    link::Command,
+    observation::{Rung, Truncated},
 };
 
 use super::{ASK_MS, Core, Interrupting, Life, seen};
 use crate::{
     session::{
-        decision::{Decision, Ladder, Moment, Order},
+        decision::{Decision, Ladder, Moment, OpenItem, Order},
         messages::orders::Then,
     },
     store::Seq,
@@ -123,10 +127,29 @@ pub(super) fn keep_partials(moment: Moment<'_>, d: &mut Decision) -> bool {
             DeltaKind::ToolInput => continue,
         };
         any = true;
-        let content = open.text.clone();
-        d.record(Source::Agent, None, Some(open.item.clone()), Observation { seen, content });
+        let (content, whole) = kept(open);
+        let kept = Observation { seen, content };
+        let kept = match whole {
+            Some(bytes) => kept.part_of(Truncated { bytes, href: None }),
+            None => kept.into(),
+        };
+        d.record(Source::Agent, None, Some(open.item.clone()), kept);
     }
     any
+}
+
+/// What an event holds of an open item, and how long the item is where that is not all of it.
+fn kept(open: &OpenItem) -> (String, Option<u64>) {
+    let OpenItem { start, text, .. } = open;
+    let whole = start + text.len() as u64;
+    if *start > 0 {
+        let tail = text.ceil_char_boundary(text.len().saturating_sub(CONTENT_LIMIT));
+        return (left_out(*start as usize + tail) + &text[tail..], Some(whole));
+    }
+    match excerpt(text, CONTENT_LIMIT) {
+        Some(cut) => (cut.text, Some(whole)),
+        None => (text.clone(), None),
+    }
 }
 
 /// An act of the user, as the receipt names it.

@@ -374,9 +374,11 @@ impl Core {
             let items = self.queue.iter().map(|waiting| waiting.item.clone()).collect();
             d.record(Source::Server, None, None, seen(Seen::Queue { items }));
         }
-        if (self.state(), self.reason()) != (state, reason) {
-            let changed =
-                Seen::AgentStateChanged { agent_state: self.state(), reason: self.reason(), since: String::new() };
+        // Of a turn that ends beside an act of the user's the state does not tell, and somebody may wait for just that.
+        let turn_over = d.turn_is_over && self.turn.is_none() && self.state() == State::Running;
+        if turn_over || (self.state(), self.reason()) != (state, reason) {
+            let (agent_state, reason) = (self.state(), self.reason());
+            let changed = Seen::AgentStateChanged { agent_state, reason, since: String::new(), turn_over };
             d.record(Source::Server, None, None, seen(changed));
         }
         Ok(d)

@@ -67,6 +67,8 @@ impl Core {
         if self.life == Life::Starting {
             self.life = Life::Up;
         }
+        // What was decided shortly before comes on disk before this, and would overtake what is older.
+        d.order(Order::Anew);
         d.orders.extend(self.outgoing.iter().cloned().map(Order::Deliver));
     }
 

@@ -1,0 +1,44 @@
+//! What happens beside something else.
+
+use super::*;
+
+#[test]
+fn a_turn_that_ends_beside_an_act_says_so() {
+    let both = with(working(), &[run()]);
+    check(&both, turn_ended(2, Outcome::Done), State::Running, &["turn over"], &[]);
+    let failed = Outcome::Failed { code: "model_error".into(), detail: "why".into() };
+    check(&both, turn_ended(2, failed), State::Running, &["error model_error", "turn over"], &[]);
+    let waiting = with(both.clone(), &[say("m")]);
+    let next = ["chat m", "queue 0"];
+    check(&waiting, turn_ended(2, Outcome::Done), State::Running, &next, &["prompt turn-7 m"]);
+    let act = Input::ActEnded { act: "act-4".into(), outcome: Outcome::Done };
+    check(&both, act.clone(), State::Running, &[], &[]);
+    check(&with(both, &[turn_ended(2, Outcome::Done)]), act, State::Idle, &["is idle"], &[]);
+}
+
+#[test]
+fn what_an_agent_may_not_have_comes_behind_the_word_that_it_comes_anew() {
+    let mut world = World::after(&with(working(), &[Input::Interrupt]));
+    let decision = world.feed(up()).expect("it is welcome");
+    assert_eq!(decision.orders.iter().map(order).collect::<Vec<_>>(), ["anew", "prompt turn-2 t", "cancel"]);
+}
+
+#[test]
+fn of_a_long_text_that_is_cut_its_ends_are_kept_and_how_long_it_was() {
+    let kept = |start: u64, text: String| {
+        let mut world = World::after(&working());
+        world.open = vec![OpenItem { item: "i".into(), kind: DeltaKind::Text, start, text }];
+        let decision = world.feed(lost()).expect("it is told");
+        let of_the_item = decision.drafts.into_iter().find(|draft| draft.item.as_deref() == Some("i"));
+        let body = serde_json::to_value(of_the_item.expect("it is kept").body).expect("JSON");
+        let content = body["content"].as_str().expect("a text").to_owned();
+        (content, body["extras"]["truncated"]["bytes"].as_u64())
+    };
+    assert_eq!(kept(0, "short".into()), ("short".into(), None));
+    let (content, whole) = kept(0, format!("BEGIN{}END", "x".repeat(300_000)));
+    assert!(content.len() < 66_000 && content.starts_with("BEGIN") && content.ends_with("END"));
+    assert_eq!(whole, Some(300_008));
+    let (content, whole) = kept(1_000_000, format!("{}END", "x".repeat(200_000)));
+    assert!(content.len() < 66_000 && content.starts_with("\n… 1134467 bytes left out …\n") && content.ends_with("END"));
+    assert_eq!(whole, Some(1_200_003));
+}
