@@ -2,6 +2,7 @@
 
 import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Following } from "../follow";
 import type { LiveSession } from "../state/live";
 import type { Row } from "../state/rows";
 import { Icon } from "./Icon";
@@ -23,20 +24,19 @@ const NEAR_END = 48;
 export function Chat({ live }: { live: LiveSession }) {
   const { rows, sending, lastSeq } = live.state.value;
   const scroller = useRef<HTMLDivElement>(null);
-  const following = useRef(true);
+  const end = useRef(new Following(NEAR_END)).current;
   const from = useRef(0);
   const first = useRef<string | undefined>(undefined);
   const drawn = useRef(new WeakMap<Row, VNode>());
   const keepFromEnd = useRef<number | null>(null);
-  const placed = useRef(0);
-  const size = useRef("");
   const [mounted, setMounted] = useState(windowful);
-  const [away, setAway] = useState(false);
-  const [seen, setSeen] = useState(0);
+  /** The newest event when the reader left the end; `null` while they are there. */
+  const [left, setLeft] = useState<number | null>(null);
+  const [, redraw] = useState({});
 
   // While the reader is elsewhere the window only grows: taking rows away above would move the page. Rows that were put
   // before it move it along.
-  if (following.current) from.current = Math.max(0, rows.length - mounted);
+  if (end.isOn) from.current = Math.max(0, rows.length - mounted);
   else if (first.current && rows[from.current]?.key !== first.current) {
     from.current = Math.max(0, rows.findIndex((row) => row.key === first.current));
   }
@@ -47,10 +47,13 @@ export function Chat({ live }: { live: LiveSession }) {
     const element = scroller.current;
     if (!element) return;
     if (hasMore && element.scrollHeight <= element.clientHeight) setMounted(mounted + windowful());
-    if (keepFromEnd.current !== null) element.scrollTop = element.scrollHeight - keepFromEnd.current;
-    else if (following.current && !movedAway(element, placed.current)) element.scrollTop = element.scrollHeight;
+    if (keepFromEnd.current === null) end.follow(element);
+    else {
+      element.scrollTop = element.scrollHeight - keepFromEnd.current;
+      end.settle(element);
+    }
     keepFromEnd.current = null;
-    placed.current = element.scrollTop;
+    tell();
   });
 
   useEffect(() => {
@@ -63,47 +66,48 @@ export function Chat({ live }: { live: LiveSession }) {
   useLayoutEffect(() => {
     const element = scroller.current;
     if (!element) return;
-    const resized = new ResizeObserver(() => wasResized(element));
+    const resized = new ResizeObserver(() => end.settle(element));
     resized.observe(element);
     return () => resized.disconnect();
   }, []);
 
-  /** Another width lays all out anew, and the browser scrolls for it: that was not the reader. */
-  const wasResized = (element: HTMLElement): boolean => {
-    const now = `${element.clientWidth}×${element.clientHeight}`;
-    if (now === size.current) return false;
-    size.current = now;
-    if (following.current) element.scrollTop = element.scrollHeight;
-    placed.current = element.scrollTop;
-    return following.current;
-  };
+  // What the reader unfolds grows away from the end without a scroll event. Where that leaves them is asked before anything else is
+  // drawn; what unfolds by itself was drawn with all else, and its end is in sight then.
+  useLayoutEffect(() => {
+    const element = scroller.current;
+    if (!element) return;
+    const unfolded = new MutationObserver(() => {
+      end.look(element);
+      tell();
+    });
+    unfolded.observe(element, { subtree: true, attributeFilter: ["aria-expanded", "open"] });
+    return () => unfolded.disconnect();
+  }, [live]);
+
+  /** The button beside the conversation says whether the reader follows it, and whether more has come since they do not. */
+  const tell = () => setLeft((before) => (end.isOn ? null : before ?? live.state.peek().lastSeq));
 
   const scrolled = () => {
     const element = scroller.current;
-    if (!element || wasResized(element)) return;
-    following.current = isAtEnd(element);
-    if (away === following.current) {
-      setAway(!following.current);
-      setSeen(lastSeq);
-    }
-    if (!following.current && from.current > 0 && element.scrollTop < NEAR_TOP) showEarlier();
+    if (!element) return;
+    end.look(element);
+    tell();
+    if (!end.isOn && from.current > 0 && element.scrollTop < NEAR_TOP) showEarlier();
   };
 
   const showEarlier = () => {
     const element = scroller.current;
     if (!element) return;
-    following.current = false;
+    end.leave(element);
     keepFromEnd.current = element.scrollHeight - element.scrollTop;
     from.current = Math.max(0, from.current - STEP);
     first.current = rows[from.current]?.key;
-    setAway(true);
-    setSeen(lastSeq);
+    redraw({});
   };
 
   const jump = () => {
-    following.current = true;
-    setAway(false);
-    scroller.current?.scrollTo({ top: scroller.current.scrollHeight });
+    if (scroller.current) end.comeBack(scroller.current);
+    tell();
   };
 
   const view = (row: Row) => {
@@ -115,7 +119,7 @@ export function Chat({ live }: { live: LiveSession }) {
   const unsent = sending.filter((sent) => sent.wish.action === "message" && sent.refusal === undefined);
   return (
     <div class="chat-frame">
-      <div class={away ? "chat" : "chat following"} ref={scroller} role="log" aria-live="off" aria-label="Conversation" tabIndex={0} onScroll={scrolled}>
+      <div class="chat" ref={scroller} role="log" aria-live="off" aria-label="Conversation" tabIndex={0} onScroll={scrolled}>
         <div class="column">
           {from.current > 0 && (
             <button type="button" class="button earlier" hidden={hasMore} onClick={showEarlier}>
@@ -133,9 +137,9 @@ export function Chat({ live }: { live: LiveSession }) {
           ))}
         </div>
       </div>
-      {away && (
-        <button type="button" class={seen === lastSeq ? "pill" : "pill new"} onClick={jump}>
-          <Icon name="down" /> {seen === lastSeq ? "Latest" : "New events"}
+      {left !== null && (
+        <button type="button" class={left === lastSeq ? "pill" : "pill new"} onClick={jump}>
+          <Icon name="down" /> {left === lastSeq ? "Latest" : "New events"}
         </button>
       )}
     </div>
@@ -144,15 +148,6 @@ export function Chat({ live }: { live: LiveSession }) {
 
 function windowful(): number {
   return Math.ceil(innerHeight / ROW_HEIGHT);
-}
-
-function isAtEnd(element: HTMLElement): boolean {
-  return element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
-}
-
-/** Whether the reader has scrolled up since, in a frame whose scroll event has not come yet. */
-function movedAway(element: HTMLElement, placedAt: number): boolean {
-  return element.scrollTop < placedAt - 1 && !isAtEnd(element);
 }
 
 /** Stands where the button will stand that shows what came before: without it the conversation would seem to begin here. */

@@ -3,6 +3,7 @@
 import type { ComponentChildren, VNode } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { now } from "../clock";
+import { Following } from "../follow";
 import { duration, elapsed } from "../format";
 import { commandsOf, outputOf } from "../state/commands";
 import type { LiveSession } from "../state/live";
@@ -24,17 +25,12 @@ export function CommandsTab({ live }: { live: LiveSession }) {
   const unsent = sending.filter((sent) => sent.wish.action === "run" && sent.refusal === undefined);
   const [limit, setLimit] = useState(WINDOW);
   const screen = useRef<HTMLDivElement>(null);
-  const following = useRef(true);
+  const end = useRef(new Following(NEAR_END)).current;
   const drawn = useRef(new WeakMap<ToolRow, VNode>());
 
   useLayoutEffect(() => {
-    if (following.current && screen.current) screen.current.scrollTop = screen.current.scrollHeight;
+    if (screen.current) end.follow(screen.current);
   });
-
-  const scrolled = () => {
-    const element = screen.current;
-    if (element) following.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
-  };
 
   const view = (row: ToolRow) => {
     const known = drawn.current.get(row) ?? <Command key={row.key} row={row} />;
@@ -48,7 +44,7 @@ export function CommandsTab({ live }: { live: LiveSession }) {
       {all.length + unsent.length === 0 ? (
         <NoneYet known={live.isWhole} />
       ) : (
-        <div class="screen" ref={screen} onScroll={scrolled} tabIndex={0} role="region" aria-label="Commands">
+        <div class="screen" ref={screen} onScroll={(event) => end.look(event.currentTarget)} tabIndex={0} role="region" aria-label="Commands">
           {all.length > limit && (
             <button type="button" class="button" onClick={() => setLimit(limit + WINDOW)}>
               Show {Math.min(WINDOW, all.length - limit)} earlier of {all.length - limit}

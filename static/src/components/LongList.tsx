@@ -3,6 +3,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Following } from "../follow";
 
 interface Props {
   label: string;
@@ -17,7 +18,7 @@ const MARGIN = 10;
 
 export function LongList({ label, count, rowHeight, row }: Props) {
   const box = useRef<HTMLDivElement>(null);
-  const following = useRef(true);
+  const end = useRef(new Following(rowHeight)).current;
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
 
@@ -29,27 +30,25 @@ export function LongList({ label, count, rowHeight, row }: Props) {
     return () => measured.disconnect();
   }, []);
 
-  const toEnd = () => {
-    const element = box.current;
-    if (element && following.current) element.scrollTop = element.scrollHeight;
-  };
   const rowWithFocus = () => box.current?.querySelector(":focus-visible");
 
   useLayoutEffect(() => {
-    if (rowWithFocus()) following.current = false;
-    toEnd();
+    const element = box.current;
+    if (!element) return;
+    if (rowWithFocus()) end.leave(element);
+    end.follow(element);
   }, [count]);
 
   // What opens beside the list takes its room, and not the row that it was opened with.
   useLayoutEffect(() => {
-    toEnd();
+    if (box.current) end.settle(box.current);
     rowWithFocus()?.scrollIntoView({ block: "nearest" });
   }, [height]);
 
   const scrolled = () => {
     const element = box.current;
     if (!element) return;
-    following.current = element.scrollHeight - element.scrollTop - element.clientHeight < rowHeight;
+    end.look(element);
     setTop(element.scrollTop);
   };
 
