@@ -4,6 +4,7 @@ import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
+import { Composer } from "../src/components/Composer";
 import { Queue } from "../src/components/Queue";
 import { show } from "../src/state/current";
 import "../src/state/missed";
@@ -111,4 +112,64 @@ test("of a session that is gone nothing is kept, and all of any other", () => {
   for (const key of ["greenroom.draft.s1", "greenroom.draft.s1.files", CHANGE, "greenroom.unsent.s1.a", ...others]) localStorage.setItem(key, "x");
   new Stage().listener.refused("no_such_session");
   assert.deepEqual(kept(), others);
+});
+
+/** What another page keeps, or forgets, and what the browser tells this one of it. */
+function elsewhere(key: string, newValue: string | null): void {
+  const oldValue = localStorage.getItem(key);
+  if (newValue === null) localStorage.removeItem(key);
+  else localStorage.setItem(key, newValue);
+  window.dispatchEvent(new window.StorageEvent("storage", { key, oldValue, newValue }));
+}
+
+const goes = () => window.dispatchEvent(new window.Event("pagehide"));
+const DRAFT = "greenroom.draft.s1";
+
+test("what is written outlives another page on the same session", async () => {
+  await shown(<Composer live={new Stage().live} />);
+  await write("mine");
+  elsewhere(DRAFT, "theirs");
+  assert.equal(localStorage.getItem(DRAFT), "theirs", "else each would put back its own for ever");
+  elsewhere(DRAFT, null);
+  assert.equal(localStorage.getItem(DRAFT), "mine", "they have sent theirs");
+  elsewhere(DRAFT, "theirs again");
+  goes();
+  assert.equal(localStorage.getItem(DRAFT), "mine", "this page is loaded again");
+  elsewhere(DRAFT, "and again");
+  render(null, root);
+  assert.equal(localStorage.getItem(DRAFT), "mine", "and so it is after a look at another session");
+  elsewhere(DRAFT, null);
+  goes();
+  assert.deepEqual(kept(), []);
+});
+
+test("what was sent there, or is gone on with there, is not put back", async () => {
+  localStorage.setItem(DRAFT, "half a thought");
+  await shown(<Composer live={new Stage().live} />);
+  elsewhere(DRAFT, "half a thought, and the rest");
+  goes();
+  assert.equal(localStorage.getItem(DRAFT), "half a thought, and the rest");
+  await write("a thought");
+  elsewhere(DRAFT, null);
+  assert.deepEqual(kept(), []);
+  await write("mine");
+  await write("");
+  elsewhere(DRAFT, "theirs");
+  goes();
+  elsewhere(DRAFT, null);
+  assert.deepEqual(kept(), []);
+});
+
+test("so do a change to a message that waits, and attached files", async () => {
+  await comes();
+  await edits("as it shall be");
+  elsewhere(CHANGE, "as they want it");
+  elsewhere(CHANGE, null);
+  assert.equal(localStorage.getItem(CHANGE), "as it shall be");
+  const uploads = new Uploads("s2");
+  uploads.take(["uploads/plan.md"]);
+  elsewhere("greenroom.draft.s2.files", "[]");
+  elsewhere("greenroom.draft.s2.files", null);
+  assert.deepEqual(new Uploads("s2").paths, ["uploads/plan.md"]);
+  uploads.clear();
 });

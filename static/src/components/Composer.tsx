@@ -1,7 +1,7 @@
 // The field to speak to the agent. Never locked while the session can be spoken to.
 
 import { useState } from "preact/hooks";
-import { keep } from "../keep";
+import { keep, useKeptBeside } from "../keep";
 import { isOccupied, isStoppable } from "../state/activity";
 import { MOD } from "../state/keys";
 import type { LiveSession } from "../state/live";
@@ -18,6 +18,7 @@ const FILES_ALONE = "Look at the attached files.";
 export function Composer({ live }: { live: LiveSession }) {
   const key = draftKey(live.id);
   const [text, setText] = useState(() => localStorage.getItem(key) ?? "");
+  useKeptBeside(key, text);
   const state = live.state.value.agentState;
   const uploads = uploadsOf(live.id);
   const attached = uploads.all.value.length > 0;

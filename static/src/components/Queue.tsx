@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../composing";
 import { focusField } from "../focus";
-import { keep } from "../keep";
+import { keep, useKeptBeside } from "../keep";
 import type { LiveSession } from "../state/live";
 import { fateOf, FATES, type Fate } from "../state/session";
 import { changeKey } from "../state/unsent";
@@ -60,7 +60,9 @@ function Waiting({ live, queued, fate, onChanged }: WaitingProps) {
   const [edited, setEdited] = useState(() => localStorage.getItem(key));
   const change = edited?.trim() ?? "";
   const asked = useRef(false);
-  const isChange = (text: string) => text !== "" && text !== queued.content;
+  /** What is kept of it: nothing where it changes nothing. */
+  const changeOf = (text: string) => (text.trim() === "" || text.trim() === queued.content ? "" : text);
+  useKeptBeside(key, changeOf(edited ?? ""));
 
   // Before the next frame comes, which may take it out of the queue.
   const isChanged = edited !== null;
@@ -68,7 +70,7 @@ function Waiting({ live, queued, fate, onChanged }: WaitingProps) {
 
   const write = (text: string) => {
     setEdited(text);
-    keep(key, isChange(text.trim()) ? text : "");
+    keep(key, changeOf(text));
   };
   const close = () => {
     setEdited(null);

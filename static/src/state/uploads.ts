@@ -3,7 +3,7 @@
 
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import { newId } from "../id";
-import { keep } from "../keep";
+import { keep, keepBeside } from "../keep";
 import { filesKey } from "./unsent";
 
 export interface Upload {
@@ -33,6 +33,7 @@ export class Uploads {
       return files.length > 0 ? JSON.stringify(files) : "";
     });
     effect(() => keep(filesKey(session), finished.value));
+    keepBeside(filesKey(session), () => finished.peek());
   }
 
   get paths(): string[] {
