@@ -223,6 +223,45 @@ test("what came of one stop says nothing about the next", (context) => {
   assert.deepEqual(stage.live.state.value.sending.map(({ refusal }) => refusal), ["not now", undefined]);
 });
 
+test("a stop that is taken back before it was sent is no stop any more", () => {
+  const hello = (state: string) => ({ status: "hello", session: null, last_seq: 1, state });
+  /** What is shown of a stop that was pressed without a connection, once it is known what came meanwhile. */
+  const stopping = (before: Script, meanwhile: (script: Script) => Script) => {
+    const stage = new Stage();
+    stage.play(before);
+    stage.isConnected = false;
+    stage.live.interrupt();
+    assert.notEqual(stage.live.stopping.value, 0);
+    stage.isConnected = true;
+    stage.listener.opened();
+    const first = before.frames.length;
+    const script = meanwhile(before);
+    stage.say(hello(stage.live.state.value.agentState ?? "idle"), ...script.frames.slice(first), { status: "synced", seq: script.frames.length });
+    return { isShown: stage.live.stopping.value !== 0, sent: stage.sent.length };
+  };
+  const over = { isShown: false, sent: 0 };
+  const asks = () => new Script().state("running").see("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow"] });
+  const paused = () => new Script().state("running").state("paused");
+  assert.deepEqual(stopping(asks().state("awaiting_confirmation"), (script) => script.state("running").state("idle")), over);
+  assert.deepEqual(stopping(paused(), (script) => script.state("running").state("idle")), over);
+  assert.deepEqual(stopping(new Script().state("running"), (script) => script.state("idle").state("running")), over);
+  assert.deepEqual(stopping(paused(), (script) => script.state("running")), { isShown: true, sent: 1 });
+});
+
+test("a stop that was taken is shown until it is known what came of it", () => {
+  const stage = new Stage();
+  const script = new Script().state("running").see("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow"] });
+  stage.play(script.state("awaiting_confirmation"));
+  stage.say({ status: "synced", seq: 3 });
+  stage.live.interrupt();
+  const { id } = stage.sent[0]!;
+  stage.say({ status: "accepted", id, seq: 4 });
+  stage.play(script.act("user", "interrupt", {}));
+  assert.deepEqual([stage.live.state.value.sending, stage.live.stopping.value === 0], [[], false]);
+  stage.play(script.see("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "asked", partial: false }));
+  assert.equal(stage.live.stopping.value, 0);
+});
+
 test("who stops what has ended by itself is not told so", () => {
   const stage = new Stage();
   stage.play(new Script().state("running"));

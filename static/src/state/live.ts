@@ -279,9 +279,13 @@ export class LiveSession {
   }
 }
 
+/** Also by what has come while it waited for a connection: the reducer takes it back where what it was to stop has ended. */
 function stopIsAnswered(stop: string, before: SessionState, after: SessionState, inputs: readonly Input[]): boolean {
   const atWork = (state: SessionState) => state.agentState === "running" || state.agentState === "interrupting";
   const isAnswer = (input: Input) =>
     ("observation" in input && input.observation === "interrupted") || ("error" in input && input.id === stop);
-  return inputs.some(isAnswer) || (atWork(before) && !atWork(after));
+  const isAccepted = inputs.some((input) => "status" in input && input.status === "accepted" && input.id === stop);
+  const waited = before.sending.some((sent) => sent.id === stop && isOnItsWay(sent));
+  const isWithdrawn = waited && !isAccepted && !after.sending.some((sent) => sent.id === stop);
+  return inputs.some(isAnswer) || isWithdrawn || (atWork(before) && !atWork(after));
 }
