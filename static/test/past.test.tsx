@@ -7,7 +7,8 @@ import { render } from "preact";
 import { Chat } from "../src/components/Chat";
 import { painted } from "../src/painted";
 import { LiveSession } from "../src/state/live";
-import { readPast } from "../src/state/past";
+import { inOrder, readPast } from "../src/state/past";
+import { empty } from "../src/state/session";
 import type { Event } from "../src/wire/event";
 import { root } from "./stage";
 
@@ -76,4 +77,9 @@ test("what cannot be taken in is no failure of the network, and is not tried aga
   };
   await assert.rejects(readPast("s1", 2, { take, troubled: () => {} }, new AbortController().signal), /a bug/);
   assert.equal(tries, 1);
+});
+
+test("the connection in which the past arrives is the one that it was", () => {
+  const shown = { ...empty, connections: 2 };
+  assert.equal(inOrder(empty, [{ local: "opened" }], shown).connections, 2, "else the next one would be taken for it, and resend nothing");
 });

@@ -70,7 +70,7 @@ beforeEach(() => {
   diagnosis = null;
 });
 
-function connect(): SessionSocket {
+function connect(before?: Promise<void>): SessionSocket {
   const listener: Listener = {
     cursor: () => cursor,
     opened: () => heard.push("opened"),
@@ -79,7 +79,7 @@ function connect(): SessionSocket {
     refused: (why) => heard.push(why),
     diagnose: async () => diagnosis,
   };
-  return new SessionSocket("s1", listener);
+  return new SessionSocket("s1", listener, before);
 }
 
 const synced = { status: "synced", seq: 1 };
@@ -193,6 +193,32 @@ test("who hurries does not wait for a connection that hangs", () => {
   assert.equal(FakeSocket.all.length, 3);
   assert.deepEqual(FakeSocket.newest.sent, [{ action: "ping" }]);
   socket.close();
+});
+
+test("nobody hurries before it is known from where to begin", async () => {
+  told.clear();
+  let there = () => {};
+  const socket = connect(new Promise((resolve) => (there = resolve)));
+  told.get("online")?.();
+  told.get("visibilitychange")?.();
+  assert.equal(FakeSocket.all.length, 0);
+  cursor = 7;
+  there();
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(FakeSocket.all.map(({ url }) => url), ["ws://127.0.0.1:3000/ws?session=s1&after=7"]);
+  mock.timers.tick(2500);
+  told.get("online")?.();
+  assert.equal(FakeSocket.all.length, 2, "from then on they do");
+  socket.close();
+});
+
+test("one that is closed before that never connects", async () => {
+  told.clear();
+  let there = () => {};
+  connect(new Promise((resolve) => (there = resolve))).close();
+  there();
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual([FakeSocket.all.length, told.size], [0, 0]);
 });
 
 test("a socket that was given up says nothing any more", () => {

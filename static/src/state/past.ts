@@ -53,8 +53,9 @@ function pause(ms: number): Promise<void> {
 export function inOrder(past: SessionState, since: readonly Input[], shown: SessionState): SessionState {
   const whole = reduce(past, since);
   const known = new Map(shown.rows.map((row) => [row.key, row]));
-  // What is on its way is no part of the journal: of that the screen knows all.
-  return { ...whole, sending: shown.sending, rows: whole.rows.map((row) => same(row, known.get(row.key))) };
+  // What is on its way, and in which connection, is no part of the journal: of that the screen knows all.
+  const { sending, connections } = shown;
+  return { ...whole, sending, connections, rows: whole.rows.map((row) => same(row, known.get(row.key))) };
 }
 
 /** The row that is on the screen, where it says the same: then it is not drawn again. */

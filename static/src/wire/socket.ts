@@ -54,17 +54,14 @@ export class SessionSocket implements Line {
   private closed = false;
   private replaying = true;
 
-  /** `before` is waited for, whatever becomes of it: it moves the cursor. */
+  /** `before` is waited for, whatever becomes of it and whoever hurries: it moves the cursor. */
   constructor(
     private readonly session: string,
     private readonly listener: Listener,
     before?: Promise<void>,
   ) {
-    addEventListener("online", this.hurry);
-    document.addEventListener("visibilitychange", this.hurry);
-    this.pingTimer = window.setInterval(this.beat, PING_EVERY_MS);
-    if (before) void before.catch(() => {}).then(() => this.connect());
-    else this.connect();
+    if (before) void before.catch(() => {}).then(() => this.begin());
+    else this.begin();
   }
 
   send(wish: Wish & { id?: string }): boolean {
@@ -89,6 +86,14 @@ export class SessionSocket implements Line {
 
   private get isOpen(): boolean {
     return this.socket?.readyState === WebSocket.OPEN;
+  }
+
+  private begin(): void {
+    if (this.closed) return;
+    addEventListener("online", this.hurry);
+    document.addEventListener("visibilitychange", this.hurry);
+    this.pingTimer = window.setInterval(this.beat, PING_EVERY_MS);
+    this.connect();
   }
 
   private connect(): void {
