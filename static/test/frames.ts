@@ -32,8 +32,8 @@ export class Script {
     return this.push({ ...this.base(SPEAKERS[observation] ?? "agent"), ...ties, observation, content, extras });
   }
 
-  state(agent_state: Observations["agent_state_changed"]["agent_state"], reason?: string): this {
-    return this.see("agent_state_changed", "", { agent_state, reason, since: "2026-01-01T00:00:00.000Z" });
+  state(agent_state: Observations["agent_state_changed"]["agent_state"], reason?: string, more: { turn_over?: boolean } = {}): this {
+    return this.see("agent_state_changed", "", { agent_state, reason, since: "2026-01-01T00:00:00.000Z", ...more });
   }
 
   /** Any frame that has no seq. */

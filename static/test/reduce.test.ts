@@ -216,6 +216,22 @@ test("what an agent was taken away from is closed when the next one starts", () 
   check(script, ["run stopped: ", "quiet: Stopped the turn in 320 ms."]);
 });
 
+test("a turn is over while a command of the person's own still runs", () => {
+  const script = new Script()
+    .state("running")
+    .act("user", "run", { command: "make" }, { item: "mine" })
+    .act("agent", "run", { command: "ls" }, { item: "its" })
+    .push({ delta: "output", item: "mine", offset: 0, content: "cc" })
+    .push({ delta: "text", item: "t", offset: 0, content: "Half a" })
+    .push({ delta: "tool_input", item: "w", offset: 0, content: "{" });
+  assert.equal(activity(script.play()).text, "Preparing the next step");
+  const over = script.state("running", undefined, { turn_over: true }).play();
+  assert.deepEqual(rowsOf(over), ["run running: cc", "run stopped: ", "text partial: Half a"]);
+  assert.deepEqual([over.agentState, activity(over).text, activity(over).code], ["running", "Running", "make"]);
+  const ended = script.see("run", "cc done", { command: "make", exit_code: 0, duration_ms: 1 }, { item: "mine" }).state("idle").play();
+  assert.deepEqual(rowsOf(ended)[0], "run ok: cc done");
+});
+
 test("what is paused in the middle can be stopped", () => {
   const script = new Script().act("agent", "run", { command: "make" }, { item: "r" }).state("paused");
   assert.equal(isStoppable(script.play()), true);

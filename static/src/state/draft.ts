@@ -1,6 +1,7 @@
 // How the reducer's functions find and replace rows in the state that they build.
 
 import { inSight } from "../escapes";
+import type { Source } from "../wire/event";
 import type { PlanRow, Row, ToolEnd, ToolRow } from "./rows";
 import type { SessionState } from "./session";
 
@@ -84,12 +85,12 @@ export function speak(draft: Draft, seq: number, text: string): void {
   draft.spoken = [...draft.spoken, { seq, text: inSight(text) }].slice(-SPOKEN);
 }
 
-/** Closes what is still open, because whatever worked on it has ended. */
-export function settle(draft: Draft, at: string, outcome: ToolEnd["outcome"] = "stopped"): void {
+/** Closes what is still open, because whatever worked on it has ended; of the calls only those of `source`, where one is named. */
+export function settle(draft: Draft, at: string, outcome: ToolEnd["outcome"] = "stopped", source?: Source): void {
   if (!draft.rows.some(isOpen)) return;
   draft.rows = draft.rows.flatMap((row): Row[] => {
     if ((row.kind === "text" || row.kind === "thinking") && row.open) return [{ ...row, open: false, partial: true }];
-    if (row.kind !== "tool" || row.end) return [row];
+    if (row.kind !== "tool" || row.end || (source && row.source !== source)) return [row];
     // A call that the model never finished writing did not happen.
     if (row.seq === null) return [];
     const end = { outcome, at, content: row.output.text, extras: {}, durationMs: null };

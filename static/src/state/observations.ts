@@ -123,13 +123,14 @@ function deliver(draft: Draft, event: ObservationEvent<"chat">): void {
 const AT_WORK: readonly AgentState[] = ["starting", "running", "awaiting_confirmation", "interrupting", "paused"];
 
 function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed">): void {
-  const { agent_state: state, reason, since } = event.extras;
+  const { agent_state: state, reason, since, turn_over } = event.extras;
   enter(draft, state);
   draft.reason = reason ?? null;
   draft.since = since;
   if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };
   if (state !== "awaiting_confirmation" && state !== "paused") draft.question = null;
   if (!AT_WORK.includes(state)) settle(draft, event.at);
+  else if (turn_over === true) settle(draft, event.at, "stopped", "agent");
   if (state === "starting" || !AT_WORK.includes(state)) {
     // What was to be stopped has ended. Sent again after a reconnect, the wish would stop what comes next.
     draft.sending = draft.sending.filter(({ wish }) => wish.action !== "interrupt");

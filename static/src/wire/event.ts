@@ -100,7 +100,8 @@ export interface Observations {
   confirm: { request: string; action: string; risk: string; options: Decision[] };
   confirmed: { request: string; decision: Decision };
   usage: Usage;
-  agent_state_changed: { agent_state: AgentState; reason?: string; since: string };
+  /** `turn_over`: the agent's turn is, and a command of the user's still runs. */
+  agent_state_changed: { agent_state: AgentState; reason?: string; since: string; turn_over?: boolean };
   interrupted: { what: string; stopped_ms: number; rung: string; partial: boolean };
   queue: { items: QueueItem[] };
   sandbox: { phase: Phase; exit_code?: number; out_of_memory?: boolean; stderr_tail?: string; isolation?: string };
