@@ -8,19 +8,17 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use greenroom_keeper::place::{LOG, OLDER_LOG, last_chars};
+use greenroom_keeper::place::{LOG, OLDER_LOG, STDERR_TAIL, last_chars};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// When the newer file is this long, it becomes the older one.
 const TURN_BYTES: u64 = 512 << 10;
-/// How much of stderr is told with the exit.
-const TAIL_BYTES: usize = 4096;
 
 /// Copies until both streams have ended, that is until no process of the sandbox is left that could write. Returns the
 /// last words on stderr.
 pub fn copy(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<String> {
     let mut log = Log::open()?;
-    let mut tail = VecDeque::with_capacity(TAIL_BYTES);
+    let mut tail = VecDeque::with_capacity(STDERR_TAIL);
     let mut open = vec![(File::from(stdout), false), (File::from(stderr), true)];
     let mut buffer = [0; 8192];
     while !open.is_empty() {
@@ -34,7 +32,7 @@ pub fn copy(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<String> {
             let _ = log.write(&buffer[..read]);
             if *is_stderr {
                 tail.extend(&buffer[..read]);
-                tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
+                tail.drain(..tail.len().saturating_sub(STDERR_TAIL));
             }
         }
         for index in ended.into_iter().rev() {
@@ -42,7 +40,7 @@ pub fn copy(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<String> {
         }
     }
     let tail: Vec<u8> = tail.into();
-    Ok(last_chars(&String::from_utf8_lossy(&tail), TAIL_BYTES).to_owned())
+    Ok(last_chars(&String::from_utf8_lossy(&tail), STDERR_TAIL).to_owned())
 }
 
 type Stream = (File, bool);

@@ -148,6 +148,8 @@ fn start(mut order: Order) -> Result<Kept, Answer> {
         Identity::of(std::process::id() as i32).ok_or_else(|| Answer::Failed("find itself in /proc".into()))?;
     let running = Running { boot: place::boot_id(), keeper, init, cgroup: order.cgroup.clone() };
     place::write_json(Path::new(HERE), place::RUNNING, &running).map_err(failed("write down who runs"))?;
+    // Without it the end may still find room when it comes.
+    let _ = place::keep_room_for_the_end(Path::new(HERE));
     Ok(Kept { jailed, init, cgroup: order.cgroup, _lock: lock })
 }
 
@@ -168,10 +170,11 @@ fn take_lock() -> Result<File, Answer> {
     }
 }
 
-/// What the last run left; its log stays.
+/// What the last run left; its log stays. What that one had not finished may belong to another user.
 fn clear_place() -> io::Result<()> {
     for left in [place::RUNNING, place::EXIT, place::FROZEN] {
         not_there_is_fine(std::fs::remove_file(left))?;
+        not_there_is_fine(std::fs::remove_file(place::unfinished(left)))?;
     }
     not_there_is_fine(std::fs::remove_dir_all("root"))
 }

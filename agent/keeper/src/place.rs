@@ -5,11 +5,15 @@
 //! |---|---|---|
 //! | `lock` | keeper | held while the keeper lives, so there is never a second one |
 //! | `running.json` | keeper | which processes these are |
-//! | `exit.json` | keeper | how it ended |
+//! | `exit.json` | keeper | how it ended; until then `exit.json.new` keeps room for it |
 //! | `log`, `log.1` | keeper | stdout and stderr |
 //! | `frozen.json` | server | some may be stopped, and what to leave so on thaw; only where there is no cgroup |
 
-use std::{fs, io, path::Path};
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +25,11 @@ pub const EXIT: &str = "exit.json";
 pub const FROZEN: &str = "frozen.json";
 pub const LOG: &str = "log";
 pub const OLDER_LOG: &str = "log.1";
+
+/// How much of stderr is told with the exit, bytes.
+pub const STDERR_TAIL: usize = 4096;
+/// An [`Ended`] is no longer, bytes: in JSON a byte of stderr takes up to six.
+const LONGEST_END: usize = 6 * STDERR_TAIL + 256;
 
 /// Who runs, written once the agent does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,15 +48,27 @@ pub struct Ended {
     /// The exit code, 128 + n for signal n; `None` where nobody can tell any more.
     pub code: Option<i64>,
     pub out_of_memory: bool,
-    /// The last lines of what it wrote to stderr, at most 4 KiB.
+    /// The last lines of what it wrote to stderr, at most [`STDERR_TAIL`].
     pub stderr_tail: String,
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file whole or not at all. What lies under its unfinished name is written over, and so is its room on the disk.
 pub fn write_json<T: Serialize>(dir: &Path, name: &str, value: &T) -> io::Result<()> {
-    let unfinished = dir.join(format!("{name}.new"));
-    fs::write(&unfinished, serde_json::to_vec(value)?)?;
+    let (unfinished, text) = (dir.join(unfinished(name)), serde_json::to_vec(value)?);
+    let mut file = File::options().create(true).truncate(false).write(true).open(&unfinished)?;
+    file.write_all(&text)?;
+    file.set_len(text.len() as u64)?;
     fs::rename(unfinished, dir.join(name))
+}
+
+/// The name of a file until it is whole.
+pub fn unfinished(name: &str) -> PathBuf {
+    PathBuf::from(format!("{name}.new"))
+}
+
+/// Takes the room that an [`Ended`] will need: a disk that is full by then does not hide how a sandbox ended.
+pub fn keep_room_for_the_end(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join(unfinished(EXIT)), [0; LONGEST_END])
 }
 
 pub fn boot_id() -> String {
@@ -65,7 +86,59 @@ pub fn last_chars(text: &str, bytes: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use rustix::{
+        mount::{MountFlags, MountPropagationFlags, mount, mount_change},
+        thread::UnshareFlags,
+    };
+
     use super::*;
+
+    /// As long as one can be.
+    fn an_end() -> Ended {
+        Ended { code: Some(i64::MIN), out_of_memory: false, stderr_tail: "\0".repeat(STDERR_TAIL) }
+    }
+
+    /// In a mount namespace of this thread, so that nobody has to clear it away. False where only root may do so.
+    fn on_a_small_disk(test: impl FnOnce(&Path) + Send + 'static) -> bool {
+        let dir = std::env::temp_dir().join(format!("greenroom-keeper-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("it is made");
+        let tested = std::thread::spawn({
+            let dir = dir.clone();
+            move || {
+                // SAFETY: the thread holds no descriptor that a view of its own could surprise.
+                unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.ok()?;
+                mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).ok()?;
+                mount("small", &dir, "tmpfs", MountFlags::empty(), Some(c"size=64k")).ok()?;
+                test(&dir);
+                Some(())
+            }
+        });
+        let tested = tested.join().expect("the test passes");
+        fs::remove_dir(dir).expect("nothing is in it");
+        tested.is_some()
+    }
+
+    #[test]
+    fn an_end_is_told_on_a_full_disk() {
+        let tested = on_a_small_disk(|dir| {
+            keep_room_for_the_end(dir).expect("there is room");
+            let mut filler = File::create(dir.join("filler")).expect("there is room");
+            while filler.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
+            fs::write(dir.join("more"), "more").expect_err("the disk is full");
+            write_json(dir, EXIT, &an_end()).expect("there is room for it");
+            let told = fs::read(dir.join(EXIT)).expect("it is there");
+            assert_eq!(serde_json::from_slice::<Ended>(&told).expect("nothing else is in it"), an_end());
+            assert!(!dir.join(unfinished(EXIT)).exists());
+        });
+        if !tested {
+            eprintln!("only root can make a small disk");
+        }
+    }
+
+    #[test]
+    fn the_longest_end_has_room() {
+        assert!(serde_json::to_vec(&an_end()).expect("it is JSON").len() <= LONGEST_END);
+    }
 
     #[test]
     fn a_tail_is_cut_between_characters() {
