@@ -58,7 +58,7 @@ struct State {
 
 /// Things to be done one after the other.
 struct Lane<T> {
-    waiting: VecDeque<T>,
+    waiting: VecDeque<(T, CancellationToken)>,
     running: Option<Running>,
     /// Whether somebody works on it, or is about to begin.
     worked_on: bool,
@@ -82,16 +82,22 @@ struct Act {
 impl<T> Lane<T> {
     /// Adds a thing to do, and says whether a worker is to be started for it.
     fn add(&mut self, thing: T) -> bool {
-        self.waiting.push_back(thing);
+        self.waiting.push_back((thing, CancellationToken::new()));
         !std::mem::replace(&mut self.worked_on, true)
     }
 
     /// The next thing to do. Where there is none the worker goes home.
-    fn take(&mut self) -> Option<T> {
+    fn take(&mut self) -> Option<(T, CancellationToken)> {
         self.running = None;
         let next = self.waiting.pop_front();
         self.worked_on = next.is_some();
         next
+    }
+
+    /// Stops what runs. What waits keeps its place, and finds that it is to stop when its turn comes.
+    fn stop(&self) {
+        let running = self.running.as_ref().map(|running| &running.stop);
+        running.into_iter().chain(self.waiting.iter().map(|(_, stop)| stop)).for_each(CancellationToken::cancel);
     }
 }
 
@@ -239,31 +245,22 @@ impl Desk {
     }
 
     fn cancel(&self) {
-        let (turns, acts) = {
-            let mut state = self.state();
-            for running in [&state.turns.running, &state.acts.running].into_iter().flatten() {
-                running.stop.cancel();
-            }
-            // Where nobody runs yet, the worker is about to take the first of these; then it finds nothing.
-            (std::mem::take(&mut state.turns.waiting), std::mem::take(&mut state.acts.waiting))
-        };
-        let outgoing = self.0.outgoing.clone();
-        tokio::spawn(async move {
-            let outcome = |what: &str| Outcome::Cancelled { what: what.to_owned(), partial: false };
-            for Prompt { turn, .. } in turns {
-                outgoing.report(Report::TurnEnded { turn, outcome: outcome("a turn that had not begun") }).await;
-            }
-            for Act { act, .. } in acts {
-                outgoing.report(Report::ActEnded { act, outcome: outcome("an act that had not begun") }).await;
-            }
-        });
+        let state = self.state();
+        state.turns.stop();
+        state.acts.stop();
     }
 
     async fn work_on_turns(self) {
         while let Some((prompt, stage)) = self.next_turn() {
             let turn = prompt.turn.clone();
-            let is_first = self.state().begun.is_first(&turn, &prompt.message.content);
-            let outcome = if is_first { self.drive(prompt, &stage).await } else { not_twice() };
+            // Of one that was stopped before it began nothing is done, so it may come again.
+            let is_driven = stage.stop.is_cancelled() || self.state().begun.is_first(&turn, &prompt.message.content);
+            let outcome = if is_driven {
+                self.drive(prompt, &stage).await
+            } else {
+                self.0.driver.lock().await.hear(prompt.message, &stage);
+                not_twice()
+            };
             // Nothing can be steered into it any more, whatever way it ended.
             for Steer { command, .. } in stage.intake.close() {
                 self.0.outgoing.report(Report::SteerMissed { command }).await;
@@ -284,8 +281,8 @@ impl Desk {
 
     fn next_turn(&self) -> Option<(Prompt, Stage)> {
         let mut state = self.state();
-        let prompt = state.turns.take()?;
-        let (stop, intake) = (CancellationToken::new(), Intake::default());
+        let (prompt, stop) = state.turns.take()?;
+        let intake = Intake::default();
         state.turns.running = Some(Running { id: prompt.turn.clone(), stop: stop.clone() });
         state.intake = Some(intake.clone());
         let stage = Stage {
@@ -301,8 +298,13 @@ impl Desk {
 
     async fn work_on_acts(self) {
         while let Some((Act { act, action }, stop)) = self.next_act() {
-            let is_first = self.state().begun.is_first(&act, &action.line());
-            let outcome = if is_first { self.perform(&act, &action, stop).await } else { self.refuse(&act).await };
+            let outcome = if stop.is_cancelled() {
+                Outcome::Cancelled { what: "an act that had not begun".to_owned(), partial: false }
+            } else if self.state().begun.is_first(&act, &action.line()) {
+                self.perform(&act, &action, stop).await
+            } else {
+                self.refuse(&act).await
+            };
             self.0.outgoing.report(Report::ActEnded { act, outcome }).await;
         }
         self.0.work_over.notify_one();
@@ -310,8 +312,7 @@ impl Desk {
 
     fn next_act(&self) -> Option<(Act, CancellationToken)> {
         let mut state = self.state();
-        let act = state.acts.take()?;
-        let stop = CancellationToken::new();
+        let (act, stop) = state.acts.take()?;
         state.acts.running = Some(Running { id: act.act.clone(), stop: stop.clone() });
         Some((act, stop))
     }

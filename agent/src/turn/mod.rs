@@ -46,7 +46,12 @@ pub trait Driver {
     /// Forgets what [`Driver::restore`] took in: the journal was cut off, and comes again from its beginning.
     fn forget(&mut self);
 
-    /// Works on `message` until there is an outcome. Ends soon after `stage.stop` is cancelled, whatever it is doing.
+    /// Takes in a message that nothing is done about: the person has seen it said, and speaks on from there.
+    fn hear(&mut self, message: Message, stage: &Stage);
+
+    /// Works on `message` until there is an outcome. Ends soon after `stage.stop` is cancelled, whatever it is doing. Where that
+    /// was cancelled before, it does nothing, but takes in the message and that the user interrupted it there: a driver whose
+    /// program can be told only by a prompt tells it so with the next one.
     fn turn(&mut self, message: Message, stage: &Stage) -> impl Future<Output = Outcome> + Send;
 }
 

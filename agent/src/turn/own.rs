@@ -65,7 +65,7 @@ impl OwnLoop {
     async fn work(&mut self, stage: &Stage) -> Outcome {
         let (mut steps, mut circle) = (0, Circle::default());
         loop {
-            self.hear(stage).await;
+            self.catch_up(stage).await;
             let settings = stage.settings();
             if steps >= settings.max_steps {
                 let detail = format!("the turn took {steps} steps, which is its limit; send a message to go on");
@@ -98,13 +98,17 @@ impl OwnLoop {
     }
 
     /// Takes in what the user said and did since the last step.
-    async fn hear(&mut self, stage: &Stage) {
-        for aside in stage.take_asides() {
-            self.conversation.user(&aside);
-        }
+    async fn catch_up(&mut self, stage: &Stage) {
+        self.hear_asides(stage);
         for Steer { command, message } in stage.intake.take() {
             self.conversation.message(&message);
             stage.outgoing.report(Report::Steered { command }).await;
+        }
+    }
+
+    fn hear_asides(&mut self, stage: &Stage) {
+        for aside in stage.take_asides() {
+            self.conversation.user(&aside);
         }
     }
 
@@ -238,20 +242,26 @@ impl Driver for OwnLoop {
         (self.conversation, self.reader) = (Conversation::default(), Reader::default());
     }
 
-    async fn turn(&mut self, message: Message, stage: &Stage) -> Outcome {
+    fn hear(&mut self, message: Message, stage: &Stage) {
         self.reader.tell_asides(&mut self.conversation);
-        for aside in stage.take_asides() {
-            self.conversation.user(&aside);
-        }
+        self.hear_asides(stage);
         // A model wants its thoughts back within a turn, and no longer.
         self.conversation.forget_thoughts();
         self.conversation.message(&message);
-        let outcome = self.work(stage).await;
+    }
+
+    async fn turn(&mut self, message: Message, stage: &Stage) -> Outcome {
+        self.hear(message, stage);
+        let outcome = if stage.stop.is_cancelled() {
+            cancelled("a turn that had not begun", false)
+        } else {
+            self.work(stage).await
+        };
         if let Outcome::Cancelled { .. } = outcome {
             self.conversation.user(history::INTERRUPTED);
         }
         // What was said too late for a step is known to the next turn.
-        self.hear(stage).await;
+        self.catch_up(stage).await;
         outcome
     }
 }

@@ -43,6 +43,26 @@ async fn a_model_stream_is_cut_and_its_text_kept() {
     assert!(messages[2].to_string().contains("interrupted you here.]\\n\\nsorry"), "{messages}");
 }
 
+/// As after a thaw, or where a message was sent in the moment of the interrupt: the agent finds both at once.
+#[tokio::test]
+async fn a_message_that_was_interrupted_before_its_turn_began_is_known_to_the_model() {
+    let mut session = Session::open(vec![Whole(vec![text("Yes?")])]).await;
+    let us = Pid::from_raw(session.agent.process.id() as i32).expect("not zero");
+    kill_process(us, Signal::STOP).expect("it is ours");
+    session.prompt("t1", "go").await;
+    session.order(Command::Cancel {}).await;
+    kill_process(us, Signal::CONT).expect("it is ours");
+    assert_eq!(session.outcome("t1").await, cancelled("a turn that had not begun", false));
+    session.prompt("t2", "or rather stay").await;
+    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    let requests = session.agent.gateway.requests();
+    let told = requests[0]["messages"].to_string();
+    assert!(
+        requests.len() == 1 && told.contains(r"go\n\n[The user interrupted you here.]\n\nor rather stay"),
+        "{told}"
+    );
+}
+
 #[tokio::test]
 async fn a_call_that_was_still_being_written_is_forgotten() {
     let answers = vec![Hangs(vec![call("c1", "write", json!({ "path": "x", "content": "y" }))]), Whole(vec![])];

@@ -117,7 +117,7 @@ async fn an_act_that_comes_again_to_another_start_of_the_agent_is_not_done_twice
 /// What the model has the agent do then may be done already.
 #[tokio::test]
 async fn a_turn_that_comes_again_to_another_start_of_the_agent_is_not_done_twice() {
-    let mut session = Session::open(vec![]).await;
+    let mut session = Session::open(vec![Whole(vec![text("Hello.")]), Whole(vec![text("Yes.")])]).await;
     let prompt = || Command::Prompt { turn: "t1".into(), content: "hello".into(), attachments: vec![] };
     session.order(prompt()).await;
     session.outcome("t1").await;
@@ -128,6 +128,11 @@ async fn a_turn_that_comes_again_to_another_start_of_the_agent_is_not_done_twice
     let outcome = session.outcome("t1").await;
     assert!(matches!(&outcome, Outcome::Failed { code, .. } if code == "agent_restarted"), "{outcome:?}");
     assert!(session.events().is_empty(), "{:?}", session.events());
+    session.prompt("t2", "do you hear me?").await;
+    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    let requests = session.agent.gateway.requests();
+    let told = requests.last().expect("two requests")["messages"].to_string();
+    assert!(requests.len() == 2 && told.contains(r"hello\n\ndo you hear me?"), "the model has heard it: {told}");
 }
 
 #[tokio::test]
