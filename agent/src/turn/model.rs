@@ -53,6 +53,9 @@ pub(super) enum ModelError {
     /// The provider, or the gateway, will not answer this request.
     #[error("{0}")]
     Refused(String),
+    /// The gateway has cut the call, or takes none, because the user interrupts the turn; the order to stop it is on its way.
+    #[error("{0}")]
+    Interrupted(String),
     /// The provider broke off with an error of its own.
     #[error("the model broke off: {0}")]
     BrokeOff(String),

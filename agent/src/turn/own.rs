@@ -25,6 +25,8 @@ const RETRIES: u32 = 2;
 /// How long to wait for the gateway: doubled from the first to the last.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LAST_WAIT: Duration = Duration::from_secs(2);
+/// How long a stop may take to come here after the gateway has heard of it. It may wait behind a long report, or a dial.
+const STOP_COMES: Duration = Duration::from_secs(5);
 /// The smallest conversation that is worth sending, in bytes.
 const LEAST_BUDGET: usize = 16 * 1024;
 /// After how many equal failures in a row the model is told that it goes round in circles.
@@ -115,16 +117,19 @@ impl OwnLoop {
     /// One answer of the model, asked for as often as it takes.
     async fn step(&mut self, settings: &Settings, stage: &Stage) -> Result<Said, Outcome> {
         let (mut failures, mut wait) = (0, FIRST_WAIT);
+        // Also of an answer that was cut before this one: if there is no more, it is what the person has read.
+        let (mut text, mut partial) = (String::new(), false);
         loop {
-            let Broken { why, text, partial } = match self.ask(settings, stage).await {
+            let broken = match self.ask(settings, stage).await {
                 Ok(said) => return Ok(said),
                 Err(broken) => broken,
             };
-            let error = match why {
-                Why::Stopped => {
-                    self.conversation.assistant(Said { text, ..Said::default() });
-                    return Err(cancelled("the model's answer", partial));
-                }
+            partial |= broken.partial;
+            if !broken.text.is_empty() {
+                text = broken.text;
+            }
+            let error = match broken.why {
+                Why::Stopped => return Err(self.stopped(text, partial)),
                 Why::Failed(error) => error,
             };
             tracing::warn!(%error, "no answer");
@@ -137,6 +142,13 @@ impl OwnLoop {
                 ModelError::TooLong(_) => {
                     self.budget /= 2;
                     continue;
+                }
+                ModelError::Interrupted(detail) => {
+                    return Err(tokio::select! {
+                        biased;
+                        () = stage.stop.cancelled() => self.stopped(text, partial),
+                        () = clock::sleep(STOP_COMES) => failed("model_error", detail),
+                    });
                 }
                 ModelError::Unreachable(_) => {}
                 ModelError::BrokeOff(_) | ModelError::Cut(_) => {
@@ -151,13 +163,16 @@ impl OwnLoop {
             }
             tokio::select! {
                 biased;
-                () = stage.stop.cancelled() => {
-                    self.conversation.assistant(Said { text, ..Said::default() });
-                    return Err(cancelled("the model's answer", partial));
-                }
+                () = stage.stop.cancelled() => return Err(self.stopped(text, partial)),
                 () = clock::sleep(wait) => wait = (wait * 2).min(LAST_WAIT),
             }
         }
+    }
+
+    /// The user stopped the model's answer, of which there is this much.
+    fn stopped(&mut self, text: String, partial: bool) -> Outcome {
+        self.conversation.assistant(Said { text, ..Said::default() });
+        cancelled("the model's answer", partial)
     }
 
     async fn ask(&mut self, settings: &Settings, stage: &Stage) -> Result<Said, Broken> {

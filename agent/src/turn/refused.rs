@@ -7,6 +7,9 @@ use super::model::ModelError;
 /// Where an error says of what kind it is, besides its message. A relay keeps under `raw` what the provider behind it said.
 const KINDS: [&str; 5] = ["/error/type", "/error/code", "/error/metadata/raw", "/type", "/code"];
 
+/// What the gateway calls an error that an interrupt made.
+const INTERRUPTED: &str = "interrupted";
+
 /// How a request for which the conversation is too long is refused, in small letters.
 const TOO_LONG: [&str; 10] = [
     "too long",
@@ -25,6 +28,9 @@ const TOO_LONG: [&str; 10] = [
 pub(super) fn answered(status: u16, body: &str) -> ModelError {
     let body = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.trim().to_owned()));
     let words = in_words(&body);
+    if is_interrupted(&body) {
+        return ModelError::Interrupted(words);
+    }
     let too_long = match status {
         402 => return ModelError::Budget(words),
         413 => true,
@@ -42,7 +48,18 @@ pub(super) fn answered(status: u16, body: &str) -> ModelError {
 /// What a provider said in the middle of a stream.
 pub(super) fn broke_off(body: &Value) -> ModelError {
     let words = in_words(body);
-    if has_outgrown_its_context(body) { ModelError::TooLong(words) } else { ModelError::BrokeOff(words) }
+    if is_interrupted(body) {
+        ModelError::Interrupted(words)
+    } else if has_outgrown_its_context(body) {
+        ModelError::TooLong(words)
+    } else {
+        ModelError::BrokeOff(words)
+    }
+}
+
+/// In the middle of a stream the error may come without its wrapping.
+fn is_interrupted(body: &Value) -> bool {
+    ["/error/type", "/type"].iter().any(|place| body.pointer(place).and_then(Value::as_str) == Some(INTERRUPTED))
 }
 
 fn is_about_length(body: &Value) -> bool {
@@ -115,6 +132,20 @@ mod tests {
         let relayed =
             json!({ "error": { "message": "Provider returned error", "metadata": { "raw": "prompt is too long" } } });
         assert!(is_too_long(400, &relayed.to_string()));
+    }
+
+    #[test]
+    fn an_interrupt_is_known_by_its_type_alone() {
+        let error = json!({ "message": "no", "type": "interrupted" });
+        for body in [json!({ "error": error }), json!({ "type": "error", "error": error })] {
+            for status in [402, 403] {
+                let answered = answered(status, &body.to_string());
+                assert!(matches!(answered, ModelError::Interrupted(said) if said == "no"), "{status} {body}");
+            }
+            assert!(matches!(broke_off(&body), ModelError::Interrupted(said) if said == "no"), "{body}");
+        }
+        assert!(matches!(broke_off(&error), ModelError::Interrupted(_)));
+        assert!(matches!(answered(403, &self::error("interrupted")), ModelError::Refused(_)));
     }
 
     #[test]

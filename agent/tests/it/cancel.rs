@@ -2,7 +2,7 @@
 
 use greenroom_protocol::{
     Action, DeltaKind,
-    link::{Command, Outcome},
+    link::{Api, Command, Outcome},
 };
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     agent::Agent,
     gateway::{
-        Answer::{Hangs, Whole},
+        Answer::{Breaks, Frames, Hangs, Status, Whole},
         call, text,
     },
     session::Session,
@@ -61,6 +61,37 @@ async fn a_message_that_was_interrupted_before_its_turn_began_is_known_to_the_mo
         requests.len() == 1 && told.contains(r"go\n\n[The user interrupted you here.]\n\nor rather stay"),
         "{told}"
     );
+}
+
+/// The gateway's cut and the order to stop come by different ways.
+#[tokio::test]
+async fn an_interrupt_that_the_gateway_hears_of_first_is_no_failure() {
+    let cut = r#"{"error":{"type":"interrupted","message":"the session interrupted this call"}}"#;
+    let json = |text| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+    let half = json!({ "choices": [{ "index": 0, "delta": { "content": "Half a" }, "finish_reason": null }] });
+    for (api, answers, said) in [
+        (Api::Anthropic, vec![Status(403, cut)], ""),
+        (Api::Openai, vec![Status(402, cut)], ""),
+        (Api::Openai, vec![Frames(vec![half, json(cut)])], "Half a"),
+        (Api::Anthropic, vec![Breaks(vec![text("Half a")]), Status(402, cut)], "Half a"),
+    ] {
+        let asked = answers.len();
+        let mut agent = Agent::start(answers.into_iter().chain([Whole(vec![text("Yes?")])]).collect());
+        agent.settings.api = api;
+        let mut session = Session::with_history(agent, Vec::new()).await;
+        session.prompt("t1", "go").await;
+        while session.agent.gateway.requests().len() < asked {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        // It has the answer soon after.
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        session.order(Command::Cancel {}).await;
+        assert_eq!(session.outcome("t1").await, cancelled("the model's answer", !said.is_empty()), "{api:?} {said}");
+        session.prompt("t2", "sorry").await;
+        assert_eq!(session.outcome("t2").await, Outcome::Done);
+        let told = session.agent.gateway.requests()[asked]["messages"].to_string();
+        assert!(told.contains(r"[The user interrupted you here.]\n\nsorry") && told.contains(said), "{told}");
+    }
 }
 
 #[tokio::test]
