@@ -2,13 +2,16 @@
 //! make one, which root can and an ordinary user mostly cannot.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, ErrorKind},
+    os::fd::AsRawFd,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
 use rustix::{
+    event::{EventfdFlags, PollFlags, eventfd},
     io::Errno,
     process::{Pid, Signal},
 };
@@ -198,7 +201,7 @@ impl Cgroup {
             }
             if began.elapsed() > patience {
                 self.thaw()?;
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel has not frozen every process"));
+                return Err(io::Error::new(ErrorKind::TimedOut, "the kernel has not frozen every process"));
             }
             thread::sleep(Duration::from_micros(200));
         }
@@ -250,6 +253,22 @@ impl Cgroup {
         counted.unwrap_or_default()
     }
 
+    /// What can be read, as poll has it, when the kernel has had too little memory for it, or had to look for some. To be made
+    /// with the rights of whoever made the group.
+    pub fn memory_notices(&self) -> io::Result<(File, PollFlags)> {
+        let memory = self.memory.as_ref().ok_or(ErrorKind::Unsupported)?;
+        match self.version {
+            Version::V1 => {
+                let notices = File::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+                let of = File::open(memory.join("memory.oom_control"))?;
+                let wish = format!("{} {}", notices.as_raw_fd(), of.as_raw_fd());
+                fs::write(memory.join("cgroup.event_control"), wish)?;
+                Ok((notices, PollFlags::IN))
+            }
+            Version::V2 => Ok((File::open(memory.join("memory.events"))?, PollFlags::PRI)),
+        }
+    }
+
     /// Ends what is still in it. Frozen processes do not fall with the keeper that they should fall with.
     fn end_all(&self) -> io::Result<()> {
         let listed = fs::read_to_string(self.freezer.join("cgroup.procs"))?;
@@ -269,11 +288,11 @@ impl Cgroup {
         for dir in self.dirs() {
             loop {
                 match fs::remove_dir(dir) {
-                    Err(e) if e.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < patience => {
+                    Err(e) if e.kind() == ErrorKind::ResourceBusy && began.elapsed() < patience => {
                         self.end_all()?;
                         thread::sleep(Duration::from_millis(1));
                     }
-                    Err(e) if e.kind() == io::ErrorKind::NotFound => break,
+                    Err(e) if e.kind() == ErrorKind::NotFound => break,
                     other => break other?,
                 }
             }

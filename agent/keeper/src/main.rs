@@ -25,6 +25,7 @@ use rustix::{
 
 mod init;
 mod jail;
+mod kills;
 mod log;
 mod rights;
 mod seccomp;
@@ -32,6 +33,7 @@ mod stage;
 
 use init::Plan;
 use jail::Jailed;
+use kills::Kills;
 use seccomp::Filters;
 
 /// The place is the keeper's working directory, as which user ever it goes on.
@@ -116,7 +118,7 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> Answer {
 struct Kept {
     jailed: Jailed,
     init: Identity,
-    cgroup: Option<Cgroup>,
+    kills: Kills,
     /// Never read: it is the lock's life that counts.
     _lock: File,
 }
@@ -126,6 +128,7 @@ fn start(mut order: Order) -> Result<Kept, Answer> {
     let lock = take_lock()?;
     clear_place().map_err(failed("clear its state directory"))?;
     let doors = open_doors(&order).map_err(failed("open its control group"))?;
+    let kills = Kills::of(order.cgroup.clone());
     let root = rustix::process::geteuid().is_root();
     if root {
         stage::set(&mut order).map_err(no_view_of_its_own)?;
@@ -150,7 +153,7 @@ fn start(mut order: Order) -> Result<Kept, Answer> {
     place::write_json(Path::new(HERE), place::RUNNING, &running).map_err(failed("write down who runs"))?;
     // Without it the end may still find room when it comes.
     let _ = place::keep_room_for_the_end(Path::new(HERE));
-    Ok(Kept { jailed, init, cgroup: order.cgroup, _lock: lock })
+    Ok(Kept { jailed, init, kills, _lock: lock })
 }
 
 /// Root without the right to mount, as in most containers.
@@ -238,10 +241,9 @@ impl Kept {
     fn stay(&mut self) -> io::Result<()> {
         greenroom_pages::let_go_of_code();
         let (stdout, stderr) = (self.jailed.stdout.try_clone()?, self.jailed.stderr.try_clone()?);
-        let stderr_tail = log::copy(stdout, stderr)?;
+        let stderr_tail = log::copy(stdout, stderr, &mut self.kills)?;
         let code = exit_code(self.init)?;
-        let killed_for_memory = self.cgroup.as_ref().is_some_and(|cgroup| cgroup.out_of_memory_kills() > 0);
-        let out_of_memory = killed_for_memory && code == 128 + libc::SIGKILL;
+        let out_of_memory = code == 128 + libc::SIGKILL && self.kills.are_fresh();
         let ended = Ended { code: Some(code.into()), out_of_memory, stderr_tail };
         place::write_json(Path::new(HERE), place::EXIT, &ended)
     }
