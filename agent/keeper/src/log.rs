@@ -4,8 +4,9 @@
 use std::{
     collections::VecDeque,
     fs::{self, File},
-    io::{self, Read, Write},
+    io::{self, ErrorKind, Read, Write},
     os::fd::{AsFd, OwnedFd},
+    path::Path,
 };
 
 use greenroom_keeper::place::{LOG, OLDER_LOG, STDERR_TAIL, last_chars};
@@ -16,10 +17,10 @@ use crate::kills::Kills;
 /// When the newer file is this long, it becomes the older one.
 const TURN_BYTES: u64 = 512 << 10;
 
-/// Copies until both streams have ended, that is until no process of the sandbox is left that could write; meanwhile it sees
-/// to `kills`. Returns the last words on stderr.
-pub fn copy(stdout: OwnedFd, stderr: OwnedFd, kills: &mut Kills) -> io::Result<String> {
-    let mut log = Log::open()?;
+/// Copies to the files in `place` until both streams have ended, that is until no process of the sandbox is left that could
+/// write; meanwhile it sees to `kills`. Returns the last words on stderr.
+pub fn copy(stdout: OwnedFd, stderr: OwnedFd, place: &Path, kills: &mut Kills) -> io::Result<String> {
+    let mut log = Log { place, file: None, bytes: 0 };
     let mut tail = VecDeque::with_capacity(STDERR_TAIL);
     let mut open = vec![(File::from(stdout), false), (File::from(stderr), true)];
     let mut buffer = [0; 8192];
@@ -30,7 +31,8 @@ pub fn copy(stdout: OwnedFd, stderr: OwnedFd, kills: &mut Kills) -> io::Result<S
             if read == 0 {
                 ended.push(index);
             }
-            // A full disk costs the log, not the agent: it must not be held up, nor killed by a broken pipe.
+            // A full disk, or a file in the way, costs the log, not the agent: it must not be held up, nor killed by a broken
+            // pipe.
             let _ = log.write(&buffer[..read]);
             if *is_stderr {
                 tail.extend(&buffer[..read]);
@@ -68,25 +70,115 @@ fn ready<'a>(open: &'a mut [Stream], kills: &mut Kills) -> io::Result<Vec<(usize
     Ok(open.iter_mut().enumerate().filter(|(index, _)| is_ready[*index]).collect())
 }
 
-struct Log {
-    file: File,
+struct Log<'a> {
+    place: &'a Path,
+    /// `None` before the first word, and where it could not be opened; that is tried again with the next one.
+    file: Option<File>,
     bytes: u64,
 }
 
-impl Log {
-    fn open() -> io::Result<Log> {
-        let file = File::options().create(true).append(true).open(LOG)?;
-        let bytes = file.metadata()?.len();
-        Ok(Log { file, bytes })
+impl Log<'_> {
+    fn open(&self) -> io::Result<File> {
+        let mut options = File::options();
+        options.create(true).append(true);
+        match options.open(self.place.join(LOG)) {
+            // An earlier run was another user's. The directory is ours, and what that run wrote can still be read.
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                self.turn()?;
+                options.open(self.place.join(LOG))
+            }
+            other => other,
+        }
+    }
+
+    fn turn(&self) -> io::Result<()> {
+        fs::rename(self.place.join(LOG), self.place.join(OLDER_LOG))
     }
 
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
         if self.bytes >= TURN_BYTES {
-            fs::rename(LOG, OLDER_LOG)?;
-            *self = Log::open()?;
+            self.turn()?;
+            (self.file, self.bytes) = (None, 0);
         }
-        self.file.write_all(text)?;
-        self.bytes += text.len() as u64;
+        if self.file.is_none() {
+            let file = self.open()?;
+            self.bytes = file.metadata()?.len();
+            self.file = Some(file);
+        }
+        if let Some(file) = &mut self.file {
+            file.write_all(text)?;
+            self.bytes += text.len() as u64;
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt, path::PathBuf, thread};
+
+    use super::*;
+
+    /// One with an old log that its user may not write.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn make(name: &str) -> Place {
+            let dir = std::env::temp_dir().join(format!("greenroom-keeper-{}-{name}", std::process::id()));
+            fs::create_dir(&dir).expect("it is made");
+            fs::write(dir.join(LOG), "old\n").expect("it is written");
+            fs::set_permissions(dir.join(LOG), fs::Permissions::from_mode(0o444)).expect("it is ours");
+            Place(dir)
+        }
+
+        /// Does it as an ordinary user, whose directory it is.
+        fn as_its_user(&self, work: impl FnOnce(&Path) + Send) {
+            const NOBODY: u32 = 65_534;
+            thread::scope(|scope| {
+                let worker = scope.spawn(|| {
+                    if rustix::process::geteuid().is_root() {
+                        std::os::unix::fs::chown(&self.0, Some(NOBODY), None).expect("root may");
+                        // SAFETY: it changes as whom this thread opens files, and the thread ends soon.
+                        unsafe { libc::setfsuid(NOBODY) };
+                    }
+                    work(&self.0);
+                });
+                worker.join().expect("it works");
+            });
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_log_of_another_user_becomes_the_older_one() {
+        let place = Place::make("log");
+        place.as_its_user(|dir| {
+            Log { place: dir, file: None, bytes: 0 }.write(b"new\n").expect("it is written");
+        });
+        let read = |name| fs::read_to_string(place.0.join(name)).expect("it is there");
+        assert_eq!((read(OLDER_LOG).as_str(), read(LOG).as_str()), ("old\n", "new\n"));
+    }
+
+    #[test]
+    fn without_a_log_all_is_copied_and_it_is_begun_when_it_can_be() {
+        let place = Place::make("in-the-way");
+        fs::remove_file(place.0.join(LOG)).expect("it was there");
+        fs::create_dir(place.0.join(LOG)).expect("it is made");
+        let (mut log, text) = (Log { place: &place.0, file: None, bytes: 0 }, b"word\n");
+        assert!(log.write(text).is_err());
+        let (stdout, _) = io::pipe().expect("a pipe");
+        let (stderr, mut writer) = io::pipe().expect("a pipe");
+        writer.write_all(b"last words").expect("there is room");
+        drop(writer);
+        let tail = copy(stdout.into(), stderr.into(), &place.0, &mut Kills::of(None)).expect("nothing is in its way");
+        assert_eq!(tail, "last words");
+        fs::remove_dir(place.0.join(LOG)).expect("it is empty");
+        log.write(text).expect("it is written");
+        assert_eq!(fs::read(place.0.join(LOG)).expect("it is there"), text);
     }
 }

@@ -241,7 +241,7 @@ impl Kept {
     fn stay(&mut self) -> io::Result<()> {
         greenroom_pages::let_go_of_code();
         let (stdout, stderr) = (self.jailed.stdout.try_clone()?, self.jailed.stderr.try_clone()?);
-        let stderr_tail = log::copy(stdout, stderr, &mut self.kills)?;
+        let stderr_tail = log::copy(stdout, stderr, Path::new(HERE), &mut self.kills)?;
         let code = exit_code(self.init)?;
         let out_of_memory = code == 128 + libc::SIGKILL && self.kills.are_fresh();
         let ended = Ended { code: Some(code.into()), out_of_memory, stderr_tail };
