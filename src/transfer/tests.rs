@@ -1,8 +1,15 @@
 mod bad_files;
 mod unreadable;
 
-use super::*;
-use crate::store::{Mark, local::LocalStore, memory::MemoryStore};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    import::{PIECE, pieces},
+    *,
+};
+use crate::store::{Batch, Mark, NewEvent, local::LocalStore, memory::MemoryStore};
 
 fn record(id: SessionId, archived: bool) -> crate::store::Record {
     serde_json::from_value(serde_json::json!({

@@ -1,0 +1,148 @@
+//! Taking an export in: compared with what is here first, and then written, as far as it is not here yet.
+
+use std::{
+    io::{self, BufRead},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use futures::future::try_join_all;
+
+use super::{
+    CHUNK, Moved, TransferError,
+    compare::{compare, whole},
+    read::{Lines, Part, Session},
+};
+use crate::store::{Batch, NewEvent, Seq, SessionId, Store, StoreError};
+
+/// How much is appended in one piece, bytes, unless a single event is larger: whoever reads an event later reads its whole piece.
+pub(super) const PIECE: usize = 64 << 10;
+
+/// Takes the sessions of a file in. `open` gives the file anew each time that it is called.
+///
+/// # Errors
+/// What is wrong with the file, and at which line; then nothing was written.
+pub async fn import<R: BufRead>(
+    store: &Arc<dyn Store>,
+    open: impl Fn() -> io::Result<R>,
+) -> Result<Moved, TransferError> {
+    let mut lines = Lines::new(open()?)?;
+    while let Some(session) = lines.session()? {
+        compare(store.as_ref(), &mut lines, &session).await?;
+    }
+    let mut lines = Lines::new(open()?)?;
+    let mut moved = Moved::default();
+    while let Some(session) = lines.session()? {
+        let here = store.get(session.record.id).await?.map(|snapshot| snapshot.tail);
+        let events = import_one(store.as_ref(), &mut lines, session, here).await?;
+        let is_known = here.is_some_and(|tail| tail >= events);
+        moved.known += u64::from(is_known);
+        moved.sessions += u64::from(!is_known);
+        moved.events += events.saturating_sub(here.unwrap_or(0));
+    }
+    Ok(moved)
+}
+
+/// Writes what is not here yet, of a session of which so many events are `here`; returns how many the file has.
+async fn import_one<R: BufRead>(
+    store: &dyn Store,
+    lines: &mut Lines<R>,
+    session: Session,
+    here: Option<Seq>,
+) -> Result<u64, TransferError> {
+    let id = session.record.id;
+    if here.is_none() {
+        store.create(session.record.clone()).await?;
+    }
+    let before = here.unwrap_or(0);
+    let (epoch, _) = store.claim(id).await?;
+    let (mut at, mut seq) = (before, 0);
+    let (mut waiting, mut size) = (Vec::new(), 0);
+    let mut content: Option<(String, String)> = None;
+    loop {
+        let part = lines.next_of(&session)?;
+        if let Some(Part::Content(name, text)) = &part {
+            match &mut content {
+                Some((known, whole)) if known == name => whole.push_str(text),
+                _ => {
+                    keep(store, id, content.take()).await?;
+                    content = Some((name.clone(), text.clone()));
+                }
+            }
+            continue;
+        }
+        keep(store, id, content.take()).await?;
+        let over = part.is_none();
+        if let Some(Part::Event(event)) = part {
+            seq += 1;
+            if seq > before {
+                size += event.json.len();
+                waiting.push(event);
+            }
+        }
+        if over || size > CHUNK.bytes {
+            // An event is written after the contents that it names: those stand behind it in the file.
+            let last = if over { None } else { waiting.pop() };
+            let count = waiting.len() as u64;
+            let finished = over && (here.is_none() || at + count > before);
+            let batch = Batch {
+                events: std::mem::take(&mut waiting),
+                mark: session.mark.clone().filter(|_| finished),
+                record: finished.then(|| Arc::new(session.record.clone())),
+            };
+            if count > 0 || finished {
+                at = append(store, id, epoch, at, batch).await?;
+            }
+            size = last.as_ref().map_or(0, |event: &NewEvent| event.json.len());
+            waiting.extend(last);
+        }
+        if over {
+            return Ok(seq);
+        }
+    }
+}
+
+/// Writes a content where it is missing or damaged. Any other was found to be the same.
+async fn keep(store: &dyn Store, id: SessionId, content: Option<(String, String)>) -> Result<(), StoreError> {
+    match content {
+        Some((name, text)) if whole(store, id, &name).await?.is_none() => {
+            store.restore_content(id, &name, Bytes::from(text)).await
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Appends in pieces, all of which are on their way at once; with the last one comes what the session is from then on.
+async fn append(store: &dyn Store, id: SessionId, epoch: u64, at: Seq, batch: Batch) -> Result<Seq, TransferError> {
+    let Batch { events, mark, record } = batch;
+    let mut pieces = pieces(events);
+    let last = pieces.pop().unwrap_or_default();
+    let mut next = at;
+    let mut append = |batch: Batch| {
+        let at = next;
+        next += batch.events.len() as u64;
+        store.append(id, epoch, at, batch)
+    };
+    let mut appended: Vec<_> =
+        pieces.into_iter().map(|events| append(Batch { events, mark: None, record: None })).collect();
+    appended.push(append(Batch { events: last, mark, record }));
+    let tails = try_join_all(appended).await.map_err(|e| TransferError::Io(io::Error::other(e)))?;
+    Ok(tails.last().copied().unwrap_or(at))
+}
+
+/// Cuts events into rows of up to [`PIECE`] bytes.
+pub(super) fn pieces(events: Vec<NewEvent>) -> Vec<Vec<NewEvent>> {
+    let mut pieces: Vec<Vec<NewEvent>> = Vec::new();
+    let mut size = 0;
+    for event in events {
+        size += event.json.len();
+        match pieces.last_mut() {
+            Some(piece) if size <= PIECE => piece.push(event),
+            _ => {
+                size = event.json.len();
+                pieces.push(vec![event]);
+            }
+        }
+    }
+    pieces
+}
