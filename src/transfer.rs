@@ -4,7 +4,7 @@
 //! {"greenroom_journal":1,"version":"0.1.0","at":"…"}
 //! {"session":{…the record…},"mark":…}              one of these for each session,
 //! {"kind":"run","event":{…as clients see it…}}     its events in their order, byte for byte,
-//! {"content":"NAME","text":"…"}                    its large contents, a piece a line,
+//! {"content":"NAME","text":"…"}                    its large contents, each once, a piece a line,
 //! {"end":"ID","events":41,"sha256":"…"}            and the digest of both
 //! {"total":{"sessions":1,"events":41},"sha256":"…"}
 //! ```
@@ -24,6 +24,7 @@ mod read;
 mod tests;
 
 use std::{
+    collections::HashSet,
     fmt,
     io::{self, Write},
 };
@@ -146,6 +147,8 @@ async fn export_one(
     let id = record.id;
     write(out, &Line::session(record, mark.as_ref()))?;
     let (mut digest, mut after) = (Digest::default(), 0);
+    // Two events may name the same content, and of an old journal as many as an agent liked.
+    let mut told = HashSet::new();
     while after < *tail {
         let events = read_on(store, id, after, damaged).await?;
         if events.is_empty() {
@@ -155,7 +158,8 @@ async fn export_one(
             after = seq;
             digest.event(&event);
             write(out, &Line::event(&event)?)?;
-            let Some(name) = names_content(&event.json) else { continue };
+            let Some(ulid) = names_content(&event.json).filter(|name| told.insert(*name)) else { continue };
+            let name = ulid.to_string();
             // Read once for nothing: half of one would be taken for the whole where it is imported.
             match each_piece(store, id, &name, |_| Ok(())).await {
                 Ok(()) => export_content(store, id, &name, &mut digest, out).await?,

@@ -1,8 +1,9 @@
 //! The lines of an export, and the digest over them.
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use sha2::{Digest as _, Sha256};
+use ulid::Ulid;
 
 use super::TransferError;
 use crate::store::{Mark, NewEvent, Record, SessionId};
@@ -93,20 +94,20 @@ impl Digest {
     }
 }
 
+/// The name of a content. Written otherwise than a store writes it, it would be another name of the same one.
+pub(super) fn content_name(text: &str) -> Option<Ulid> {
+    text.parse().ok().filter(|name: &Ulid| name.to_string() == text)
+}
+
 /// The large content that an event refers to.
-pub(super) fn names_content(event: &[u8]) -> Option<String> {
+pub(super) fn names_content(event: &[u8]) -> Option<Ulid> {
     #[derive(Deserialize)]
-    struct Event {
-        extras: Option<Extras>,
-    }
-    #[derive(Deserialize)]
-    struct Extras {
-        truncated: Option<Truncated>,
-    }
-    #[derive(Deserialize)]
-    struct Truncated {
-        href: Option<String>,
+    struct Event<'a> {
+        #[serde(borrow)]
+        extras: Option<&'a RawValue>,
     }
     let event: Event = serde_json::from_slice(event).ok()?;
-    event.extras?.truncated?.href?.rsplit('/').next().map(str::to_owned)
+    // No types of ours, which would be made of lists, too: of those an agent may have said what it likes.
+    let extras: Value = serde_json::from_str(event.extras?.get()).ok()?;
+    content_name(extras.pointer("/truncated/href")?.as_str()?.rsplit('/').next()?)
 }

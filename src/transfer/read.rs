@@ -9,11 +9,10 @@ use bytes::Bytes;
 use greenroom_protocol::{WHOLE_LIMIT, link::EVENT_LIMIT};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use ulid::Ulid;
 
 use super::{
     TransferError,
-    format::{Digest, Head, Total, Totals, VERSION},
+    format::{Digest, Head, Total, Totals, VERSION, content_name},
 };
 use crate::store::{Mark, NewEvent, Record, SessionId};
 
@@ -120,8 +119,7 @@ impl<R: BufRead> Lines<R> {
                 Ok(Some(Part::Event(event)))
             }
             Read { content: Some(name), text: Some(text), .. } => {
-                // Written otherwise it would be another name of the same content.
-                if !name.parse::<Ulid>().is_ok_and(|ulid| ulid.to_string() == name) {
+                if content_name(&name).is_none() {
                     return Err(self.damaged(format!("`{}` is no name of a content", shown(&name))));
                 }
                 let before = match self.content.take() {

@@ -1,4 +1,5 @@
 mod bad_files;
+mod contents;
 mod unreadable;
 
 use std::sync::Arc;

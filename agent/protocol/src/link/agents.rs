@@ -46,8 +46,10 @@ impl Body {
             }
             Body::Opaque(fields) => {
                 fields.retain(|name, _| FIELDS.contains(&name.as_str()));
-                let truncated = fields.get_mut("extras").and_then(|extras| extras.get_mut("truncated"));
-                if let Some(truncated) = truncated.and_then(|truncated| truncated.as_object_mut()) {
+                // In no other shape than an object: who reads it into a type might find the same in a list.
+                if let Some(extras) = keep_object(fields, "extras")
+                    && let Some(truncated) = keep_object(extras, "truncated")
+                {
                     truncated.remove("href");
                 }
             }
@@ -55,6 +57,14 @@ impl Body {
         }
         Ok(self)
     }
+}
+
+/// The object of this name, if it is one; in another shape it goes.
+fn keep_object<'a>(fields: &'a mut Opaque, name: &str) -> Option<&'a mut Opaque> {
+    if fields.get(name).is_some_and(|field| !field.is_object()) {
+        fields.remove(name);
+    }
+    fields.get_mut(name)?.as_object_mut()
 }
 
 fn is_an_agents_action(action: &Action) -> bool {
@@ -198,6 +208,18 @@ mod tests {
         for name in ["read", "smell"] {
             let body = |extras: &Value| json!({ "observation": name, "extras": extras, "content": "" });
             assert_eq!(said(body(&read)), Ok(body(&cut)));
+        }
+    }
+
+    #[test]
+    fn what_is_in_no_shape_of_the_protocol_cannot_say_it_either() {
+        let body = |extras: Value| json!({ "observation": "smell", "extras": extras, "content": "" });
+        for extras in [json!([["/api/elsewhere"]]), json!([[9, "/api/elsewhere"]]), json!("/api/elsewhere")] {
+            assert_eq!(said(body(extras)), Ok(json!({ "observation": "smell", "content": "" })));
+        }
+        for truncated in [json!([9, "/api/elsewhere"]), json!(["/api/elsewhere"]), json!("/api/elsewhere")] {
+            let said = said(body(json!({ "of": "smoke", "truncated": truncated })));
+            assert_eq!(said, Ok(body(json!({ "of": "smoke" }))));
         }
     }
 }

@@ -1,0 +1,55 @@
+//! Which contents an export takes along, whatever the events say that name them.
+
+use super::*;
+
+const NAME: &str = "01KAHTXV3M9W6N2Q4ZB8C5R7DE";
+
+fn contents(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| line.starts_with(r#"{"content":"#)).collect()
+}
+
+#[tokio::test]
+async fn a_content_goes_out_once_however_often_and_in_whatever_shape_events_name_it() {
+    let (_dir, store) = local();
+    let id = SessionId::generate();
+    fill(store.as_ref(), id, 3).await;
+    let before = text(store.as_ref(), None).await;
+    assert!(contents(&before).len() > 1, "it has several pieces");
+
+    let lower = NAME.to_lowercase();
+    let shapes = [
+        format!(r#"[["x/{lower}"]]"#),
+        format!(r#"[["x/{NAME}"]]"#),
+        format!(r#"{{"truncated":["x/{lower}"]}}"#),
+        format!(r#"{{"truncated":{{"bytes":9,"href":"x/{lower}"}}}}"#),
+        format!(r#"{{"truncated":{{"bytes":9,"href":"x/{NAME}"}}}}"#),
+    ];
+    let json = (4..).zip(shapes.iter().cycle().take(50)).map(|(seq, extras)| {
+        format!(r#"{{"seq":{seq},"observation":"smell","extras":{extras},"content":""}}"#)
+    });
+    let events = json.map(|json| NewEvent { kind: "smell".into(), json: json.into() }).collect();
+    let (epoch, snapshot) = store.claim(id).await.expect("it is ours");
+    store.append(id, epoch, snapshot.tail, Batch { events, ..Batch::default() }).await.expect("they are written");
+
+    let out = text(store.as_ref(), None).await;
+    assert_eq!(contents(&out), contents(&before));
+    let (_dir, other) = local();
+    let moved = take_in(&other, &with_head(&out)).await.expect("it is imported");
+    assert_eq!((moved.sessions, moved.events), (1, 53));
+    assert_eq!(text(other.as_ref(), None).await, out);
+}
+
+#[tokio::test]
+async fn a_content_that_is_named_first_in_a_list_goes_out_with_the_event_that_means_it() {
+    let (_dir, store) = local();
+    let id = SessionId::generate();
+    store.create(record(id, false)).await.expect("it is made");
+    let name = store.put_content(id, "whole".into()).await.expect("it is kept");
+    let said = NewEvent { kind: "smell".into(), json: format!(r#"{{"seq":1,"extras":[["{name}"]]}}"#).into() };
+    let (epoch, _) = store.claim(id).await.expect("it is ours");
+    let batch = Batch { events: vec![said, event(2, Some(&name))], ..Batch::default() };
+    store.append(id, epoch, 0, batch).await.expect("they are written");
+    let out = text(store.as_ref(), None).await;
+    let kinds: Vec<_> = out.lines().map(|line| &line[..8]).collect();
+    assert_eq!(kinds, [r#"{"sessio"#, r#"{"kind":"#, r#"{"kind":"#, r#"{"conten"#, r#"{"end":""#, r#"{"total""#]);
+}
