@@ -1,4 +1,7 @@
 //! Taking an export in: compared with what is here first, and then written, as far as it is not here yet.
+//!
+//! What a session is comes with the last of its events. Until then its record says that it is not whole, and nobody can go on
+//! with it: what it said by itself would be another story than the file's, which could not be imported again then.
 
 use std::{
     io::{self, BufRead},
@@ -7,13 +10,15 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::try_join_all;
+use greenroom_protocol::observation::State;
+use serde_json::value::to_raw_value;
 
 use super::{
     CHUNK, Moved, TransferError,
     compare::{compare, whole},
     read::{Lines, Part, Session},
 };
-use crate::store::{Batch, NewEvent, Seq, SessionId, Store, StoreError};
+use crate::store::{Batch, NewEvent, Record, Seq, SessionId, Snapshot, Store, StoreError};
 
 /// How much is appended in one piece, bytes, unless a single event is larger: whoever reads an event later reads its whole piece.
 pub(super) const PIECE: usize = 64 << 10;
@@ -33,28 +38,46 @@ pub async fn import<R: BufRead>(
     let mut lines = Lines::new(open()?)?;
     let mut moved = Moved::default();
     while let Some(session) = lines.session()? {
-        let here = store.get(session.record.id).await?.map(|snapshot| snapshot.tail);
+        let here = store.get(session.record.id).await?;
+        let (before, is_whole) = here.as_ref().map_or((0, false), |here| (here.tail, !is_cut_short(&here.record)));
         let events = import_one(store.as_ref(), &mut lines, session, here).await?;
-        let is_known = here.is_some_and(|tail| tail >= events);
+        let is_known = events < before || (events == before && is_whole);
         moved.known += u64::from(is_known);
         moved.sessions += u64::from(!is_known);
-        moved.events += events.saturating_sub(here.unwrap_or(0));
+        moved.events += events.saturating_sub(before);
     }
     Ok(moved)
 }
 
-/// Writes what is not here yet, of a session of which so many events are `here`; returns how many the file has.
+/// What a session is called, and has for its memory, until all of it is here.
+const CUT_SHORT: &str = "its import was cut short; import the file again";
+
+/// The record of a session of which not all is here yet. Its memory is one that no session can be started from.
+fn cut_short(record: &Record) -> Record {
+    // A text is JSON, so this cannot fail.
+    let core = to_raw_value(CUT_SHORT).expect("a text is JSON").into();
+    Record { state: State::Stopped, reason: Some(CUT_SHORT.to_owned()), core, ..record.clone() }
+}
+
+/// A session remembers nothing or an object, never a text.
+fn is_cut_short(record: &Record) -> bool {
+    record.core.as_str().starts_with('"')
+}
+
+/// Writes what is not `here` yet of a session; returns how many events the file has.
 async fn import_one<R: BufRead>(
     store: &dyn Store,
     lines: &mut Lines<R>,
     session: Session,
-    here: Option<Seq>,
+    here: Option<Snapshot>,
 ) -> Result<u64, TransferError> {
     let id = session.record.id;
-    if here.is_none() {
-        store.create(session.record.clone()).await?;
-    }
-    let before = here.unwrap_or(0);
+    let here = match here {
+        Some(here) => here,
+        None => store.create(cut_short(&session.record)).await?,
+    };
+    let mut is_whole = !is_cut_short(&here.record);
+    let before = here.tail;
     let (epoch, _) = store.claim(id).await?;
     let (mut at, mut seq) = (before, 0);
     let (mut waiting, mut size) = (Vec::new(), 0);
@@ -84,7 +107,13 @@ async fn import_one<R: BufRead>(
             // An event is written after the contents that it names: those stand behind it in the file.
             let last = if over { None } else { waiting.pop() };
             let count = waiting.len() as u64;
-            let finished = over && (here.is_none() || at + count > before);
+            if is_whole && count > 0 {
+                let record = Some(Arc::new(cut_short(&here.record)));
+                append(store, id, epoch, at, Batch { record, ..Batch::default() }).await?;
+                is_whole = false;
+            }
+            // An older file of a session that is further here does not say what it is there.
+            let finished = over && !is_whole && seq >= before;
             let batch = Batch {
                 events: std::mem::take(&mut waiting),
                 mark: session.mark.clone().filter(|_| finished),

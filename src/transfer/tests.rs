@@ -1,5 +1,6 @@
 mod bad_files;
 mod contents;
+mod cut_short;
 mod unreadable;
 
 use std::sync::Arc;
