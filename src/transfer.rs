@@ -57,6 +57,11 @@ pub enum TransferError {
          into another data directory; nothing was imported"
     )]
     Differs { line: u64, session: SessionId },
+    #[error(
+        "line {line}: session `{session}` cannot be compared with what is here of it: {source}; purge it first, or import \
+         into another data directory; nothing was imported"
+    )]
+    UnreadHere { line: u64, session: SessionId, source: StoreError },
     #[error("content `{name}` of session `{session}` is no text and cannot be exported")]
     NotText { session: SessionId, name: String },
     #[error("{what} cannot be read: {source}")]

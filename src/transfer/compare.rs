@@ -36,7 +36,8 @@ pub(super) async fn compare<R: BufRead>(
             continue;
         }
         if ours.len() == 0 {
-            ours = store.read(id, seq - 1, CHUNK).await?.into_iter();
+            let read = store.read(id, seq - 1, CHUNK).await;
+            ours = read.map_err(|source| unread(lines.at(), id, source))?.into_iter();
         }
         if ours.next().is_none_or(|(_, known)| known != event) {
             return Err(TransferError::Differs { line: lines.at(), session: id });
@@ -72,12 +73,13 @@ impl Contents<'_> {
         let mut open = match self.open.take() {
             Some(open) => open,
             None => {
-                let here = whole(store, session, &name).await?;
+                let here = whole(store, session, &name).await.map_err(|source| unread(line, session, source))?;
                 Open { name, line, bytes: 0, digest: Sha256::new(), here }
             }
         };
         if open.here.is_some() {
-            let ours = store.content(session, &open.name, open.bytes, text.len()).await?;
+            let ours = store.content(session, &open.name, open.bytes, text.len()).await;
+            let ours = ours.map_err(|source| unread(line, session, source))?;
             if ours.is_none_or(|ours| ours.bytes != text) {
                 return Err(TransferError::Differs { line, session });
             }
@@ -112,6 +114,16 @@ impl Contents<'_> {
                 Ok(())
             }
         }
+    }
+}
+
+/// What is here and cannot be read is not changed either, so somebody has to decide what becomes of it.
+fn unread(line: u64, session: SessionId, source: StoreError) -> TransferError {
+    match source {
+        StoreError::Damaged { .. } | StoreError::DamagedContent { .. } | StoreError::Io(_) => {
+            TransferError::UnreadHere { line, session, source }
+        }
+        StoreError::NoSession(_) | StoreError::Conflict { .. } | StoreError::BadCursor(_) => source.into(),
     }
 }
 
