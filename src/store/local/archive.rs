@@ -24,7 +24,7 @@ use flate2::{Compression, Decompress, FlushDecompress, Status, write::DeflateEnc
 use super::{
     frame::{Cursor, Header, Kind, NoHeader, Payload},
     scan::Found,
-    segment::{FileKind, PREFACE, Preface, is_lost, read_over},
+    segment::{FileKind, PREFACE, Preface, read_exact_over, read_over},
 };
 use crate::{
     allocator::LARGE,
@@ -152,10 +152,10 @@ impl Archive {
         (block.session == session && block.until > seq).then_some(block)
     }
 
-    /// The compressed bytes of a block, as they stand there.
+    /// The compressed bytes of a block, as they stand there; what the disk lost of them makes it a damaged one.
     pub(super) fn compressed(&self, block: &Block) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; block.len as usize];
-        self.file.read_exact_at(&mut bytes, block.at)?;
+        read_exact_over(&self.file, &mut bytes, block.at)?;
         Ok(bytes)
     }
 
@@ -165,7 +165,7 @@ impl Archive {
             return Ok(Some(Vec::new()));
         }
         let compressed = match self.compressed(block) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof || is_lost(&error) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             read => read?,
         };
         if crc32fast::hash(&compressed) != block.crc {
@@ -406,5 +406,30 @@ impl Writer {
         self.file.get_ref().sync_all()?;
         let size = self.at + (index.len() + END) as u64;
         Ok(Written { size, blocks: self.blocks, sums: self.sums })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+mod tests {
+    use super::{super::segment::tests::half_lost, *};
+
+    #[test]
+    fn a_block_of_which_the_disk_lost_a_page_is_taken_over_as_a_damaged_one() {
+        let (file, at) = half_lost();
+        let session = SessionId::generate();
+        let block = Block { session, forgotten: false, seq: 1, until: 9, len: 8192, crc: 7, raw: 9000, at };
+        let archive = Archive { file, blocks: vec![block], unreadable: Vec::new() };
+        assert_eq!(archive.frames(&block).unwrap(), None);
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("00000001.arc");
+        let mut writer = Writer::create(&path, Preface { number: 1, previous_end: 0 }).unwrap();
+        writer.block(&block, &archive.compressed(&block).unwrap()).unwrap();
+        let Written { blocks, sums, .. } = writer.finish().unwrap();
+        let taken = Archive::open(&path).unwrap();
+        assert_eq!(taken.blocks(), blocks);
+        assert!(taken.reads_as_written(&blocks[0], sums[0]).unwrap());
+        assert_eq!(taken.frames(&blocks[0]).unwrap(), None, "it stays damaged");
     }
 }

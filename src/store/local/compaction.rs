@@ -10,7 +10,6 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fs::{self, File},
     io,
-    os::unix::fs::FileExt,
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -103,6 +102,9 @@ impl Compactor {
                 Err(error) => {
                     // What purged sessions left in the others is no less to be had back.
                     tracing::warn!("segment {number} of the journal keeps space that it does not need: {error}");
+                    if let Ok(segment) = self.shared.segments.open(*number) {
+                        forgotten_later.extend(forgotten_in(&segment));
+                    }
                     kept.failed.insert(*number);
                     looked_through += A_FAILURE;
                     continue;
@@ -236,7 +238,8 @@ impl Job<'_> {
             for Frame { offset, size } in frames.into_values().flatten() {
                 self.go_on()?;
                 bytes.resize(size as usize, 0);
-                file.read_exact_at(&mut bytes, offset.into())?;
+                // What the disk lost stays damaged: it is no reason to keep all else as it is.
+                segment::read_exact_over(file, &mut bytes, offset.into())?;
                 let (header, payload) = Header::split(&bytes).ok_or(io::ErrorKind::InvalidData)?;
                 writer.frame(header, payload)?;
             }

@@ -221,7 +221,7 @@ pub(super) fn is_blank(file: &File, from: u64) -> io::Result<bool> {
 }
 
 /// Whether the disk lost what was to be read, which trying again does not bring back.
-pub(super) fn is_lost(error: &io::Error) -> bool {
+fn is_lost(error: &io::Error) -> bool {
     let lost = [Errno::IO, Errno::UCLEAN, Errno::BADMSG];
     Errno::from_io_error(error).is_some_and(|errno| lost.contains(&errno))
 }
@@ -249,6 +249,14 @@ pub(super) fn read_over(
         }
     }
     Ok(filled)
+}
+
+/// Fills `bytes` from `offset` on, with [`LOST`] where the disk lost some. A file that ends before is an error.
+pub(super) fn read_exact_over(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    match read_over(bytes, offset, |bytes, at| file.read_at(bytes, at))? {
+        read if read == bytes.len() => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
 }
 
 /// No header and no content is made of it, and it is not what is prepared behind the log.
@@ -317,8 +325,29 @@ impl Window {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A file as of a disk that lost a page, and where that one begins: the next can be read. It is the memory of this process,
+    /// before which there is none.
+    pub(in super::super) fn half_lost() -> (File, u64) {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let begins = u64::from_str_radix(maps.split('-').next().unwrap(), 16).unwrap();
+        (File::open("/proc/self/mem").unwrap(), begins - PAGE)
+    }
+
+    #[test]
+    fn what_the_disk_lost_of_a_stretch_is_marked_and_the_rest_of_it_is_read() {
+        let (file, at) = half_lost();
+        let mut bytes = vec![0; 2 * PAGE as usize];
+        assert!(is_lost(&file.read_exact_at(&mut bytes, at).unwrap_err()), "the disk does not give it");
+        read_exact_over(&file, &mut bytes, at).unwrap();
+        let (lost, read) = bytes.split_at(PAGE as usize);
+        assert!(lost.iter().all(|byte| *byte == LOST));
+        assert!(read.starts_with(b"\x7fELF"), "{:?}", &read[..8]);
+        let short = read_exact_over(&tempfile::tempfile().unwrap(), &mut bytes, 0).unwrap_err();
+        assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
+    }
 
     #[test]
     fn a_page_that_the_disk_lost_costs_no_other_and_any_other_failure_is_one() {

@@ -257,6 +257,24 @@ async fn a_segment_that_cannot_be_read_is_in_no_others_way() {
     assert!(!in_archives(dir.path()).contains(&purged), "it was tried again");
 }
 
+/// The journal is not whole, so who is gone is known from the log alone.
+#[tokio::test]
+async fn a_segment_that_cannot_be_archived_says_all_the_same_who_is_purged() {
+    let dir = tempfile::tempdir().unwrap();
+    let [_, purged, _] = interleaved(dir.path()).await;
+    fs::write(dir.path().join("incomplete"), "").unwrap();
+    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    store.forget(purged).await.unwrap();
+    let says_so = store.shared.state().end.segment;
+    fill(&store, "late", 60).await;
+    assert!(store.shared.state().end.segment > says_so + 1);
+    // Where its archive would be made.
+    fs::create_dir(dir.path().join(format!("log/{says_so:08}.part"))).unwrap();
+    store.compact().await.unwrap();
+    assert!(files(dir.path(), FileKind::Log).contains(&says_so), "it could be archived, so this shows nothing");
+    assert!(!in_archives(dir.path()).contains(&purged));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_notice_nothing_of_a_compaction() {
     let dir = tempfile::tempdir().unwrap();
