@@ -50,6 +50,13 @@ pub enum DataError {
     },
 }
 
+impl DataError {
+    /// Whether the disk takes no writes any more.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, DataError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem)
+    }
+}
+
 /// An open data directory. While it lives, no other server can open it (unless it is only [visited](DataDir::visit)).
 #[derive(Debug)]
 pub struct DataDir {
@@ -76,10 +83,17 @@ impl DataDir {
     pub fn open(path: &Path) -> Result<DataDir, DataError> {
         std::fs::create_dir_all(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
         let mut data = DataDir::visit(path)?;
-        data.lock = Some(lock(&data.path, &data.dir)?);
+        data.lock = Some(lock(&data.path, &data.dir, OFlags::RDWR | OFlags::CREATE)?);
         for (name, mode) in PARTS {
             data.part(name, mode)?;
         }
+        Ok(data)
+    }
+
+    /// Opens a directory on a disk that takes no writes any more, and leaves all that is in it as it is.
+    pub fn open_to_read(path: &Path) -> Result<DataDir, DataError> {
+        let mut data = DataDir::visit(path)?;
+        data.lock = Some(lock(&data.path, &data.dir, OFlags::RDONLY)?);
         Ok(data)
     }
 
@@ -263,9 +277,9 @@ fn close_to_others(path: &Path, dir: &OwnedFd) -> Result<(), DataError> {
     rustix::fs::fchmod(dir, Mode::RWXU).map_err(at)
 }
 
-fn lock(path: &Path, dir: &OwnedFd) -> Result<File, DataError> {
+fn lock(path: &Path, dir: &OwnedFd, how: OFlags) -> Result<File, DataError> {
     let at = |e: Errno| DataError::Io { path: path.join("lock"), source: e.into() };
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = how | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, "lock", flags, Mode::RUSR | Mode::WUSR).map_err(at)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(File::from(file)),

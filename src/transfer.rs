@@ -9,7 +9,7 @@
 //! {"total":{"sessions":1,"events":41},"sha256":"…"}
 //! ```
 //!
-//! [`import`] reads a file twice: once to be sure of every line of it, and only then to write. What is there already is
+//! [`import()`] reads a file twice: once to be sure of every line of it, and only then to write. What is there already is
 //! compared and never changed, so an import that was cut short is simply repeated. Workspaces are no part of it.
 //!
 //! Of a journal that the disk has changed, [`export`] takes what is sound if it is asked to: an event that says so stands for
@@ -29,8 +29,8 @@ use std::{
     io::{self, Write},
 };
 
-pub use self::import::import;
 use self::format::{Digest, Head, Line, TEXT, Total, Totals, names_content};
+pub use self::import::import;
 use crate::{
     clock,
     store::{Limit, Part, Query, Seq, SessionId, Snapshot, Store, StoreError, StoredEvent, damage},

@@ -29,7 +29,7 @@ pub async fn export_to(
     if !config.data.dir.is_dir() {
         return Err(format!("there is no data directory `{}`; name it with `--data DIR`", config.data.dir.display()));
     }
-    let (_data, store) = open(config)?;
+    let (_data, store) = open_to_read(config)?;
     let mut skipped = Vec::new();
     let damaged = if skip_damaged { Damaged::Skipped(&mut skipped) } else { Damaged::Refused };
     let moved = match &output {
@@ -104,6 +104,20 @@ fn open(config: &Config) -> Result<(DataDir, Arc<dyn Store>), String> {
     let data = DataDir::open(&config.data.dir).map_err(|e| e.to_string())?;
     let store = LocalStore::open(&data.journal()).map_err(|e| e.to_string())?;
     Ok((data, Arc::new(store)))
+}
+
+/// Where the disk takes no writes any more, as the kernel has it of one that fails, what is on it is read as it stands.
+fn open_to_read(config: &Config) -> Result<(DataDir, Arc<dyn Store>), String> {
+    let data = match DataDir::open(&config.data.dir) {
+        Err(error) if error.is_read_only() => DataDir::open_to_read(&config.data.dir),
+        opened => opened,
+    };
+    let data = data.map_err(|e| e.to_string())?;
+    let store = match LocalStore::open(&data.journal()) {
+        Err(error) if error.is_read_only() => LocalStore::open_to_read(&data.journal()),
+        opened => opened,
+    };
+    Ok((data, Arc::new(store.map_err(|e| e.to_string())?)))
 }
 
 #[cfg(test)]

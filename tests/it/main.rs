@@ -30,4 +30,5 @@ mod storms;
 mod streams;
 mod succession;
 mod sweeps;
+mod transfers;
 mod upgrades;

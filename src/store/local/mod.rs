@@ -55,6 +55,7 @@ use self::{
     compaction::Compactor,
     contents::{Contents, Keep},
     log::{HANDS, SegmentSizes},
+    open::Readable,
     queue::{Ask, Queue, Request},
     shared::Shared,
 };
@@ -108,6 +109,17 @@ impl LocalStore {
     /// Opens the journal in `dir`, which is made where it is missing. Blocks while it reads what its index lacks.
     pub fn open(dir: &Path) -> Result<LocalStore, OpenError> {
         LocalStore::open_with(dir, Sizes::default())
+    }
+
+    /// Opens the journal in `dir` for whoever only reads it, and leaves all files as they are: the disk may take no writes any
+    /// more. No change is taken.
+    pub fn open_to_read(dir: &Path) -> Result<LocalStore, OpenError> {
+        let Readable { shared, lock, contents } = open::open_to_read(dir)?;
+        let (shared, queue) = (Arc::new(shared), Arc::new(Queue::new()));
+        queue.close();
+        let compactor = Arc::new(Compactor::new(shared.clone(), queue.clone(), Sizes::default().close_purged));
+        compactor.stop();
+        Ok(LocalStore { shared, queue, contents: Contents::new(contents), compactor, threads: Vec::new(), lock })
     }
 
     fn open_with(dir: &Path, sizes: Sizes) -> Result<LocalStore, OpenError> {

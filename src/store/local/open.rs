@@ -39,11 +39,25 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Whether the disk takes no writes any more.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, OpenError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem)
+    }
+}
+
 /// How many frames of a commit that is cut are named.
 const NAMED: usize = 20;
 
 /// The extension of a file that is a segment of another number.
 const MISNAMED: &str = "misnamed";
+
+/// What a directory consists of that is opened for reading alone.
+pub(super) struct Readable {
+    pub(super) shared: Shared,
+    pub(super) lock: File,
+    pub(super) contents: PathBuf,
+}
 
 /// What an opened directory consists of.
 pub(super) struct Opened {
@@ -57,7 +71,7 @@ pub(super) struct Opened {
 pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError> {
     let [log_dir, catalog_dir, contents] = ["log", "index", "contents"].map(|name| dir.join(name));
     make_dir(dir)?;
-    let lock = lock(&dir.join("lock"))?;
+    let lock = lock(&dir.join("lock"), OpenOptions::new().write(true).create(true).truncate(false))?;
     make_dir(&log_dir)?;
     make_dir(&contents)?;
 
@@ -83,21 +97,7 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError>
         Reach::Whole | Reach::Beyond => Vec::new(),
     };
     let end = replay.rest(&segments, known.end)?;
-    for damage in &replay.damage {
-        tracing::warn!("damaged in the journal `{}`: {damage}", log_dir.display());
-    }
-    for mended in &replay.mended {
-        tracing::warn!("a header in the journal `{}` is damaged, and read from its copy: {mended}", log_dir.display());
-    }
-    if !replay.cut.is_empty() {
-        let count = replay.cut.len();
-        replay.cut.truncate(NAMED);
-        tracing::warn!(
-            "the last commit of the journal does not hold and is cut from there on, {count} frames that are there: {}. It was \
-             never acknowledged if the power went while it was written; if it did not, the disk has lost it since",
-            replay.cut.join(", ")
-        );
-    }
+    name_damage(&mut replay, &log_dir);
     let log = match reach {
         Reach::Whole | Reach::Beyond => go_on(log_dir, number, file, end, sizes),
         Reach::Short => go_on_behind(log_dir, &file, end, sizes),
@@ -122,6 +122,47 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<Opened, OpenError>
     };
     let shared = Shared::new(state, ground, segments, catalog_dir, is_whole);
     Ok(Opened { shared, log, lock, contents })
+}
+
+/// Reads all of the log and does without an index, which sled opens for writing only.
+pub(super) fn open_to_read(dir: &Path) -> Result<Readable, OpenError> {
+    let [log_dir, catalog_dir, contents] = ["log", "index", "contents"].map(|name| dir.join(name));
+    let lock = lock(&dir.join("lock"), OpenOptions::new().read(true))?;
+    let segments = Segments::new(log_dir.clone());
+    let mut replay = Replay::default();
+    replay.name_missing(&segments)?;
+    let end = replay.rest(&segments, Position::START)?;
+    name_damage(&mut replay, &log_dir);
+    let state = State {
+        sessions: replay.sessions,
+        recent: Recent::default(),
+        fresh: replay.places,
+        changed: replay.touched,
+        end,
+        purged: None,
+        moving: None,
+        moved: Position::START,
+    };
+    let shared = Shared::new(state, Ground::Memory(Places::default()), segments, catalog_dir, false);
+    Ok(Readable { shared, lock, contents })
+}
+
+fn name_damage(replay: &mut Replay, log_dir: &Path) {
+    for damage in &replay.damage {
+        tracing::warn!("damaged in the journal `{}`: {damage}", log_dir.display());
+    }
+    for mended in &replay.mended {
+        tracing::warn!("a header in the journal `{}` is damaged, and read from its copy: {mended}", log_dir.display());
+    }
+    if !replay.cut.is_empty() {
+        let count = replay.cut.len();
+        replay.cut.truncate(NAMED);
+        tracing::warn!(
+            "the last commit of the journal does not hold and is cut from there on, {count} frames that are there: {}. It was \
+             never acknowledged if the power went while it was written; if it did not, the disk has lost it since",
+            replay.cut.join(", ")
+        );
+    }
 }
 
 /// Whether no session may be in the log that nobody knows: not even one that an earlier start found damaged, which is looked
@@ -198,10 +239,9 @@ fn make_dir(path: &Path) -> Result<(), OpenError> {
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
 }
 
-fn lock(path: &Path) -> Result<File, OpenError> {
+fn lock(path: &Path, how: &mut OpenOptions) -> Result<File, OpenError> {
     let failed = |source| OpenError::Io { path: path.to_owned(), source };
-    let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
-    let file = options.open(path).map_err(failed)?;
+    let file = how.mode(0o600).open(path).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.parent().unwrap_or(path).to_owned() }),

@@ -8,6 +8,7 @@ mod flight;
 mod full;
 mod headers;
 mod power;
+mod read_only;
 mod upkeep;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};

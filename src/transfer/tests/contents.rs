@@ -24,9 +24,9 @@ async fn a_content_goes_out_once_however_often_and_in_whatever_shape_events_name
         format!(r#"{{"truncated":{{"bytes":9,"href":"x/{lower}"}}}}"#),
         format!(r#"{{"truncated":{{"bytes":9,"href":"x/{NAME}"}}}}"#),
     ];
-    let json = (4..).zip(shapes.iter().cycle().take(50)).map(|(seq, extras)| {
-        format!(r#"{{"seq":{seq},"observation":"smell","extras":{extras},"content":""}}"#)
-    });
+    let json = (4..)
+        .zip(shapes.iter().cycle().take(50))
+        .map(|(seq, extras)| format!(r#"{{"seq":{seq},"observation":"smell","extras":{extras},"content":""}}"#));
     let events = json.map(|json| NewEvent { kind: "smell".into(), json: json.into() }).collect();
     let (epoch, snapshot) = store.claim(id).await.expect("it is ours");
     store.append(id, epoch, snapshot.tail, Batch { events, ..Batch::default() }).await.expect("they are written");

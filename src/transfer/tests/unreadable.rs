@@ -45,7 +45,8 @@ async fn what_is_damaged_here_is_named_with_its_line_and_the_way_out() {
 
     let refused = take_in(&store, &backup).await.expect_err("an event of the other is damaged").to_string();
     // The last event of the file.
-    let line = 1 + backup.lines().collect::<Vec<_>>().iter().rposition(|line| line.contains(r#""seq":5"#)).expect("a line");
+    let line =
+        1 + backup.lines().collect::<Vec<_>>().iter().rposition(|line| line.contains(r#""seq":5"#)).expect("a line");
     assert!(refused.starts_with(&format!("line {line}: session `{}`", ids[1])), "{refused}");
     assert!(refused.contains("event 5") && refused.contains("purge it first"), "{refused}");
     assert_eq!(store.get(ids[0]).await.expect("it answers"), None, "nothing is imported");
