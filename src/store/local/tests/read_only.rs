@@ -40,6 +40,6 @@ async fn all_of_it_is_read_and_no_file_becomes_another() {
         assert!(matches!(second, OpenError::InUse { .. }), "{second}");
         drop(store);
         assert!(files(dir.path()) == before, "{what}: a file is another now");
-        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        let _once = fs::remove_dir_all(dir.path().join("index"));
     }
 }
