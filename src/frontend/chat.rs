@@ -184,7 +184,7 @@ impl ChatSocket {
 /// Takes what a client says to its session: one after the other, which keeps it in its order, beside the socket, which hears pings
 /// meanwhile, and to the last of it, also where the client has gone.
 fn speak(parts: Arc<Parts>, id: SessionId, socket: WeakAddr<ChatSocket>) -> UnboundedSender<Said> {
-    let (speaker, mut said) = mpsc::unbounded_channel();
+    let (speaker, mut said) = mpsc::unbounded_channel::<Said>();
     actix::spawn(async move {
         while let Some(said) = said.recv().await {
             let bytes = said.bytes();

@@ -129,11 +129,7 @@ fn failed(detail: String) -> NotStarted {
 impl Attendance {
     /// Starts the sandbox, dials its agent, speaks with it over as many connections as it takes, and returns when there is
     /// nobody left to speak with. (Boxed: a future keeps what it is given twice, and there is one for each session that lives.)
-    pub(super) async fn attend(
-        self: Box<Self>,
-        mut was: Was,
-        mut commands: mpsc::UnboundedReceiver<Deliver>,
-    ) -> Gone {
+    pub(super) async fn attend(self: Box<Self>, mut was: Was, mut commands: mpsc::UnboundedReceiver<Deliver>) -> Gone {
         let mut wait = BACKOFF;
         for attempt in 1.. {
             match self.once(was, &mut commands).await {

@@ -11,13 +11,7 @@ use greenroom_protocol::{
 use sha2::{Digest, Sha256};
 use tracing::warn;
 
-use super::{
-    Session,
-    commit::Reply,
-    decision::Decision,
-    messages::*,
-    turn::{Input, Refusal},
-};
+use super::{Session, commit::Reply, decision::Decision, messages::*, turn::Input};
 use crate::store::{AppendError, Mark, SessionId, Store, StoreError};
 
 /// How much of a kind's name is repeated, in bytes.

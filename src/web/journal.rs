@@ -133,9 +133,7 @@ fn of_kind(event: NewEvent, kind: Option<&str>) -> Option<NewEvent> {
     match kind {
         None => Some(event),
         // It shares its memory with all that was read with it.
-        Some(kind) => {
-            is_of_kind(&event, kind).then(|| NewEvent { json: Bytes::copy_from_slice(&event.json), ..event })
-        }
+        Some(kind) => is_of_kind(&event, kind).then(|| NewEvent { json: Bytes::copy_from_slice(&event.json), ..event }),
     }
 }
 

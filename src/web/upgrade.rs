@@ -266,11 +266,7 @@ impl Upgraded {
             self.call.answer();
             match Pin::new(&mut self.actor).poll_next(&mut Context::from_waker(&self.waker)) {
                 Poll::Ready(Some(Ok(bytes))) => self.unsent.push_back(bytes),
-                Poll::Ready(Some(Err(_)) | None) => {
-                    self.is_over = true;
-                    // What is left is a farewell.
-                    self.stalled = None;
-                }
+                Poll::Ready(Some(Err(_)) | None) => self.is_over = true,
                 Poll::Pending => return true,
             }
         }
@@ -281,8 +277,7 @@ impl Upgraded {
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while !self.unsent.is_empty() {
             if self.stream.poll_write_ready(cx)?.is_pending() {
-                let is_over = self.is_over;
-                self.stalled.get_or_insert_with(|| Box::new(Stalled::new(is_over))).wait(cx)?;
+                self.stalled.get_or_insert_default().wait(cx)?;
                 break;
             }
             match self.try_send() {
@@ -350,21 +345,20 @@ impl Upgraded {
 /// For how long a client has taken nothing.
 struct Stalled {
     timer: Pin<Box<Sleep>>,
-    /// How often that may still pass.
-    left: u8,
+    times: u8,
+}
+
+impl Default for Stalled {
+    fn default() -> Stalled {
+        Stalled { timer: Box::pin(sleep(PATIENCE)), times: 0 }
+    }
 }
 
 impl Stalled {
-    /// `is_over`: what it does not take is a farewell.
-    fn new(is_over: bool) -> Stalled {
-        let (patience, left) = if is_over { (FAREWELL, 1) } else { (PATIENCE, PATIENCES) };
-        Stalled { timer: Box::pin(sleep(patience)), left }
-    }
-
     fn wait(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while self.timer.as_mut().poll(cx).is_ready() {
-            self.left -= 1;
-            if self.left == 0 {
+            self.times += 1;
+            if self.times == PATIENCES {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             self.timer.as_mut().reset(Instant::now() + PATIENCE);

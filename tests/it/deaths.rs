@@ -306,7 +306,7 @@ const NONSENSE: [(&str, &str); 9] = [
 ];
 
 /// What a server may grow by for all of that, KiB: a message of 16 MiB, and as much again on its way there.
-const NONSENSE_KIB: u64 = 48 << 10;
+const NONSENSE_KIB: u64 = 32 << 10;
 
 #[tokio::test]
 async fn an_agent_that_begins_to_talk_nonsense_is_told_and_a_fresh_one_obeys() {

@@ -6,7 +6,7 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpSocket, TcpStream},
+    net::TcpStream,
     time::timeout,
 };
 
@@ -138,72 +138,6 @@ async fn two_hundred_deaf_clients_cost_next_to_nothing() {
     let all = server.rest.events(&session).await;
     join_all(deaf.into_iter().map(|client| catches_up(client, &server.rest, &session, &all[since..]))).await;
     server.leaves_nothing().await;
-}
-
-/// As many as a client can say in five seconds who reads no answer, and a hundred thousand at least.
-#[tokio::test]
-async fn tiny_frames_of_a_client_that_does_not_read_cost_next_to_nothing() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let mut client = deaf_socket(&server.rest).await;
-    // A long name of what cannot be done, which its answer repeats.
-    let wrong = frame(0x81, &format!(r#"{{"action":"{}"}}"#, "x".repeat(8 << 10)));
-    // Until what the kernel holds for it grows no more: then the way is full, and its answers wait in the server.
-    let (mut held, mut in_vain) = (0, 0);
-    while in_vain < 4 {
-        for _ in 0..30 {
-            within("the server to hear a frame", client.write_all(&wrong)).await.expect("it hears");
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let now = host::unread_by(&client);
-        in_vain = if now > 0 && now == held { in_vain + 1 } else { 0 };
-        held = now;
-    }
-    let before = host::forget_peak(server.pid());
-    let pongs = frame(0x8a, "").repeat(10_000);
-    let (until, mut said) = (Instant::now() + Duration::from_secs(5), 0);
-    while Instant::now() < until {
-        // It may well be held back.
-        match timeout(Duration::from_millis(100), client.write(&pongs[said % 6..])).await {
-            Ok(bytes) => said += bytes.expect("it hears"),
-            Err(_) => drop(server.rest.get("/healthz").await.expect(200)),
-        }
-    }
-    let frames = said / 6;
-    let grown = host::peak_kib(server.pid()).saturating_sub(before);
-    assert!(frames > 100_000, "{frames} frames");
-    assert!(grown < FLOOD_KIB, "{held} bytes were not read; it grew by {grown} KiB over {frames} frames");
-    server.rest.get("/healthz").await.expect(200);
-    server.leaves_nothing().await;
-}
-
-/// A session socket, byte for byte, over a connection that holds little on its way to the client.
-async fn deaf_socket(rest: &Rest) -> TcpStream {
-    let tcp = TcpSocket::new_v4().expect("a socket");
-    tcp.set_recv_buffer_size(4096).expect("it is small");
-    let mut tcp = tcp.connect(rest.authority.parse().expect("an address")).await.expect("the server listens");
-    let hello = format!(
-        "GET /ws HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
-         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        rest.authority, rest.token
-    );
-    tcp.write_all(hello.as_bytes()).await.expect("it is heard");
-    let mut answer = [0; 12];
-    within("an answer", tcp.read_exact(&mut answer)).await.expect("it is answered");
-    assert_eq!(&answer, b"HTTP/1.1 101");
-    tcp
-}
-
-/// As a client sends it, masked with nothing but zeros.
-fn frame(first: u8, content: &str) -> Vec<u8> {
-    let mut frame = vec![first];
-    match content.len() {
-        length @ 0..126 => frame.push(0x80 | length as u8),
-        length => {
-            frame.push(0x80 | 126);
-            frame.extend(u16::try_from(length).expect("it is small").to_be_bytes());
-        }
-    }
-    [&frame[..], &[0; 4], content.as_bytes()].concat()
 }
 
 /// Half of a request's head, and then a byte now and again: nobody has to wait for the rest of it.

@@ -11,6 +11,7 @@ mod actors;
 mod bad_input;
 mod chats;
 mod damage;
+mod deaf;
 mod deaths;
 mod disks;
 mod greedy;

@@ -315,7 +315,9 @@ impl Observation {
             Seen::Plan { .. } => "The plan is updated.".to_owned(),
             Seen::Confirm { .. } => "Waiting for your decision.".to_owned(),
             Seen::Confirmed { .. } => "Decided.".to_owned(),
-            Seen::AgentStateChanged { turn_over: true, .. } => "The agent is done; what still runs is yours.".to_owned(),
+            Seen::AgentStateChanged { turn_over: true, .. } => {
+                "The agent is done; what still runs is yours.".to_owned()
+            }
             Seen::AgentStateChanged { agent_state, reason: None, .. } => format!("Now {}.", agent_state.name()),
             Seen::AgentStateChanged { agent_state, reason: Some(reason), .. } => {
                 format!("Now {}: {reason}", agent_state.name())

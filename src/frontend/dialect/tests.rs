@@ -28,7 +28,12 @@ fn chat(turn: &str) -> Event {
 
 fn state(agent_state: State, reason: Option<&str>) -> Event {
     let reason = reason.map(str::to_owned);
-    seen(Source::Server, None, Seen::AgentStateChanged { agent_state, reason, since: String::new(), turn_over: false }, "")
+    seen(
+        Source::Server,
+        None,
+        Seen::AgentStateChanged { agent_state, reason, since: String::new(), turn_over: false },
+        "",
+    )
 }
 
 /// What runs on is the user's own.

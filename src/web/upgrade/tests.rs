@@ -100,16 +100,6 @@ async fn what_a_client_says_that_takes_nothing_does_not_pile_up() {
     assert!((1..=2 * READ).contains(&*most.borrow()), "{} bytes wait for the actor", most.borrow());
 }
 
-#[tokio::test(start_paused = true)]
-async fn who_does_not_read_the_last_word_has_a_second() {
-    let (_client, stream) = connection().await;
-    let mut upgraded = with_actor(stream, stream::iter([Ok(Bytes::from(vec![b'x'; 8 << 20]))]));
-    let began = Instant::now();
-    let ended = poll_fn(|cx| upgraded.poll(cx)).await.unwrap_err();
-    assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
-    assert_eq!(began.elapsed(), FAREWELL);
-}
-
 #[tokio::test]
 async fn everything_arrives_whole_through_a_narrow_connection() {
     let (mut client, stream) = connection().await;

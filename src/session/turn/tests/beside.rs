@@ -39,6 +39,8 @@ fn of_a_long_text_that_is_cut_its_ends_are_kept_and_how_long_it_was() {
     assert!(content.len() < 66_000 && content.starts_with("BEGIN") && content.ends_with("END"));
     assert_eq!(whole, Some(300_008));
     let (content, whole) = kept(1_000_000, format!("{}END", "x".repeat(200_000)));
-    assert!(content.len() < 66_000 && content.starts_with("\n… 1134467 bytes left out …\n") && content.ends_with("END"));
+    assert!(
+        content.len() < 66_000 && content.starts_with("\n… 1134467 bytes left out …\n") && content.ends_with("END")
+    );
     assert_eq!(whole, Some(1_200_003));
 }
