@@ -129,7 +129,10 @@ impl Session {
         let Snapshot { record, tail, mark, .. } = snapshot;
         let core: Option<Core> = serde_json::from_str(record.core.as_str()).map_err(|e| {
             let id = record.id;
-            Refusal::Unavailable(format!("session `{id}` was written by another version and cannot go on: {e}"))
+            // Where nobody is to go on with it, as amid an import, it remembers why.
+            let why: Result<String, _> = serde_json::from_str(record.core.as_str());
+            let why = why.unwrap_or_else(|_| format!("it was written by another version ({e})"));
+            Refusal::Unavailable(format!("session `{id}` cannot go on: {why}"))
         })?;
         let core = core.unwrap_or_default();
         let entry = parts.census.register(Kind::Session, Some(record.id.to_string()));
