@@ -1,20 +1,23 @@
 //! One connection with an agent, from its `hello` to its end. The rules of it are in `greenroom_protocol::link`.
 //!
-//! The agent is held back through its socket: a report is read only when the session has taken the one before, and no more
-//! than [`WINDOW`] of them are on their way to disk. What still grows decides nothing and is kept nowhere, so it goes past the
-//! session, straight to where its listeners look.
+//! The agent is held back through its socket: so many of its reports may be [on their way to disk](OnTheirWay), and one that is
+//! more than an event is answered before the next is read. What still grows decides nothing and is kept nowhere, so it goes past
+//! the session, straight to where its listeners look.
+//!
+//! An event wakes this conversation once, when it comes. That the session has taken it, and that it is on disk, is asked when
+//! somebody has to know: before something grows, when an acknowledgement is due, and when there is no more room. With a thousand
+//! agents each of these wakings is for something that is in no processor's cache any more.
+
+mod on_their_way;
 
 use std::{
     cell::Cell,
-    collections::VecDeque,
     future::{poll_fn, ready},
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
-use actix::WeakAddr;
+use actix::{WeakAddr, prelude::SendError};
 use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture, stream};
 use greenroom_protocol::{
     Body, CONTENT_LIMIT, Event, LINK_FRAME_LIMIT, Observation, Seen,
@@ -25,13 +28,13 @@ use serde::Deserialize;
 use tokio::{
     net::UnixStream,
     sync::{mpsc, oneshot},
-    time::{Sleep, sleep},
 };
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{Error, Message, Utf8Bytes, protocol::WebSocketConfig},
 };
 
+use self::on_their_way::{OnItsWay, OnTheirWay, Settled};
 use super::{
     frames::{in_fragments, written},
     handshake::shake_hands,
@@ -39,16 +42,12 @@ use super::{
 use crate::{
     session::{
         Session, Shared, goes_with_others,
-        messages::{Greeted, OutOfOrder, Reported, Took, Unwelcome, orders::Deliver},
+        messages::{Greeted, Heard, Reported, Took, Unwelcome, orders::Deliver},
     },
     store::{Limit, NewEvent, Seq, SessionId, Store, damage::read_on},
     wakeups::WhenWoken,
 };
 
-/// How many reports, each with those that go with it, may be on their way to disk, and how many bytes of them: where the disk
-/// takes its time, an agent that prints without end would have the window in memory, and some copies of it.
-const WINDOW: usize = 64;
-const WINDOW_BYTES: usize = 1 << 20;
 /// How much may go with one report: so many frames, or so many bytes.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 64 << 10;
@@ -58,11 +57,6 @@ const READ_BUFFER: usize = 3 << 10;
 const NAME_LIMIT: usize = 256;
 /// The longest name of a start of the agent, bytes. It goes into the record with every report.
 const BOOT_LIMIT: usize = 64;
-/// How long an agent keeps what is on disk already. It loses nothing by it, whatever dies: a new connection begins with what
-/// the journal holds. A frame for each event is a system call more for either side, and wakes the agent.
-const ACK_AFTER: Duration = Duration::from_millis(500);
-/// What is acknowledged before that time, bytes: an eighth of what an agent can keep.
-const ACK_BYTES: usize = 1 << 20;
 /// How much of the journal goes into one `history` frame, bytes.
 const HISTORY_PART: usize = 256 << 10;
 /// The longest message of the agent that it is given back whole, bytes: half of what it tells a model.
@@ -107,7 +101,6 @@ pub(super) async fn converse(
     commands: &mut mpsc::UnboundedReceiver<Deliver>,
     progress: &Progress,
 ) -> Broken {
-    progress.came_to_something.set(false);
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(4096)
@@ -119,11 +112,16 @@ pub(super) async fn converse(
         Ok(socket) => socket,
         Err(e) => return Broken::Cut(e.to_string()),
     };
-    let mut conversation = Conversation { id, socket, session, store, boot: String::new(), ahead: None, read: 0 };
-    match conversation.hold(commands, progress).await {
+    let boot = String::new();
+    let mut conversation = Conversation { id, socket, session, store, boot, is_untaken: false, ahead: None, read: 0 };
+    let mut on_their_way = OnTheirWay::default();
+    let broken = match conversation.hold(commands, progress, &mut on_their_way).await {
         Ok(never) => never,
         Err(broken) => broken,
-    }
+    };
+    // What is on disk by now may not have been asked for yet.
+    progress.came_to_something.set(on_their_way.came_to_something());
+    broken
 }
 
 /// What is to be done before the next frame is heard.
@@ -140,6 +138,8 @@ struct Conversation<'a> {
     session: &'a WeakAddr<Session>,
     store: &'a Arc<dyn Store>,
     boot: String,
+    /// The session was told of something, and it is not known whether it has taken that.
+    is_untaken: bool,
     /// Read already, and next: a frame, or how it ended behind what has not been told yet.
     ahead: Option<Box<Result<Option<FromAgent>, Broken>>>,
     /// How much was read, bytes.
@@ -151,14 +151,15 @@ impl Conversation<'_> {
         &mut self,
         commands: &mut mpsc::UnboundedReceiver<Deliver>,
         progress: &Progress,
+        on_their_way: &mut OnTheirWay,
     ) -> Result<Broken, Broken> {
         let live = Box::pin(self.greet(progress)).await?;
         // What waits here was ordered for an earlier connection.
         let mut is_anew = false;
-        let mut on_their_way = OnTheirWay::default();
-        let mut owed = Owed::default();
         let mut ear = WhenWoken::default();
         loop {
+            let read = self.read;
+            let has_room = on_their_way.has_room(read, &live);
             // Nothing of a frame is kept while what it leads to is done: there is one of this future for each session that lives.
             let step = tokio::select! {
                 biased;
@@ -171,20 +172,12 @@ impl Conversation<'_> {
                     Some(Deliver::Command(_)) => Step::Done,
                     None => return Ok(Broken::SessionLeft),
                 },
-                durable = poll_fn(|cx| on_their_way.poll_durable(cx)) => match durable {
-                    Ok(n) => {
-                        progress.came_to_something.set(true);
-                        owed.settle(n, self.read)
-                    }
-                    Err(Unwritten::Refused(OutOfOrder { n, newest })) => {
-                        let why = format!("report {n} came where {} was to come", newest.saturating_add(1));
-                        return Ok(Broken::Nonsense(why));
-                    }
-                    Err(Unwritten::SessionStops) => return Ok(Broken::SessionLeft),
+                settled = poll_fn(|cx| on_their_way.poll(cx, read, has_room)) => match settled? {
+                    Settled::ToBeTold(n) => Step::Send(written(&ToAgent::Ack { n })),
+                    Settled::Room => Step::Done,
                 },
-                n = poll_fn(|cx| owed.poll_due(cx)) => owed.pay(n, self.read),
-                frame = poll_fn(|cx| self.poll_frame(cx)), if on_their_way.has_room(self.read, &live) => {
-                    self.pass_on(frame?, &live, &mut on_their_way)?
+                frame = poll_fn(|cx| self.poll_frame(cx)), if has_room => {
+                    self.pass_on(frame?, &live, on_their_way)?
                 }
             };
             match step {
@@ -203,17 +196,27 @@ impl Conversation<'_> {
     ) -> Result<Step, Broken> {
         match frame {
             None => Ok(Step::Done),
+            // It may not overtake the event before it.
+            Some(FromAgent::Delta(delta)) if self.is_untaken => {
+                self.ahead = Some(Box::new(Ok(Some(FromAgent::Delta(delta)))));
+                Ok(Step::Tell(self.tell(Heard)))
+            }
             Some(FromAgent::Delta(delta)) => {
                 live.grow(delta);
                 Ok(Step::Done)
             }
             Some(FromAgent::Taken { command }) => Ok(Step::Tell(self.tell(Took { command }))),
             Some(FromAgent::Report { n, report }) => {
+                let is_taken_at_once = goes_with_others(&report);
                 let reports = self.gather(n, report);
                 let last = n.saturating_add(reports.len() as u64 - 1);
                 let (durable, on_disk) = oneshot::channel();
                 on_their_way.push(OnItsWay { last, read: self.read, on_disk });
-                Ok(Step::Tell(self.tell(Reported { boot: self.boot.clone(), n, reports, durable })))
+                let reported = Reported { boot: self.boot.clone(), n, reports, durable };
+                match is_taken_at_once {
+                    true => self.mention(reported),
+                    false => Ok(Step::Tell(self.tell(reported))),
+                }
             }
             Some(FromAgent::Hello(_)) => Err(Broken::Nonsense("a second `hello`".to_owned())),
         }
@@ -363,13 +366,27 @@ impl Conversation<'_> {
         }
     }
 
-    /// Boxed, as it is over soon.
-    fn tell<M>(&self, message: M) -> LocalBoxFuture<'static, Result<M::Result, Broken>>
+    /// Tells the session, without an answer while it can take one more.
+    fn mention(&mut self, reported: Reported) -> Result<Step, Broken> {
+        let session = self.session.upgrade().ok_or(Broken::SessionLeft)?;
+        match session.try_send(reported) {
+            Ok(()) => {
+                self.is_untaken = true;
+                Ok(Step::Done)
+            }
+            Err(SendError::Full(reported)) => Ok(Step::Tell(self.tell(reported))),
+            Err(SendError::Closed(_)) => Err(Broken::SessionLeft),
+        }
+    }
+
+    /// Tells the session, which has taken all before it when it answers. Boxed, as it is over soon.
+    fn tell<M>(&mut self, message: M) -> LocalBoxFuture<'static, Result<M::Result, Broken>>
     where
         M: actix::Message + Send + 'static,
         M::Result: Send,
         Session: actix::Handler<M>,
     {
+        self.is_untaken = false;
         match self.session.upgrade() {
             Some(session) => session.send(message).map_err(|_| Broken::SessionLeft).boxed_local(),
             None => ready(Err(Broken::SessionLeft)).boxed_local(),
@@ -392,98 +409,3 @@ fn longest_name(frame: &FromAgent) -> usize {
         FromAgent::Report { .. } | FromAgent::Hello(_) | FromAgent::Taken { .. } => 0,
     }
 }
-
-/// Reports that the session has taken and the disk has not yet, oldest first.
-#[derive(Default)]
-struct OnTheirWay {
-    reports: VecDeque<OnItsWay>,
-    /// How much had been read when the oldest was next, bytes.
-    settled: usize,
-}
-
-struct OnItsWay {
-    /// The number of the last that goes with it.
-    last: u64,
-    /// How much had been read with it, bytes.
-    read: usize,
-    on_disk: oneshot::Receiver<Result<(), OutOfOrder>>,
-}
-
-impl OnTheirWay {
-    /// Whether one more may be heard, when so much has been read.
-    fn has_room(&self, read: usize, live: &Shared) -> bool {
-        let len = self.reports.len();
-        len == 0 || len < WINDOW && read - self.settled < WINDOW_BYTES && !live.is_waiting_for_the_disk()
-    }
-
-    fn push(&mut self, report: OnItsWay) {
-        // What was read before it, of what grows, is on no way anywhere.
-        if self.reports.is_empty() {
-            self.settled = report.read;
-        }
-        self.reports.push_back(report);
-    }
-
-    /// Up to where all is on disk, once the oldest is: one acknowledgement for what has gathered. For ever pending while there
-    /// is none.
-    fn poll_durable(&mut self, cx: &mut Context<'_>) -> Poll<Result<u64, Unwritten>> {
-        let mut durable = None;
-        while let Some(OnItsWay { last, read, on_disk }) = self.reports.front_mut() {
-            match on_disk.poll_unpin(cx) {
-                Poll::Ready(Ok(Ok(()))) => (durable, self.settled) = (Some(*last), *read),
-                Poll::Ready(Ok(Err(refused))) => return Poll::Ready(Err(Unwritten::Refused(refused))),
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(Unwritten::SessionStops)),
-                Poll::Pending => break,
-            }
-            self.reports.pop_front();
-        }
-        durable.map_or(Poll::Pending, |n| Poll::Ready(Ok(n)))
-    }
-}
-
-/// An acknowledgement that the agent has not been sent yet.
-#[derive(Default)]
-struct Owed {
-    /// Up to which report, and when at the latest.
-    next: Option<(u64, Pin<Box<Sleep>>)>,
-    /// How much had been read when the last one went out, bytes.
-    read: usize,
-}
-
-impl Owed {
-    /// All up to `n` is on disk, and so much has been read.
-    fn settle(&mut self, n: u64, read: usize) -> Step {
-        if read - self.read >= ACK_BYTES {
-            return self.pay(n, read);
-        }
-        match &mut self.next {
-            Some((newest, _)) => *newest = n,
-            None => self.next = Some((n, Box::pin(sleep(ACK_AFTER)))),
-        }
-        Step::Done
-    }
-
-    /// When the time has come: up to which. For ever pending while nothing is owed.
-    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<u64> {
-        match &mut self.next {
-            Some((n, due)) => due.as_mut().poll(cx).map(|()| *n),
-            None => Poll::Pending,
-        }
-    }
-
-    fn pay(&mut self, n: u64, read: usize) -> Step {
-        *self = Owed { next: None, read };
-        Step::Send(written(&ToAgent::Ack { n }))
-    }
-}
-
-/// A report that is not acknowledged.
-#[derive(Debug, PartialEq)]
-enum Unwritten {
-    Refused(OutOfOrder),
-    /// The journal did not take it.
-    SessionStops,
-}
-
-#[cfg(test)]
-mod tests;

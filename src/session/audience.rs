@@ -146,7 +146,7 @@ impl Shared {
     /// An item grew. A delta that overlaps what is known adds only what is new; one that leaves a gap, or says something else
     /// than is known, begins anew.
     ///
-    /// Whoever calls this has had an answer to all that was reported before: a delta may not overtake the event before it.
+    /// Whoever calls this has had an answer behind all that was reported before: a delta may not overtake the event before it.
     pub fn grow(&self, delta: Delta) {
         let mut live = self.live();
         if live.is_deaf || live.is_sealed(&delta.item, delta.kind) {

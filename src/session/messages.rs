@@ -159,8 +159,8 @@ pub struct Greeting {
 }
 
 /// Durable reports of the agent: one, or several of which [`goes_with_others`](super::goes_with_others) holds. The answer
-/// comes when they have their places. One of which that does not hold may take a while to get its place: nothing else is
-/// reported before its answer.
+/// comes when they have their places, which those get at once. One of which that does not hold may take a while: nothing else
+/// is reported before its answer.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Reported {
@@ -170,6 +170,11 @@ pub struct Reported {
     pub reports: Vec<Report>,
     pub durable: Durable,
 }
+
+/// Answered when all that was [`Reported`] before has its place.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Heard;
 
 /// Told when what it belongs to is on disk, and only then is that acknowledged to the agent; dropped when it will not be.
 pub type Durable = oneshot::Sender<Result<(), OutOfOrder>>;

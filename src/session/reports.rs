@@ -78,6 +78,12 @@ impl Handler<Reported> for Session {
     }
 }
 
+impl Handler<Heard> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Heard, _: &mut Context<Session>) {}
+}
+
 impl Session {
     /// What an agent that is gone has not told to its end, nobody will. Before the next one begins to tell.
     fn let_go_of_pieces(&self, ctx: &mut Context<Session>) {

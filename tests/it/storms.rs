@@ -9,7 +9,7 @@ use std::{
 
 use fastrand::Rng;
 use futures::{SinkExt, StreamExt};
-use greenroom_protocol::{Observation, Seen, link::Report};
+use greenroom_protocol::{Delta, DeltaKind, Observation, Seen, link::Report};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -27,6 +27,7 @@ use crate::harness::{
     puppet::Puppet,
     rest::Rest,
     server::{Options, Server},
+    socket::Socket,
 };
 
 /// A session that an agent of ours speaks in.
@@ -44,6 +45,36 @@ async fn think(mut puppet: Puppet, count: usize) {
         puppet.report(Report::Event { item: None, body }).await.expect("the server listens");
     }
     puppet.until_acknowledged().await;
+}
+
+/// The agent says both in one breath, again and again.
+#[tokio::test]
+async fn what_grows_comes_behind_the_event_before_it_and_before_the_event_that_ends_it() {
+    const ITEMS: usize = 2_000;
+    let (server, session, mut puppet) = stage().await;
+    let mut socket = Socket::attach(&server.rest, &session).await;
+    tokio::spawn(async move {
+        for n in 0..ITEMS {
+            let (item, content) = (n.to_string(), format!("thought {n}"));
+            let delta = Delta { kind: DeltaKind::Thinking, item: item.clone(), offset: 0, content: content.clone() };
+            puppet.grow(delta).await.expect("the server listens");
+            let body = Observation { seen: Seen::Think { partial: false }, content }.into();
+            puppet.report(Report::Event { item: Some(item), body }).await.expect("the server listens");
+        }
+        puppet.until_acknowledged().await;
+    });
+    let (mut ended, mut grew) = (0, 0);
+    while ended < ITEMS {
+        let frame = socket.next().await;
+        let Some(item) = frame["item"].as_str() else { continue };
+        assert_eq!(item, ended.to_string(), "{frame}");
+        match frame["delta"].is_string() {
+            true => grew += 1,
+            false => ended += 1,
+        }
+    }
+    assert!(grew > 0, "some were seen as they grew");
+    server.leaves_nothing().await;
 }
 
 /// A client that comes back with its cursor as often as it is cut, until it has `last`.
