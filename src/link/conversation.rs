@@ -101,6 +101,7 @@ pub(super) async fn converse(
     commands: &mut mpsc::UnboundedReceiver<Deliver>,
     progress: &Progress,
 ) -> Broken {
+    progress.came_to_something.set(false);
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(4096)
@@ -119,9 +120,16 @@ pub(super) async fn converse(
         Ok(never) => never,
         Err(broken) => broken,
     };
-    // What is on disk by now may not have been asked for yet.
+    // What became of the last that it said was not asked for yet.
+    if matches!(broken, Broken::Cut(_)) && conversation.is_untaken {
+        let _heard_or_left = conversation.tell(Heard).await;
+    }
+    let settled = on_their_way.settle_now();
     progress.came_to_something.set(on_their_way.came_to_something());
-    broken
+    match (broken, settled) {
+        (Broken::Cut(_), Err(refused)) => refused,
+        (broken, _) => broken,
+    }
 }
 
 /// What is to be done before the next frame is heard.
@@ -366,7 +374,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// Tells the session, without an answer while it can take one more.
+    /// Tells the session, and waits for no answer: how much it may be told is for what is on its way to disk to say.
     fn mention(&mut self, reported: Reported) -> Result<Step, Broken> {
         let session = self.session.upgrade().ok_or(Broken::SessionLeft)?;
         match session.try_send(reported) {

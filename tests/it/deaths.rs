@@ -349,6 +349,17 @@ async fn an_agent_that_says_nothing_is_told_and_stopped() {
 }
 
 #[tokio::test]
+async fn an_agent_that_leaves_reports_out_and_hangs_up_is_told() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
+    agent.leave_out(6);
+    agent.event(None, json!({ "observation": "message", "content": "the seventh", "extras": {} })).await;
+    drop(agent);
+    has_failed(&server, &session, "report 7 came where 1 was to come").await;
+    server.leaves_nothing().await;
+}
+
+#[tokio::test]
 async fn an_agent_that_leaves_reports_out_is_told_and_a_fresh_one_obeys() {
     let server = Server::start(Options::new(Driver::Process)).await;
     let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;

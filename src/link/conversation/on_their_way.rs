@@ -93,9 +93,16 @@ impl OnTheirWay {
         if self.reports.len() < before { Poll::Ready(Ok(Settled::Room)) } else { Poll::Pending }
     }
 
-    /// Whether anything of it is on disk by now.
-    pub(super) fn came_to_something(&mut self) -> bool {
-        let _ended_anyway = self.settle(&mut Context::from_waker(Waker::noop()));
+    /// Looks what is on disk by now.
+    ///
+    /// # Errors
+    /// The session, or the journal, did not take what comes next.
+    pub(super) fn settle_now(&mut self) -> Result<(), Broken> {
+        self.settle(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Whether anything of it was seen on disk.
+    pub(super) fn came_to_something(&self) -> bool {
         self.came_to_something
     }
 

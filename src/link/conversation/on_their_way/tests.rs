@@ -56,6 +56,7 @@ async fn nothing_behind_a_refused_one_is_acknowledged() {
         assert!(is_quiet(&mut on_their_way, 0, true).await);
         tokio::time::advance(ACK_AFTER).await;
         assert!(poll_fn(|cx| on_their_way.poll(cx, 0, true)).await.is_err());
+        assert!(on_their_way.settle_now().is_ok(), "it is said once");
         assert!(!on_their_way.came_to_something());
     }
 }
@@ -123,5 +124,6 @@ async fn an_event_wakes_nobody_when_it_is_on_disk() {
     assert!(on_their_way.poll(&mut Context::from_waker(&waker), 0, true).is_pending());
     on_disk(ticket);
     assert!(!woken.is_made());
+    assert!(on_their_way.settle_now().is_ok());
     assert!(on_their_way.came_to_something(), "it is seen when it is asked for");
 }
