@@ -124,7 +124,7 @@ impl Directory {
                 for Snapshot { record, .. } in live {
                     directory.keys.learn(record.key, record.id);
                     if !matches!(record.state, State::Stopped | State::Failed | State::Ended) {
-                        drop(directory.open(record.id, ctx));
+                        directory.bring_back(record.id, ctx);
                     }
                 }
                 directory.say_how_it_is();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{Directory, Slot};
 use crate::{
@@ -78,6 +78,21 @@ impl Fallen {
 }
 
 impl Directory {
+    /// Brings a session back that a server before this one had, and tries again until it is back: its agent works, and nobody else
+    /// may come who asks for it.
+    pub(super) fn bring_back(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
+        let opened = self.open(id, ctx).into_actor(self);
+        ctx.spawn(opened.map(move |opened, directory, ctx| match opened {
+            Ok(_) | Err(Refusal::NoSession(_)) => {}
+            Err(_) if directory.closing => {}
+            Err(why) => {
+                warn!(session = %id, "the session cannot be brought back yet: {why}");
+                directory.fallen.entry(id).or_insert_with(|| Fallen::new(Ending::JournalRefused));
+                directory.come_back(id, ctx);
+            }
+        }));
+    }
+
     /// Brings a session back that fell, after a wait. Whether that is new.
     pub(super) fn come_back(&mut self, id: SessionId, ctx: &mut Context<Directory>) -> bool {
         let Some(wait) = self.fallen.get_mut(&id).and_then(Fallen::next_try) else { return false };

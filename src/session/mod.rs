@@ -172,8 +172,8 @@ impl Session {
     /// Goes on where the journal ends.
     fn take_up(&self, after: Option<Ending>, ctx: &mut Context<Session>) {
         let (store, id, began) = (self.parts.store.clone(), self.id, self.core.turn_began());
+        let mut causes: HashMap<_, _> = self.core.causes_of_acts().collect();
         let unfinished = async move {
-            let mut causes = HashMap::new();
             let Some(began) = began else { return causes };
             let mut after = began - 1;
             loop {

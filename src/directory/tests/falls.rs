@@ -59,6 +59,44 @@ async fn a_journal_that_refuses_is_told_and_the_session_goes_on_when_there_is_ro
 }
 
 #[actix::test]
+async fn the_result_of_an_act_names_its_cause_also_where_the_session_fell_meanwhile() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    let id = made.view.id;
+    made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
+    let run = || Relay { wish: Wish::Run { command: "make".into() }, key: None };
+    made.session.send(run()).await.expect("it lives").expect("it is taken");
+    let act = house.ordered("act").await;
+    *house.store.panics.lock().expect("nobody panics here") = Some(id);
+    made.session.send(run()).await.expect_err("the actor is gone");
+    eventually("the session to be back", || async { house.has(id, "session_restarted").await }).await;
+    let again = house.open(id).await.expect("it is back");
+    again.send(greet("b")).await.expect("it lives").expect("it is welcomed");
+    let command = "make".to_owned();
+    let seen = Seen::Run { command, exit_code: Some(0), duration_ms: 1, timed_out: false, truncated: None };
+    let done = Report::Event { item: Some(act), body: Observation { seen, content: String::new() }.into() };
+    report(&again, "b", 1, vec![done]).await.expect("it is on disk");
+    let events = house.events(id).await;
+    let asked = events.iter().find(|event| event.body.name() == "run").expect("it was asked for");
+    assert_eq!(events.last().and_then(|event| event.cause), Some(asked.seq));
+}
+
+/// Its agent works on, and nobody may come who asks for it.
+#[actix::test]
+async fn a_session_of_the_last_run_is_back_once_its_journal_can_be_written() {
+    let store: Arc<Faulty> = Arc::default();
+    let id = house(store.clone()).create(None).await.view.id;
+    store.refuses.store(true, SeqCst);
+    let next = house(store.clone());
+    assert_eq!(next.open(id).await.expect_err("not yet").code(), "journal_unavailable");
+    assert!(next.directory.send(Find { id }).await.expect("it lives").is_none());
+    store.refuses.store(false, SeqCst);
+    let is_back = || async { next.directory.send(Find { id }).await.expect("it lives").is_some() };
+    eventually("the session to be back by itself", is_back).await;
+    assert!(!next.has(id, "session_restarted").await, "it did not fall");
+}
+
+#[actix::test]
 async fn a_session_that_falls_whenever_it_is_back_comes_back_ever_more_slowly_whoever_asks() {
     let house = house(Arc::default());
     let id = house.create(None).await.view.id;

@@ -118,6 +118,9 @@ struct Waiting {
     /// It was to steer a turn that did not hear it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     missed: bool,
+    /// It stopped what ran, and goes before all that waited then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    interrupts: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -326,6 +329,12 @@ impl Core {
     /// Where the turn that runs began, for whoever needs its events again.
     pub fn turn_began(&self) -> Option<Seq> {
         self.turn.as_ref().map(|turn| turn.chat)
+    }
+
+    /// The items of the user's acts that have no result yet, and the events in which they were asked for. They may have been before
+    /// the turn that runs.
+    pub fn causes_of_acts(&self) -> impl Iterator<Item = (String, Seq)> {
+        self.act.as_deref().into_iter().chain(&self.acts).map(|act| (act.id.clone(), act.cause))
     }
 
     /// Decides. On a refusal nothing has changed.

@@ -225,6 +225,8 @@ fn what_steered_nothing_waits_in_the_order_in_which_it_was_said() {
     assert_eq!(queue(&with(steering.clone(), &[missed(6), Input::Greeted { boot: "b2".into() }])), ["s", "t", "q"]);
     let interrupted = with(steering, &[missed(6), say_as(Mode::Interrupt, "i"), missed(8)]);
     assert_eq!(queue(&interrupted), ["i", "s", "t", "q"]);
+    let twice = with(interrupted, &[say_as(Mode::Interrupt, "rather j"), say("r")]);
+    assert_eq!(queue(&twice), ["i", "rather j", "s", "t", "q", "r"]);
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl Core {
         self.room_for_message(&task, &[])?;
         let item = QueueItem { item: self.name("message"), content: task.clone(), attachments: Vec::new() };
         let cause = d.record(Source::User, None, Some(item.item.clone()), Action::Start { task });
-        self.queue.push_back(Waiting { item, cause, missed: false });
+        self.queue.push_back(Waiting { item, cause, missed: false, interrupts: false });
         self.wake(d);
         Ok(())
     }
@@ -40,7 +40,7 @@ impl Core {
         let item = QueueItem { item: self.name("message"), content: content.clone(), attachments: attachments.clone() };
         let said = Action::Message { content: content.clone(), mode, attachments: attachments.clone() };
         let cause = d.record(Source::User, None, Some(item.item.clone()), said);
-        let message = Waiting { item, cause, missed: false };
+        let message = Waiting { item, cause, missed: false, interrupts: false };
         let running = self.turn.is_some() && self.interrupting.is_none();
         match mode {
             Mode::Steer if running => {
@@ -48,7 +48,9 @@ impl Core {
                 self.steering.push(Steering { command, message });
             }
             Mode::Interrupt if self.runs() => {
-                self.queue.push_front(message);
+                // Behind those that did so before it: who says "no, rather that" wants that done last.
+                let before = self.queue.iter().take_while(|waiting| waiting.interrupts).count();
+                self.queue.insert(before, Waiting { interrupts: true, ..message });
                 if self.interrupting.is_none() {
                     self.cancel(cause, moment, d);
                 }
