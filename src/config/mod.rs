@@ -62,7 +62,7 @@ pub enum Journal {
 #[serde(deny_unknown_fields)]
 pub struct Sandbox {
     pub driver: Driver,
-    /// Empty: the well-known sockets.
+    /// Empty: `unix:///var/run/docker.sock`.
     pub docker_host: String,
     pub image: String,
     pub memory: ByteSize,

@@ -1,4 +1,4 @@
-//! Sandboxes as containers of a Docker engine, or of Podman's through the same API. The only place that knows bollard.
+//! Sandboxes as containers of a Docker engine. The only place that knows bollard.
 //!
 //! | part | what it decides |
 //! |---|---|
@@ -71,7 +71,7 @@ pub struct DockerOptions {
     pub runtime: Option<String>,
     /// Nothing but workspace, home, `/tmp` and volumes can be written.
     pub readonly_root: bool,
-    /// `DOCKER_HOST`; `None` is the first of the well-known sockets of Docker and Podman that answers.
+    /// `DOCKER_HOST`; `None` is `/var/run/docker.sock`.
     pub host: Option<String>,
 }
 

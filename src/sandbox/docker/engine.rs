@@ -2,12 +2,7 @@
 //!
 //! bollard's own timeout ends at the response's headers, so a body that never comes would hold its caller for ever.
 
-use std::{
-    error::Error as _,
-    io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{error::Error as _, io, path::Path, time::Duration};
 
 use bollard::{
     errors::Error,
@@ -145,6 +140,10 @@ impl Inspected {
     }
 }
 
+/// It speaks Docker's API and means other things by it, as tried with 4.3: it knows no owner of a `tmpfs`, stops nothing that is frozen,
+/// and lists what has ended in words of its own, so that a sandbox would not be found again.
+const NOT_PODMAN: &str = "Podman does, and what it makes of some calls is not what a sandbox needs";
+
 /// The engine that answered.
 #[derive(Clone)]
 pub(super) struct Engine {
@@ -153,30 +152,19 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// The engine at `host`, or else the first of the well-known sockets that answers.
+    /// The engine at `host`, or else at Docker's own socket.
     pub(super) async fn find(host: Option<String>) -> Result<Engine, SandboxError> {
-        let Some(host) = host else { return Engine::at_first(well_known()).await };
-        Engine::at(host).await
-    }
-
-    /// Where none answers, the trouble of the first is told: it is the one that people expect to be there. One that is there and
-    /// only slow is not passed over: it may be the one that has our containers.
-    pub(super) async fn at_first(sockets: Vec<PathBuf>) -> Result<Engine, SandboxError> {
-        let mut trouble = None;
-        for socket in sockets {
-            match Engine::at(format!("unix://{}", socket.display())).await {
-                Ok(engine) => return Ok(engine),
-                Err(slow @ SandboxError::Deadline { .. }) => return Err(slow),
-                Err(error) => trouble = trouble.or(Some(error)),
-            }
-        }
-        Err(trouble.expect("there is at least Docker's own socket to try"))
+        Engine::at(host.unwrap_or_else(|| "unix:///var/run/docker.sock".to_owned())).await
     }
 
     async fn at(address: String) -> Result<Engine, SandboxError> {
         let client = bollard::Docker::connect_with_host(&address).map_err(|e| told(&address, NEGOTIATE, e))?;
         let engine = Engine { client, address };
         let agreed = engine.call(NEGOTIATE, engine.client.clone().with_timeout(NEVER).negotiate_version()).await?;
+        let version = engine.call(NEGOTIATE, agreed.version()).await?;
+        if version.components.into_iter().flatten().any(|component| component.name.contains("Podman")) {
+            return Err(no_engine(&engine.address, NOT_PODMAN.to_owned()));
+        }
         Ok(Engine { client: agreed, ..engine })
     }
 
@@ -211,14 +199,6 @@ impl Engine {
         let options = RemoveContainerOptions { force: true, v: true, link: false };
         self.call(REMOVE, self.client.remove_container(container, Some(options))).await
     }
-}
-
-fn well_known() -> Vec<PathBuf> {
-    let rootless = std::env::var_os("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join("podman/podman.sock"));
-    [Some("/var/run/docker.sock".into()), rootless, Some("/run/podman/podman.sock".into())]
-        .into_iter()
-        .flatten()
-        .collect()
 }
 
 pub(super) fn told(address: &str, call: Call, error: Error) -> Trouble {

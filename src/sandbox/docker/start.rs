@@ -144,7 +144,7 @@ fn is_same(there: &Inspected, body: &ContainerCreateBody) -> bool {
     there.image() == body.image.as_deref() && there.label(body::WALL_LABEL) == wall.map(String::as_str)
 }
 
-/// Docker's and Podman's words for it. Where they change, a start that meets a removal fails once instead of waiting.
+/// Docker's words for it. Where they change, a start that meets a removal fails once instead of waiting.
 fn is_name_taken(detail: &str) -> bool {
     detail.contains("already in use")
 }

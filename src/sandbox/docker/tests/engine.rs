@@ -4,16 +4,13 @@ use std::{io, path::PathBuf, time::Duration};
 
 use tempfile::TempDir;
 use tokio::{
-    io::copy_bidirectional,
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{UnixListener, UnixStream},
     task::JoinHandle,
 };
 
 use super::{
-    super::{
-        PING,
-        engine::{Engine, told},
-    },
+    super::{PING, engine::told},
     *,
 };
 
@@ -35,6 +32,26 @@ async fn an_engine_that_is_away_is_named() {
     }
     let elsewhere = DockerOptions { host: Some("ssh://elsewhere".into()), ..options() };
     assert!(matches!(Docker::connect(elsewhere).await.map(drop), Err(SandboxError::NoEngine { .. })));
+}
+
+/// Its sessions would fail one by one, each with other words.
+#[tokio::test]
+async fn podman_is_told_apart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("podman.sock");
+    let listener = UnixListener::bind(&socket).expect("it binds");
+    tokio::spawn(async move {
+        let version = r#"{"Components":[{"Name":"Podman Engine","Version":"4.3.1"}],"ApiVersion":"1.41"}"#;
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", version.len());
+            let _ = stream.write_all((head + version).as_bytes()).await;
+        }
+    });
+    let told = Docker::connect(at(&socket)).await.map(drop).expect_err("it is not Docker");
+    assert!(matches!(told, SandboxError::NoEngine { .. }), "so another driver is taken where that may be");
+    assert!(told.to_string().contains("Podman") && told.to_string().contains("--sandbox process"), "{told}");
 }
 
 #[test]
@@ -168,25 +185,4 @@ async fn a_stalled_engine_costs_a_deadline_and_makes_no_second_container() {
             assert_eq!(room.read("runs"), "run\n");
         })
         .await;
-}
-
-/// It may be the one that has our containers.
-#[tokio::test]
-async fn an_engine_that_is_only_slow_is_not_passed_over_for_another() {
-    if !is_wanted() {
-        return;
-    }
-    let mut wire = Wire::lay();
-    let slow = wire.socket.clone();
-    wire.stall();
-    let other = Wire::lay();
-    let found = Engine::at_first(vec![slow.clone(), other.socket.clone()]).await.map(drop);
-    assert!(matches!(found, Err(SandboxError::Deadline { .. })), "{found:?}");
-    wire.cut();
-    fs::remove_file(&slow).expect("it was there");
-    wire.mute = None;
-    Engine::at_first(vec![slow, other.socket.clone()])
-        .await
-        .map(drop)
-        .expect("the other is taken where the first is not there");
 }
