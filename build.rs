@@ -164,16 +164,11 @@ fn build_programs(root: &Path, out: &Path) -> Result<PathBuf, String> {
         }
     }
     cargo
-        .args(["build", "--release", "--package", "greenroom-agent", "--package", "greenroom-keeper"])
+        .args(["build", "--profile", "agent", "--package", "greenroom-agent", "--package", "greenroom-keeper"])
         .args(["--target", &triple])
         // A target directory of its own: this one's lock is held by the outer build.
         .arg("--target-dir")
         .arg(&target_dir)
-        // They are part of the server's own memory, and the agent travels into every sandbox.
-        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        // They wait, for a model, for commands, for an end: what the server's profile would gain it is not worth the minutes.
-        .env("CARGO_PROFILE_RELEASE_LTO", "thin")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .current_dir(root);
     let status =
@@ -184,7 +179,7 @@ fn build_programs(root: &Path, out: &Path) -> Result<PathBuf, String> {
             missing_libc()
         ));
     }
-    Ok(target_dir.join(&triple).join("release"))
+    Ok(target_dir.join(&triple).join("agent"))
 }
 
 /// The workspace's target directory, which all profiles share: the nearest directory above `out` that cargo marked as one.

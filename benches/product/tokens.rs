@@ -23,6 +23,7 @@ use crate::{
     harness::{
         driver::Driver,
         model::{Model, Rule},
+        rest,
         server::{Options, Server},
         socket::Socket,
     },
@@ -109,7 +110,7 @@ pub(crate) async fn read(url: String, late: Duration) -> Figures {
     sleep(late).await;
     let body =
         json!({ "model": "m", "max_tokens": 1, "stream": true, "messages": [{ "role": "user", "content": "go" }] });
-    let request = reqwest::Client::new().post(format!("{url}/v1/messages")).json(&body);
+    let request = rest::client().post(format!("{url}/v1/messages")).json(&body);
     let mut response = request.send().await.expect("the model answers");
     let mut figures = Figures::default();
     while let Some(chunk) = response.chunk().await.expect("the stream holds") {

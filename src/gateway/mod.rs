@@ -141,6 +141,8 @@ impl Gateway {
         for api in [Api::Anthropic, Api::Openai] {
             check(api, options.provider(api))?;
         }
+        // Refused where there is one already, which is as good.
+        let _is_set = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             // A redirect would carry the key to another address.
             .redirect(reqwest::redirect::Policy::none())

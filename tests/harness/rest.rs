@@ -22,14 +22,20 @@ pub(crate) struct Reply {
     pub(crate) text: String,
 }
 
+/// A client that follows no redirect.
+pub(crate) fn client() -> reqwest::Client {
+    // Refused where there is one already, which is as good.
+    let _is_set = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
+    client.expect("a plain client needs nothing")
+}
+
 impl Rest {
     /// From the line that a server prints: `listening on http://127.0.0.1:3000/?token=…`.
     pub(crate) fn from_line(line: &str) -> Rest {
         let link = line.strip_prefix("listening on http://").unwrap_or_else(|| panic!("not the agreed line: {line}"));
         let (authority, token) = link.split_once("/?token=").unwrap_or_else(|| panic!("no token in: {line}"));
-        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
-        let http = http.expect("a plain client needs nothing");
-        Rest { http, authority: authority.to_owned(), token: token.trim().to_owned() }
+        Rest { http: client(), authority: authority.to_owned(), token: token.trim().to_owned() }
     }
 
     /// The link that a person opens.
