@@ -146,6 +146,11 @@ impl Puppet {
         }
     }
 
+    /// Whether it was told to do so by now. It hears what it is told while it says something.
+    pub(crate) fn is_told_to(&self, wanted: &Command) -> bool {
+        self.heard.iter().any(|heard| matches!(heard, ToAgent::Command(numbered) if numbered.command == *wanted))
+    }
+
     /// Reports an event, given as it stands in a frame: `{"observation": …}` or `{"action": …}`.
     pub(crate) async fn event(&mut self, item: Option<&str>, body: serde_json::Value) {
         let body = serde_json::from_value(body).expect("an event");

@@ -73,14 +73,20 @@ async fn what_others_do_to_a_container_is_told_and_its_workspace_stays() {
     let server = Server::start(Options::new(Driver::Docker)).await;
     let mut socket = Socket::open(&server.rest).await;
     socket.act("start", json!({ "task": "print hello" })).await;
+    let session = socket.session().await;
     socket.state("idle").await;
     socket.act("write", json!({ "path": "kept", "content": "still here" })).await;
     for done in [["kill", "--signal=KILL"], ["rm", "--force"], ["stop", "--time=0"]] {
         socket.state("idle").await;
         let output = Command::new("docker").args(done).args(host::containers(server.home())).output();
         assert!(output.expect("docker is installed").status.success());
-        socket.until("the news", |frame| frame["extras"]["phase"] == "lost").await;
+        let lost = socket.until("the news", |frame| frame["extras"]["phase"] == "lost").await;
         socket.state("failed").await;
+        let reason = server.rest.session(&session).await["reason"].clone();
+        let reason = reason.as_str().expect("a reason");
+        let code = lost["extras"]["exit_code"].as_u64();
+        assert!(code == Some(137) || done[0] != "kill", "{lost}");
+        assert!(code.is_none_or(|code| reason.contains(&format!("exit code {code}"))), "REST says the same: {reason}");
         socket.act("run", json!({ "command": "cat kept" })).await;
         assert_eq!(socket.observation("run").await["content"], "still here", "after `{}`", done[0]);
     }

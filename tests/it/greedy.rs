@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
+use greenroom_protocol::link::{Command, Outcome, Report};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -14,6 +15,7 @@ use crate::harness::{
     driver::Driver,
     eventually, host,
     model::{Model, Rule, Tool},
+    puppet::Puppet,
     rest::Rest,
     server::{Options, Server},
     socket::Socket,
@@ -283,5 +285,52 @@ async fn an_agent_that_does_not_stop_is_held_back_and_can_be_stopped() {
     })
     .await;
     flooded.observation("interrupted").await;
+    server.leaves_nothing().await;
+}
+
+/// As many events as an agent can say, on a disk that takes them.
+#[tokio::test]
+async fn events_without_end_cost_little_and_their_agent_hears_an_interrupt() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
+    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    socket.status("synced").await;
+    socket.act("message", json!({ "content": "go" })).await;
+    let Command::Prompt { turn, .. } = agent.command().await else { panic!("there is nothing else to do") };
+    let before = host::forget_peak(server.pid());
+    let words = |n: usize| format!("{n}:{}", "x".repeat(1000));
+    let flood = async {
+        let mut said = 0;
+        while !agent.is_told_to(&Command::Cancel {}) {
+            let body = json!({ "observation": "think", "content": words(said), "extras": {} });
+            agent.event(None, body).await;
+            said += 1;
+        }
+        let outcome = Outcome::Cancelled { what: "the words".to_owned(), partial: false };
+        agent.report(Report::TurnEnded { turn, outcome }).await.expect("the server listens");
+        agent.until_acknowledged().await;
+        said
+    };
+    let person = async {
+        let mut bytes = 0;
+        while bytes < 4 << 20 {
+            bytes += len(&socket.next().await);
+            socket.seen.clear();
+        }
+        // Others have their turns.
+        let other = server.rest.start("say something").await;
+        server.rest.until_state(&other, "idle").await;
+        let most = host::peak_kib(server.pid());
+        assert!(most < before + FLOOD_KIB, "{before} KiB became {most} KiB over {bytes} bytes");
+        socket.act("interrupt", json!({})).await;
+    };
+    let (said, ()) = join(flood, person).await;
+    server.rest.until_state(&session, "idle").await;
+    let events = server.rest.events(&session).await;
+    let thoughts = events.iter().filter(|event| event["observation"] == "think");
+    assert!(
+        thoughts.map(|event| event["content"].clone()).eq((0..said).map(words).map(Value::from)),
+        "all of it, in order"
+    );
     server.leaves_nothing().await;
 }

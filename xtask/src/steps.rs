@@ -132,7 +132,10 @@ fn tests(machine: &Machine) -> Went {
         println!("  no clock is set: {why}");
     }
     let docker = machine.engine().and_then(|()| images::make_all());
-    let runner = Runner::cargo(&["test", "--workspace", "--no-fail-fast"]);
+    // One more at a time than there are cores: many wait, for an agent, a disk, a deadline.
+    let at_a_time = std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1).to_string();
+    let runner =
+        Runner::cargo(&["test", "--workspace", "--no-fail-fast"]).with(("RUST_TEST_THREADS", at_a_time.as_str()));
     match docker {
         Ok(()) => runner.with(ENGINE_IS_THERE).went(),
         Err(why) => {
