@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand};
 
 mod images;
 mod machine;
+mod runner;
 mod steps;
 mod tally;
 
@@ -67,7 +68,7 @@ fn bench(names: &[String]) -> ExitCode {
     if let Err(why) = machine.engine().and_then(|()| images::make_all()) {
         println!("without Docker: {why}");
     }
-    run(steps::cargo().args(["bench", "--workspace", "--bench", "product", "--"]).args(names))
+    run(runner::cargo().args(["bench", "--workspace", "--bench", "product", "--"]).args(names))
 }
 
 fn soak(minutes: u64, sessions: u64, seed: Option<u64>, docker: bool) -> ExitCode {
@@ -76,7 +77,7 @@ fn soak(minutes: u64, sessions: u64, seed: Option<u64>, docker: bool) -> ExitCod
         eprintln!("without Docker there is no such soak: {why}");
         return ExitCode::FAILURE;
     }
-    let mut cargo = steps::cargo();
+    let mut cargo = runner::cargo();
     cargo.args(["bench", "--workspace", "--bench", "soak", "--"]);
     cargo.args(["--minutes", &minutes.to_string(), "--sessions", &sessions.to_string()]);
     if let Some(seed) = seed {

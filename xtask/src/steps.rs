@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io::{self, BufRead, BufReader, Write},
-    process::{Command, ExitCode, Stdio},
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -12,6 +11,7 @@ use clap::ValueEnum;
 use crate::{
     images,
     machine::{Install, Machine, on_path, root},
+    runner::{Runner, Went, cargo},
     tally::Tally,
 };
 
@@ -34,14 +34,6 @@ pub(crate) enum Step {
     Browser,
 }
 
-/// How a step went.
-enum Went {
-    Well(Tally),
-    /// Could not be done here, for this reason.
-    LeftOut(String),
-    Wrong(Tally, String),
-}
-
 /// What the agent, which runs beside hostile code in any image, must not bring along.
 const NOT_IN_THE_AGENT: [&str; 5] = ["actix", "actix-web", "actix-web-actors", "bollard", "sled"];
 
@@ -59,6 +51,7 @@ pub(crate) fn run(only: Option<Step>, install: Install) -> ExitCode {
         let took = began.elapsed();
         let (tally, line) = match went {
             Went::Well(tally) => (tally, format!("ok{}", counted(tally))),
+            Went::AtLast(tally, names) => (tally, format!("ok{}; UNSTEADY: {}", counted(tally), names.join(", "))),
             Went::LeftOut(why) => (Tally::default(), format!("left out: {why}")),
             Went::Wrong(tally, why) => {
                 failed = true;
@@ -137,17 +130,17 @@ fn tests(machine: &Machine) -> Went {
     let runner =
         Runner::cargo(&["test", "--workspace", "--no-fail-fast"]).with(("RUST_TEST_THREADS", at_a_time.as_str()));
     match docker {
-        Ok(()) => runner.with(ENGINE_IS_THERE).went(),
+        Ok(()) => runner.with(ENGINE_IS_THERE).went_once_more(),
         Err(why) => {
             println!("  without Docker: {why}");
-            runner.went()
+            runner.went_once_more()
         }
     }
 }
 
 fn browser(machine: &Machine) -> Went {
     match machine.browser() {
-        Ok(()) => Runner::cargo(&["test", "--workspace", "--test", "browser", "--", "--ignored"]).went(),
+        Ok(()) => Runner::cargo(&["test", "--workspace", "--test", "browser", "--", "--ignored"]).went_once_more(),
         Err(why) => Went::LeftOut(why),
     }
 }
@@ -172,70 +165,6 @@ fn links() -> Went {
         wrong[0]
     );
     Went::Wrong(Tally::default(), why)
-}
-
-/// Cargo, as a person would start it: without what it tells programs that it runs, such as this one. There are build scripts
-/// that would run again for that, and everything above them would be compiled again.
-pub fn cargo() -> Command {
-    let mut cargo = Command::new("cargo");
-    for (name, _) in std::env::vars_os() {
-        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|told| name.to_string_lossy().starts_with(told)) {
-            cargo.env_remove(name);
-        }
-    }
-    cargo
-}
-
-/// A program whose output is shown as it comes, and read for what passed and failed.
-struct Runner {
-    command: Command,
-    name: String,
-}
-
-impl Runner {
-    fn new(program: &str, args: &[&str]) -> Runner {
-        let mut command = if program == "cargo" { cargo() } else { Command::new(program) };
-        command.args(args).current_dir(root()).stdin(Stdio::null()).stdout(Stdio::piped());
-        Runner { command, name: format!("{program} {}", args.join(" ")) }
-    }
-
-    fn cargo(args: &[&str]) -> Runner {
-        Runner::new("cargo", args)
-    }
-
-    fn at(mut self, dir: &str) -> Runner {
-        self.command.current_dir(root().join(dir));
-        self
-    }
-
-    fn with(mut self, (name, value): (&str, &str)) -> Runner {
-        self.command.env(name, value);
-        self
-    }
-
-    fn went(mut self) -> Went {
-        println!("  {}", self.name);
-        let mut tally = Tally::default();
-        match self.run(&mut tally) {
-            Ok(status) if status.success() => Went::Well(tally),
-            Ok(status) => Went::Wrong(tally, format!("`{}` ({status})", self.name)),
-            Err(e) => Went::Wrong(tally, format!("`{}` cannot be run: {e}", self.name)),
-        }
-    }
-
-    fn run(&mut self, tally: &mut Tally) -> io::Result<std::process::ExitStatus> {
-        let mut child = self.command.spawn()?;
-        if let Some(output) = child.stdout.take() {
-            let mut lines = BufReader::new(output);
-            let mut line = Vec::new();
-            while lines.read_until(b'\n', &mut line)? > 0 {
-                io::stdout().write_all(&line)?;
-                tally.read(String::from_utf8_lossy(&line).trim_end());
-                line.clear();
-            }
-        }
-        child.wait()
-    }
 }
 
 fn counted(tally: Tally) -> String {
