@@ -2,6 +2,7 @@ import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { beginWith, type Attempt } from "../src/state/begin";
+import { readAttempt } from "../src/state/task";
 
 /** Answers each upload with what `refuses` says of its address. */
 function uploads(refuses: (address: string) => boolean): string[] {
@@ -79,4 +80,112 @@ test("a budget is sent as it was written, and what is none is said before anythi
   assert.deepEqual(bodies.map(({ budget_usd }) => budget_usd), [0.05, 2, undefined, undefined]);
   for (const budget of ["0", "-1", "0,05", "Infinity"]) await assert.rejects(start(budget), /no amount above zero/, budget);
   assert.equal(bodies.length, 4);
+});
+
+/**
+ * A server that keeps what it was told: sessions by the keys that made them, the files that were brought to each, the tasks. `end`
+ * and `purge` are what somebody does elsewhere.
+ */
+function server() {
+  const keys = new Map<string, string>();
+  const held = new Map<string, { state: string; files: string[] }>();
+  const given: { session: string; content: string; attachments: string[] }[] = [];
+  const all = { held, given, made: 0, sandboxIsGone: false, beforeMessage: (_: string) => {} };
+  const no = (status: number, code: string) => new Response(JSON.stringify({ error: { code, message: `${code}!` } }), { status });
+  const why = (id: string) => (held.has(id) ? (held.get(id)!.state === "ended" ? no(409, "ended") : null) : no(404, "not_found"));
+  globalThis.fetch = (async (address: string, { method, headers, body }: RequestInit) => {
+    const [, id = "", rest] = /^\/api\/sessions\/(\w+)(\/messages)?$/.exec(address) ?? [];
+    if (method === "GET") return id && !held.has(id) ? no(404, "not_found") : new Response(JSON.stringify({ items: [], total: 0, id, ...held.get(id) }));
+    if (rest) {
+      all.beforeMessage(id);
+      const refused = why(id);
+      if (!refused) given.push({ session: id, ...JSON.parse(String(body)) });
+      return refused ?? new Response("{}", { status: 202 });
+    }
+    const key = new Headers(headers).get("idempotency-key")!;
+    if (!keys.has(key)) {
+      keys.set(key, `s${(all.made += 1)}`);
+      held.set(keys.get(key)!, { state: "idle", files: [] });
+    }
+    return new Response(JSON.stringify({ id: keys.get(key) }));
+  }) as typeof fetch;
+  class Request {
+    upload = {};
+    status = 0;
+    responseText = "";
+    onload = () => {};
+    private address = "";
+    open(_: string, address: string) {
+      this.address = address;
+    }
+    setRequestHeader() {}
+    async send() {
+      const [, id = "", name = ""] = /sessions\/(\w+)\/files\/uploads\/(.+)$/.exec(this.address)!;
+      const refused = all.sandboxIsGone ? no(404, "not_found") : why(id);
+      if (!refused) held.get(id)!.files.push(name);
+      this.status = refused?.status ?? 201;
+      this.responseText = (await refused?.text()) ?? "";
+      this.onload();
+    }
+  }
+  Object.assign(globalThis, { XMLHttpRequest: Request });
+  const end = (id: string) => void (held.get(id)!.state = "ended");
+  const purge = (id: string) => {
+    held.delete(id);
+    for (const [key, made] of keys) if (made === id) keys.delete(key);
+  };
+  return Object.assign(all, { end, purge });
+}
+
+const FILES = [new File(["a"], "a.txt"), new File(["b"], "b.txt")];
+const NAMES = FILES.map(({ name }) => name);
+const PATHS = NAMES.map((name) => `uploads/${name}`);
+
+for (const loss of ["end", "purge"] as const) {
+  test(`where its session was lost before it had its task, another one is made, with all its files (${loss})`, async () => {
+    const there = server();
+    const attempt: { current: Attempt | null } = { current: null };
+    // Just before the message, …
+    there.beforeMessage = (id) => id === "s1" && there.held.has(id) && there[loss](id);
+    assert.equal(await beginWith(attempt, { task: "look" }, FILES), "s2");
+    assert.deepEqual([there.held.get("s2")?.files, there.given], [NAMES, [{ session: "s2", content: "look", attachments: PATHS }]]);
+
+    // … and between two tries.
+    const later = server();
+    const again: { current: Attempt | null } = { current: null };
+    later.beforeMessage = () => {
+      throw new Error("no answer");
+    };
+    await assert.rejects(beginWith(again, { task: "look" }, FILES), /does not answer/);
+    later.beforeMessage = () => {};
+    later[loss]("s1");
+    assert.equal(await beginWith(again, { task: "look" }, FILES), "s2");
+    assert.deepEqual([later.held.get("s2")?.files, later.given], [NAMES, [{ session: "s2", content: "look", attachments: PATHS }]]);
+  });
+
+  test(`files that a page before this one brought to a lost session are asked for by name (${loss})`, async () => {
+    const there = server();
+    const before: { current: Attempt | null } = { current: null };
+    there.beforeMessage = () => {
+      throw new Error("no answer");
+    };
+    await assert.rejects(beginWith(before, { task: "look" }, FILES), /does not answer/);
+    there.beforeMessage = () => {};
+    there[loss]("s1");
+    const after = { current: readAttempt(JSON.stringify(before.current), "look")!.attempt as Attempt | null };
+    await assert.rejects(beginWith(after, { task: "look" }, []), /^Error: The session that had `a.txt` and `b.txt` is gone. Attach them again/);
+    assert.deepEqual(there.given, [], "nothing is begun without them");
+    assert.equal(await beginWith(after, { task: "look" }, FILES), "s2");
+    assert.deepEqual(there.given, [{ session: "s2", content: "look", attachments: PATHS }]);
+  });
+}
+
+test("where its sandbox is gone the session is not: it is gone on with", async () => {
+  const there = server();
+  const attempt: { current: Attempt | null } = { current: null };
+  there.sandboxIsGone = true;
+  await assert.rejects(beginWith(attempt, { task: "look" }, FILES), /not_found!/);
+  there.sandboxIsGone = false;
+  assert.equal(await beginWith(attempt, { task: "look" }, FILES), "s1");
+  assert.equal(there.made, 1);
 });

@@ -19,7 +19,6 @@ Object.defineProperties(HTMLElement.prototype, {
   scrollHeight: { get: () => ((measured += 1), width && 12_000 / width) },
 });
 Object.assign(globalThis, {
-  requestAnimationFrame: (draw: () => void) => setTimeout(draw),
   ResizeObserver: class {
     constructor(private readonly told: () => void) {}
     observe() {

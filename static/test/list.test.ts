@@ -1,7 +1,7 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { learn, listError, newest, refreshSessions, search, sessions, showArchived, watchSessions } from "../src/state/list";
+import { learn, listError, moment, newest, refreshSessions, search, sessionOf, sessions, showArchived, watchSessions } from "../src/state/list";
 import type { Session } from "../src/wire/frame";
 
 /** A server with these sessions; returns what it is asked. */
@@ -78,16 +78,31 @@ test("one question at a time is under way, and a newer one takes its place", asy
 
 test("an answer does not bring back a state that was left behind", async () => {
   const told = (state: Session["state"], last_seq: number, title = "t") => ({ id: "s", state, last_seq, title }) as Session;
-  const answers = (session: Session) => {
+  /** The server's answer, and what is told meanwhile: it was asked for before that. */
+  const answers = (session: Session, meanwhile: Session[] = []) => {
     globalThis.fetch = async () => new Response(JSON.stringify({ items: [session], next_cursor: null, total: 1 }));
-    return refreshSessions();
+    const answered = refreshSessions();
+    if (meanwhile.length > 0) learn(meanwhile);
+    return answered;
   };
   const shown = () => [sessions, newest].map((list) => `${list.value?.[0]?.title} ${list.value?.[0]?.state}`);
   await answers(told("running", 5));
-  learn([told("idle", 7)]);
-  assert.deepEqual(shown(), ["t idle", "t idle"]);
-  await answers(told("running", 6, "renamed"));
+  await answers(told("running", 6, "renamed"), [told("idle", 7)]);
   assert.deepEqual(shown(), ["renamed idle", "renamed idle"]);
-  await answers(told("running", 8));
+  await answers(told("running", 8), [told("idle", 7)]);
   assert.deepEqual(shown(), ["t running", "t running"]);
+});
+
+test("a server whose data were put back from a backup is believed", async () => {
+  const told = (id: string, state: Session["state"], last_seq: number) => ({ id, state, last_seq, title: id }) as Session;
+  globalThis.fetch = async () => new Response(JSON.stringify({ items: [told("b", "idle", 3)], next_cursor: null, total: 1 }));
+  learn([told("b", "running", 9), told("unlisted", "running", 9)]);
+  await refreshSessions();
+  assert.equal(sessionOf("b")?.state, "idle");
+  // Of what is not in the list, a socket that was opened since tells.
+  const opened = moment();
+  learn([told("unlisted", "idle", 3)], opened);
+  assert.equal(sessionOf("unlisted")?.state, "idle");
+  learn([told("unlisted", "running", 2)], opened);
+  assert.equal(sessionOf("unlisted")?.state, "idle", "what it told before that is older");
 });

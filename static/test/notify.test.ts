@@ -51,10 +51,11 @@ test("who leaves a session is not told what they have seen there", async () => {
   const hide = show(stage.live);
   await lists("awaiting_confirmation", 2);
   told.length = 0;
+  const asked = lists("awaiting_confirmation", 2);
   stage.play(script.state("running"));
   hide();
   assert.deepEqual(told, [], "they have answered");
-  await lists("awaiting_confirmation", 2);
+  await asked;
   assert.deepEqual(told, [], "that was asked for before they did");
   await lists("idle", 4);
   assert.deepEqual(told, ["Work is done"]);

@@ -2,6 +2,7 @@ import "./dom";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LiveSession } from "../src/state/live";
+import { draftKey, unsentOf } from "../src/state/unsent";
 import { endSession } from "../src/wire/manage";
 import { getSession, newestEvents, RequestError } from "../src/wire/rest";
 
@@ -59,6 +60,38 @@ test("a server that falls silent is given up, and one that is slow is not", asyn
   const broken = getSession("s1");
   begins();
   assert.equal(await after(broken, 11_000), "given up", "within an answer, too");
+});
+
+test("a session is gone where Greenroom says so, and not where a proxy finds no Greenroom", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  let sockets: { onclose?: (event: { code: number }) => void }[] = [];
+  class Socket {
+    onclose?: (event: { code: number }) => void;
+    constructor() {
+      sockets.push(this);
+    }
+    close() {}
+  }
+  const isAnswered = async (answer: () => Response) => {
+    Object.assign(globalThis, { WebSocket: Socket, fetch: async () => answer() });
+    sockets = [];
+    localStorage.setItem(draftKey("s1"), "half a thought");
+    const live = new LiveSession("s1");
+    live.message("go on", "queue");
+    for (let turn = 0; turn < 20; turn += 1) await new Promise(setImmediate);
+    sockets[0]!.onclose?.({ code: 1006 });
+    for (let turn = 0; turn < 20; turn += 1) await new Promise(setImmediate);
+    const { phase } = live.state.value.connection;
+    live.close();
+    return [phase, localStorage.getItem(draftKey("s1")), unsentOf("s1").length];
+  };
+  const foreign = ["<html>404 page not found</html>", '{"error":"not found"}', '{"error":{"message":"no upstream"}}', '{"error":{"code":"no_route","message":"x"}}'];
+  for (const body of foreign) {
+    assert.deepEqual(await isAnswered(() => new Response(body, { status: 404 })), ["lost", "half a thought", 1], body);
+    for (const { id } of unsentOf("s1")) localStorage.removeItem(`greenroom.unsent.s1.${id}`);
+  }
+  const own = '{"error":{"code":"not_found","message":"no session `s1`"}}';
+  assert.deepEqual(await isAnswered(() => new Response(own, { status: 404 })), ["refused", null, 0]);
 });
 
 test("where the network is gone, the socket of a session does not wait for its newest events for long", async (context) => {

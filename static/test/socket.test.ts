@@ -8,6 +8,7 @@ class FakeSocket {
   static all: FakeSocket[] = [];
   readyState = 0;
   sent: unknown[] = [];
+  bufferedAmount = 0;
   onopen: (() => void) | null = null;
   onmessage: ((message: { data: string }) => void) | null = null;
   onclose: ((event: { code: number }) => void) | null = null;
@@ -77,6 +78,10 @@ function connect(before?: Promise<void>): SessionSocket {
     received: (frames) => heard.push(`${frames.length} frames`),
     lost: () => heard.push("lost"),
     refused: (why) => heard.push(why),
+    setBack: () => {
+      heard.push("set back");
+      cursor = 0;
+    },
     diagnose: async () => diagnosis,
   };
   return new SessionSocket("s1", listener, before);
@@ -158,6 +163,98 @@ test("a ping without an answer means a new connection; an answer keeps it", () =
   assert.equal(heard.at(-1), "lost");
   mock.timers.tick(250);
   assert.notEqual(FakeSocket.newest, first);
+  socket.close();
+});
+
+/** How long the newest connection is waited for before it is given up, from the next ping on; it is another one then. */
+function patience(): number {
+  const { newest } = FakeSocket;
+  const pings = newest.sent.length;
+  for (let second = 0; newest.sent.length === pings; second += 1) {
+    assert.ok(second <= 20, "nobody asks whether it is alive");
+    mock.timers.tick(1000);
+  }
+  for (let second = 1; ; second += 1) {
+    mock.timers.tick(1000);
+    if (newest.readyState !== 3) continue;
+    mock.timers.tick(10_000);
+    assert.notEqual(FakeSocket.newest, newest);
+    return second;
+  }
+}
+
+test("who waits in vain is more patient next time, until a replay is through and a ping is answered", () => {
+  const socket = connect();
+  FakeSocket.newest.open().say(synced);
+  const waited = Array.from({ length: 7 }, () => {
+    const seconds = patience();
+    // A long frame is on its way: the server says what comes before it, and what comes after it never comes.
+    FakeSocket.newest.open().say({ status: "hello", session: null, last_seq: 9 }, { status: "pong" });
+    return seconds;
+  });
+  assert.deepEqual(waited, [10, 20, 40, 80, 160, 160, 160]);
+  FakeSocket.newest.say({ seq: 9 }, synced, { status: "pong" });
+  assert.equal(patience(), 10);
+  socket.close();
+});
+
+test("whatever comes is a sign of life, and a line that is dead after that is noticed as soon", () => {
+  const socket = connect();
+  const only = FakeSocket.newest.open().say(synced);
+  mock.timers.tick(20_000);
+  mock.timers.tick(9000);
+  only.say({ seq: 2 });
+  mock.timers.tick(11_000);
+  assert.equal(only.readyState, 1);
+  // The first ping was never answered as such, and the second is waited for all the same.
+  mock.timers.tick(10_000);
+  assert.deepEqual([only.readyState, only.sent.length], [3, 2]);
+  socket.close();
+});
+
+test("who hurries again and again does not put off that a line is found dead", () => {
+  const socket = connect();
+  const only = FakeSocket.newest.open().say(synced);
+  for (let second = 0; second < 10; second += 1) {
+    told.get("online")?.();
+    mock.timers.tick(1000);
+  }
+  assert.deepEqual([only.readyState, only.sent.length], [3, 1]);
+  socket.close();
+});
+
+test("while the line takes what is sent here it is waited for, and no longer", () => {
+  const socket = connect();
+  const only = FakeSocket.newest.open().say(synced);
+  only.bufferedAmount = 300_000;
+  mock.timers.tick(20_000);
+  for (const left of [200_000, 100_000, 0]) {
+    only.bufferedAmount = left;
+    mock.timers.tick(10_000);
+    assert.equal(only.readyState, 1, `${left} bytes are left`);
+  }
+  mock.timers.tick(10_000);
+  assert.equal(only.readyState, 3);
+  const stuck = (mock.timers.tick(10_000), FakeSocket.newest.open());
+  stuck.bufferedAmount = 300_000;
+  assert.equal(patience(), 20, "it takes nothing");
+  assert.equal(stuck.readyState, 3);
+  socket.close();
+});
+
+test("a server that has less than the screen is asked for all of it, once", () => {
+  cursor = 41;
+  const socket = connect();
+  const first = FakeSocket.newest.open();
+  first.say({ status: "hello", session: null, last_seq: 30 }, { seq: 31 }, synced);
+  assert.equal(first.readyState, 3);
+  assert.deepEqual(FakeSocket.all.map(({ url }) => url.split("s1")[1]), ["&after=41", ""]);
+  FakeSocket.newest.open().say({ status: "hello", session: null, last_seq: 30 }, { seq: 1 }, synced);
+  assert.deepEqual(heard, ["opened", "set back", "opened", "3 frames"]);
+  // An agent may write into its events what it likes.
+  cursor = 30;
+  FakeSocket.newest.say({ seq: 31, source: "agent", status: "hello", last_seq: -1 });
+  assert.deepEqual([FakeSocket.all.length, heard.includes("set back", 2)], [2, false]);
   socket.close();
 });
 

@@ -27,7 +27,19 @@ export class Stage {
 }
 
 export const root = document.body.appendChild(document.createElement("div"));
-export const settled = () => new Promise((resolve) => setTimeout(resolve, 50));
+
+/** When what was begun has come to its end. Counted in turns, not in time alone: a busy machine takes longer for each of them. */
+export async function settled(): Promise<void> {
+  for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setTimeout(resolve, 4));
+}
+
+/** For what takes an unknown time, and comes in the end. */
+export async function until(isSo: () => boolean): Promise<void> {
+  for (let turn = 0; !isSo(); turn += 1) {
+    assert.ok(turn < 200, `it does not come to be: ${isSo}`);
+    await settled();
+  }
+}
 
 export async function shown(view: VNode): Promise<string> {
   render(view, root);

@@ -4,6 +4,7 @@ import { newId } from "../id";
 import { keep } from "../keep";
 import { navigate, route } from "../route";
 import { createSession, sendMessage, type NewSession } from "../wire/manage";
+import { getSession, RequestError } from "../wire/rest";
 import { uploadFile } from "../wire/upload";
 import { refreshSessions } from "./list";
 import * as written from "./task";
@@ -20,6 +21,8 @@ export interface Attempt {
   /** What it is to do: its wish does not say where it brings files. */
   task: string;
   key: string;
+  /** The session that was made for its files: what was brought to it is nowhere else. */
+  session?: string;
   /** Where the files lie that are there already: they need not be sent again. */
   uploaded: Map<File, string>;
   /** Those that its message named before the page was loaded again: the files themselves are gone then. */
@@ -71,7 +74,22 @@ export async function beginWith(last: { current: Attempt | null }, chosen: Chose
     void refreshSessions();
     return id;
   }
-  const { id } = await createSession({ ...rest, title: task.split("\n", 1)[0]?.slice(0, 80) }, attempt.key);
+  try {
+    return await beginWithFiles(last, attempt, rest, files);
+  } catch (error) {
+    const reached = last.current ?? attempt;
+    if (!(await isLost(reached.session, error))) throw error;
+    return await beginWithFiles(last, anew(last, reached, { key: newId() }), rest, files);
+  }
+}
+
+/** Makes the session, brings the files, gives the task; of that what is done already is not done again. */
+async function beginWithFiles(last: { current: Attempt | null }, begun: Attempt, rest: NewSession, files: readonly File[]): Promise<string> {
+  const { task, key } = begun;
+  const { id } = await createSession({ ...rest, title: task.split("\n", 1)[0]?.slice(0, 80) }, key);
+  // Once a session is deleted its key makes another one.
+  const attempt = (begun.session ?? id) === id ? begun : anew(last, begun, { key, session: id });
+  last.current = Object.assign(attempt, { session: id });
   const attachments = [...(attempt.attachments ?? [])];
   for (const file of files) {
     const path = attempt.uploaded.get(file) ?? (await uploadFile(id, file, () => {}, new AbortController().signal));
@@ -84,6 +102,27 @@ export async function beginWith(last: { current: Attempt | null }, chosen: Chose
   await sendMessage(id, { content: task, attachments }, message.key);
   void refreshSessions();
   return id;
+}
+
+/** Whether a session ended or was deleted elsewhere before it had its task. What was not found may be its sandbox alone. */
+async function isLost(session: string | undefined, error: unknown): Promise<boolean> {
+  if (session === undefined || !(error instanceof RequestError)) return false;
+  if (error.code === "ended") return true;
+  if (!error.isNotFound) return false;
+  return getSession(session).then(
+    ({ state }) => state === "ended",
+    (why: unknown) => why instanceof RequestError && why.isNotFound,
+  );
+}
+
+/** The same attempt where its session is lost, and all that was brought there. What a page before brought the person alone has. */
+function anew(last: { current: Attempt | null }, lost: Attempt, made: { key: string; session?: string }): Attempt {
+  const attempt: Attempt = { wish: lost.wish, task: lost.task, uploaded: new Map(), ...made };
+  last.current = attempt;
+  const gone = (lost.attachments ?? []).map((path) => `\`${path.slice(path.lastIndexOf("/") + 1)}\``);
+  if (gone.length === 0) return attempt;
+  const them = gone.length === 1 ? "it" : "them";
+  throw new Error(`The session that had ${gone.join(" and ")} is gone. Attach ${them} again, or start without ${them}.`);
 }
 
 function amountOf(budget = ""): number | undefined {

@@ -23,10 +23,19 @@ const known = signal<ReadonlyMap<string, Session>>(new Map());
 
 export const sessionOf = (id: string): Session | undefined => known.value.get(id);
 
-/** Takes in what was told of sessions, for every list that shows them. */
-export function learn(told: readonly Session[]): void {
+/** How often something was told so far. Clocks can be set back, and numbers of events by a backup: this cannot. */
+let tellings = 0;
+/** Which telling was the last that said how each session is. */
+const toldAt = new Map<string, number>();
+
+/** For `learn`: taken before a question, it says what was known when that was asked. */
+export const moment = (): number => tellings;
+
+/** Takes in what was told of sessions, for every list that shows them; `asked` is the moment of the question. */
+export function learn(told: readonly Session[], asked = 0): void {
   const all = new Map(known.peek());
-  for (const session of told) all.set(session.id, inLastState(session, all.get(session.id)));
+  tellings += 1;
+  for (const session of told) all.set(session.id, newestOf(session, all.get(session.id), asked));
   batch(() => {
     known.value = all;
     for (const list of [sessions, newest]) list.value = list.peek()?.map((session) => all.get(session.id) ?? session) ?? null;
@@ -34,13 +43,17 @@ export function learn(told: readonly Session[]): void {
 }
 
 /**
- * An answer may have been asked for before what is known already. Then its state and its cost are older; its title need not be,
- * which is no event.
+ * An answer may have been asked for before what is known already was told. Then its state and its cost may be older; its title need
+ * not be, which is no event. What was asked for later is newer, also where it has fewer events.
  */
-function inLastState(told: Session, before: Session | undefined): Session {
-  if (!(before && before.last_seq > told.last_seq)) return told;
-  const { state, reason, last_seq, usage } = before;
-  return { ...told, state, reason, last_seq, usage };
+function newestOf(told: Session, before: Session | undefined, asked: number): Session {
+  const wasAskedBefore = (toldAt.get(told.id) ?? 0) > asked;
+  if (before && wasAskedBefore && before.last_seq > told.last_seq) {
+    const { state, reason, last_seq, usage } = before;
+    return { ...told, state, reason, last_seq, usage };
+  }
+  toldAt.set(told.id, tellings);
+  return told;
 }
 
 const PAGE = 100;
@@ -66,6 +79,7 @@ export async function refreshSessions(): Promise<void> {
   asking?.abort();
   const { signal } = (asking = new AbortController());
   try {
+    const asked = moment();
     const isPlain = search.peek() === "" && !showArchived.peek();
     const listed = listSessions(search.peek(), showArchived.peek(), limit, signal);
     const [page, first] = await Promise.all([listed, isPlain ? listed : listSessions("", false, PAGE, signal)]);
@@ -73,7 +87,7 @@ export async function refreshSessions(): Promise<void> {
     batch(() => {
       sessions.value = page.items;
       newest.value = first.items.slice(0, PAGE);
-      learn([...first.items, ...page.items]);
+      learn([...first.items, ...page.items], asked);
       total.value = page.total;
       listError.value = null;
     });

@@ -1,7 +1,7 @@
 // A session that is on the screen: its line to the server (or to a recording), its state, and what was sent and is not yet
 // accepted.
 
-import { signal, type ReadonlySignal } from "@preact/signals";
+import { batch, signal, type ReadonlySignal } from "@preact/signals";
 import { newId } from "../id";
 import { loadLater } from "../ondemand";
 import { painted } from "../painted";
@@ -12,7 +12,7 @@ import { tooLong } from "../wire/limit";
 import { takeNewest } from "../wire/given";
 import { FrameLog } from "../wire/log";
 import { SessionSocket, type Line, type Listener, type Refusal } from "../wire/socket";
-import { learn } from "./list";
+import { learn, moment } from "./list";
 import { reduce, type Input } from "./reduce";
 import { empty, fateOf, FATES, isOnItsWay, type SessionState } from "./session";
 import { forgetUnsent, keepUnsent, unsentOf } from "./unsent";
@@ -29,6 +29,8 @@ export class LiveSession {
   private readonly resentIn = { hello: -1, synced: -1 };
   /** Between a connection's open and its `hello`: what is sent then would overtake what waits to be sent again. */
   private isHelloDue = false;
+  /** When this connection began: what it says first is newer than all that was told by then. */
+  private openedAt = 0;
   /** The raw frames, both ways, for those who want to see them. */
   readonly log = new FrameLog();
   private readonly line: Line;
@@ -48,6 +50,7 @@ export class LiveSession {
       received: (frames) => this.receive(frames),
       lost: (retryAt) => this.feed([{ local: "lost", retryAt }]),
       refused: (why) => this.refuse(why),
+      setBack: () => this.setBack(),
       diagnose: () => this.diagnose(),
     });
   }
@@ -163,6 +166,7 @@ export class LiveSession {
 
   private open(): void {
     this.isHelloDue = true;
+    this.openedAt = moment();
     this.feed([{ local: "opened" }]);
   }
 
@@ -234,7 +238,7 @@ export class LiveSession {
       if (frame.status === "synced") this.resend("synced", (wish) => wish.action === "interrupt");
       if (frame.status !== "hello") continue;
       // The list does not tell of every session: this one as it is now, not as it was when the page came.
-      if (frame.session && !this.isRecorded) learn([frame.session]);
+      if (frame.session && !this.isRecorded) learn([frame.session], this.openedAt);
       this.isHelloDue = false;
       this.resend("hello", (wish) => wish.action !== "interrupt");
     }
@@ -268,13 +272,25 @@ export class LiveSession {
     this.feed([{ local: "refused", why }]);
   }
 
+  /** What is on the screen is of a time that the server knows nothing of any more. What a person has written goes out again. */
+  private setBack(): void {
+    this.wasWhole = false;
+    this.log.clear();
+    batch(() => {
+      // A past that is on its way is of that time as well.
+      this.since.value = null;
+      this.stopAskedAt.value = 0;
+      this.feed([{ local: "set_back" }]);
+    });
+  }
+
   private async diagnose(): Promise<Refusal | null> {
     try {
       await getSession(this.id);
       return null;
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
-      return error.status === 401 ? "signed_out" : error.status === 404 ? "no_such_session" : null;
+      return error.status === 401 ? "signed_out" : error.isNotFound ? "no_such_session" : null;
     }
   }
 }

@@ -19,7 +19,9 @@ export type Local =
   | { local: "sent"; id: string; wish: Wish; refusal?: string | undefined }
   | { local: "dropped"; id: string }
   /** A recording begins anew. */
-  | { local: "rewound" };
+  | { local: "rewound" }
+  /** The server's data were put back from a backup that knows less. */
+  | { local: "set_back" };
 
 export type Input = ServerFrame | Local;
 
@@ -110,6 +112,13 @@ function applyLocal(draft: SessionState, input: Local): void {
     case "dropped":
       draft.sending = draft.sending.filter((sent) => sent.id !== input.id);
       return;
+    case "set_back": {
+      const { connections } = draft;
+      // What was taken since then, that backup has not.
+      const sending = draft.sending.map(({ seq: _, ...sent }) => sent);
+      Object.assign(draft, { ...empty, rows: [], connections, sending });
+      return;
+    }
     case "rewound":
       Object.assign(draft, { ...empty, rows: [], sending: [], connection: { phase: "recorded" } });
       return;

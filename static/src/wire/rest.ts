@@ -12,8 +12,15 @@ export class RequestError extends Error {
   constructor(
     readonly status: number,
     message: string,
+    /** The server's own word for why. What was said by others, as by a proxy before it, has none. */
+    readonly code?: string,
   ) {
     super(message);
+  }
+
+  /** Whether the server says so itself: a proxy answers 404, too, where it finds nobody behind it. */
+  get isNotFound(): boolean {
+    return this.status === 404 && this.code === "not_found";
   }
 }
 
@@ -60,9 +67,8 @@ interface Call {
 export async function call<T>(method: string, path: string, more: Call = {}): Promise<T> {
   const { response, text } = await reach(method, path, more);
   if (response.status === 401) signedOut.value = true;
-  const answer = parse(text);
-  if (!response.ok) throw new RequestError(response.status, errorText(answer) ?? `the server answered ${response.status}`);
-  return answer as T;
+  if (!response.ok) throw refusal(response.status, text);
+  return parse(text) as T;
 }
 
 async function reach(method: string, path: string, { body, headers, signal, silence = SILENCE_MS }: Call) {
@@ -115,7 +121,9 @@ function parse(text: string): unknown {
   }
 }
 
-function errorText(answer: unknown): string | undefined {
-  const error = (answer as { error?: { message?: unknown } } | undefined)?.error;
-  return typeof error?.message === "string" ? error.message : undefined;
+/** What an answer with such a status says of why, where the server has written it. */
+export function refusal(status: number, text: string): RequestError {
+  const error = (parse(text) as { error?: { code?: unknown; message?: unknown } } | null | undefined)?.error;
+  const message = typeof error?.message === "string" ? error.message : `the server answered ${status}`;
+  return new RequestError(status, message, typeof error?.code === "string" ? error.code : undefined);
 }

@@ -1,6 +1,6 @@
 // The session socket: connects, reconnects for ever from the cursor, and hands frames on in batches.
 
-import type { ServerFrame, Wish } from "./frame";
+import { isEvent, type ServerFrame, type Wish } from "./frame";
 
 const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 10_000;
@@ -9,8 +9,10 @@ const OPEN_WITHIN_MS = 10_000;
 /** One that has just begun is waited for, also where there is a reason to hurry. */
 const HURRY_AFTER_MS = 2000;
 const PING_EVERY_MS = 20_000;
-/** A ping that is not answered for so long means a dead socket: the network went away without a word. */
+/** Where nothing comes for so long after a ping the socket is dead: the network went away without a word. */
 const PONG_WITHIN_MS = 10_000;
+/** Or one long frame is still on its way over a slow line. So it is waited for longer each time, and at most this long. */
+const LAST_PONG_WITHIN_MS = 160_000;
 
 /** Live frames are drawn once a screen frame. */
 const LIVE_BATCH_MS = 16;
@@ -36,6 +38,8 @@ export interface Listener {
   /** Lost; the next attempt comes at `retryAt` (milliseconds since the epoch). */
   lost(retryAt: number): void;
   refused(why: Refusal): void;
+  /** The server has less than the cursor says. All that is held is to be let go: the cursor is 0 then. */
+  setBack(): void;
   /** The handshake failed, which a browser does not explain: find out whether it makes sense to go on. */
   diagnose(): Promise<Refusal | null>;
 }
@@ -45,12 +49,18 @@ export class SessionSocket implements Line {
   private buffer: ServerFrame[] = [];
   private attempts = 0;
   private begunAt = 0;
-  private heardAt = 0;
+  /** The cursor with which this connection began. */
+  private from = 0;
   private openTimer = 0;
   private retryTimer = 0;
   private flushTimer = 0;
   private pingTimer = 0;
+  /** Runs from a ping until anything comes. */
   private pongTimer = 0;
+  /** How many connections in a row were given up because nothing came. */
+  private silences = 0;
+  /** What lay before the ping that is waited for, in bytes: it leaves after that. */
+  private unsent = 0;
   private closed = false;
   private replaying = true;
 
@@ -101,8 +111,8 @@ export class SessionSocket implements Line {
     clearTimeout(this.retryTimer);
     this.drop();
     const query = new URLSearchParams({ session: this.session });
-    const cursor = this.listener.cursor();
-    if (cursor > 0) query.set("after", String(cursor));
+    this.from = this.listener.cursor();
+    if (this.from > 0) query.set("after", String(this.from));
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const socket = new WebSocket(`${scheme}://${location.host}/ws?${query}`);
     let opened = false;
@@ -136,10 +146,18 @@ export class SessionSocket implements Line {
   }
 
   private take(text: string): void {
-    this.heardAt = Date.now();
+    this.stopWaiting();
     const frame = JSON.parse(text) as ServerFrame;
+    const said = !isEvent(frame) && "status" in frame ? frame : undefined;
+    if (said?.status === "hello" && said.last_seq < this.from) {
+      // Its data were put back from a backup: what it sends from here on would be taken for what the screen has already.
+      this.listener.setBack();
+      return this.connect();
+    }
+    // Not before the replay is through: what was too long for the patience before may lie in that, and comes again each time.
+    if (said?.status === "pong" && !this.replaying) this.silences = 0;
     this.buffer.push(frame);
-    if ("status" in frame && frame.status === "synced") {
+    if (said?.status === "synced") {
       this.attempts = 0;
       this.replaying = false;
       return this.flush();
@@ -178,11 +196,34 @@ export class SessionSocket implements Line {
   };
 
   private beat = (): void => {
-    const pingedAt = Date.now();
+    // Who is waited for already gets no more time by another one.
+    if (this.pongTimer) return;
+    const before = this.socket?.bufferedAmount ?? 0;
     if (!this.send({ action: "ping" })) return;
-    clearTimeout(this.pongTimer);
-    this.pongTimer = window.setTimeout(() => this.heardAt < pingedAt && this.abandon(), PONG_WITHIN_MS);
+    this.unsent = before;
+    this.awaitPong();
   };
+
+  private awaitPong(): void {
+    const patience = Math.min(LAST_PONG_WITHIN_MS, PONG_WITHIN_MS * 2 ** this.silences);
+    this.pongTimer = window.setTimeout(this.silent, patience);
+  }
+
+  private silent = (): void => {
+    const unsent = this.socket?.bufferedAmount ?? 0;
+    if (unsent < this.unsent) {
+      // The line takes what is sent here, if slowly. The ping went out after that, or has not yet.
+      this.unsent = unsent;
+      return this.awaitPong();
+    }
+    this.silences += 1;
+    this.abandon();
+  };
+
+  private stopWaiting(): void {
+    clearTimeout(this.pongTimer);
+    this.pongTimer = 0;
+  }
 
   /** Gives a dead socket up without waiting for its close, which may take minutes. */
   private abandon(): void {
@@ -194,7 +235,7 @@ export class SessionSocket implements Line {
 
   private drop(): void {
     clearTimeout(this.openTimer);
-    clearTimeout(this.pongTimer);
+    this.stopWaiting();
     const socket = this.socket;
     this.socket = null;
     if (!socket) return;

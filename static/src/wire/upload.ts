@@ -1,6 +1,6 @@
 // Sends a file into a session's workspace. By XMLHttpRequest, which is the one that tells how far it has come.
 
-import { RequestError } from "./rest";
+import { refusal, RequestError } from "./rest";
 
 /** Where uploads lie, in the workspace. */
 const FOLDER = "uploads";
@@ -13,7 +13,7 @@ export async function uploadFile(session: string, file: File, onProgress: (share
     const path = `${FOLDER}/${nameOf(file.name, attempt)}`;
     const { status, text } = await put(session, path, file, onProgress, signal);
     if (status === 201) return path;
-    if (status !== 412) throw new RequestError(status, messageOf(text) ?? `the server answered ${status}`);
+    if (status !== 412) throw refusal(status, text);
   }
   throw new RequestError(412, `there are too many files called \`${file.name}\``);
 }
@@ -40,12 +40,4 @@ function put(session: string, path: string, file: File, onProgress: (share: numb
     signal.addEventListener("abort", () => request.abort());
     request.send(file);
   });
-}
-
-function messageOf(text: string): string | undefined {
-  try {
-    return (JSON.parse(text) as { error?: { message?: string } }).error?.message;
-  } catch {
-    return undefined;
-  }
 }
