@@ -8,14 +8,14 @@ use std::{
     collections::HashSet,
     fs::{File, OpenOptions},
     hash::{DefaultHasher, Hash, Hasher},
-    io::{self, Read, Write},
+    io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
 use rustix::fs::OFlags;
 
-/// How much of it is read, bytes: some hundred thousand acts.
+/// How much of it is read, bytes: the newest acts, some forty thousand. What comes again is one of the last.
 const LIMIT: u64 = 2 << 20;
 
 /// The turns and acts that were begun.
@@ -63,12 +63,18 @@ fn read(path: &Path) -> io::Result<(HashSet<String>, File)> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600).custom_flags(flags.cast_signed());
     let file = options.open(path)?;
-    if !file.metadata()?.is_file() {
+    let about = file.metadata()?;
+    if !about.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
     }
+    let start = about.len().saturating_sub(LIMIT);
+    (&file).seek(SeekFrom::Start(start))?;
     let mut text = Vec::new();
     (&file).take(LIMIT).read_to_end(&mut text)?;
-    let acts = String::from_utf8_lossy(&text).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let text = String::from_utf8_lossy(&text);
+    // The first line may be the end of a longer one, and name no act that was.
+    let whole = if start == 0 { &*text } else { text.split_once('\n').map_or("", |(_, whole)| whole) };
+    let acts = whole.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
     Ok((acts, file))
 }
 
@@ -104,6 +110,19 @@ mod tests {
         assert!(Begun::open(&path).is_first("act-2", "ls"));
         let mut again = Begun::open(&path);
         assert!(!again.is_first("act-1", "ls") && !again.is_first("act-2", "ls"));
+    }
+
+    #[test]
+    fn of_a_long_list_the_newest_are_known() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("acts");
+        let old = "\nact 0123456789";
+        fs::write(&path, old.repeat(LIMIT as usize / 10)).expect("there is room");
+        assert!(Begun::open(&path).is_first("act-1", "ls"));
+        let mut again = Begun::open(&path);
+        assert_ne!((fs::metadata(&path).expect("it is there").len() - LIMIT) % old.len() as u64, 0, "a line is cut");
+        assert_eq!(again.acts.len(), 2, "and its end is no act");
+        assert!(!again.is_first("act-1", "ls"));
     }
 
     #[test]

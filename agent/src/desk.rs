@@ -336,13 +336,11 @@ impl Desk {
                 let observation = Observation { seen, content: String::new() };
                 (Some(observation), detail.clone(), Outcome::Failed { code, detail })
             }
-            Err(Fault::Stopped { what, observation }) => {
-                let partial = observation.is_some();
-                (
-                    observation.map(|observation| *observation),
-                    "(stopped)".to_owned(),
-                    Outcome::Cancelled { what, partial },
-                )
+            Err(Fault::Stopped { what, done: Some(done) }) => {
+                (Some(done.observation), done.told, Outcome::Cancelled { what, partial: true })
+            }
+            Err(Fault::Stopped { what, done: None }) => {
+                (None, "(stopped)".to_owned(), Outcome::Cancelled { what, partial: false })
             }
         };
         let aside = format!("[The user did this in the sandbox: {}]\n{told}", action.line());

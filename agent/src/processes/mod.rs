@@ -1,7 +1,7 @@
 //! The commands that tools run: started in groups of their own, killed with everything that came of them.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     io,
     path::Path,
     process::Stdio,
@@ -85,19 +85,18 @@ impl Processes {
     /// Kills what `item` started, wherever it went, and returns when nothing of it is left.
     pub async fn kill_tree(&self, item: &str) {
         let roots: Vec<i32> = self.ours().iter().filter(|(_, of)| *of == item).map(|(pid, _)| *pid).collect();
+        // Before the first blow: what that orphans is our child, and without marks nothing tells whose it was.
+        let mut tree = table::descendants().map(|rows| table::Tree::of(&rows, &roots)).unwrap_or_default();
         for group in roots.iter().filter_map(|root| Pid::from_raw(*root)) {
             // The most of it at one blow, also where there is no `/proc`. The group may be gone already.
             let _ = kill_process_group(group, Signal::KILL);
         }
-        // A process without marks cannot be told apart from another command's while one runs.
+        // A process that has no marks and was not seen below a root may be another command's while one runs.
         let alone = self.ours().values().all(|of| of == item);
         self.kill_until_gone(|rows| {
-            let below: HashSet<i32> = roots.iter().flat_map(|root| table::below(rows, *root)).collect();
+            tree.grow(rows);
             rows.iter()
-                .filter(|row| match &row.item {
-                    Some(of) => of == item || below.contains(&row.pid),
-                    None => alone || below.contains(&row.pid),
-                })
+                .filter(|row| tree.has(row) || row.item.as_ref().map_or(alone, |of| of == item))
                 .map(|row| row.pid)
                 .collect()
         })
@@ -137,7 +136,7 @@ impl Processes {
 
     /// Looks and kills until two looks in a row find nobody: what forked while we looked is found by the next look. What
     /// died becomes our child and is reaped here, so that its pid is gone too.
-    async fn kill_until_gone(&self, chosen: impl Fn(&[table::Row]) -> Vec<i32>) {
+    async fn kill_until_gone(&self, mut chosen: impl FnMut(&[table::Row]) -> Vec<i32>) {
         let mut clean = 0;
         while clean < 2 {
             let Ok(mut rows) = table::descendants() else { return };

@@ -14,10 +14,19 @@ pub(super) const BY: &str = "GREENROOM_BY";
 /// The value of [`BY`] for what the user ran.
 pub(super) const USER: &str = "user";
 
+/// What no two processes share: a pid, and when it began.
+type Life = (i32, u64);
+
+/// Processes and what came of them, as all looks so far have it: a process whose parent died is below it no more at the next.
+#[derive(Debug, Default)]
+pub(super) struct Tree(HashSet<Life>);
+
 /// One of our descendants.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) pid: i32,
+    /// When it began, in ticks since the machine did. A pid may be given again, and then it is another process.
+    started: u64,
     parent: i32,
     pub(super) zombie: bool,
     /// Whether its environment names a command; one without is a stray.
@@ -46,19 +55,34 @@ pub(super) fn descendants() -> io::Result<Vec<Row>> {
     Ok(all)
 }
 
-/// The part of `rows` that are below `root`, and `root` itself.
-pub(super) fn below(rows: &[Row], root: i32) -> HashSet<i32> {
-    let mut tree = HashSet::from([root]);
-    loop {
-        let more: Vec<i32> = rows
-            .iter()
-            .filter(|row| tree.contains(&row.parent) && !tree.contains(&row.pid))
-            .map(|row| row.pid)
-            .collect();
-        if more.is_empty() {
-            return tree;
+impl Tree {
+    /// Those of `rows` with these pids, and what is below them.
+    pub(super) fn of(rows: &[Row], roots: &[i32]) -> Tree {
+        let mut tree = Tree(rows.iter().filter(|row| roots.contains(&row.pid)).map(Row::life).collect());
+        tree.grow(rows);
+        tree
+    }
+
+    /// Takes in what of `rows` is below it.
+    pub(super) fn grow(&mut self, rows: &[Row]) {
+        loop {
+            let parents: HashSet<i32> = rows.iter().filter(|row| self.has(row)).map(|row| row.pid).collect();
+            let before = self.0.len();
+            self.0.extend(rows.iter().filter(|row| parents.contains(&row.parent)).map(Row::life));
+            if self.0.len() == before {
+                return;
+            }
         }
-        tree.extend(more);
+    }
+
+    pub(super) fn has(&self, row: &Row) -> bool {
+        self.0.contains(&row.life())
+    }
+}
+
+impl Row {
+    fn life(&self) -> Life {
+        (self.pid, self.started)
     }
 }
 
@@ -86,7 +110,8 @@ fn row(pid: i32, stat: &str) -> Option<Row> {
     let field = |number: usize| fields.get(number - 3).copied();
     // One whose first thread has ended shows as a zombie, and its other threads work on.
     let zombie = matches!(field(3)?, "Z" | "X") && field(20)?.parse::<u32>().ok()? <= 1;
-    Some(Row { pid, parent: field(4)?.parse().ok()?, zombie, item: None, by_user: false })
+    let (parent, started) = (field(4)?.parse().ok()?, field(22)?.parse().ok()?);
+    Some(Row { pid, started, parent, zombie, item: None, by_user: false })
 }
 
 /// As its threads show it: one that has ended shows nothing.
@@ -119,8 +144,21 @@ mod tests {
         };
         for (state, threads, zombie) in [("S", 1, false), ("Z", 1, true), ("X", 0, true), ("Z", 2, false)] {
             let row = row(state, threads);
-            assert_eq!((row.zombie, row.parent), (zombie, 7), "{state} with {threads}");
+            assert_eq!((row.zombie, row.parent, row.started), (zombie, 7, 4242), "{state} with {threads}");
         }
+    }
+
+    #[test]
+    fn what_was_below_a_process_stays_of_its_tree() {
+        let row = |pid, parent, started| Row { pid, started, parent, zombie: false, item: None, by_user: false };
+        let [shell, child, grandchild, other] = [row(2, 1, 20), row(9, 2, 21), row(3, 9, 22), row(4, 1, 20)];
+        let look = [grandchild, other.clone(), shell, child.clone()];
+        let mut tree = Tree::of(&look, &[2]);
+        assert_eq!(look.iter().map(|row| tree.has(row)).collect::<Vec<_>>(), [true, false, true, true]);
+        // The shell is dead, its child is ours and has one more, and another process has the pid of what is gone.
+        let look = [Row { parent: 1, ..child }, row(5, 9, 30), row(3, 4, 31), row(6, 3, 32), other];
+        tree.grow(&look);
+        assert_eq!(look.iter().map(|row| tree.has(row)).collect::<Vec<_>>(), [true, true, false, false, false]);
     }
 
     #[test]

@@ -18,6 +18,9 @@ const DIFF_TIME: Duration = Duration::from_millis(300);
 /// How much of one line is shown, in bytes: a file that no person wrote may have all of its text in one.
 const LINE_LIMIT: usize = 2 * 1024;
 
+/// How a line ends where a file comes from Windows. A model writes `\n`, whatever the file has.
+const CRLF: &str = "\r\n";
+
 pub(super) async fn edit(path: &str, edit: &Edit, bench: &Bench<'_>) -> Result<Done, Fault> {
     let file = files::locate(&bench.directory, path)?;
     let before = files::read_text(&file, path)?;
@@ -112,6 +115,7 @@ fn apply(before: &str, path: &str, edit: &Edit) -> Result<(usize, String), Strin
         Place { old: None, line: Some(line), end_line } => (by_lines(before, path, *line, *end_line, inserting)?, true),
         _ => return Err("say where by exactly one of `old` and `line` (with `end_line` if you like)".to_owned()),
     };
+    let end = line_end(before, range.start);
     if inserting {
         let point = if by_line { range.start } else { range.end };
         range = point..point;
@@ -127,14 +131,55 @@ fn apply(before: &str, path: &str, edit: &Edit) -> Result<(usize, String), Strin
             new.insert(0, '\n');
         }
     }
+    let new = ended_as(end, new);
     let line = before[..range.start].matches('\n').count() + 1;
     Ok((line, format!("{}{new}{}", &before[..range.start], &before[range.end..])))
 }
 
+/// How the line at `at` ends; where it has no end, how the one before it does.
+fn line_end(text: &str, at: usize) -> &'static str {
+    let end = text[at..].find('\n').map(|end| at + end).or_else(|| text[..at].rfind('\n'));
+    if end.is_some_and(|end| text[..end].ends_with('\r')) { CRLF } else { "\n" }
+}
+
+/// `text` with the line ends of the place that it comes to.
+fn ended_as(end: &str, text: String) -> String {
+    if end == CRLF { text.replace(CRLF, "\n").replace('\n', CRLF) } else { text }
+}
+
+/// Where `old` stands, as it is given or, where it nowhere does, but for the line ends.
 fn find(text: &str, path: &str, old: &str) -> Result<Range<usize>, String> {
     if old.is_empty() {
         return Err("`old` is empty; give a text that occurs exactly once, or a `line`".to_owned());
     }
+    if !text.contains(CRLF) {
+        return find_as_given(text, path, old);
+    }
+    if text.contains(old) {
+        let Range { start, end } = find_as_given(text, path, old)?;
+        // A line end is taken whole, or its half would stay behind.
+        let halved = old.starts_with('\n') && text[..start].ends_with('\r');
+        return Ok(start - usize::from(halved)..end);
+    }
+    let Range { start, end } = find_as_given(&text.replace(CRLF, "\n"), path, &old.replace(CRLF, "\n"))?;
+    Ok(with_crlf(text, start)..with_crlf(text, end))
+}
+
+/// Where in `text` that stands which is at `at` when every [`CRLF`] in it is a `\n`.
+fn with_crlf(text: &str, at: usize) -> usize {
+    let (mut original, mut left) = (0, at);
+    for line in text.split_inclusive('\n') {
+        let bytes = line.len() - usize::from(line.ends_with(CRLF));
+        if left < bytes {
+            break;
+        }
+        original += line.len();
+        left -= bytes;
+    }
+    original + left
+}
+
+fn find_as_given(text: &str, path: &str, old: &str) -> Result<Range<usize>, String> {
     let places: Vec<usize> = text.match_indices(old).map(|(at, _)| at).collect();
     match places.as_slice() {
         [at] => Ok(*at..*at + old.len()),
@@ -221,6 +266,38 @@ mod tests {
         check(
             "fn  main() {}\n",
             r#"{"change":"DELETE","old":"fn main()"}"#,
+            Err("`old` does not occur in `a.txt` as given; line 1 has the same words in other spacing"),
+        );
+    }
+
+    #[test]
+    fn what_comes_ends_its_lines_as_the_file_does() {
+        check("a\r\nb\r\n", r#"{"change":"REPLACE","line":2,"lines":["x","y"]}"#, Ok((2, "a\r\nx\r\ny\r\n")));
+        check("a\r\nb", r#"{"change":"REPLACE","line":2,"lines":["x","y"]}"#, Ok((2, "a\r\nx\r\ny")));
+        check("a\r\nb", r#"{"change":"INSERT","line":3,"lines":["x"]}"#, Ok((2, "a\r\nb\r\nx")));
+        check("a\r\nb\r\n", r#"{"change":"INSERT","line":3,"lines":["x"]}"#, Ok((3, "a\r\nb\r\nx\r\n")));
+        check("a b\r\n", r#"{"change":"REPLACE","old":"b","lines":["x","y"]}"#, Ok((1, "a x\r\ny\r\n")));
+        check("a\r\n", r#"{"change":"REPLACE","line":1,"lines":["x\r","y\r"]}"#, Ok((1, "x\r\ny\r\n")));
+        // As the line does that is changed, where they differ.
+        check("a\nb\r\n", r#"{"change":"REPLACE","old":"a","lines":["x","y"]}"#, Ok((1, "x\ny\nb\r\n")));
+        check("a\nb\r\n", r#"{"change":"REPLACE","old":"b","lines":["x","y"]}"#, Ok((2, "a\nx\r\ny\r\n")));
+    }
+
+    #[test]
+    fn a_text_is_found_whatever_ends_its_lines() {
+        let xy = r#"{"change":"REPLACE","old":"a\nb","lines":["x","y"]}"#;
+        check("ä\r\na\r\nb\r\nc\r\n", xy, Ok((2, "ä\r\nx\r\ny\r\nc\r\n")));
+        check("c\na\r\nb\nc\r\n", xy, Ok((2, "c\nx\r\ny\nc\r\n")));
+        check("a\r\nb\r\na\nb\n", xy, Ok((3, "a\r\nb\r\nx\ny\n")));
+        check("a\r\nb\r\n", r#"{"change":"DELETE","old":"a\n"}"#, Ok((1, "b\r\n")));
+        check("a\r\nb\r\n", r#"{"change":"DELETE","old":"\nb"}"#, Ok((1, "a\r\n")));
+        check("a\r\n\r\nb", r#"{"change":"DELETE","old":"\n\nb"}"#, Ok((1, "a")));
+        check("a\r\nb\r\n", r#"{"change":"INSERT","old":"a\n","lines":["x",""]}"#, Ok((2, "a\r\nx\r\nb\r\n")));
+        check("a\nb", r#"{"change":"REPLACE","old":"a","lines":["x\r","y"]}"#, Ok((1, "x\r\ny\nb")));
+        check("a\r\nb\r\na\r\nb\r\n", xy, Err("`old` occurs 2 times in `a.txt` (lines 1, 3); include more context"));
+        check(
+            "a\r\nc\r\n",
+            xy,
             Err("`old` does not occur in `a.txt` as given; line 1 has the same words in other spacing"),
         );
     }

@@ -71,8 +71,9 @@ pub struct Done {
 pub enum Fault {
     /// In words, for the model and the person: what is wrong and what there is instead.
     Failed(String),
-    /// By an interrupt. `observation` holds what there was until then.
-    Stopped { what: String, observation: Option<Box<Observation>> },
+    /// By an interrupt. `done` holds what there was until then, for the model to know as well: the journal has it, and a
+    /// model that did not would do the same again.
+    Stopped { what: String, done: Option<Box<Done>> },
 }
 
 impl Fault {
@@ -133,7 +134,7 @@ async fn dispatch(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> {
     }
     tokio::select! {
         biased;
-        () = bench.stop.cancelled() => Err(Fault::Stopped { what: format!("`{}`", action.name()), observation: None }),
+        () = bench.stop.cancelled() => Err(Fault::Stopped { what: format!("`{}`", action.name()), done: None }),
         result = work => result,
     }
 }

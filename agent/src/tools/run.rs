@@ -20,7 +20,9 @@ const LAST_BYTES: usize = 1024 * 1024;
 /// How a command ended.
 enum End {
     Exited(ExitStatus),
-    TimedOut,
+    /// After this long.
+    TimedOut(Duration),
+    /// By the user.
     Stopped,
 }
 
@@ -35,7 +37,7 @@ pub(super) async fn run(command: &str, bench: &Bench<'_>) -> Result<Done, Fault>
         biased;
         () = bench.stop.cancelled() => End::Stopped,
         status = child.wait() => End::Exited(status.map_err(Fault::because)?),
-        () = watch.reaches(bench.timeout) => End::TimedOut,
+        () = watch.reaches(bench.timeout) => End::TimedOut(bench.timeout),
         never = output.stream(bench) => match never {},
     };
     if !matches!(end, End::Exited(_)) {
@@ -51,31 +53,35 @@ pub(super) async fn run(command: &str, bench: &Bench<'_>) -> Result<Done, Fault>
     }
     let duration = watch.read();
     let kept = output.end().finish(bench).await;
-    Ok(match end {
-        End::Exited(status) => done(command, &kept, status.code(), duration, None),
-        End::TimedOut => done(command, &kept, None, duration, Some(bench.timeout)),
+    let done = done(command, &kept, &end, duration);
+    match end {
+        End::Exited(_) | End::TimedOut(_) => Ok(done),
         End::Stopped => {
-            let observation = Some(Box::new(done(command, &kept, None, duration, None).observation));
-            return Err(Fault::Stopped { what: format!("the command `{}`", in_words(command)), observation });
+            Err(Fault::Stopped { what: format!("the command `{}`", in_words(command)), done: Some(Box::new(done)) })
         }
-    })
+    }
 }
 
-fn done(command: &str, kept: &Kept, code: Option<i32>, duration: Duration, limit: Option<Duration>) -> Done {
+fn done(command: &str, kept: &Kept, end: &End, duration: Duration) -> Done {
+    let exit_code = match end {
+        End::Exited(status) => status.code(),
+        End::TimedOut(_) | End::Stopped => None,
+    };
     let mut told = kept.for_model();
     if !told.is_empty() && !told.ends_with('\n') {
         told.push('\n');
     }
-    told.push_str(&match (limit, code) {
-        (Some(limit), _) => format!("[It was killed: it ran longer than {} s.]", limit.as_secs()),
-        (None, Some(code)) => format!("[Exit code {code}.]"),
-        (None, None) => "[It was killed by a signal.]".to_owned(),
+    told.push_str(&match (end, exit_code) {
+        (End::Exited(_), Some(code)) => format!("[Exit code {code}.]"),
+        (End::Exited(_), None) => "[It was killed by a signal.]".to_owned(),
+        (End::TimedOut(limit), _) => format!("[It was killed: it ran longer than {} s.]", limit.as_secs()),
+        (End::Stopped, _) => "[It was killed: the user stopped it.]".to_owned(),
     });
     let seen = Seen::Run {
         command: command.to_owned(),
-        exit_code: code,
+        exit_code,
         duration_ms: duration.as_millis() as u64,
-        timed_out: limit.is_some(),
+        timed_out: matches!(end, End::TimedOut(_)),
         truncated: kept.truncated(),
     };
     Done { observation: Observation { seen, content: kept.content() }, told }

@@ -228,10 +228,13 @@ impl OwnLoop {
                 self.refuse(&id, circle.told(name, arguments, detail), stage).await;
                 Called::Done
             }
-            Err(Fault::Stopped { what, observation }) => {
-                let partial = observation.is_some();
-                match observation {
-                    Some(observation) => stage.outgoing.event(Some(&id), *observation).await,
+            Err(Fault::Stopped { what, done }) => {
+                let partial = done.is_some();
+                match done {
+                    Some(done) => {
+                        stage.outgoing.event(Some(&id), done.observation).await;
+                        self.conversation.result(&id, done.told);
+                    }
                     None => stage.outgoing.forget(&id),
                 }
                 Called::Stopped(cancelled(&what, partial))

@@ -2,7 +2,7 @@
 
 use greenroom_protocol::{
     Action, DeltaKind,
-    link::{Api, Command, Outcome},
+    link::{Api, Command, Outcome, Settings},
 };
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
@@ -137,6 +137,26 @@ async fn calls_behind_a_stopped_one_are_forgotten_and_answered() {
     assert_eq!(results, ["c1", "c2"]);
 }
 
+/// As it is after a restart, when the journal tells it. A model that does not know does the same again.
+#[tokio::test]
+async fn the_model_is_told_what_a_stopped_command_had_printed() {
+    let run_and_wait = |word: &str| json!({ "command": format!("echo {word}; sleep 1000") });
+    let mut session =
+        Session::open(vec![Whole(vec![call("c1", "run", run_and_wait("agents"))]), Whole(vec![text("Well.")])]).await;
+    session.act("a1", run("echo users; sleep 1000")).await;
+    session.prompt("t1", "go").await;
+    session.until(|session| session.heard.values().filter(|heard| heard.ends_with("s\n")).count() == 2).await;
+    session.order(Command::Cancel {}).await;
+    session.outcome("t1").await;
+    session.outcome("a1").await;
+    session.prompt("t2", "and now?").await;
+    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    let messages = session.agent.gateway.requests()[1]["messages"].clone();
+    let result = &messages[2]["content"][0];
+    assert_eq!(result["content"], "agents\n[It was killed: the user stopped it.]", "{messages}");
+    assert!(messages.to_string().contains(r"sleep 1000]\nusers\n[It was killed: the user stopped it.]"), "{messages}");
+}
+
 #[tokio::test]
 async fn nothing_of_a_command_is_left_wherever_it_went() {
     let command = "sleep 1000 & echo child=$!; \
@@ -230,6 +250,24 @@ async fn a_command_that_takes_too_long_is_killed() {
     session.act("a1", run("echo before; sleep 1000")).await;
     assert_eq!(session.outcome("a1").await, Outcome::Done);
     assert_eq!(session.events(), ["run a1: [timed out] before\n"]);
+}
+
+#[tokio::test]
+async fn what_hides_below_a_killed_command_goes_with_it_and_another_commands_stays() {
+    let hidden = |name: &str| format!("setsid env -i sh -c 'echo {name}=$$; exec sleep 1000' & sleep 1000");
+    let mut session = Session::open(vec![Whole(vec![call("c1", "run", json!({ "command": hidden("agents") }))])]).await;
+    session.prompt("t1", "go").await;
+    let agents = pid(&session.output_after("agents=").await);
+    let settings = Settings { run_timeout_s: 1, ..session.agent.settings.clone() };
+    session.order(Command::Settings(settings)).await;
+    session.act("a1", run(&hidden("users"))).await;
+    let users = pid(&session.output_after("users=").await);
+    assert_eq!(session.outcome("a1").await, Outcome::Done);
+    assert!(test_kill_process(users).is_err(), "it outlives its command");
+    assert!(test_kill_process(agents).is_ok(), "it belongs to another command");
+    session.order(Command::Cancel {}).await;
+    session.outcome("t1").await;
+    assert!(test_kill_process(agents).is_err(), "its own has been stopped");
 }
 
 #[tokio::test]
