@@ -110,8 +110,11 @@ impl GatewayOptions {
         } else if let Some(price) = self.price_of(&metered.model).or_else(|| self.price_of(asked)) {
             metered.context_limit = price.context_limit;
             if metered.estimated {
-                // A picture has many bytes and few tokens; no call takes more than the model's context.
-                metered.input_tokens = metered.input_tokens.min(price.context_limit.unwrap_or(u64::MAX));
+                // A picture has many bytes and few tokens, as has an answer with the odds of each; no call takes more than the
+                // model's context.
+                let most = price.context_limit.unwrap_or(u64::MAX);
+                metered.input_tokens = metered.input_tokens.min(most);
+                metered.output_tokens = metered.output_tokens.min(most);
             }
             metered.cost_usd = Some(cost(price, metered));
         }
@@ -278,6 +281,10 @@ mod tests {
             Metered { model: "claude-x".into(), input_tokens: 9_000_000, estimated: true, ..Metered::default() };
         options.price(&mut estimate, "");
         assert_eq!((estimate.input_tokens, estimate.cost_usd), (200_000, Some(0.2)));
+        let mut estimate =
+            Metered { model: "claude-x".into(), output_tokens: 9_000_000, estimated: true, ..Metered::default() };
+        options.price(&mut estimate, "");
+        assert_eq!((estimate.output_tokens, estimate.cost_usd), (200_000, Some(2.0)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// A line longer than this is passed on in pieces, and not metered.
+/// A line longer than this is passed on in pieces, of which only the size is metered.
 const LONGEST_LINE: usize = 8 * 1024 * 1024;
 
 /// The beginning of a line whose end has not come yet.

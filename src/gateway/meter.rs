@@ -1,18 +1,17 @@
 //! Reads what a call took, and how it ended, from the provider's own answer. Pure: it is fed, and asked at the end.
 
-use greenroom_protocol::JsonSize;
-use serde_json::Value;
+use super::{
+    Metered,
+    outline::{Answer, Fault, Outline, Usage},
+    refusal::status_of_kind,
+    route::Route,
+};
 
-use super::{Metered, refusal::status_of_kind, route::Route};
-
-/// How many bytes of text a token has, about. For answers that were cut before the provider told.
+/// How many bytes of text a token has, about. For answers that were cut before the provider told, or that cannot be read.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// The most of an answer in one piece that is kept for reading.
-const LARGEST_BODY: usize = 16 * 1024 * 1024;
-
-/// The most values of one event, or of one answer, that are read: all of it becomes a tree.
-const VALUES_LIMIT: usize = 64 * 1024;
+/// The most of an answer in one piece that is kept for reading, bytes.
+const LARGEST_BODY: u64 = 16 * 1024 * 1024;
 
 /// Reads one answer.
 #[derive(Debug)]
@@ -25,6 +24,13 @@ pub(super) struct Meter {
     cache_write: u64,
     /// Bytes of text, thought and tool input that were streamed.
     spoken: u64,
+    /// Bytes of an answer in one piece, or of those lines of a stream that could not be read. They count where nothing else
+    /// does: a line that is too long to be read repeats what was spoken, and has the odds of each token beside it.
+    bulk: u64,
+    /// The next line is the rest of one that is too long.
+    is_torn: bool,
+    /// The newest event was too long to be read, and may have said that the answer is over.
+    may_be_over: bool,
     complete: bool,
     error: Option<Mishap>,
     /// An answer in one piece, so far.
@@ -49,6 +55,9 @@ impl Meter {
             cache_read: 0,
             cache_write: 0,
             spoken: 0,
+            bulk: 0,
+            is_torn: false,
+            may_be_over: false,
             complete: false,
             error: None,
             body: Vec::new(),
@@ -57,34 +66,53 @@ impl Meter {
 
     /// Reads whole lines of a server-sent event stream.
     pub(super) fn lines(&mut self, lines: &[u8]) {
-        for line in lines.split(|byte| *byte == b'\n') {
+        let mut lines = lines.split(|byte| *byte == b'\n');
+        if std::mem::take(&mut self.is_torn) {
+            self.bulk += lines.next().map_or(0, |rest| rest.len() as u64);
+            self.may_be_over = true;
+        }
+        for line in lines {
             let Some(data) = line.strip_prefix(b"data:") else { continue };
-            if data.trim_ascii() == b"[DONE]" {
+            let data = data.trim_ascii();
+            if data == b"[DONE]" {
                 self.complete = true;
-            } else if let Some(event) = tree(data) {
+            } else if let Some(event) = Outline::read(data) {
+                self.may_be_over = false;
                 self.event(&event);
+            } else {
+                self.bulk += data.len() as u64;
             }
         }
     }
 
+    /// Takes note of a part of a line that is too long to be read. Its end comes with the lines behind it.
+    pub(super) fn torn(&mut self, part: &[u8]) {
+        self.bulk += part.len() as u64;
+        self.is_torn = true;
+    }
+
     /// Reads a part of an answer in one piece.
     pub(super) fn part(&mut self, part: &[u8]) {
-        if self.body.len() + part.len() <= LARGEST_BODY {
+        self.bulk += part.len() as u64;
+        if self.bulk <= LARGEST_BODY {
             self.body.extend_from_slice(part);
+        } else {
+            self.body = Vec::new();
         }
     }
 
     /// The answer in one piece is whole.
     pub(super) fn whole(&mut self) {
-        if let Some(answer) = tree(&std::mem::take(&mut self.body)) {
-            self.answer(&answer);
+        if let Some(read) = Outline::read(&std::mem::take(&mut self.body)) {
+            self.answer(&read.answer);
         }
         self.complete = true;
     }
 
-    /// Whether the provider said that its answer is over. A connection that ends before that was cut, however politely.
+    /// Whether the provider said that its answer is over, as far as that can be known. A connection that ends before that was
+    /// cut, however politely.
     pub(super) fn is_complete(&self) -> bool {
-        self.complete || self.error.is_some()
+        self.complete || self.error.is_some() || self.may_be_over
     }
 
     pub(super) fn error(&self) -> Option<&Mishap> {
@@ -94,12 +122,14 @@ impl Meter {
     /// What is known so far. What the provider did not come to tell is estimated from what was sent and what was heard.
     pub(super) fn metered(&self, asked_model: &str, request_bytes: usize) -> Metered {
         let estimated = !self.complete || self.input.is_none() || self.output.is_none();
-        let output_heard = self.spoken.div_ceil(BYTES_PER_TOKEN);
-        let output = self.output.unwrap_or_default();
+        let heard = if self.spoken > 0 { self.spoken } else { self.bulk };
         Metered {
             model: self.model.clone().unwrap_or_else(|| asked_model.to_owned()),
             input_tokens: self.input.unwrap_or(request_bytes as u64 / BYTES_PER_TOKEN),
-            output_tokens: if estimated { output.max(output_heard) } else { output },
+            output_tokens: match self.output {
+                Some(told) if self.complete => told,
+                so_far => so_far.unwrap_or_default().max(heard.div_ceil(BYTES_PER_TOKEN)),
+            },
             cache_read_tokens: self.cache_read,
             cache_write_tokens: self.cache_write,
             cost_usd: None,
@@ -108,100 +138,74 @@ impl Meter {
         }
     }
 
-    fn event(&mut self, event: &Value) {
-        let kind = event["type"].as_str().unwrap_or_default();
+    fn event(&mut self, event: &Outline) {
+        let kind = event.kind.as_deref().unwrap_or_default();
         match (self.route, kind) {
-            (Route::Messages, "message_start") => self.answer(&event["message"]),
-            (Route::Messages, "message_delta") => self.usage(&event["usage"]),
+            (Route::Messages, "message_start") => self.answer(&event.message),
+            (Route::Messages, "message_delta") => self.usage(&event.answer.usage),
             (Route::Messages, "message_stop") => self.complete = true,
-            (Route::Messages, "content_block_delta") => {
-                for field in ["text", "thinking", "partial_json"] {
-                    self.hear(&event["delta"][field]);
-                }
-            }
+            (Route::Messages, "content_block_delta") => self.spoken += event.delta.0,
             (Route::Responses, "response.completed" | "response.incomplete") => {
-                self.answer(&event["response"]);
+                self.answer(&event.response);
                 self.complete = true;
             }
             (Route::Responses, "response.failed") => {
-                self.answer(&event["response"]);
-                self.fail(&event["response"]["error"]);
+                self.answer(&event.response);
+                self.fail(&event.response.error.clone().unwrap_or_default());
             }
-            (Route::Responses, _) => self.hear(&event["delta"]),
-            (Route::Chat, _) => self.chat(event),
+            (Route::Responses, _) => self.spoken += event.delta.0,
+            (Route::Chat, _) => {
+                self.answer(&event.answer);
+                self.spoken += event.choices.delta.0;
+                self.complete |= event.choices.finish_reason.is_some();
+            }
             _ => {}
         }
-        match (&event["error"], kind) {
-            (Value::Object(_) | Value::String(_), _) => self.fail(&event["error"]),
-            (_, "error") => self.fail(event),
-            _ => {}
-        }
-    }
-
-    fn chat(&mut self, event: &Value) {
-        self.answer(event);
-        for choice in event["choices"].as_array().into_iter().flatten() {
-            for field in ["content", "reasoning_content", "reasoning", "refusal"] {
-                self.hear(&choice["delta"][field]);
-            }
-            for call in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
-                self.hear(&call["function"]["arguments"]);
-            }
-            self.complete |= choice["finish_reason"].is_string();
+        match (&event.answer.error, kind) {
+            (Some(error), _) => self.fail(error),
+            (None, "error") => self.fail(&event.fault()),
+            (None, _) => {}
         }
     }
 
     /// An answer in one piece, or what of a stream has the same shape.
-    fn answer(&mut self, answer: &Value) {
-        if let Some(model) = answer["model"].as_str() {
-            self.model = Some(model.to_owned());
+    fn answer(&mut self, answer: &Answer) {
+        if let Some(model) = &answer.model {
+            self.model = Some(model.clone());
         }
-        self.usage(&answer["usage"]);
+        self.usage(&answer.usage);
     }
 
     /// Counts are totals so far: a later one replaces an earlier one.
-    fn usage(&mut self, usage: &Value) {
-        let count = |field: &str| usage[field].as_u64();
+    fn usage(&mut self, usage: &Usage) {
         match self.route {
             Route::Messages => {
-                self.input = count("input_tokens").or(self.input);
-                self.output = count("output_tokens").or(self.output);
-                self.cache_read = count("cache_read_input_tokens").unwrap_or(self.cache_read);
-                self.cache_write = count("cache_creation_input_tokens").unwrap_or(self.cache_write);
+                self.input = usage.input_tokens.or(self.input);
+                self.output = usage.output_tokens.or(self.output);
+                self.cache_read = usage.cache_read_input_tokens.unwrap_or(self.cache_read);
+                self.cache_write = usage.cache_creation_input_tokens.unwrap_or(self.cache_write);
             }
             Route::Chat | Route::Responses => {
-                let [input, output, details] = match self.route {
-                    Route::Chat => ["prompt_tokens", "completion_tokens", "prompt_tokens_details"],
-                    _ => ["input_tokens", "output_tokens", "input_tokens_details"],
+                let (input, output, details) = match self.route {
+                    Route::Chat => (usage.prompt_tokens, usage.completion_tokens, &usage.prompt_tokens_details),
+                    _ => (usage.input_tokens, usage.output_tokens, &usage.input_tokens_details),
                 };
-                if let Some(input) = count(input) {
+                if let Some(input) = input {
                     // OpenAI counts what came from its cache into the input; here the two are apart, as Anthropic has them.
-                    self.cache_read = usage[details]["cached_tokens"].as_u64().unwrap_or_default().min(input);
+                    self.cache_read = details.cached_tokens.unwrap_or_default().min(input);
                     self.input = Some(input - self.cache_read);
                 }
-                self.output = count(output).or(self.output);
+                self.output = output.or(self.output);
             }
             Route::CountTokens | Route::AnthropicModels | Route::OpenaiModels => {}
         }
     }
 
-    fn hear(&mut self, text: &Value) {
-        self.spoken += text.as_str().map_or(0, |text| text.len() as u64);
-    }
-
-    fn fail(&mut self, error: &Value) {
-        let kind =
-            error["type"].as_str().filter(|kind| *kind != "error").or(error["code"].as_str()).unwrap_or_default();
-        let message = error["message"].as_str().or(error.as_str()).unwrap_or("no reason given");
+    fn fail(&mut self, error: &Fault) {
+        let kind = error.kind.as_deref().filter(|kind| *kind != "error").or(error.code.as_deref()).unwrap_or_default();
+        let message = error.message.as_deref().unwrap_or("no reason given");
         self.error = Some(Mishap { status: status_of_kind(kind), message: message.to_owned() });
     }
-}
-
-fn tree(json: &[u8]) -> Option<Value> {
-    if JsonSize::of(json).values > VALUES_LIMIT {
-        return None;
-    }
-    serde_json::from_slice(json).ok()
 }
 
 #[cfg(test)]
@@ -232,7 +236,7 @@ mod tests {
         check(Route::Messages, &format!("{START}\n\n{end}"), ("claude-x-1", 9, 77, 5, 3, false));
         let text = r#"data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"0123456789"}}"#;
         check(Route::Messages, &format!("{START}\n{text}\n"), ("claude-x-1", 9, 3, 5, 3, true));
-        check(Route::Messages, "event: ping\ndata: {\"type\":\"ping\"}\n\ndata: {half", ("asked", 10, 0, 0, 0, true));
+        check(Route::Messages, "event: ping\ndata: {\"type\":\"ping\"}\n\n", ("asked", 10, 0, 0, 0, true));
     }
 
     #[test]
@@ -257,6 +261,85 @@ mod tests {
         let metered = meter.metered("asked", 0);
         assert_eq!((metered.model.as_str(), metered.input_tokens, metered.output_tokens), ("claude-x", 4, 2));
         assert!(!metered.estimated && meter.is_complete());
+    }
+
+    /// The odds of each token: hundreds of thousands of values.
+    fn odds() -> String {
+        let token = r#"{"token":"a","bytes":[97],"logprob":-0.5,"top_logprobs":[{"token":"b","bytes":null}]},"#;
+        format!("[{}null]", token.repeat(40_000))
+    }
+
+    #[test]
+    fn the_odds_of_each_token_are_no_matter() {
+        let check = |route: Route, lines: &str, expected: (u64, u64, bool)| {
+            let mut meter = Meter::new(route);
+            meter.lines(lines.as_bytes());
+            let got = meter.metered("asked", 40);
+            assert_eq!((got.input_tokens, got.output_tokens, got.estimated), expected, "{route:?}");
+            assert!(meter.is_complete(), "{route:?}");
+        };
+        let odds = odds();
+        let choices = format!(
+            r#"[{{"logprobs":{{"content":{odds}}},"delta":{{"content":"0123456789"}},"finish_reason":"stop"}}]"#
+        );
+        let usage = r#"{"prompt_tokens":7,"completion_tokens":40000}"#;
+        check(Route::Chat, &format!("data: {{\"choices\":{choices}}}\n"), (10, 3, true));
+        check(Route::Chat, &format!("data: {{\"choices\":{choices},\"usage\":{usage}}}\n"), (7, 40_000, false));
+        let output = format!(r#"[{{"content":[{{"text":"a","logprobs":{odds}}}]}}]"#);
+        let response = format!(r#"{{"output":{output},"usage":{{"input_tokens":7,"output_tokens":40000}}}}"#);
+        let completed = format!("data: {{\"type\":\"response.completed\",\"response\":{response}}}\n");
+        check(Route::Responses, &completed, (7, 40_000, false));
+
+        let mut meter = Meter::new(Route::Chat);
+        meter.part(format!(r#"{{"choices":{choices},"usage":{usage}}}"#).as_bytes());
+        meter.whole();
+        let got = meter.metered("asked", 40);
+        assert_eq!((got.input_tokens, got.output_tokens, got.estimated), (7, 40_000, false));
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_counts_by_its_size() {
+        let check = |parts: &[&[u8]], output: u64| {
+            let mut meter = Meter::new(Route::Chat);
+            for part in parts {
+                meter.part(part);
+            }
+            meter.whole();
+            let got = meter.metered("asked", 40);
+            assert_eq!((got.input_tokens, got.output_tokens, got.estimated), (10, output, true));
+            assert!(meter.is_complete());
+        };
+        check(&[&b"<html>12"[..]], 2);
+        check(&[&br#"{"choices":[],"#[..], &br#""usage":null}"#[..]], 7);
+        check(&[], 0);
+        // Too large as a whole, and without its middle it would be JSON.
+        let half = vec![b' '; LARGEST_BODY as usize / 2 + 1];
+        let usage = br#"{"usage":{"completion_tokens":1}}"#;
+        check(&[&half[..], &half[..], &usage[..]], LARGEST_BODY / 4 + 9);
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_counts_where_nothing_was_heard() {
+        check(Route::Messages, "data: {half\n", ("asked", 10, 2, 0, 0, true));
+        check(Route::Chat, "data: {half\n\ndata: [DONE]\n", ("asked", 10, 2, 0, 0, true));
+        let spoken = r#"data: {"type":"response.output_text.delta","delta":"hello you"}"#;
+        check(Route::Responses, &format!("data: {{half\n\n{spoken}\n"), ("asked", 10, 3, 0, 0, true));
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_may_have_been_the_last() {
+        let mut meter = Meter::new(Route::Responses);
+        meter.torn(&[b'x'; 100]);
+        meter.torn(&[b'x'; 88]);
+        assert!(!meter.is_complete(), "it has no end yet");
+        // Whatever its rest looks like.
+        meter.lines(b"data: [DONE]\n\n");
+        assert!(meter.is_complete());
+        let got = meter.metered("asked", 40);
+        assert_eq!((got.output_tokens, got.estimated), (50, true));
+        meter.lines(b"data: {\"type\":\"response.output_text.delta\",\"delta\":\"hello\"}\n\n");
+        assert!(!meter.is_complete(), "it was not the last");
+        assert_eq!(meter.metered("asked", 40).output_tokens, 2);
     }
 
     #[test]

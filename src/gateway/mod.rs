@@ -19,6 +19,7 @@ mod headers;
 mod lines;
 mod meter;
 mod options;
+mod outline;
 mod refusal;
 mod relay;
 mod retry;
@@ -53,7 +54,8 @@ pub struct Metered {
     pub cost_usd: Option<f64>,
     /// The model's context, in tokens, where the table knows it.
     pub context_limit: Option<u64>,
-    /// The answer was cut before its provider told what it took: the counts that it did not tell are estimates.
+    /// The answer was cut before its provider told what it took, or could not be read: the counts that are not told are
+    /// estimates.
     pub estimated: bool,
 }
 

@@ -108,9 +108,12 @@ impl Relay {
                 Ok(piece) => piece,
                 Err(why) => return End::Broken(why),
             };
+            self.meter(&piece, lines);
             self.pass(piece, out).await;
         }
-        self.pass(lines.rest(), out).await;
+        let rest = lines.rest();
+        self.meter(&rest, lines);
+        self.pass(rest, out).await;
         if self.is_stream {
             self.tally.end_of_stream()
         } else {
@@ -119,14 +122,20 @@ impl Relay {
         }
     }
 
+    fn meter(&mut self, piece: &[u8], lines: &Lines) {
+        let meter = &mut self.tally.meter;
+        if !self.is_stream {
+            meter.part(piece);
+        } else if lines.is_torn() {
+            meter.torn(piece);
+        } else {
+            meter.lines(piece);
+        }
+    }
+
     async fn pass(&mut self, piece: Bytes, out: &UnboundedSender<Piece>) {
         if piece.is_empty() {
             return;
-        }
-        if self.is_stream {
-            self.tally.meter.lines(&piece);
-        } else {
-            self.tally.meter.part(&piece);
         }
         // Copied, as it is a part of a larger block of the HTTP library, and would keep it.
         let piece = Bytes::copy_from_slice(&piece);

@@ -74,6 +74,41 @@ async fn an_answer_in_one_piece_is_metered() {
     assert_eq!(stand.ledger.all(), [anthropic_used(3)]);
 }
 
+/// They have many values, and none of them matters.
+#[tokio::test]
+async fn the_odds_of_each_token_pass_and_the_answer_is_metered() {
+    let odds = format!("[{}0]", "-0.5,".repeat(80_000));
+    let choices = |finish: &str| {
+        format!(r#"[{{"delta":{{"content":"w"}},"logprobs":{{"content":{odds}}},"finish_reason":{finish}}}]"#)
+    };
+    let usage = r#"{"prompt_tokens":10,"completion_tokens":20,"prompt_tokens_details":{"cached_tokens":4}}"#;
+    let (middle, end) = (choices("null"), choices("\"stop\""));
+    let stream = Answer::stream([
+        format!("data: {{\"model\":\"gpt-x-1\",\"choices\":{middle}}}\n\n"),
+        format!("data: {{\"choices\":{end},\"usage\":{usage}}}\n\n"),
+    ]);
+    check_stream(CHAT, "gpt-x", stream, openai_used(20)).await;
+
+    let answer = format!(r#"{{"model":"gpt-x-1","choices":{end},"usage":{usage}}}"#);
+    let stand = Stand::with([Answer::whole(200, answer.clone())]).await;
+    assert_eq!(stand.post(CHAT, r#"{"model":"gpt-x"}"#).await.text().await, answer);
+    assert_eq!(stand.ledger.all(), [openai_used(20)]);
+}
+
+/// It passes in pieces that nobody reads, so nobody knows that the answer was not over.
+#[tokio::test]
+async fn a_last_line_that_is_too_long_to_be_read_breaks_nothing() {
+    let delta = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hello\"}\n\n".to_owned();
+    let long = format!("data: {{\"type\":\"response.completed\",\"response\":\"{}\"}}\n\n", "x".repeat(9 << 20));
+    let answer = Answer::stream([delta, long]);
+    let text = answer.text();
+    let stand = Stand::with([answer]).await;
+    let passed = stand.post(RESPONSES, &streaming("gpt-x")).await.text().await;
+    assert!(passed == text, "{} bytes passed of {}", passed.len(), text.len());
+    let notices = stand.ledger.all();
+    assert!(matches!(&notices[..], [Notice::Used(used)] if used.estimated && used.output_tokens == 2), "{notices:?}");
+}
+
 #[tokio::test]
 async fn what_is_unknown_passes_and_the_key_is_set() {
     let answer = Answer::whole(200, r#"{"usage":null}"#).header("request-id", "r1").header("x-new", "2");
