@@ -87,7 +87,7 @@ pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, Para
     let last_seq = parts.snapshot(id.0).await?.tail;
     let after = span.begin(last_seq)?;
     let items = match span.last {
-        None => find(parts.store.as_ref(), id.0, after, &span).await?,
+        None => find(parts.store.as_ref(), id.0, (after, last_seq), &span).await?,
         Some(last) => {
             let events = usize::try_from(last).unwrap_or(usize::MAX).min(span.limit(CHUNK.events));
             newest(parts, id.0, last_seq, Limit { events, ..CHUNK }, span.kind).await?
@@ -148,17 +148,24 @@ fn too_old(events: &[NewEvent], bytes: usize) -> usize {
     events.len().saturating_sub(count)
 }
 
-/// The events that were asked for, as they stand in the journal.
-async fn find(store: &dyn Store, id: SessionId, mut after: Seq, span: &Span) -> Result<Vec<NewEvent>, Failure> {
+/// The events that were asked for, as they stand in the journal behind `after` up to `tail`. What has come since then is not
+/// among them: whoever goes on from that tail gets it next, and would have it twice.
+async fn find(
+    store: &dyn Store,
+    id: SessionId,
+    (mut after, tail): (Seq, Seq),
+    span: &Span,
+) -> Result<Vec<NewEvent>, Failure> {
     let wanted = span.limit(100);
     let (mut found, mut size) = (Vec::new(), 0);
-    loop {
+    while after < tail {
         // With a kind to look for, most of what is read is left out.
         let events = if span.kind.is_some() { CHUNK.events } else { wanted - found.len() };
         let chunk = read_on(store, id, after, Limit { events, ..CHUNK }).await?;
-        let Some((last, _)) = chunk.last() else { return Ok(found) };
+        let Some((last, _)) = chunk.last() else { break };
         after = *last;
-        for event in chunk.into_iter().filter_map(|(_, event)| of_kind(event, span.kind.as_deref())) {
+        let chunk = chunk.into_iter().take_while(|(seq, _)| *seq <= tail);
+        for event in chunk.filter_map(|(_, event)| of_kind(event, span.kind.as_deref())) {
             size += event.json.len();
             if !found.is_empty() && size > CHUNK.bytes {
                 return Ok(found);
@@ -169,6 +176,7 @@ async fn find(store: &dyn Store, id: SessionId, mut after: Seq, span: &Span) -> 
             }
         }
     }
+    Ok(found)
 }
 
 /// The whole session in one file: `jsonl`, a line with the session and one for each event, or `md`, to be read.
@@ -182,9 +190,15 @@ pub(super) async fn export(parts: Data<Parts>, id: Named, Params(form): Params<F
     };
     let format = form.format;
     let head = futures::stream::once(std::future::ready(Ok(Bytes::from(head))));
-    let events = chunks(parts, id.0, 0, snapshot.tail).map_ok(move |chunk| match format {
-        Format::Jsonl => lines(&chunk),
-        Format::Md => Bytes::from(chunk.iter().map(|(_, event)| markdown::event(&event.json)).collect::<String>()),
+    let events = chunks(parts, id.0, 0, snapshot.tail).map_ok(Some);
+    let end = futures::stream::once(std::future::ready(Ok(None)));
+    let mut reader = markdown::Reader::default();
+    let events = events.chain(end).map_ok(move |chunk| match (format, chunk) {
+        (Format::Jsonl, chunk) => lines(&chunk.unwrap_or_default()),
+        (Format::Md, Some(chunk)) => {
+            chunk.iter().map(|(_, event)| reader.event(&event.json)).collect::<String>().into()
+        }
+        (Format::Md, None) => reader.end().into(),
     });
     let name = format!("attachment; filename=\"greenroom-{}.{extension}\"", id.0);
     Ok(HttpResponse::Ok()
@@ -262,6 +276,39 @@ const CONTENT_PART: usize = 256 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Batch, contract::record, memory::MemoryStore};
+
+    /// More came between the question for the tail and that for the events.
+    #[tokio::test]
+    async fn no_event_is_newer_than_the_tail_that_is_told_with_it() {
+        let store = MemoryStore::new();
+        let made = store.create(record("")).await.expect("it is made");
+        let id = made.record.id;
+        let (epoch, snapshot) = store.claim(id).await.expect("it is claimed");
+        let event = |seq: Seq| NewEvent {
+            kind: ["run", "message"][seq as usize % 2].into(),
+            json: Bytes::from(seq.to_string()),
+        };
+        let batch = Batch { events: (1..=8).map(event).collect(), ..Batch::default() };
+        store.append(id, epoch, snapshot.tail, batch).await.expect("it is written");
+
+        let check = async |after: Seq, tail: Seq, limit: Option<usize>, kind: Option<&str>, expected: &[&str]| {
+            let span = Span { after, last: None, limit, kind: kind.map(str::to_owned) };
+            let found = find(&store, id, (after, tail), &span).await.expect("it is read");
+            let found: Vec<&[u8]> = found.iter().map(|event| &event.json[..]).collect();
+            let expected: Vec<&[u8]> = expected.iter().map(|seq| seq.as_bytes()).collect();
+            assert_eq!(found, expected, "{after}..={tail}, at most {limit:?}, {kind:?}");
+        };
+        check(0, 3, None, None, &["1", "2", "3"]).await;
+        check(3, 5, None, None, &["4", "5"]).await;
+        check(0, 5, Some(2), None, &["1", "2"]).await;
+        check(2, 5, Some(9), None, &["3", "4", "5"]).await;
+        check(0, 5, None, Some("run"), &["2", "4"]).await;
+        check(0, 5, Some(1), Some("run"), &["2"]).await;
+        check(5, 5, None, None, &[]).await;
+        check(7, 5, None, None, &[]).await;
+        check(5, 8, None, None, &["6", "7", "8"]).await;
+    }
 
     #[test]
     fn the_oldest_are_left_out_until_the_others_fit() {

@@ -1,5 +1,6 @@
 mod pages;
 mod stage;
+mod unreadable;
 
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
@@ -162,7 +163,11 @@ async fn a_session_from_its_making_to_its_purge() {
     assert_eq!(only["items"].as_array().map(Vec::len), Some(1), "{only}");
 
     let markdown = stage.ask("GET", &format!("{session}/export?format=md"), None).await;
-    assert!(markdown.text.starts_with("# Two\n") && markdown.text.contains("## User\n\nhello\n"), "{}", markdown.text);
+    assert!(
+        markdown.text.starts_with("# Two\n") && markdown.text.contains("(not given to the agent yet)\n\nhello\n"),
+        "{}",
+        markdown.text
+    );
     let lines = stage.ask("GET", &format!("{session}/export"), None).await;
     let last_seq = events["last_seq"].as_u64().expect("a number") as usize;
     assert!(lines.text.lines().count() > last_seq, "a line for each event, and one before: {}", lines.text);

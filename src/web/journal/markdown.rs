@@ -4,6 +4,21 @@ use serde_json::Value;
 
 use crate::store::Record;
 
+/// Reads a session's events in their order. A message of the user's stands where the agent was given it, and as: one that
+/// waited may have been changed or taken back meanwhile. What the agent was not given yet stands at the end.
+#[derive(Default)]
+pub(super) struct Reader {
+    asked: Vec<Asked>,
+}
+
+/// A message that the agent was not given yet.
+struct Asked {
+    item: String,
+    content: String,
+    /// Whether the queue has shown it. It is taken back where a later queue does not.
+    queued: bool,
+}
+
 pub(super) fn head(record: &Record) -> String {
     format!(
         "# {}\n\nSession `{}`, agent {}, model {}, begun {}.\n",
@@ -15,28 +30,65 @@ pub(super) fn head(record: &Record) -> String {
     )
 }
 
-/// One event, or nothing where it says nothing to a reader.
-pub(super) fn event(json: &[u8]) -> String {
-    let Ok(event) = serde_json::from_slice::<Value>(json) else { return String::new() };
-    let text = |path: &str| event.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    let said = |who: &str, text: &str| format!("\n## {who}\n\n{text}\n");
-    match (text("/action"), text("/observation")) {
-        ("start", _) => said("User", text("/args/task")),
-        ("message", _) => said("User", text("/args/content")),
-        (_, "message") => said("Agent", text("/content")),
-        (_, "think") => format!("\n> {}\n", text("/content").replace('\n', "\n> ")),
-        (_, "run") => {
-            let code =
-                event.pointer("/extras/exit_code").map(|code| format!(" (exit code {code})")).unwrap_or_default();
-            format!("\nRan{code}:\n{}{}", fenced("sh", text("/extras/command")), fenced("", text("/content")))
+impl Reader {
+    /// One event, or nothing where it says nothing to a reader.
+    pub(super) fn event(&mut self, json: &[u8]) -> String {
+        let Ok(event) = serde_json::from_slice::<Value>(json) else { return String::new() };
+        let text = |path: &str| event.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        match (text("/action"), text("/observation")) {
+            ("start", _) => self.asked(text("/item"), text("/args/task")),
+            ("message", _) => self.asked(text("/item"), text("/args/content")),
+            (_, "queue") => self.queued(event.pointer("/extras/items").and_then(Value::as_array)),
+            (_, "chat") => {
+                self.asked.retain(|asked| asked.item != text("/item"));
+                said("User", text("/content"))
+            }
+            (_, "message") => said("Agent", text("/content")),
+            (_, "think") => format!("\n> {}\n", text("/content").replace('\n', "\n> ")),
+            (_, "run") => {
+                let code =
+                    event.pointer("/extras/exit_code").map(|code| format!(" (exit code {code})")).unwrap_or_default();
+                format!("\nRan{code}:\n{}{}", fenced("sh", text("/extras/command")), fenced("", text("/content")))
+            }
+            (_, "edit") => format!("\nEdited `{}`:\n{}", text("/extras/path"), fenced("diff", text("/extras/diff"))),
+            (_, "write") => format!("\nWrote `{}`.\n", text("/extras/path")),
+            (_, "plan") => said("Plan", text("/content")),
+            (_, "interrupted") => format!("\n*{}*\n", text("/message")),
+            (_, "error") => format!("\n**Error:** {}\n", text("/extras/detail")),
+            _ => String::new(),
         }
-        (_, "edit") => format!("\nEdited `{}`:\n{}", text("/extras/path"), fenced("diff", text("/extras/diff"))),
-        (_, "write") => format!("\nWrote `{}`.\n", text("/extras/path")),
-        (_, "plan") => said("Plan", text("/content")),
-        (_, "interrupted") => format!("\n*{}*\n", text("/message")),
-        (_, "error") => format!("\n**Error:** {}\n", text("/extras/detail")),
-        _ => String::new(),
     }
+
+    /// What the agent was not given by the end.
+    pub(super) fn end(&self) -> String {
+        self.asked.iter().map(|asked| said("User (not given to the agent yet)", &asked.content)).collect()
+    }
+
+    fn asked(&mut self, item: &str, content: &str) -> String {
+        self.asked.push(Asked { item: item.to_owned(), content: content.to_owned(), queued: false });
+        String::new()
+    }
+
+    fn queued(&mut self, items: Option<&Vec<Value>>) -> String {
+        let content = |item: &str| {
+            let found = items?.iter().find(|queued| queued["item"] == item)?;
+            found["content"].as_str().map(str::to_owned)
+        };
+        self.asked.retain_mut(|asked| match content(&asked.item) {
+            Some(content) => {
+                asked.content = content;
+                asked.queued = true;
+                true
+            }
+            // One that steers a turn is in no queue.
+            None => !asked.queued,
+        });
+        String::new()
+    }
+}
+
+fn said(who: &str, text: &str) -> String {
+    format!("\n## {who}\n\n{text}\n")
 }
 
 /// A block that holds `text` whatever backticks are in it.
@@ -56,12 +108,12 @@ mod tests {
     use super::*;
 
     fn check(json: &str, expected: &str) {
-        assert_eq!(event(json.as_bytes()), expected, "{json}");
+        assert_eq!(Reader::default().event(json.as_bytes()), expected, "{json}");
     }
 
     #[test]
     fn events() {
-        check(r#"{"action":"start","args":{"task":"go"}}"#, "\n## User\n\ngo\n");
+        check(r#"{"observation":"chat","item":"message-1","content":"go"}"#, "\n## User\n\ngo\n");
         check(r#"{"observation":"message","content":"done"}"#, "\n## Agent\n\ndone\n");
         check(r#"{"observation":"think","content":"a\nb"}"#, "\n> a\n> b\n");
         check(
@@ -70,6 +122,33 @@ mod tests {
         );
         check(r#"{"observation":"usage"}"#, "");
         check("no json", "");
+    }
+
+    #[test]
+    fn messages_stand_as_the_agent_was_given_them() {
+        let mut reader = Reader::default();
+        let queue = |items: &str| format!(r#"{{"observation":"queue","extras":{{"items":[{items}]}}}}"#);
+        let message =
+            |n: u8| format!(r#"{{"action":"message","item":"message-{n}","args":{{"content":"typed {n}"}}}}"#);
+        let item = |n: u8, content: &str| format!(r#"{{"item":"message-{n}","content":"{content}"}}"#);
+        let events = [
+            r#"{"action":"start","item":"message-1","args":{"task":"go"}}"#.to_owned(),
+            r#"{"observation":"chat","item":"message-1","content":"go"}"#.to_owned(),
+            message(2),
+            queue(&item(2, "typed 2")),
+            message(3),
+            queue(&format!("{},{}", item(2, "typed 2"), item(3, "typed 3"))),
+            message(4),
+            queue(&format!("{},{}", item(2, "changed"), item(3, "typed 3"))),
+            queue(&item(2, "changed")),
+            r#"{"observation":"chat","item":"message-2","content":"changed"}"#.to_owned(),
+            message(5),
+            queue(&item(5, "typed 5")),
+        ];
+        let page: String = events.iter().map(|event| reader.event(event.as_bytes())).collect();
+        assert_eq!(page, "\n## User\n\ngo\n\n## User\n\nchanged\n");
+        let waiting = "User (not given to the agent yet)";
+        assert_eq!(reader.end(), format!("\n## {waiting}\n\ntyped 4\n\n## {waiting}\n\ntyped 5\n"));
     }
 
     #[test]
