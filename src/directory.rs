@@ -73,6 +73,8 @@ pub struct Directory {
     keys: Keys,
     /// Sessions that fell and are not back yet, or not for long.
     fallen: HashMap<SessionId, Fallen>,
+    /// Sessions that nobody can go on with, and why. They are not tried again: this server will not come to read them.
+    unreadable: HashMap<SessionId, Refusal>,
     /// How many purges of each are under way.
     being_purged: HashMap<SessionId, usize>,
     /// The server is going.
@@ -107,6 +109,7 @@ impl Directory {
                 slots: HashMap::new(),
                 keys: Keys::default(),
                 fallen: HashMap::new(),
+                unreadable: HashMap::new(),
                 being_purged: HashMap::new(),
                 closing: false,
             };
@@ -158,7 +161,7 @@ impl Directory {
             Some(Slot::Live(_)) | None if self.being_purged.contains_key(&id) => {
                 drop(asker.send(Err(Refusal::Unavailable("the session is being removed".to_owned()))));
             }
-            Some(Slot::Live(_)) | None => match self.fallen.get(&id).and_then(Fallen::holds) {
+            Some(Slot::Live(_)) | None => match self.withheld(id) {
                 Some(refusal) => drop(asker.send(Err(refusal))),
                 None => {
                     self.slots.insert(id, Slot::Opening(vec![asker]));
@@ -168,10 +171,15 @@ impl Directory {
         }
     }
 
+    /// Why nobody gets a session now.
+    fn withheld(&self, id: SessionId) -> Option<Refusal> {
+        self.unreadable.get(&id).cloned().or_else(|| self.fallen.get(&id).and_then(Fallen::holds))
+    }
+
     fn start_session(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
         let (threads, home) = (self.threads.clone(), self.threads.home(id));
         let (store, parts) = (self.store.clone(), self.sessions.clone());
-        let after = self.fallen.get(&id).and_then(Fallen::how);
+        let after = self.how_it_fell(id);
         let started = async move {
             let (epoch, snapshot) = store.claim(id).await.map_err(|e| refusal(&e))?;
             let (tell, started) = oneshot::channel();
@@ -196,6 +204,11 @@ impl Directory {
             Ok(_) => self.came_back(id, ctx),
             // One that was purged meanwhile is not missed.
             Err(Refusal::NoSession(_)) => drop(self.fallen.remove(&id)),
+            Err(why @ Refusal::Unreadable(_)) => {
+                warn!(session = %id, "{why}");
+                self.fallen.remove(&id);
+                self.unreadable.insert(id, why);
+            }
             Err(why) => {
                 if self.come_back(id, ctx) {
                     warn!(session = %id, "the session cannot be brought back yet: {why}");

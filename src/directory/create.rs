@@ -27,8 +27,18 @@ impl Handler<Create> for Directory {
             Err(refusal) => return Box::pin(fut::ready(Err(refusal))),
         };
         if let Some(id) = known {
-            let opened = self.open(id, ctx);
-            return Box::pin(async move { created(opened.await?, new.task, false).await }.into_actor(self));
+            let (opened, here) = (self.open(id, ctx).into_actor(self), ctx.address());
+            return Box::pin(opened.then(move |opened, directory, _| match opened {
+                // As where it was purged while the keys of the last run were read: now the key stands for nothing.
+                Err(Refusal::NoSession(_)) => {
+                    directory.keys.forget(id);
+                    let asked_again = async move {
+                        here.send(Create { new, key, named, near }).await.unwrap_or_else(|_| Err(shutting_down()))
+                    };
+                    asked_again.into_actor(directory).boxed_local()
+                }
+                opened => async move { created(opened?, new.task, false).await }.into_actor(directory).boxed_local(),
+            }));
         }
         if self.closing {
             return Box::pin(fut::ready(Err(shutting_down())));

@@ -57,8 +57,13 @@ impl Fallen {
         (self.is_due, self.falls_at_once) = (false, false);
     }
 
+    /// Whoever wants it now gets it, be it to fall.
+    pub(super) fn let_through(&mut self) {
+        self.falls_at_once = false;
+    }
+
     /// How it fell, while it is not back.
-    pub(super) fn how(&self) -> Option<Ending> {
+    fn how(&self) -> Option<Ending> {
         self.back.is_none().then_some(self.how)
     }
 
@@ -83,7 +88,7 @@ impl Directory {
     pub(super) fn bring_back(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
         let opened = self.open(id, ctx).into_actor(self);
         ctx.spawn(opened.map(move |opened, directory, ctx| match opened {
-            Ok(_) | Err(Refusal::NoSession(_)) => {}
+            Ok(_) | Err(Refusal::NoSession(_) | Refusal::Unreadable(_)) => {}
             Err(_) if directory.closing => {}
             Err(why) => {
                 warn!(session = %id, "the session cannot be brought back yet: {why}");
@@ -91,6 +96,11 @@ impl Directory {
                 directory.come_back(id, ctx);
             }
         }));
+    }
+
+    /// How a session fell, while it is not back.
+    pub(super) fn how_it_fell(&self, id: SessionId) -> Option<Ending> {
+        self.fallen.get(&id).and_then(Fallen::how)
     }
 
     /// Brings a session back that fell, after a wait. Whether that is new.

@@ -25,7 +25,9 @@ impl Handler<Purge> for Directory {
         self.entry.handled();
         // One that keeps falling is not waited for, and none comes back while it is removed, as one does whose end the journal
         // refuses: it would have a sandbox when it is gone.
-        self.fallen.remove(&id);
+        if let Some(fallen) = self.fallen.get_mut(&id) {
+            fallen.let_through();
+        }
         let opened = self.open(id, ctx);
         *self.being_purged.entry(id).or_default() += 1;
         let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
@@ -57,7 +59,8 @@ impl Handler<Purge> for Directory {
             };
             match &purged {
                 Ok(()) => directory.purged(id),
-                Err(_) if left == 0 => drop(directory.come_back(id, ctx)),
+                // It had fallen before, or fell of this; what was tried meanwhile came to nothing.
+                Err(_) if left == 0 && directory.how_it_fell(id).is_some() => drop(directory.come_back(id, ctx)),
                 Err(_) => {}
             }
             purged
@@ -86,6 +89,7 @@ impl Directory {
         }
         self.keys.forget(id);
         self.fallen.remove(&id);
+        self.unreadable.remove(&id);
         self.say_how_it_is();
     }
 }

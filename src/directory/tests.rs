@@ -2,6 +2,7 @@
 
 mod falls;
 mod keys;
+mod unreadable;
 
 use std::{
     sync::{

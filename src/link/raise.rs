@@ -198,8 +198,8 @@ impl Attendance {
         }
     }
 
-    /// What is up, as the journal says, may work on while its driver does not answer: then that is waited for. To call it failed
-    /// would be to end it.
+    /// What is up, as the journal says, may work on while its driver does not say how it stands: then that is waited for. To call
+    /// it failed would be to end it.
     async fn start_patiently(&self, was: Was) -> Result<Started, SandboxError> {
         let mut wait = BACKOFF;
         loop {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use greenroom_protocol::observation::State;
 use tokio::{net::UnixStream, runtime::Builder, time::timeout};
 
-use self::stage::{House, PLACES, kill, no_image, overdue, raise, raise_what_was, settled};
+use self::stage::{House, PLACES, kill, no_image, overdue, raise, raise_what_was, settled, unclear};
 use super::*;
 use crate::{sandbox::Presence, session::messages::Look};
 
@@ -61,16 +61,18 @@ async fn where_there_is_nothing_to_thaw_nothing_is_frozen() {
 /// To call it failed would have the sweep end it, once the driver is back.
 #[actix::test]
 async fn what_is_up_is_waited_for_while_its_driver_does_not_answer() {
-    let house = House::new().await;
-    house.sandbox.is_away.store(true, Ordering::Relaxed);
-    house.sandbox.stands(Presence::Running);
-    let link = house.link();
-    link.raise.send(Raise { image: None, was: Was::Up }).await.expect("it lives");
-    house.is_not_dialled().await;
-    assert_eq!(house.session.send(Look).await.expect("it lives").state, State::Starting);
-    house.sandbox.is_away.store(false, Ordering::Relaxed);
-    let _connection = house.dialled().await;
-    assert_eq!(house.sandbox.told(), [] as [&str; 0], "it was not started");
+    for why in [overdue(), unclear()] {
+        let house = House::new().await;
+        house.sandbox.is_silent(Some(why));
+        house.sandbox.stands(Presence::Running);
+        let link = house.link();
+        raise_what_was(Was::Up, &link).await;
+        house.is_not_dialled().await;
+        assert_eq!(house.session.send(Look).await.expect("it lives").state, State::Starting);
+        house.sandbox.is_silent(None);
+        let _connection = house.dialled().await;
+        assert_eq!(house.sandbox.told(), [] as [&str; 0], "it was not started");
+    }
 }
 
 /// That it is not up is known, so nothing is ended by saying so.

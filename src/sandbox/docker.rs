@@ -189,7 +189,7 @@ impl Sandbox for Docker {
         match self.engine.inspect_within(PRESENCE, &self.wall.name_of(session)).await {
             Ok(there) => Ok(there.presence()),
             Err(Trouble::Missing { .. }) => Ok(None),
-            Err(other) => Err(other.about(session)),
+            Err(other) => Err(other.unclear()),
         }
     }
 

@@ -157,6 +157,9 @@ pub enum SandboxError {
     Elsewhere { session: SessionId, place: String, why: String, trace: PathBuf },
     #[error("the sandbox driver did not {what} within {seconds} s")]
     Deadline { what: &'static str, seconds: u64 },
+    /// It answered, with something that is no answer to what it was asked.
+    #[error("the sandbox driver did not {what}, but answered: {detail}; the log of its engine, or proxy, says why")]
+    Unclear { what: &'static str, detail: String },
     #[error("the sandbox could not {what}: {detail}")]
     Failed { what: &'static str, detail: String },
     #[error("the sandbox could not {what}: {source}")]
@@ -168,9 +171,17 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
-    /// Whether the driver did not come to answer, so that nothing is known. It may be asked again.
+    /// Whether the driver did not come to answer, or answered something else, so that nothing is known. It may be asked
+    /// again. (An engine on its way up opens its socket to nobody at first.)
     pub fn tells_nothing(&self) -> bool {
-        matches!(self, SandboxError::NoEngine { .. } | SandboxError::Deadline { .. } | SandboxError::Elsewhere { .. })
+        matches!(
+            self,
+            SandboxError::NoEngine { .. }
+                | SandboxError::Forbidden { .. }
+                | SandboxError::Elsewhere { .. }
+                | SandboxError::Deadline { .. }
+                | SandboxError::Unclear { .. }
+        )
     }
 }
 
@@ -218,7 +229,8 @@ pub trait Sandbox: Send + Sync + 'static {
     /// Leaves no trace of it but the workspace, the home and the run directory. One that is not there is no error.
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError>;
 
-    /// How it stands, also where another server started it. `None` where none is there, or one that has never run.
+    /// How it stands, also where another server started it. `None` where none is there, or one that has never run. An answer that
+    /// says neither is an error that [tells nothing](SandboxError::tells_nothing): what is there may work on.
     async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError>;
 
     /// Waits until it does not run any more. No deadline: this is how a death is noticed. Of one that has ended already it is

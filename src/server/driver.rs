@@ -20,6 +20,9 @@ use crate::{
     wiring,
 };
 
+#[cfg(test)]
+mod tests;
+
 /// How long an engine may take to come back in which sessions live, where no driver is named.
 const ENGINE_BACK: Duration = Duration::from_secs(15);
 /// How often it is looked for.
@@ -68,8 +71,8 @@ async fn docker(config: &Config, node: &str) -> Result<Docker, SandboxError> {
     Ok(docker)
 }
 
-/// Docker, if the default image is there or can be had. An engine that does not answer is waited for a while where sessions
-/// live in it: it may be starting beside this server.
+/// Docker, if the default image is there or can be had. An engine that does not answer, or fails over an answer, is waited for a
+/// while where sessions live in it: it may be starting beside this server.
 async fn docker_where_sessions_live(
     config: &Config,
     node: &str,
@@ -79,22 +82,24 @@ async fn docker_where_sessions_live(
     let until = Instant::now() + ENGINE_BACK;
     let mut told = false;
     loop {
-        let no_engine = match docker(config, node).await {
-            Ok(docker) => return with_image(docker, &config.sandbox.image).await,
-            Err(e @ (SandboxError::NoEngine { .. } | SandboxError::Deadline { .. })) => e,
+        let not_yet = match docker_with_image(config, node).await {
+            Ok(docker) => return Ok(docker),
+            // Whichever of its answers that was.
+            Err(e) if e.tells_nothing() || matches!(e, SandboxError::Failed { .. }) => e,
             Err(other) => return Err(other),
         };
         if Instant::now() >= until || !lives_in_docker(store, traces).await {
-            return Err(no_engine);
+            return Err(not_yet);
         }
         if !std::mem::replace(&mut told, true) {
-            warn!("sessions live in Docker; waiting up to {} s for it: {no_engine}", ENGINE_BACK.as_secs());
+            warn!("sessions live in Docker; waiting up to {} s for it: {not_yet}", ENGINE_BACK.as_secs());
         }
         sleep(ENGINE_EVERY).await;
     }
 }
 
-async fn with_image(docker: Docker, image: &str) -> Result<Docker, SandboxError> {
+async fn docker_with_image(config: &Config, node: &str) -> Result<Docker, SandboxError> {
+    let (docker, image) = (docker(config, node).await?, &config.sandbox.image);
     if !docker.has_image(image).await? {
         info!("pulling the image `{image}`");
         docker.pull(image, &|_, detail| info!("pulling `{image}`: {detail}")).await?;

@@ -120,6 +120,9 @@ impl Session {
     /// Starts the actor of a session that this process has claimed, on the current thread.
     ///
     /// `after` says how the last actor of it ended, where this one takes its place.
+    ///
+    /// # Errors
+    /// [`Refusal::Unreadable`]: what it remembers cannot be read.
     pub fn start_from(
         parts: Arc<Parts>,
         epoch: Epoch,
@@ -131,8 +134,10 @@ impl Session {
             let id = record.id;
             // Where nobody is to go on with it, as amid an import, it remembers why.
             let why: Result<String, _> = serde_json::from_str(record.core.as_str());
-            let why = why.unwrap_or_else(|_| format!("it was written by another version ({e})"));
-            Refusal::Unavailable(format!("session `{id}` cannot go on: {why}"))
+            let why = why.unwrap_or_else(|_| {
+                format!("another version of Greenroom wrote it ({e}); start that one, or a newer one, on this journal")
+            });
+            Refusal::Unreadable(format!("session `{id}` cannot go on: {why}"))
         })?;
         let core = core.unwrap_or_default();
         let entry = parts.census.register(Kind::Session, Some(record.id.to_string()));

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -22,6 +22,8 @@ use crate::store::{
 pub(crate) struct Faulty {
     inner: Arc<MemoryStore>,
     pub(crate) refuses: AtomicBool,
+    /// How many claims there were.
+    pub(crate) claims: AtomicUsize,
     /// The next append alone is refused.
     pub(crate) refuses_one: AtomicBool,
     /// Nothing is forgotten.
@@ -71,6 +73,7 @@ impl Store for Faulty {
         self.inner.create(record).await
     }
     async fn claim(&self, session: SessionId) -> Result<(Epoch, Snapshot), StoreError> {
+        self.claims.fetch_add(1, SeqCst);
         if self.refuses.load(SeqCst) {
             return Err(std::io::Error::other("no space left on device").into());
         }

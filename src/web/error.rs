@@ -124,7 +124,8 @@ impl From<Refusal> for Failure {
             | Refusal::Already(_)
             | Refusal::IdReused(_)
             | Refusal::WrongState { .. }
-            | Refusal::Ended => StatusCode::CONFLICT,
+            | Refusal::Ended
+            | Refusal::Unreadable(_) => StatusCode::CONFLICT,
             Refusal::Overloaded(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::Journal(_) | Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             // Nobody is told to ask again in a second: that might do it twice.
@@ -159,6 +160,7 @@ impl From<SandboxError> for Failure {
             | SandboxError::Unconfinable { .. }
             | SandboxError::Elsewhere { .. }
             | SandboxError::Deadline { .. }
+            | SandboxError::Unclear { .. }
             | SandboxError::Failed { .. }
             | SandboxError::Io { .. } => Failure::unavailable(error.to_string()),
         }

@@ -78,7 +78,7 @@ async fn nobody_goes_on_with_a_session_whose_import_was_killed_until_it_is_impor
     let told = server.rest.session(&session).await;
     assert!(told["state"] == "stopped" && told["reason"].to_string().contains("cut short"), "{told}");
     let messages = format!("/api/sessions/{session}/messages");
-    let refused = server.rest.post(&messages, json!({ "content": "hello?" })).await.error(503, "unavailable");
+    let refused = server.rest.post(&messages, json!({ "content": "hello?" })).await.error(409, "conflict");
     assert!(refused.contains("import the file again"), "{refused}");
     assert_eq!(server.rest.events(&session).await, before);
 

@@ -193,6 +193,28 @@ async fn a_session_that_could_not_be_purged_comes_back() {
     assert_eq!(house.open(id).await.expect_err("no trace").code(), "not_found");
 }
 
+/// A full disk: it was waiting for its next try when it was to be purged, and that was due meanwhile.
+#[actix::test]
+async fn a_session_that_had_fallen_and_could_not_be_purged_comes_back() {
+    let house = house(Arc::default());
+    let made = house.create(None).await;
+    let id = made.view.id;
+    house.store.refuses.store(true, SeqCst);
+    house.store.keeps.store(true, SeqCst);
+    made.session.send(say("too much", None)).await.expect("an answer").expect_err("it is refused");
+    eventually("it to be gone", || async { !made.session.connected() }).await;
+    let turn = house.starts.turn_of(id);
+    let removing = turn.lock().await;
+    let mut purged = std::pin::pin!(house.directory.send(Purge { id }));
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut purged).await;
+    assert!(early.is_err(), "{early:?}");
+    drop(removing);
+    purged.await.expect("it lives").expect_err("the journal refuses");
+    house.store.refuses.store(false, SeqCst);
+    let is_back = || async { house.directory.send(Find { id }).await.expect("it lives").is_some() };
+    eventually("it to be back by itself", is_back).await;
+}
+
 #[actix::test]
 async fn a_server_that_goes_stops_also_what_is_on_its_way_back() {
     let house = house(Arc::default());

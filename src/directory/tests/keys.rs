@@ -88,6 +88,21 @@ async fn a_key_is_known_after_its_session_has_ended_and_the_server_was_started_a
     assert_eq!(events.iter().filter(|event| event.body.name() == "start").count(), 1);
 }
 
+/// As where it was purged while a server that has just started read what clients had asked for.
+#[actix::test]
+async fn a_key_whose_session_is_there_no_more_makes_another() {
+    let (store, gone) = (Arc::new(Faulty::default()), SessionId::generate());
+    let record = Record { state: State::Ended, ..record(gone, Some("k".to_owned())) };
+    store.create(record).await.expect("it is made");
+    let house = house(store.clone());
+    // Whoever comes with a key waits until all are known.
+    house.create(Some("another")).await;
+    store.forget(gone).await.expect("it is forgotten");
+    let made = house.create(Some("k")).await;
+    assert!(made.fresh && made.view.id != gone, "{made:?}");
+    assert_eq!(house.create(Some("k")).await.view.id, made.view.id);
+}
+
 #[actix::test]
 async fn a_server_that_has_made_thousands_of_sessions_knows_their_keys_at_once() {
     let store = Arc::new(Faulty::default());

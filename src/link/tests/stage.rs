@@ -1,9 +1,6 @@
 //! A sandbox that does as it is told, an agent that never says a word, and a session whose links speak with both.
 
-use std::{
-    sync::{Mutex as Lock, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{sync::Mutex as Lock, time::Duration};
 
 use async_trait::async_trait;
 use greenroom_protocol::{
@@ -36,8 +33,8 @@ pub(super) struct Obedient {
     /// What takes its time until it may end.
     pub(super) held: watch::Sender<Option<&'static str>>,
     presence: Lock<Option<Presence>>,
-    /// How it stands is not told.
-    pub(super) is_away: AtomicBool,
+    /// Why it is not told how it stands.
+    silence: Lock<Option<SandboxError>>,
     /// How it ended, once it has.
     exit: watch::Sender<Option<Exit>>,
 }
@@ -55,6 +52,10 @@ impl Obedient {
 
     pub(super) fn stands(&self, presence: Presence) {
         *self.presence.lock().expect("nobody panics here") = Some(presence);
+    }
+
+    pub(super) fn is_silent(&self, why: Option<SandboxError>) {
+        *self.silence.lock().expect("nobody panics here") = why;
     }
 
     /// Ends it with code 3.
@@ -108,9 +109,9 @@ impl Sandbox for Obedient {
         self.take("remove").await
     }
     async fn presence(&self, _: SessionId) -> Result<Option<Presence>, SandboxError> {
-        match self.is_away.load(Ordering::Relaxed) {
-            true => Err(overdue()),
-            false => Ok(*self.presence.lock().expect("nobody panics here")),
+        match self.silence.lock().expect("nobody panics here").clone() {
+            Some(why) => Err(why),
+            None => Ok(*self.presence.lock().expect("nobody panics here")),
         }
     }
     async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
@@ -295,6 +296,10 @@ pub(super) fn kill(then: Then) -> Kill {
 
 pub(super) fn no_image() -> SandboxError {
     SandboxError::NoImage { image: "far:1".to_owned(), detail: "it is far away".to_owned() }
+}
+
+pub(super) fn unclear() -> SandboxError {
+    SandboxError::Unclear { what: "tell how it stands", detail: "no server is available".to_owned() }
 }
 
 pub(super) fn overdue() -> SandboxError {

@@ -85,6 +85,15 @@ impl Trouble {
             other => other.into(),
         }
     }
+
+    /// The trouble of a look at a container that was not said to be missing. It says nothing about the container: so answers a
+    /// proxy while the engine behind it is started anew, and an engine that fails itself.
+    pub(super) fn unclear(self) -> SandboxError {
+        match SandboxError::from(self) {
+            SandboxError::Failed { what, detail } => SandboxError::Unclear { what, detail },
+            other => other,
+        }
+    }
 }
 
 /// What an inspection tells.
@@ -204,6 +213,9 @@ impl Engine {
 pub(super) fn told(address: &str, call: Call, error: Error) -> Trouble {
     match error {
         Error::DockerResponseServerError { status_code: 404, message } => Trouble::Missing { call, detail: message },
+        Error::DockerResponseServerError { status_code, message } if message.trim().is_empty() => {
+            Trouble::Refused { call, detail: format!("status {status_code}, without a word") }
+        }
         Error::DockerResponseServerError { message, .. } | Error::DockerStreamError { error: message } => {
             Trouble::Refused { call, detail: message }
         }

@@ -23,6 +23,9 @@ pub enum Refusal {
     BadArgs(String),
     #[error("no session `{0}`")]
     NoSession(String),
+    /// Nobody goes on with the session, as nobody here knows what it remembers. To ask again does not help.
+    #[error("{0}")]
+    Unreadable(String),
     #[error("the session's budget of {0} USD is spent; a new session can go on with another one")]
     BudgetSpent(String),
     /// The journal did not take it.
@@ -52,6 +55,7 @@ impl Refusal {
             Refusal::IdReused(_) => "id_reused",
             Refusal::BadArgs(_) => "invalid_args",
             Refusal::NoSession(_) => "not_found",
+            Refusal::Unreadable(_) => "conflict",
             Refusal::BudgetSpent(_) => "budget_spent",
             Refusal::Journal(_) => "journal_unavailable",
             Refusal::Overloaded(_) => "overloaded",

@@ -25,11 +25,16 @@ struct Slow {
     server: JoinHandle<()>,
 }
 
+/// A status and a body.
+type Answer = (&'static str, &'static str);
+
 #[derive(Default)]
 struct Container {
     paused: bool,
     /// An order of that name is carried out, and its answer gets lost.
     unanswered: Option<&'static str>,
+    /// What a look at it is answered with in place of how it stands.
+    shown: Option<Answer>,
     /// What was done to it, in order.
     done: Vec<&'static str>,
 }
@@ -59,6 +64,10 @@ impl Slow {
 
     fn loses_the_answer_to(&self, order: Option<&'static str>) {
         self.container.lock().expect("nobody panicked").unanswered = order;
+    }
+
+    fn shows(&self, answer: Option<Answer>) {
+        self.container.lock().expect("nobody panicked").shown = answer;
     }
 
     fn done(&self) -> Vec<&'static str> {
@@ -115,7 +124,9 @@ fn answer(path: &str, container: &Mutex<Container>) -> (&'static str, String) {
         Some("stop") => done(&mut container, "stop"),
         _ => {
             let status = if container.paused { "paused" } else { "running" };
-            ("200 OK", format!(r#"{{"State":{{"Status":"{status}"}}}}"#))
+            let (code, body) = container.shown.unzip();
+            let body = body.map_or_else(|| format!(r#"{{"State":{{"Status":"{status}"}}}}"#), str::to_owned);
+            (code.unwrap_or("200 OK"), body)
         }
     }
 }
@@ -268,4 +279,27 @@ async fn an_engine_that_is_busy_for_a_while_is_asked_patiently_what_is_there() {
     tokio::time::pause();
     let told = driver.presence(session).await;
     assert!(matches!(told, Err(SandboxError::Deadline { seconds: 30, .. })), "{told:?}");
+}
+
+/// As a proxy answers while the engine behind it is started anew, or one that fails itself. The container may work on.
+#[tokio::test]
+async fn an_answer_that_is_not_about_the_container_is_not_taken_for_one() {
+    let engine = Slow::start();
+    let (driver, session) = (engine.driver().await, SessionId::generate());
+    for answer in [
+        ("503 Service Unavailable", "<html>no server is available</html>"),
+        ("503 Service Unavailable", ""),
+        ("500 Internal Server Error", r#"{"message":"the store is busy"}"#),
+        ("400 Bad Request", r#"{"message":"client version 1.44 is too new"}"#),
+        ("200 OK", "<html>welcome</html>"),
+        ("200 OK", ""),
+    ] {
+        engine.shows(Some(answer));
+        let told = driver.presence(session).await.expect_err("it does not say how it stands");
+        assert!(matches!(told, SandboxError::Unclear { .. }) && told.tells_nothing(), "{answer:?}: {told:?}");
+    }
+    engine.shows(Some(("404 Not Found", r#"{"message":"no such container"}"#)));
+    assert_eq!(driver.presence(session).await.expect("it is told"), None);
+    engine.shows(None);
+    assert_eq!(driver.presence(session).await.expect("it is told"), Some(Presence::Running));
 }
