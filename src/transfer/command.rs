@@ -4,6 +4,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, BufReader, BufWriter, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -44,7 +45,7 @@ pub async fn export_to(
             let at = |e: io::Error| format!("`{}`: {e}", path.display());
             let mut part = path.clone().into_os_string();
             part.push(".part");
-            let mut file = BufWriter::new(File::create(&part).map_err(at)?);
+            let mut file = BufWriter::new(create_for_us(Path::new(&part)).map_err(at)?);
             let moved = export(store.as_ref(), session, damaged, &mut file).await;
             let kept = moved.is_ok().then(|| finish(file, Path::new(&part), path)).transpose();
             if moved.is_err() || kept.is_err() {
@@ -79,10 +80,22 @@ fn tell(what: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
+/// A new file that nobody else can read: no more than the journal itself, all of which it may hold.
+fn create_for_us(path: &Path) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    File::options().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Puts what was written in its place, for good.
 fn finish(mut file: BufWriter<File>, part: &Path, path: &Path) -> io::Result<()> {
     file.flush()?;
     file.get_ref().sync_all()?;
-    std::fs::rename(part, path)
+    std::fs::rename(part, path)?;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(dir)?.sync_all()
 }
 
 /// `greenroom import`
@@ -122,6 +135,8 @@ fn open_to_read(config: &Config) -> Result<(DataDir, Arc<dyn Store>), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::store::memory::MemoryStore;
 
@@ -143,5 +158,19 @@ mod tests {
         let gone =
             export(&store, None, Damaged::Refused, &mut BufWriter::new(Gone)).await.expect_err("nobody reads it");
         assert!(is_broken_pipe(&gone), "{gone}");
+    }
+
+    #[test]
+    fn nobody_else_can_read_an_export() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (part, path) = (dir.path().join("all.jsonl.part"), dir.path().join("all.jsonl"));
+        // Left by one that was broken off, with another's rights.
+        std::fs::write(&part, "old").expect("it is written");
+        std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o644)).expect("it is ours");
+        let mut file = BufWriter::new(create_for_us(&part).expect("it is made"));
+        file.write_all(b"new").expect("there is room");
+        finish(file, &part, &path).expect("it is put in its place");
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "new");
+        assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
     }
 }

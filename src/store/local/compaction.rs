@@ -86,8 +86,11 @@ impl Compactor {
         }
         self.shared.move_down()?;
         if self.is_worth_closing() {
-            self.close_segment()?;
-            self.shared.move_down()?;
+            match self.close_segment() {
+                Ok(()) => self.shared.move_down()?,
+                // What the closed ones have to give back is no less to be had, and may be the room that this wanted.
+                Err(error) => tracing::warn!("the journal's last segment keeps space that it does not need: {error}"),
+            }
         }
         // Beyond, the index still needs the log itself.
         let closed = ..self.shared.state().moved.segment;
@@ -131,6 +134,10 @@ impl Compactor {
     }
 
     fn is_worth_closing(&self) -> bool {
+        // On a disk that is about full the next one might not be begun, and what has room in this one is refused then.
+        if !self.shared.has_room() {
+            return false;
+        }
         let state = self.shared.state();
         let since = state.purged.map(|since| since.elapsed());
         since.is_some_and(|since| since >= CLOSE_AFTER || state.end.offset >= self.large)

@@ -6,13 +6,14 @@
 //! before them, and as none behind it was acknowledged, all from there on may go; were it kept, each power cut amid the work would
 //! leave gaps that never were. It would be an acknowledged commit only if the disk had turned some of it over since, in a server
 //! that did not end by itself: two faults, of which the cut is the price. So what is cut is named, and everything before it, and
-//! after a clean end all of it, is never cut.
+//! after a clean end all of it, is never cut. Nor is what the disk does not give: no power cut leaves that behind, much of it may have
+//! been acknowledged one after the other, and the disk may give it again when it is asked another time.
 
 use std::{fs::File, io};
 
 use super::{
     frame::{FOOTER_MAGIC, HEADER, Header, MAGIC, NoHeader, Payload},
-    segment::Window,
+    segment::{self, Window},
 };
 
 /// One stretch of a segment.
@@ -100,6 +101,7 @@ pub(super) fn scan(file: &File, from: u64, until: Until, visit: &mut dyn FnMut(F
         if let Until::TornTail { synced } = until
             && offset >= synced
             && !walk.synced_since(offset, next.as_ref())?
+            && !segment::is_lost_behind(file, offset)?
         {
             walk.cut(header, next, visit)?;
             return Ok(offset);

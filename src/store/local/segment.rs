@@ -251,6 +251,27 @@ pub(super) fn read_over(
     Ok(filled)
 }
 
+/// Whether the disk does not give some of what stands from `from` on. It may another time: what leads to the disk can fail, too.
+pub(super) fn is_lost_behind(file: &File, from: u64) -> io::Result<bool> {
+    let (mut bytes, mut offset, mut lost) = (vec![0; MOST_AHEAD], from, false);
+    loop {
+        let read = read_over(&mut bytes, offset, |bytes, at| {
+            read_at(file, bytes, at).inspect_err(|error| lost |= is_lost(error))
+        })?;
+        if lost || read == 0 {
+            return Ok(lost);
+        }
+        offset += read as u64;
+    }
+}
+
+/// `File::read_at`, of a disk that loses in tests what they say.
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+    #[cfg(test)]
+    let bytes = tests::given(bytes, at)?;
+    file.read_at(bytes, at)
+}
+
 /// Fills `bytes` from `offset` on, with [`LOST`] where the disk lost some. A file that ends before is an error.
 pub(super) fn read_exact_over(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     match read_over(bytes, offset, |bytes, at| file.read_at(bytes, at))? {
@@ -315,7 +336,7 @@ impl Window {
         let there = file.metadata()?.len().saturating_sub(offset);
         self.bytes.resize(len.min(usize::try_from(there).unwrap_or(usize::MAX)), 0);
         self.start = offset;
-        let filled = read_over(&mut self.bytes, offset, |bytes, at| file.read_at(bytes, at)).inspect_err(|_| {
+        let filled = read_over(&mut self.bytes, offset, |bytes, at| read_at(file, bytes, at)).inspect_err(|_| {
             self.bytes.clear();
         })?;
         self.bytes.truncate(filled);
@@ -326,7 +347,31 @@ impl Window {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
 pub(super) mod tests {
+    use std::{cell::Cell, ops::Range};
+
     use super::*;
+
+    thread_local! {
+        static LOST_PAGES: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    }
+
+    /// From now on the disk of this thread does not give what stands there in its files.
+    pub(in super::super) fn lose(pages: Range<u64>) {
+        LOST_PAGES.set((pages.start, pages.end));
+    }
+
+    /// As much of `bytes` as the disk gives.
+    pub(super) fn given(bytes: &mut [u8], at: u64) -> io::Result<&mut [u8]> {
+        let (start, end) = LOST_PAGES.get();
+        match at {
+            at if at >= end => Ok(bytes),
+            at if at >= start => Err(Errno::IO.into()),
+            at => {
+                let most = bytes.len().min((start - at) as usize);
+                Ok(&mut bytes[..most])
+            }
+        }
+    }
 
     /// A file as of a disk that lost a page, and where that one begins: the next can be read. It is the memory of this process,
     /// before which there is none.

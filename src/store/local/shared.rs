@@ -227,7 +227,8 @@ impl Shared {
         state.changed.extend(changed);
     }
 
-    fn has_room(&self) -> bool {
+    /// Whether the disk has what the index takes for a while.
+    pub(super) fn has_room(&self) -> bool {
         rustix::fs::statvfs(self.segments.dir())
             .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) > ROOM_FOR_CATALOG)
     }

@@ -9,6 +9,7 @@ mod full;
 mod headers;
 mod power;
 mod read_only;
+mod tail;
 mod upkeep;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};

@@ -5,9 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::store::local::{
     catalog::{Catalog, Known},
-    frame::{HEADER, Header, Kind, encode_payload},
+    frame::HEADER,
     places::Places,
-    scan::{Found, Until, scan},
     segment::{self, FileKind},
 };
 
@@ -340,57 +339,6 @@ async fn what_was_synced_at_the_end_is_damaged_and_not_torn() {
     let (found, damaged) = readable(&store, session, 3);
     assert_eq!(damaged, [3]);
     assert_same(&found, &expected(session, 2), "before the damage");
-}
-
-/// Commits of so many frames of version 1 each, of which these bytes are flipped; what then counts, and the frames that are named as damaged
-/// and as cut. Frame n is of the session that has n in each byte of its id, and `FRAME` bytes long.
-fn check_scan(commits: &[u8], flipped: &[usize], end: usize, damaged: &[u8], cut: &[u8]) {
-    let payload = encode_payload(None, None, &[]);
-    let mut bytes = vec![0; segment::PREFACE];
-    let mut number = 0;
-    for frames in commits {
-        let begun = bytes.len();
-        for _ in 0..*frames {
-            number += 1;
-            let (session, back) = (SessionId::from_bytes([number; 16]), (bytes.len() - begun) as u32);
-            let (len, crc) = (payload.len() as u32, crc32fast::hash(&payload));
-            let has_footer = false;
-            let header = Header { kind: Kind::Append, session, seq: 1, epoch: 1, count: 1, len, crc, back, has_footer };
-            bytes.extend(header.encode());
-            bytes.extend(&payload);
-        }
-    }
-    for at in flipped {
-        bytes[segment::PREFACE + at] ^= 0xff;
-    }
-    let mut file = tempfile::tempfile().unwrap();
-    std::io::Write::write_all(&mut file, &bytes).unwrap();
-    let (mut found_damaged, mut found_cut) = (Vec::new(), Vec::new());
-    let mut visit = |found: Found<'_>| match found {
-        Found::Damaged { header, .. } => found_damaged.push(header.session.to_bytes()[0]),
-        Found::Cut { header } => found_cut.push(header.session.to_bytes()[0]),
-        Found::Unreadable { .. } => found_damaged.push(0),
-        Found::Frame { .. } | Found::Mended { .. } => {}
-    };
-    let found_end = scan(&file, segment::PREFACE as u64, Until::TornTail { synced: 0 }, &mut visit).unwrap();
-    let what = format!("{commits:?}, {flipped:?}");
-    assert_eq!(found_end as usize, segment::PREFACE + end, "{what}");
-    assert_eq!((&found_damaged[..], &found_cut[..]), (damaged, cut), "{what}");
-}
-
-#[test]
-fn what_a_later_commit_follows_is_damaged_and_of_the_last_one_what_is_cut_is_named() {
-    const FRAME: usize = HEADER + 1;
-    let (header, payload) = (|n: usize| n * FRAME, |n: usize| n * FRAME + HEADER);
-    check_scan(&[1, 3], &[], 4 * FRAME, &[], &[]);
-    check_scan(&[1, 3], &[payload(0)], 4 * FRAME, &[1], &[]);
-    check_scan(&[1, 3], &[header(0)], 4 * FRAME, &[0], &[]);
-    check_scan(&[1, 3], &[payload(1)], FRAME, &[], &[2, 3, 4]);
-    check_scan(&[1, 3], &[header(1)], FRAME, &[], &[3, 4]);
-    check_scan(&[1, 3], &[payload(2), header(3)], 2 * FRAME, &[], &[3]);
-    check_scan(&[1, 3], &[header(3)], 3 * FRAME, &[], &[]);
-    check_scan(&[1, 3, 1], &[payload(1), header(3)], 5 * FRAME, &[2, 0], &[]);
-    check_scan(&[1, 3, 2], &[payload(1), header(4)], 4 * FRAME, &[2], &[6]);
 }
 
 #[tokio::test]

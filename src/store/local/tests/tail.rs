@@ -1,0 +1,98 @@
+//! What a walk through a segment makes of its end.
+
+use std::io::Write;
+
+use super::*;
+use crate::store::local::{
+    frame::{HEADER, Header, Kind, encode_payload},
+    scan::{Found, Until, scan},
+    segment,
+};
+
+const FRAME: usize = HEADER + 1;
+
+/// A segment with commits of so many frames of version 1 each. Frame n is of the session that has n in each byte of its id, and `FRAME`
+/// bytes long.
+fn segment_of(commits: &[u8]) -> Vec<u8> {
+    let payload = encode_payload(None, None, &[]);
+    let mut bytes = vec![0; segment::PREFACE];
+    let mut number = 0;
+    for frames in commits {
+        let begun = bytes.len();
+        for _ in 0..*frames {
+            number += 1;
+            let (session, back) = (SessionId::from_bytes([number; 16]), (bytes.len() - begun) as u32);
+            let (len, crc) = (payload.len() as u32, crc32fast::hash(&payload));
+            let has_footer = false;
+            let header = Header { kind: Kind::Append, session, seq: 1, epoch: 1, count: 1, len, crc, back, has_footer };
+            bytes.extend(header.encode());
+            bytes.extend(&payload);
+        }
+    }
+    bytes
+}
+
+/// Of such a segment these bytes are flipped; what then counts, and the frames that are named as damaged and as cut.
+fn check_scan(commits: &[u8], flipped: &[usize], end: usize, damaged: &[u8], cut: &[u8]) {
+    let mut bytes = segment_of(commits);
+    for at in flipped {
+        bytes[segment::PREFACE + at] ^= 0xff;
+    }
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&bytes).unwrap();
+    let (mut found_damaged, mut found_cut) = (Vec::new(), Vec::new());
+    let mut visit = |found: Found<'_>| match found {
+        Found::Damaged { header, .. } => found_damaged.push(header.session.to_bytes()[0]),
+        Found::Cut { header } => found_cut.push(header.session.to_bytes()[0]),
+        Found::Unreadable { .. } => found_damaged.push(0),
+        Found::Frame { .. } | Found::Mended { .. } => {}
+    };
+    let found_end = scan(&file, segment::PREFACE as u64, Until::TornTail { synced: 0 }, &mut visit).unwrap();
+    let what = format!("{commits:?}, {flipped:?}");
+    assert_eq!(found_end as usize, segment::PREFACE + end, "{what}");
+    assert_eq!((&found_damaged[..], &found_cut[..]), (damaged, cut), "{what}");
+}
+
+#[test]
+fn what_a_later_commit_follows_is_damaged_and_of_the_last_one_what_is_cut_is_named() {
+    let (header, payload) = (|n: usize| n * FRAME, |n: usize| n * FRAME + HEADER);
+    check_scan(&[1, 3], &[], 4 * FRAME, &[], &[]);
+    check_scan(&[1, 3], &[payload(0)], 4 * FRAME, &[1], &[]);
+    check_scan(&[1, 3], &[header(0)], 4 * FRAME, &[0], &[]);
+    check_scan(&[1, 3], &[payload(1)], FRAME, &[], &[2, 3, 4]);
+    check_scan(&[1, 3], &[header(1)], FRAME, &[], &[3, 4]);
+    check_scan(&[1, 3], &[payload(2), header(3)], 2 * FRAME, &[], &[3]);
+    check_scan(&[1, 3], &[header(3)], 3 * FRAME, &[], &[]);
+    check_scan(&[1, 3, 1], &[payload(1), header(3)], 5 * FRAME, &[2, 0], &[]);
+    check_scan(&[1, 3, 2], &[payload(1), header(4)], 4 * FRAME, &[2], &[6]);
+}
+
+/// A sector of the log's end, or the way to it, as it may be after any unclean end: many commits stand there.
+#[test]
+fn what_the_disk_does_not_give_is_no_commit_that_was_torn() {
+    const PAGE: usize = 4096;
+    let mut bytes = segment_of(&[1; 150]);
+    assert!((PAGE + FRAME..2 * PAGE).contains(&bytes.len()), "its end is in the second page");
+    let prepared = 3 * PAGE;
+    bytes.resize(prepared, 0);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&bytes).unwrap();
+    let walk = || {
+        let (mut frames, mut unreadable) = (0, Vec::new());
+        let mut visit = |found: Found<'_>| match found {
+            Found::Frame { .. } => frames += 1,
+            Found::Unreadable { offset, until } => unreadable.push((offset as usize, until as usize)),
+            other => panic!("{other:?}"),
+        };
+        let end = scan(&file, segment::PREFACE as u64, Until::TornTail { synced: 0 }, &mut visit).unwrap();
+        (frames, unreadable, end as usize)
+    };
+    let whole = (150, Vec::new(), segment::PREFACE + 150 * FRAME);
+    assert_eq!(walk(), whole);
+    segment::tests::lose(PAGE as u64..2 * PAGE as u64);
+    let read = (PAGE - segment::PREFACE) / FRAME;
+    let lost = segment::PREFACE + read * FRAME;
+    assert_eq!(walk(), (read, vec![(lost, prepared)], prepared), "nothing is cut, and what comes is written behind it");
+    segment::tests::lose(0..0);
+    assert_eq!(walk(), whole, "the disk gives it again");
+}
