@@ -100,6 +100,7 @@ async fn process(config: &Config) -> Finding {
             state: state.clone(),
             programs: state.clone(),
             unconfined: config.sandbox.unconfined,
+            engine: None,
         };
         let process = Process::new(options).map_err(|e| e.to_string())?;
         let checked = process.check().await.map(|()| process.isolation()).map_err(|e| e.to_string());

@@ -1,6 +1,11 @@
 //! The types of single values: times, secrets, users, volumes.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -97,6 +102,12 @@ impl TryFrom<String> for Volume {
         if inside.starts_with("/greenroom") {
             return Err(format!("`{text}` would hide the agent; choose a place outside `/greenroom`"));
         }
+        if inside == Path::new("/workspace") && access == Access::ReadOnly {
+            return Err(format!(
+                "`{text}` would be no workspace, as agents write in theirs; mount what is only to be read at a place of its own, \
+                 such as `/data`"
+            ));
+        }
         Ok(Volume { host, inside, access })
     }
 }
@@ -165,6 +176,8 @@ mod tests {
         check("a:/b", Err("begin with `/`"));
         check("/a:b:ro", Err("begin with `/`"));
         check("/a:/greenroom/run", Err("hide the agent"));
+        check("/a:/workspace/", Ok(("/a", "/workspace", Access::ReadWrite)));
+        check("/a:/workspace:ro", Err("such as `/data`"));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::store::SessionId;
 #[cfg(test)]
 mod contract;
 pub mod docker;
+mod engines;
 #[cfg(target_os = "linux")]
 pub mod process;
 pub mod removal;

@@ -71,8 +71,8 @@ async fn docker(config: &Config, node: &str) -> Result<Docker, SandboxError> {
     Ok(docker)
 }
 
-/// Docker, if the default image is there or can be had. An engine that does not answer, or fails over an answer, is waited for a
-/// while where sessions live in it: it may be starting beside this server.
+/// Docker, if the default image is there or can be had. An engine that does not answer, or fails as it is asked about itself or the
+/// image, is waited for a while where sessions live in it: it may be starting beside this server.
 async fn docker_where_sessions_live(
     config: &Config,
     node: &str,
@@ -132,5 +132,6 @@ fn process_options(config: &Config, data: &DataDir, node: &str) -> ProcessOption
         state: data.sandboxes(),
         programs: data.programs(),
         unconfined: config.sandbox.unconfined,
+        engine: config.sandbox.docker_host.strip_prefix("unix://").map(Into::into),
     }
 }

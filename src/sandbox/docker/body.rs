@@ -143,12 +143,7 @@ fn bind(host: &Path, inside: &str, access: Access) -> Mount {
     }
 }
 
-/// Whether a volume would bring the engine's socket inside, and with it the whole machine. Both paths are free of links.
-pub(super) fn exposes(volume: &Path, socket: &Path) -> bool {
-    socket.starts_with(volume)
-}
-
-pub(super) fn refused(detail: &str) -> SandboxError {
+fn refused(detail: &str) -> SandboxError {
     SandboxError::Failed { what: "be made", detail: detail.to_owned() }
 }
 

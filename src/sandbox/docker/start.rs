@@ -4,7 +4,7 @@
 //! the common case nothing is there and two calls do it. The engine answers a second container of the same name, or a missing
 //! image, with an error, and only then is it asked what there is.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use bollard::{
     models::{ContainerCreateBody, ContainerStateStatusEnum},
@@ -17,7 +17,7 @@ use super::{
     engine::{Call, Engine, Inspected, Trouble},
     image,
 };
-use crate::sandbox::{Progress, SandboxError, Spec};
+use crate::sandbox::{Progress, SandboxError, Spec, engines};
 
 const CREATE: Call = Call { what: "create the container", seconds: 30 };
 const START: Call = Call { what: "start the container", seconds: 30 };
@@ -36,7 +36,7 @@ pub(super) async fn start(
     progress: Progress<'_>,
 ) -> Result<(), SandboxError> {
     image::check_name(&spec.image)?;
-    refuse_the_engine_inside(engine, spec)?;
+    engines::refuse(spec, engine.socket())?;
     let body = body::create_body(wall, spec)?;
     let name = wall.name_of(spec.session);
     progress(Phase::Creating, "");
@@ -147,16 +147,4 @@ fn is_same(there: &Inspected, body: &ContainerCreateBody) -> bool {
 /// Docker's words for it. Where they change, a start that meets a removal fails once instead of waiting.
 fn is_name_taken(detail: &str) -> bool {
     detail.contains("already in use")
-}
-
-fn refuse_the_engine_inside(engine: &Engine, spec: &Spec) -> Result<(), SandboxError> {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let Some(socket) = engine.socket().map(real) else { return Ok(()) };
-    match spec.volumes.iter().find(|volume| body::exposes(&real(&volume.host), &socket)) {
-        Some(volume) => Err(body::refused(&format!(
-            "the volume `{}` holds the engine's socket, and with it this whole machine; take it out of the volumes",
-            volume.host.display()
-        ))),
-        None => Ok(()),
-    }
 }

@@ -165,7 +165,7 @@ async fn what_is_missing_or_dangerous_is_named() {
                 volumes: vec![Volume { host: host.into(), inside: "/v".into(), access: Access::ReadOnly }],
                 ..room.spec.clone()
             };
-            for (host, words) in [("/no/such/place", "/no/such/place"), ("/", "holds the engine's socket")] {
+            for (host, words) in [("/no/such/place", "/no/such/place"), ("/", "holds a container engine's socket")] {
                 let told = bench.start(&at(host), &|_, _| ()).await.expect_err("it does not start");
                 assert!(told.to_string().contains(words), "{told}");
                 assert_eq!(room.presence().await, None);

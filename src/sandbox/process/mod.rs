@@ -39,7 +39,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats, Turns};
+use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats, Turns, engines};
 use crate::store::SessionId;
 
 mod freeze;
@@ -79,6 +79,8 @@ pub struct ProcessOptions {
     /// Whether to go on where the kernel cannot build every wall: root then does without a user namespace. Nobody does
     /// without the others, because the agent's directories are only where it expects them behind a mount namespace.
     pub unconfined: bool,
+    /// The socket of the engine that is configured, which no sandbox may reach, as it may none that listens where engines do.
+    pub engine: Option<PathBuf>,
 }
 
 /// See the [module](self).
@@ -121,6 +123,7 @@ impl Process {
 
     async fn launch(&self, spec: &Spec) -> Result<(), SandboxError> {
         let cgroup = self.cgroups.as_ref().map(|cgroups| cgroups.of(&spec.session.to_string()));
+        engines::refuse(spec, self.options.engine.as_deref())?;
         let order = order::of(spec, &self.place(spec.session), cgroup)?;
         match self.carry_out(order.clone(), spec).await {
             Err(SandboxError::Unconfinable { .. })

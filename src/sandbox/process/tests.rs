@@ -38,7 +38,8 @@ impl Site {
 impl<D: AsRef<Path>> Site<D> {
     fn driver(&self) -> Process {
         let (state, programs) = (self.dir.as_ref().join("state"), self.dir.as_ref().to_owned());
-        Process::new(ProcessOptions { node: "test".into(), state, programs, unconfined: false }).expect("it opens")
+        Process::new(ProcessOptions { node: "test".into(), state, programs, unconfined: false, engine: None })
+            .expect("it opens")
     }
 
     /// A session whose agent is the `sh` script.
@@ -244,6 +245,8 @@ async fn what_a_jail_cannot_do_is_refused_in_words() {
     for inside in ["/", "/usr", "/workspace/deps", "/home", "/greenroom/run", "relative", "/data/../etc"] {
         check(&|spec| spec.volumes = vec![volume(inside)], &format!("mounted at `{inside}`")).await;
     }
+    check(&|spec| spec.volumes = vec![Volume { host: "/var/run".into(), ..volume("/data") }], "engine's socket").await;
+    check(&|spec| spec.workspace = "/var/run".into(), "engine's socket").await;
 }
 
 #[tokio::test]

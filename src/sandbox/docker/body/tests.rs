@@ -64,15 +64,6 @@ fn another_wall_has_another_fingerprint() {
     assert_ne!(label(&spec()), label(&Spec { network: Network::Named("fenced".into()), ..spec() }));
 }
 
-#[test]
-fn a_volume_that_holds_the_socket_is_told() {
-    let socket = Path::new("/run/docker.sock");
-    for volume in ["/", "/run", "/run/docker.sock"] {
-        assert!(exposes(Path::new(volume), socket), "{volume}");
-    }
-    assert!(!exposes(Path::new("/srv"), socket) && !exposes(Path::new("/run/docker"), socket));
-}
-
 const GOLDEN: &str = r#"{
   "Entrypoint": [
     "/greenroom/bin/greenroom-agent"

@@ -1,0 +1,97 @@
+//! Keeps the sockets of container engines out of sandboxes: who reaches one has the whole machine.
+
+use std::path::{Path, PathBuf};
+
+use super::{SandboxError, Spec};
+
+/// Where engines listen, unless they are told otherwise.
+const USUAL: [&str; 4] =
+    ["/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock"];
+
+/// Refuses a sandbox that would be given a directory with the socket of an engine, `own` or one that listens where engines do.
+/// One that does not listen now may be started while the sandbox runs. A mount that is read-only keeps nobody from connecting.
+pub(super) fn refuse(spec: &Spec, own: Option<&Path>) -> Result<(), SandboxError> {
+    let given = spec.volumes.iter().map(|volume| &volume.host).chain([&spec.workspace]);
+    let sockets = || own.into_iter().map(Path::to_owned).chain(usual());
+    for host in given {
+        if let Some(socket) = sockets().find(|socket| real(socket).starts_with(real(host))) {
+            let detail = format!(
+                "the volume `{}` holds a container engine's socket (`{}`), and with it this whole machine; take it out of the \
+                 volumes",
+                host.display(),
+                socket.display()
+            );
+            return Err(SandboxError::Failed { what: "start", detail });
+        }
+    }
+    Ok(())
+}
+
+fn usual() -> impl Iterator<Item = PathBuf> {
+    // Those of a user's own engine lie there.
+    let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let of_user = of_user.into_iter().flat_map(|dir| [dir.join("docker.sock"), dir.join("podman/podman.sock")]);
+    USUAL.into_iter().map(PathBuf::from).chain(of_user)
+}
+
+/// `path` without links, as far as it is there.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => real(parent).join(name),
+        _ => path.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::{
+        sandbox::{Access, Limits, Network, RunDir, Volume},
+        store::SessionId,
+    };
+
+    fn spec(workspace: &Path, volume: &Path) -> Spec {
+        let session = SessionId::generate();
+        Spec {
+            session,
+            image: String::new(),
+            run: RunDir::of(Path::new("/data/run"), session),
+            agent: "/data/bin/agent".into(),
+            workspace: workspace.to_owned(),
+            home: "/data/home".into(),
+            volumes: vec![Volume { host: volume.to_owned(), inside: "/v".into(), access: Access::ReadOnly }],
+            uid: 1000,
+            gid: 1000,
+            limits: Limits { memory_bytes: 1 << 30, cpus: 1.0, pids: 64 },
+            network: Network::None,
+        }
+    }
+
+    #[test]
+    fn no_engine_comes_in_with_a_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (plain, engine, link) = (dir.path().join("plain"), dir.path().join("engine"), dir.path().join("link"));
+        std::fs::create_dir(&plain).and_then(|()| std::fs::create_dir(&engine)).expect("there is room");
+        symlink(&engine, &link).expect("a link");
+        let own = link.join("own.sock");
+        let check = |path: &Path, refused: bool| {
+            for spec in [spec(path, &plain), spec(&plain, path)] {
+                let told = refuse(&spec, Some(&own)).map_err(|e| e.to_string());
+                assert_eq!(told.is_err(), refused, "{path:?}: {told:?}");
+                assert!(told.is_ok() || told.expect_err("it is refused").contains(&path.display().to_string()));
+            }
+        };
+        for path in ["/", "/run", "/var/run", "/var/run/docker.sock", "/run/podman"] {
+            check(Path::new(path), true);
+        }
+        // Also where it does not listen yet, and whichever way leads there.
+        for path in [&engine, &link, &own, &engine.join("own.sock"), dir.path()] {
+            check(path, true);
+        }
+        check(&plain, false);
+        check(&engine.join("beside"), false);
+        check(Path::new("/srv"), false);
+    }
+}
