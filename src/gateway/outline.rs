@@ -91,6 +91,9 @@ trait Part {
 
     fn count(&mut self, _: u64) {}
 
+    /// It is an object, be it an empty one.
+    fn object(&mut self) {}
+
     /// What takes the value of this name.
     fn field(&mut self, _: &str) -> Option<&mut dyn Part> {
         None
@@ -158,6 +161,10 @@ impl Part for Details {
 
 /// An error is an object or a text; `null` is none.
 impl Part for Option<Fault> {
+    fn object(&mut self) {
+        self.get_or_insert_default();
+    }
+
     fn text(&mut self, text: &str) {
         *self = Some(Fault { message: Some(text.to_owned()), ..Fault::default() });
     }
@@ -273,6 +280,7 @@ impl<'de> Visitor<'de> for Reading<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
+        self.0.object();
         while let Some(part) = object.next_key_seed(Name(&mut *self.0))? {
             match part {
                 Some(part) => object.next_value_seed(Reading(part))?,
@@ -330,6 +338,7 @@ mod tests {
             read(wrong);
         }
         assert_eq!(read(r#"{"usage":{"output_tokens":2.0}}"#).answer.usage.output_tokens, None);
+        assert!(read(r#"{"error":{}}"#).answer.error.is_some() && read(r#"{"error":null}"#).answer.error.is_none());
     }
 
     #[test]

@@ -199,8 +199,10 @@ impl Sandbox for Succession {
     async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError> {
         let presence = self.of(session).await?.presence(session).await?;
         if presence.is_some() && self.elsewhere(session).is_none() {
-            // It may have been started before there were traces.
-            self.traces.hand_over(session, None, &self.here).map_err(failed)?;
+            // It may have been started before there were traces. That it is there is known all the same.
+            if let Err(why) = self.traces.hand_over(session, None, &self.here) {
+                warn!(%session, "it cannot be noted where the sandbox runs: {why}");
+            }
         }
         Ok(presence)
     }

@@ -88,6 +88,11 @@ impl Session {
         let owed = worth_it && self.on_the_way.silent > 0;
         let record = self.refresh_record(worth_it, owed);
         let nothing = events.is_empty() && mark.is_none() && record.is_none();
+        if nothing && ended.is_empty() && orders.is_empty() && replies.is_empty() && ladder.is_none() {
+            // An agent may say again and again what it has taken, and what is kept for that until the disk is done has no bound.
+            self.say_how_it_is();
+            return;
+        }
         let bytes = events.iter().map(|event| event.json.len()).sum::<usize>()
             + record.as_ref().map_or(0, |record| record.core.as_str().len());
         let is_silent = events.is_empty() && record.is_some();

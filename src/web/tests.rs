@@ -164,7 +164,7 @@ async fn a_session_from_its_making_to_its_purge() {
 
     let markdown = stage.ask("GET", &format!("{session}/export?format=md"), None).await;
     assert!(
-        markdown.text.starts_with("# Two\n") && markdown.text.contains("(not given to the agent yet)\n\nhello\n"),
+        markdown.text.starts_with("# Two\n") && markdown.text.contains("(not given to the agent)\n\nhello\n"),
         "{}",
         markdown.text
     );

@@ -98,7 +98,7 @@ pub enum Seen {
         reason: Option<String>,
         /// When the state began, or that in it which this says, RFC 3339.
         since: String,
-        /// The state is the same, but the agent's turn is over: what still runs is the user's own.
+        /// The state is the same, but the agent's turn is over: what still runs is the user's own, or it was just paused.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         turn_over: bool,
     },
@@ -315,6 +315,9 @@ impl Observation {
             Seen::Plan { .. } => "The plan is updated.".to_owned(),
             Seen::Confirm { .. } => "Waiting for your decision.".to_owned(),
             Seen::Confirmed { .. } => "Decided.".to_owned(),
+            Seen::AgentStateChanged { turn_over: true, agent_state: State::Paused, .. } => {
+                "The agent was done when it was paused.".to_owned()
+            }
             Seen::AgentStateChanged { turn_over: true, .. } => {
                 "The agent is done; what still runs is yours.".to_owned()
             }

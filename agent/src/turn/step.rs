@@ -50,7 +50,12 @@ pub(super) async fn tell(
         Err(why) => {
             let partial = teller.close(true).await;
             let Teller { calls, text, .. } = teller;
-            calls.iter().for_each(|item| outgoing.forget(item));
+            match why {
+                // They end with the turn.
+                Why::Stopped => calls.iter().for_each(|item| outgoing.forget(item)),
+                // The turn goes on, where the step is asked for again, and nobody is to wait for them.
+                Why::Failed(_) => never_made(calls, outgoing).await,
+            }
             Err(Broken { why, text, partial })
         }
     }
@@ -84,7 +89,7 @@ impl Teller<'_> {
                 Piece::ToolInput(fresh) => self.tool_input(fresh).await,
                 Piece::End(said) => {
                     self.close(false).await;
-                    return Ok(self.rename(said));
+                    return Ok(self.rename(said).await);
                 }
             }
         }
@@ -137,12 +142,21 @@ impl Teller<'_> {
         item
     }
 
-    fn rename(&mut self, mut said: Said) -> Said {
+    async fn rename(&mut self, mut said: Said) -> Said {
         let mut begun = std::mem::take(&mut self.calls).into_iter();
         for call in &mut said.calls {
             call.id = begun.next().unwrap_or_else(|| self.item_of(&call.id));
         }
-        begun.for_each(|item| self.outgoing.forget(&item));
+        never_made(begun, self.outgoing).await;
         said
+    }
+}
+
+/// Ends the items of calls that were begun, and of which no more will come.
+async fn never_made(calls: impl IntoIterator<Item = String>, outgoing: &Outgoing) {
+    for item in calls {
+        let detail = "the model's answer broke off before it had made this call".to_owned();
+        let seen = Seen::Error { code: "cut".to_owned(), detail };
+        outgoing.event(Some(&item), Observation { seen, content: String::new() }).await;
     }
 }

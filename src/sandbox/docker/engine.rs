@@ -212,7 +212,9 @@ impl Engine {
 
 pub(super) fn told(address: &str, call: Call, error: Error) -> Trouble {
     match error {
-        Error::DockerResponseServerError { status_code: 404, message } => Trouble::Missing { call, detail: message },
+        Error::DockerResponseServerError { status_code: 404, message } if is_missing(&message) => {
+            Trouble::Missing { call, detail: message }
+        }
         Error::DockerResponseServerError { status_code, message } if message.trim().is_empty() => {
             Trouble::Refused { call, detail: format!("status {status_code}, without a word") }
         }
@@ -228,6 +230,14 @@ pub(super) fn told(address: &str, call: Call, error: Error) -> Trouble {
             None => SandboxError::Failed { what: call.what, detail: innermost(&other) }.into(),
         },
     }
+}
+
+/// Whether a 404 is the engine's own word, and so about what it was asked for: a proxy says 404 as well, where it finds no engine
+/// behind it.
+pub(super) fn is_missing(detail: &str) -> bool {
+    let detail = detail.to_lowercase();
+    let names_it = detail.contains("no such") || detail.contains("not found");
+    names_it && !detail.contains("page not found") && !detail.contains('<')
 }
 
 fn no_engine(address: &str, detail: String) -> SandboxError {

@@ -9,7 +9,7 @@ use bollard::{
 };
 use futures::{Stream, StreamExt, TryStreamExt};
 
-use super::engine::{Call, Engine, Trouble};
+use super::engine::{Call, Engine, Trouble, is_missing};
 use crate::sandbox::{Exit, Stats};
 
 const LOGS: Call = Call { what: "read the container's log", seconds: 10 };
@@ -48,7 +48,9 @@ async fn told_by_wait(engine: &Engine, name: &str) -> End {
             Some(Ok(answer)) => return End::Code(Some(answer.status_code)),
             // This is how bollard tells every code but 0.
             Some(Err(Error::DockerContainerWaitError { code, .. })) => return End::Code(Some(code)),
-            Some(Err(Error::DockerResponseServerError { status_code: 404, .. })) => return End::Removed,
+            Some(Err(Error::DockerResponseServerError { status_code: 404, message })) if is_missing(&message) => {
+                return End::Removed;
+            }
             Some(Err(_)) | None => tokio::time::sleep(LOOK_EVERY).await,
         }
     }

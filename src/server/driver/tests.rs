@@ -12,8 +12,7 @@ use super::*;
 use crate::store::{Record, contract::record, memory::MemoryStore};
 
 /// An engine that fails over the first question whose path has `part` in it, and over no other.
-async fn serve(listener: UnixListener, part: &'static str) {
-    let failed = Arc::new(AtomicBool::new(false));
+async fn serve(listener: UnixListener, part: &'static str, failed: Arc<AtomicBool>) {
     while let Ok((client, _)) = listener.accept().await {
         tokio::spawn(answer(client, part, failed.clone()));
     }
@@ -44,7 +43,8 @@ async fn answer(client: UnixStream, part: &'static str, failed: Arc<AtomicBool>)
 async fn found(part: &'static str, lives_there: bool) -> Result<(), SandboxError> {
     let dir = tempfile::tempdir().expect("a directory");
     let (socket, notes) = (dir.path().join("engine.sock"), dir.path().join("drivers"));
-    let engine = tokio::spawn(serve(UnixListener::bind(&socket).expect("it binds"), part));
+    let failed = Arc::new(AtomicBool::new(false));
+    let engine = tokio::spawn(serve(UnixListener::bind(&socket).expect("it binds"), part, failed.clone()));
     let mut config = Config::with_data_dir(dir.path());
     config.sandbox.docker_host = format!("unix://{}", socket.display());
     let store = MemoryStore::new();
@@ -56,6 +56,7 @@ async fn found(part: &'static str, lives_there: bool) -> Result<(), SandboxError
     }
     let found = docker_where_sessions_live(&config, "node", &store, &Traces::below(notes)).await;
     engine.abort();
+    assert!(failed.load(SeqCst), "nobody asked for `{part}`");
     found.map(drop)
 }
 

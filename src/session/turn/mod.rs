@@ -383,8 +383,10 @@ impl Core {
             let items = self.queue.iter().map(|waiting| waiting.item.clone()).collect();
             d.record(Source::Server, None, None, seen(Seen::Queue { items }));
         }
-        // Of a turn that ends beside an act of the user's the state does not tell, and somebody may wait for just that.
-        let turn_over = d.turn_is_over && self.turn.is_none() && self.state() == State::Running;
+        // Of a turn that ends beside an act of the user's, or as it is paused, the state does not tell, and somebody may wait for
+        // just that.
+        let is_untold = matches!(self.state(), State::Running | State::Paused);
+        let turn_over = d.turn_is_over && self.turn.is_none() && is_untold;
         if turn_over || (self.state(), self.reason()) != (state, reason) {
             let (agent_state, reason) = (self.state(), self.reason());
             let changed = Seen::AgentStateChanged { agent_state, reason, since: String::new(), turn_over };

@@ -227,6 +227,9 @@ fn what_steered_nothing_waits_in_the_order_in_which_it_was_said() {
     assert_eq!(queue(&interrupted), ["i", "s", "t", "q"]);
     let twice = with(interrupted, &[say_as(Mode::Interrupt, "rather j"), say("r")]);
     assert_eq!(queue(&twice), ["i", "rather j", "s", "t", "q", "r"]);
+    // Nor does it go before what was said instead of it, where the agent took neither.
+    let instead = [say_as(Mode::Steer, "s"), say_as(Mode::Interrupt, "i"), Input::LadderDue, Input::LadderDue];
+    assert_eq!(queue(&with(working(), &instead)), ["i", "s"]);
 }
 
 #[test]
@@ -299,6 +302,18 @@ fn what_waits_is_held_after_an_interrupt_until_a_person_says_more() {
     let steered = with(working(), &[say_as(Mode::Steer, "s"), Input::Interrupt]);
     let missed = with(steered, &[Input::SteerMissed { command: "command-5".into() }]);
     check(&missed, turn_ended(2, cancelled("x")), State::Idle, &stopped, &[]);
+}
+
+/// Also where that had begun before.
+#[test]
+fn what_was_said_before_the_last_stop_is_held() {
+    for stopping in
+        [[say_as(Mode::Interrupt, "m"), Input::Interrupt].as_slice(), &[Input::Interrupt, say("m"), Input::Interrupt]]
+    {
+        let anew = with(with(working(), stopping), &[Input::Greeted { boot: "b2".into() }]);
+        let waits: Vec<_> = World::after(&anew).core.queue.into_iter().map(|waiting| waiting.item.content).collect();
+        assert_eq!((World::after(&anew).core.state(), waits), (State::Idle, vec!["m".to_owned()]), "{stopping:?}");
+    }
 }
 
 #[test]

@@ -98,10 +98,11 @@ impl Core {
             return Err(Refusal::NothingToInterrupt);
         }
         let cause = d.record(Source::User, None, None, Action::Interrupt {});
+        // Also of what came since an earlier one: the last word was to stop.
+        self.held = !self.queue.is_empty() || !self.steering.is_empty();
         if self.interrupting.is_some() {
             self.take_away(moment, d);
         } else {
-            self.held = !self.queue.is_empty() || !self.steering.is_empty();
             self.cancel(cause, moment, d);
         }
         Ok(())

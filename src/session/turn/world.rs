@@ -153,11 +153,12 @@ impl Core {
     }
 
     /// These messages steer nothing any more. They wait before those that were to wait anyway, and behind those that fared
-    /// so before them: a person is answered in the order in which they spoke.
+    /// so before them: a person is answered in the order in which they spoke. And behind what was to be done instead of them.
     pub(super) fn miss(&mut self, is_missed: impl Fn(&Steering) -> bool) {
+        let instead = self.queue.iter().take_while(|waiting| waiting.interrupts).count();
         for Steering { message, .. } in self.steering.extract_if(.., |steering| is_missed(steering)) {
             let last = self.queue.iter().rposition(|waiting| waiting.missed && waiting.cause < message.cause);
-            self.queue.insert(last.map_or(0, |last| last + 1), Waiting { missed: true, ..message });
+            self.queue.insert(last.map_or(0, |last| last + 1).max(instead), Waiting { missed: true, ..message });
         }
     }
 

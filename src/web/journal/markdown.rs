@@ -5,13 +5,13 @@ use serde_json::Value;
 use crate::store::Record;
 
 /// Reads a session's events in their order. A message of the user's stands where the agent was given it, and as: one that
-/// waited may have been changed or taken back meanwhile. What the agent was not given yet stands at the end.
+/// waited may have been changed or taken back meanwhile. What the agent was not given stands at the end.
 #[derive(Default)]
 pub(super) struct Reader {
     asked: Vec<Asked>,
 }
 
-/// A message that the agent was not given yet.
+/// A message that the agent was not given so far.
 struct Asked {
     item: String,
     content: String,
@@ -38,6 +38,7 @@ impl Reader {
         match (text("/action"), text("/observation")) {
             ("start", _) => self.asked(text("/item"), text("/args/task")),
             ("message", _) => self.asked(text("/item"), text("/args/content")),
+            ("end", _) => self.ended(),
             (_, "queue") => self.queued(event.pointer("/extras/items").and_then(Value::as_array)),
             (_, "chat") => {
                 self.asked.retain(|asked| asked.item != text("/item"));
@@ -59,9 +60,15 @@ impl Reader {
         }
     }
 
+    /// The queue is emptied, and nobody took back what was in it.
+    fn ended(&mut self) -> String {
+        self.asked.iter_mut().for_each(|asked| asked.queued = false);
+        String::new()
+    }
+
     /// What the agent was not given by the end.
     pub(super) fn end(&self) -> String {
-        self.asked.iter().map(|asked| said("User (not given to the agent yet)", &asked.content)).collect()
+        self.asked.iter().map(|asked| said("User (not given to the agent)", &asked.content)).collect()
     }
 
     fn asked(&mut self, item: &str, content: &str) -> String {
@@ -147,8 +154,13 @@ mod tests {
         ];
         let page: String = events.iter().map(|event| reader.event(event.as_bytes())).collect();
         assert_eq!(page, "\n## User\n\ngo\n\n## User\n\nchanged\n");
-        let waiting = "User (not given to the agent yet)";
-        assert_eq!(reader.end(), format!("\n## {waiting}\n\ntyped 4\n\n## {waiting}\n\ntyped 5\n"));
+        let waiting = "User (not given to the agent)";
+        let expected = format!("\n## {waiting}\n\ntyped 4\n\n## {waiting}\n\ntyped 5\n");
+        assert_eq!(reader.end(), expected);
+        for last in [r#"{"action":"end"}"#.to_owned(), queue("")] {
+            assert_eq!(reader.event(last.as_bytes()), "");
+        }
+        assert_eq!(reader.end(), expected, "nobody took it back");
     }
 
     #[test]

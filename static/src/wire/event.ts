@@ -100,7 +100,7 @@ export interface Observations {
   confirm: { request: string; action: string; risk: string; options: Decision[] };
   confirmed: { request: string; decision: Decision };
   usage: Usage;
-  /** `turn_over`: the agent's turn is, and a command of the user's still runs. */
+  /** `turn_over`: the agent's turn is, and the session is not idle for it: a command of the user's runs, or it was just paused. */
   agent_state_changed: { agent_state: AgentState; reason?: string; since: string; turn_over?: boolean };
   interrupted: { what: string; stopped_ms: number; rung: string; partial: boolean };
   queue: { items: QueueItem[] };

@@ -22,6 +22,15 @@ fn a_pause_freezes_and_a_resume_goes_on() {
     check(&paused, failed, State::Running, &["error sandbox", "is running"], &["thaw"]);
 }
 
+/// The freeze comes after the disk and the driver, and meanwhile the agent may be done: nothing else would say so.
+#[test]
+fn a_turn_that_ends_as_it_is_paused_is_told() {
+    let paused = with(working(), &[Input::Pause]);
+    check(&paused, turn_ended(2, Outcome::Done), State::Paused, &["turn over"], &[]);
+    let over = with(paused, &[turn_ended(2, Outcome::Done)]);
+    check(&over, Input::Resume, State::Idle, &["resume!", "is idle"], &["thaw"]);
+}
+
 #[test]
 fn what_ends_while_paused_leaves_the_session_to_be_woken() {
     let act_ended = Input::ActEnded { act: "act-1".into(), outcome: Outcome::Done };
