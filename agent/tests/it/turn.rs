@@ -176,7 +176,7 @@ async fn an_answer_that_is_cut_amid_a_call_is_marked_as_cut() {
     assert_eq!(session.outcome("t1").await, Outcome::Done);
     let events = session.events();
     // Nobody waits for that call to go on while the turn does.
-    let never_made = "error c1: [cut] ";
+    let never_made = "error c1: the model's answer broke off before it had made this call";
     assert_eq!(events[..3], ["message _: [partial] Pre.", never_made, "message _: Pre."]);
     assert_eq!(events.iter().filter(|event| event.starts_with("run!")).count(), 1);
 }
