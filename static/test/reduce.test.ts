@@ -382,3 +382,16 @@ test("the state line", () => {
 function hello(last_seq: number) {
   return { status: "hello" as const, session: null, last_seq, state: null };
 }
+
+test("a call that its model did not come to make is nothing, also to who comes later", () => {
+  const half = { delta: "tool_input", item: "t", offset: 0, content: '{"comm' } as const;
+  const cut = { code: "cut", detail: "it broke off" };
+  check(new Script().push(half).see("error", "", cut, { item: "t" }).see("message", "Again.", {}, { item: "a" }), ["text: Again."]);
+  check(new Script().see("error", "", cut, { item: "t" }).see("message", "Again.", {}, { item: "a" }), ["text: Again."]);
+});
+
+test("a turn that ends as it is paused leaves nothing to be stopped", () => {
+  const over = new Script().state("running").state("paused").state("paused", undefined, { turn_over: true }).play();
+  assert.equal(isStoppable(over), false);
+  assert.equal(isResumable(over), true);
+});

@@ -128,23 +128,29 @@ impl OwnLoop {
             if !broken.text.is_empty() {
                 text = broken.text;
             }
+            let begun = broken.calls;
+            let end_with_the_turn = |outcome| {
+                begun.iter().for_each(|item| stage.outgoing.forget(item));
+                Err(outcome)
+            };
             let error = match broken.why {
-                Why::Stopped => return Err(self.stopped(text, partial)),
+                Why::Stopped => return end_with_the_turn(self.stopped(text, partial)),
                 Why::Failed(error) => error,
             };
             tracing::warn!(%error, "no answer");
             match error {
-                ModelError::Budget(detail) => return Err(failed("budget", detail)),
-                ModelError::Refused(detail) => return Err(failed("model_error", detail)),
+                ModelError::Budget(detail) => return end_with_the_turn(failed("budget", detail)),
+                ModelError::Refused(detail) => return end_with_the_turn(failed("model_error", detail)),
                 ModelError::TooLong(detail) if self.budget <= LEAST_BUDGET => {
-                    return Err(failed("model_error", detail));
+                    return end_with_the_turn(failed("model_error", detail));
                 }
                 ModelError::TooLong(_) => {
                     self.budget /= 2;
+                    step::never_made(begun, &stage.outgoing).await;
                     continue;
                 }
                 ModelError::Interrupted(detail) => {
-                    return Err(tokio::select! {
+                    return end_with_the_turn(tokio::select! {
                         biased;
                         () = stage.stop.cancelled() => self.stopped(text, partial),
                         () = clock::sleep(STOP_COMES) => failed("model_error", detail),
@@ -157,10 +163,12 @@ impl OwnLoop {
                         failures += 1;
                     }
                     if failures > RETRIES {
-                        return Err(failed("model_error", error.to_string()));
+                        return end_with_the_turn(failed("model_error", error.to_string()));
                     }
                 }
             }
+            // It is asked for again, and nobody is to wait for these.
+            step::never_made(begun, &stage.outgoing).await;
             tokio::select! {
                 biased;
                 () = stage.stop.cancelled() => return Err(self.stopped(text, partial)),
@@ -183,7 +191,7 @@ impl OwnLoop {
             () = stage.stop.cancelled() => Err(Why::Stopped),
             answer = self.model.ask(settings, prompt(settings), self.conversation.to_send()) => answer.map_err(Why::Failed),
         };
-        let answer = asked.map_err(|why| Broken { why, text: String::new(), partial: false })?;
+        let answer = asked.map_err(|why| Broken { why, text: String::new(), partial: false, calls: Vec::new() })?;
         step::tell(answer, &mut self.conversation, &stage.outgoing, &stage.stop).await
     }
 

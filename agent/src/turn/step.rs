@@ -24,6 +24,8 @@ pub(super) struct Broken {
     pub text: String,
     /// Whether something partial was told.
     pub partial: bool,
+    /// The items of calls that were begun, which are still open: they end with the turn, or by [`never_made`].
+    pub calls: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -46,18 +48,24 @@ pub(super) async fn tell(
         end = teller.follow(answer) => end.map_err(Why::Failed),
     };
     match end {
-        Ok(said) => Ok(said),
+        Ok(said) => {
+            never_made(teller.calls, outgoing).await;
+            Ok(said)
+        }
         Err(why) => {
             let partial = teller.close(true).await;
             let Teller { calls, text, .. } = teller;
-            match why {
-                // They end with the turn.
-                Why::Stopped => calls.iter().for_each(|item| outgoing.forget(item)),
-                // The turn goes on, where the step is asked for again, and nobody is to wait for them.
-                Why::Failed(_) => never_made(calls, outgoing).await,
-            }
-            Err(Broken { why, text, partial })
+            Err(Broken { why, text, partial, calls })
         }
+    }
+}
+
+/// Ends the items of calls that were begun and of which no more comes, where the turn goes on.
+pub(super) async fn never_made(calls: Vec<String>, outgoing: &Outgoing) {
+    for item in calls {
+        let detail = "the model's answer broke off before it had made this call".to_owned();
+        let seen = Seen::Error { code: "cut".to_owned(), detail };
+        outgoing.event(Some(&item), Observation { seen, content: String::new() }).await;
     }
 }
 
@@ -89,7 +97,7 @@ impl Teller<'_> {
                 Piece::ToolInput(fresh) => self.tool_input(fresh).await,
                 Piece::End(said) => {
                     self.close(false).await;
-                    return Ok(self.rename(said).await);
+                    return Ok(self.rename(said));
                 }
             }
         }
@@ -142,21 +150,13 @@ impl Teller<'_> {
         item
     }
 
-    async fn rename(&mut self, mut said: Said) -> Said {
+    /// What is left in `calls` then has been begun and not made.
+    fn rename(&mut self, mut said: Said) -> Said {
         let mut begun = std::mem::take(&mut self.calls).into_iter();
         for call in &mut said.calls {
             call.id = begun.next().unwrap_or_else(|| self.item_of(&call.id));
         }
-        never_made(begun, self.outgoing).await;
+        self.calls = begun.collect();
         said
-    }
-}
-
-/// Ends the items of calls that were begun, and of which no more will come.
-async fn never_made(calls: impl IntoIterator<Item = String>, outgoing: &Outgoing) {
-    for item in calls {
-        let detail = "the model's answer broke off before it had made this call".to_owned();
-        let seen = Seen::Error { code: "cut".to_owned(), detail };
-        outgoing.event(Some(&item), Observation { seen, content: String::new() }).await;
     }
 }

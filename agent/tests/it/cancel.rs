@@ -69,7 +69,11 @@ async fn an_interrupt_that_the_gateway_hears_of_first_is_no_failure() {
     let cut = r#"{"error":{"type":"interrupted","message":"the session interrupted this call"}}"#;
     let json = |text| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
     let half = json!({ "choices": [{ "index": 0, "delta": { "content": "Half a" }, "finish_reason": null }] });
+    let call =
+        json!([{ "index": 0, "id": "c1", "type": "function", "function": { "name": "run", "arguments": "{\"co" } }]);
+    let begun = json!({ "choices": [{ "index": 0, "delta": { "tool_calls": call }, "finish_reason": null }] });
     for (api, answers, said) in [
+        (Api::Openai, vec![Frames(vec![begun, json(cut)])], ""),
         (Api::Anthropic, vec![Status(403, cut)], ""),
         (Api::Openai, vec![Status(402, cut)], ""),
         (Api::Openai, vec![Frames(vec![half, json(cut)])], "Half a"),
@@ -87,6 +91,8 @@ async fn an_interrupt_that_the_gateway_hears_of_first_is_no_failure() {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         session.order(Command::Cancel {}).await;
         assert_eq!(session.outcome("t1").await, cancelled("the model's answer", !said.is_empty()), "{api:?} {said}");
+        let events = session.events();
+        assert!(!events.iter().any(|event| event.starts_with("error")), "nobody made a mistake: {events:?}");
         session.prompt("t2", "sorry").await;
         assert_eq!(session.outcome("t2").await, Outcome::Done);
         let told = session.agent.gateway.requests()[asked]["messages"].to_string();

@@ -232,12 +232,11 @@ pub(super) fn told(address: &str, call: Call, error: Error) -> Trouble {
     }
 }
 
-/// Whether a 404 is the engine's own word, and so about what it was asked for: a proxy says 404 as well, where it finds no engine
-/// behind it.
+/// Whether a 404 is the engine's own word, and so about the container or image that it was asked for: a proxy says 404 as well,
+/// where it finds no engine behind it.
 pub(super) fn is_missing(detail: &str) -> bool {
     let detail = detail.to_lowercase();
-    let names_it = detail.contains("no such") || detail.contains("not found");
-    names_it && !detail.contains("page not found") && !detail.contains('<')
+    detail.contains("no such container") || detail.contains("no such image")
 }
 
 fn no_engine(address: &str, detail: String) -> SandboxError {

@@ -67,6 +67,15 @@ impl Places {
         self.count -= had - places.len();
     }
 
+    /// Forgets where the events of a session stand from `seq` on. Whether there were any.
+    pub(super) fn cut(&mut self, session: SessionId, seq: Seq) -> bool {
+        let Some(places) = self.of.get_mut(&session) else { return false };
+        let had = places.len();
+        places.truncate(places.partition_point(|place| place.first < seq));
+        self.count -= had - places.len();
+        had > places.len()
+    }
+
     pub(super) fn forget(&mut self, session: SessionId) {
         self.count -= self.of.remove(&session).map_or(0, |places| places.len());
         self.forgotten.insert(session);

@@ -165,6 +165,11 @@ impl Replay {
             self.places.add(session, Place { first: entry.tail + 1, at: None });
             entry.tail = header.seq - 1;
         }
+        // The disk did not give what stood there when these numbers were given anew, and gives it again: what was acknowledged last
+        // counts. (A session of the index may be ahead of where this begins: it has no such places here.)
+        if header.count > 0 && header.seq <= entry.tail && self.places.cut(session, header.seq) {
+            self.damage.push(format!("{}, which were given anew later", of_session(session, header.seq, entry.tail)));
+        }
         if header.count > 0 {
             let place = Place { first: header.seq, at: Some(at) };
             match is_archive {

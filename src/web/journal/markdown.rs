@@ -55,6 +55,8 @@ impl Reader {
             (_, "write") => format!("\nWrote `{}`.\n", text("/extras/path")),
             (_, "plan") => said("Plan", text("/content")),
             (_, "interrupted") => format!("\n*{}*\n", text("/message")),
+            // A call that its model did not come to make: it was asked for again.
+            (_, "error") if text("/extras/code") == "cut" && event.get("cause").is_none() => String::new(),
             (_, "error") => format!("\n**Error:** {}\n", text("/extras/detail")),
             _ => String::new(),
         }
@@ -127,6 +129,8 @@ mod tests {
             r#"{"observation":"run","extras":{"command":"ls","exit_code":0},"content":"a\n"}"#,
             "\nRan (exit code 0):\n\n```sh\nls\n```\n\n```\na\n```\n",
         );
+        check(r#"{"observation":"error","extras":{"code":"model_error","detail":"no"}}"#, "\n**Error:** no\n");
+        check(r#"{"observation":"error","item":"c1","extras":{"code":"cut","detail":"no"}}"#, "");
         check(r#"{"observation":"usage"}"#, "");
         check("no json", "");
     }

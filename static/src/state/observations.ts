@@ -84,10 +84,20 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
     if (phase === "failed") notice(draft, event, "bad", "The sandbox could not be started", { detail: stderr_tail || event.content || undefined });
   },
   error(draft, event) {
+    if (wasNeverMade(draft, event)) return;
     if (findTool(draft, event)) endTool(draft, event, event.extras.code === "cut" ? "cut" : "failed");
     else notice(draft, event, "bad", event.extras.detail || event.extras.code, { detail: event.content || undefined });
   },
 };
+
+/** A call that the model began to write, and whose answer broke off: it is asked for again, and what came of this is nothing. */
+function wasNeverMade(draft: Draft, event: ObservationEvent<"error">): boolean {
+  if (event.source !== "agent" || event.extras.code !== "cut" || event.item === undefined) return false;
+  const row = findTool(draft, event);
+  if (row && row.seq !== null) return false;
+  if (row) removeRow(draft, row.key);
+  return true;
+}
 
 export function applyObservation(draft: Draft, event: ObservationEvent): void {
   if (Object.hasOwn(APPLY, event.observation)) (APPLY[event.observation] as Apply<keyof Observations>)(draft, event);
@@ -125,6 +135,8 @@ const AT_WORK: readonly AgentState[] = ["starting", "running", "awaiting_confirm
 function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed">): void {
   const { agent_state: state, reason, since, turn_over } = event.extras;
   enter(draft, state);
+  // It was done as it was paused: no turn stands still, and the next message goes on.
+  if (turn_over === true) draft.isFrozen = false;
   draft.reason = reason ?? null;
   draft.since = since;
   if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };

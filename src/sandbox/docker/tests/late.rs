@@ -293,6 +293,8 @@ async fn an_answer_that_is_not_about_the_container_is_not_taken_for_one() {
         ("404 Not Found", "404 page not found"),
         ("404 Not Found", "<html><h1>404 Not Found</h1></html>"),
         ("404 Not Found", ""),
+        ("404 Not Found", "Not Found"),
+        ("404 Not Found", r#"{"detail":"Not Found"}"#),
         ("400 Bad Request", r#"{"message":"client version 1.44 is too new"}"#),
         ("200 OK", "<html>welcome</html>"),
         ("200 OK", ""),

@@ -2,11 +2,16 @@
 
 use std::io::Write;
 
+use bytes::Bytes;
+
 use super::*;
-use crate::store::local::{
-    frame::{HEADER, Header, Kind, encode_payload},
-    scan::{Found, Until, scan},
-    segment,
+use crate::store::{
+    Batch, NewEvent,
+    local::{
+        frame::{HEADER, Header, Kind, encode_payload},
+        scan::{Found, Until, scan},
+        segment,
+    },
 };
 
 const FRAME: usize = HEADER + 1;
@@ -96,4 +101,33 @@ fn what_the_disk_does_not_give_is_no_commit_that_was_torn() {
     assert_eq!(walk(), (read, vec![(lost, prepared)], prepared), "nothing is cut, and what comes is written behind it");
     segment::tests::lose(0..0);
     assert_eq!(walk(), whole, "the disk gives it again");
+}
+
+/// The numbers of what it did not give were given again meanwhile.
+#[tokio::test]
+async fn what_the_disk_gives_again_hides_nothing_that_was_acknowledged_since() {
+    let dir = tempfile::tempdir().unwrap();
+    let without_an_index = || {
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        LocalStore::open(dir.path()).unwrap()
+    };
+    let store = LocalStore::open(dir.path()).unwrap();
+    let session = fill(&store, "", 60).await;
+    drop(store);
+    segment::tests::lose(8192..u64::MAX);
+    let store = without_an_index();
+    segment::tests::lose(0..0);
+    let (epoch, snapshot) = store.claim(session).await.unwrap();
+    let tail = snapshot.tail;
+    assert!((10..50).contains(&tail), "{tail} are left");
+    let anew = |seq: u64| NewEvent { kind: "message".into(), json: Bytes::from(format!("\"anew {seq}\"")) };
+    for at in tail..tail + 3 {
+        let batch = Batch { events: vec![anew(at + 1)], ..Batch::default() };
+        store.append(session, epoch, at, batch).await.unwrap();
+    }
+    drop(store);
+    let store = without_an_index();
+    let mut whole = expected(session, tail);
+    whole.extend((tail + 1..=tail + 3).map(|seq| (seq, anew(seq))));
+    assert_same(&from_log(&store, session).unwrap(), &whole, "what was acknowledged last counts");
 }
