@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    config::Config,
+    config::{Config, Driver},
     data::DataDir,
     gateway::Gateway,
     sandbox::{
@@ -26,12 +26,28 @@ enum Finding {
     Wrong(String),
 }
 
+impl Finding {
+    /// Where it is not there, a server cannot start.
+    fn needed(self) -> Finding {
+        match self {
+            Finding::Missing(why) => Finding::Wrong(why),
+            other => other,
+        }
+    }
+}
+
 /// Looks at everything that a server needs, and says on stdout how it is. `Err` where it could not serve.
 pub async fn examine(config: Config) -> Result<(), String> {
     let data = data(&config);
     let (docker, image) = docker(&config).await;
     let process = process(&config).await;
     let no_wall = !matches!(docker, Finding::Fine(_)) && !matches!(process, Finding::Fine(_));
+    // The one that is named has no other in its place.
+    let (docker, process) = match config.sandbox.driver {
+        Driver::Docker => (docker.needed(), process),
+        Driver::Process => (docker, process.needed()),
+        Driver::Auto => (docker, process),
+    };
     let report = [
         ("data directory", data),
         ("Docker engine", docker),

@@ -17,7 +17,11 @@ impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
         match Scalar::deserialize(from)? {
             Scalar::Number(seconds) => u64::try_from(seconds).ok().map(Duration::from_secs),
-            Scalar::Text(text) => jiff::SignedDuration::from_str(&text).ok().and_then(|span| span.try_into().ok()),
+            // The environment has nothing but texts.
+            Scalar::Text(text) => match text.trim().parse() {
+                Ok(seconds) => Some(Duration::from_secs(seconds)),
+                Err(_) => jiff::SignedDuration::from_str(&text).ok().and_then(|span| span.try_into().ok()),
+            },
         }
         .map(Span)
         .ok_or_else(|| de::Error::custom("no length of time; write `90s`, `30min`, `1h 30min` or a number of seconds"))
@@ -135,6 +139,9 @@ mod tests {
             assert_eq!(read::<Span>(toml).ok(), expected.map(|ms| Span(Duration::from_millis(ms))), "{toml}");
         };
         check("90", Some(90_000));
+        check(r#""90""#, Some(90_000));
+        check(r#""0""#, Some(0));
+        check(r#""-5""#, None);
         check(r#""90s""#, Some(90_000));
         check(r#""30min""#, Some(1_800_000));
         check(r#""1h 30min""#, Some(5_400_000));

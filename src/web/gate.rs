@@ -18,6 +18,7 @@ use super::{
     error::{Failure, no_handshake},
     judge::{Act, Auth, Body, Denial, Door, Facts, Verdict},
     patience,
+    quiet::Answer,
     request::accepts,
 };
 use crate::{frontend, telemetry};
@@ -229,6 +230,7 @@ pub(super) async fn dress(
     req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
+    let answer = Answer::begin();
     let (method, path, is_a_person) = (req.method().clone(), req.path().to_owned(), wants_page(&req));
     let mut response = next.call(req).await?.map_into_boxed_body();
     let status = response.status();
@@ -246,7 +248,10 @@ pub(super) async fn dress(
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     count(&method, status);
-    Ok(response)
+    Ok(match answer {
+        Some(answer) => answer.ends_with(response),
+        None => response,
+    })
 }
 
 fn in_our_words(response: ServiceResponse<BoxBody>, method: &Method, path: &str) -> ServiceResponse<BoxBody> {

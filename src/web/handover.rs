@@ -1,7 +1,7 @@
 //! A request that leaves HTTP goes to the thread where its session lives, with its connection, and is answered there: see
 //! [`crate::threads`].
 
-use std::{cell::Cell, future::poll_fn, net, pin::Pin, rc::Rc};
+use std::{cell::Cell, future::poll_fn, net, pin::Pin, rc::Rc, task::Poll, time::Duration};
 
 use actix_codec::{Framed, FramedParts};
 use actix_http::{Request, RequestHead, ServiceConfig, h1::Codec};
@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::error;
 
-use super::upgrade::serve;
+use super::{quiet::Watch, upgrade::serve};
 use crate::{
     store::SessionId,
     threads::{Seat, Threads},
@@ -31,9 +31,11 @@ thread_local! {
 }
 
 /// Serves connections as `connections` does, and waits for the end of those that have moved as well, because it is here that
-/// connections are counted. Of them it keeps nothing else: what HTTP has for a connection is 1.4 KiB.
+/// connections are counted. Of them it keeps nothing else: what HTTP has for a connection is 1.4 KiB. One that has had nothing to
+/// answer for as long as `quiet` is closed.
 pub(super) fn counted<C>(
     connections: C,
+    quiet: Duration,
 ) -> impl ServiceFactory<TcpStream, Config = (), Response = (), Error = C::Error, InitError = C::InitError>
 where
     C: ServiceFactory<TcpStream, Config = (), Response = ()>,
@@ -43,20 +45,26 @@ where
         let connections = connections.new_service(());
         async move {
             let connections = Rc::new(connections.await?);
-            Ok(fn_service(move |stream| until_over(Box::pin(connections.call(stream)))))
+            Ok(fn_service(move |stream| until_over(Box::pin(connections.call(stream)), Watch::new(quiet))))
         }
     })
 }
 
-async fn until_over<F: Future>(mut connection: Pin<Box<F>>) -> F::Output {
+async fn until_over<E>(
+    mut connection: Pin<Box<impl Future<Output = Result<(), E>>>>,
+    mut watch: Watch,
+) -> Result<(), E> {
     let mut elsewhere = None;
     let result = poll_fn(|cx| {
-        let polled = connection.as_mut().poll(cx);
+        let polled = watch.poll(connection.as_mut(), cx);
         elsewhere = MOVED.take().or(elsewhere.take());
-        polled
+        match polled {
+            Poll::Pending if elsewhere.is_none() => watch.poll_over(cx).map(Ok),
+            polled => polled,
+        }
     })
     .await;
-    drop(connection);
+    drop((connection, watch));
     if let Some(over) = elsewhere {
         // Where that thread has ended the server is ending too, and the connection with it.
         let _ended = over.await;

@@ -234,9 +234,11 @@ impl Auth {
         let address: Option<IpAddr> = name.trim_start_matches('[').trim_end_matches(']').parse().ok();
         match address {
             None => name.eq_ignore_ascii_case("localhost"),
+            // It may be a loopback address of its own, as of one of several servers on a port.
+            Some(ip) if ip == self.bound.ip() => true,
             Some(ip) if ip.is_loopback() => ip.to_string() == "127.0.0.1" || ip.to_string() == "::1",
             // Bound to every address, it is reached by any of them; an address in numbers cannot be rebound.
-            Some(ip) => ip == self.bound.ip() || self.bound.ip().is_unspecified(),
+            Some(_) => self.bound.ip().is_unspecified(),
         }
     }
 }

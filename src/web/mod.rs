@@ -51,6 +51,7 @@ mod judge;
 mod openapi;
 mod page;
 mod patience;
+mod quiet;
 mod request;
 mod sessions;
 mod stream;
@@ -106,6 +107,7 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
         .disable_signals();
     let ending = server.graceful_shutdown_signal();
     // What `actix_web::HttpServer` would do, but for the connections that leave HTTP, about which it cannot be asked.
+    let quiet = config.server.keep_alive.0 + config.server.header_timeout.0;
     let connections = move || {
         let ending = ending.clone();
         let http = HttpService::build()
@@ -122,7 +124,7 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
             .upgrade(upgrade::upgrades(app(), handover.clone()))
             .finish(app())
             .tcp();
-        counted(http)
+        counted(http, quiet)
     };
     Ok(server.listen("web", listener, connections)?.run())
 }
@@ -150,8 +152,8 @@ fn routes(app: &mut ServiceConfig, parts: Data<Parts>, auth: Data<Auth>) {
     app.app_data(parts)
         .app_data(auth)
         .app_data(JsonConfig::default().limit(max_body).error_handler(error::bad_json))
-        .service(web::resource("/healthz").get(health::alive))
-        .service(web::resource("/readyz").get(health::ready))
+        .service(web::resource("/healthz").get(health::alive).route(web::head().to(health::alive)))
+        .service(web::resource("/readyz").get(health::ready).route(web::head().to(health::ready)))
         .service(web::resource("/metrics").get(health::metrics))
         .service(web::resource("/ws").get(socket))
         .service(web::resource("/ws/sessions/{id}/chat").get(chat))

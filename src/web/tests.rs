@@ -461,6 +461,10 @@ async fn operators_see_what_lives() {
     }
     let ready = stage.ask("GET", "/readyz", None).await;
     assert_eq!(ready.error(), (503, "not_ready".to_owned()));
+    // As monitors ask.
+    for (uri, status) in [("/healthz", 200), ("/readyz", 503)] {
+        assert_eq!(stage.ask("HEAD", uri, None).await.status, status, "{uri}");
+    }
     assert_eq!(ready.json()["store"], "ok");
     assert!(stage.ask("GET", "/api/options", None).await.json()["models"].to_string().contains("\"demo\""));
     let swept = stage.ask("POST", "/api/admin/sweep", None).await;

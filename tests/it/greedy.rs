@@ -162,9 +162,45 @@ async fn five_hundred_heads_without_an_end_are_given_up_and_keep_nobody_out() {
     server.leaves_nothing().await;
 }
 
+/// The same behind a request that was answered, by more of them than the server takes up at once.
+#[tokio::test]
+async fn second_heads_without_an_end_are_given_up_as_well_and_what_lasts_is_not() {
+    let options = Options::new(Driver::Process)
+        .env("GREENROOM_SERVER__HEADER_TIMEOUT", "1s")
+        .env("GREENROOM_SERVER__KEEP_ALIVE", "1s")
+        .env("GREENROOM_SERVER__MAX_CONNECTIONS", "16");
+    let server = Server::start(options).await;
+    let (authority, token) = (&server.rest.authority, &server.rest.token);
+    let session = server.rest.create(json!({})).await;
+    let mut lasting = TcpStream::connect(authority).await.expect("it listens");
+    let asked = format!(
+        "GET /api/sessions/{session}/events HTTP/1.1\r\nhost: {authority}\r\naccept: text/event-stream\r\n\
+         authorization: Bearer {token}\r\n\r\n"
+    );
+    lasting.write_all(asked.as_bytes()).await.expect("it is taken");
+    let holding = (0..40).map(|_| async {
+        let mut client = TcpStream::connect(authority).await.expect("it listens");
+        let whole = format!("GET /healthz HTTP/1.1\r\nhost: {authority}\r\n\r\n");
+        client.write_all(whole.as_bytes()).await.expect("it is taken");
+        assert!(client.read(&mut [0; 4096]).await.expect("it answers") > 0);
+        given_up_by(client, authority).await;
+    });
+    within("all of them to be closed", join_all(holding)).await;
+    server.rest.get("/healthz").await.expect(200);
+    let mut streamed = [0; 64 * 1024];
+    while let Ok(read) = timeout(Duration::from_secs(1), lasting.read(&mut streamed)).await {
+        assert!(read.expect("it goes on") > 0, "what is still being answered was closed");
+    }
+    drop(lasting);
+    server.leaves_nothing().await;
+}
+
 /// Sends half of a head, and a byte more now and again, until it is not wanted any more.
 async fn given_up(authority: &str) {
-    let mut client = TcpStream::connect(authority).await.expect("it listens");
+    given_up_by(TcpStream::connect(authority).await.expect("it listens"), authority).await;
+}
+
+async fn given_up_by(mut client: TcpStream, authority: &str) {
     let half = format!("GET /healthz HTTP/1.1\r\nhost: {authority}\r\nslow: ");
     let mut more = half.as_bytes();
     let mut answer = [0; 1024];

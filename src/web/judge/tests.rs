@@ -59,6 +59,8 @@ fn hosts() {
     check(local, Some("evil@localhost:3000"), false);
     check(local, Some("10.0.0.7:3000"), false);
     check(local, Some("127.0.0.2:3000"), false);
+    check("127.0.0.2:3000", Some("127.0.0.2:3000"), true);
+    check("127.0.0.2:3000", Some("127.0.0.3:3000"), false);
     check(local, Some(""), false);
     check(local, None, false);
     check("127.0.0.1:80", Some("localhost"), true);
