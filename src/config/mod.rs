@@ -207,6 +207,7 @@ impl Config {
             (self.agent.max_steps > 0, "agent.max_steps", "with 0 no agent could take a step"),
             (self.model.retry.max_attempts > 0, "model.retry.max_attempts", "it counts the first attempt too"),
             (!self.sweeper.every.0.is_zero(), "sweeper.every", "it would never rest"),
+            (!self.server.header_timeout.0.is_zero(), "server.header_timeout", "no request would arrive in time"),
             (self.server.max_connections > 0, "server.max_connections", "with 0 nobody could connect"),
             (self.server.max_body >= ByteSize::kib(16), "server.max_body", "a request needs 16KiB at least"),
             (self.server.token.is_fit(), "server.token", "it has 16 letters, digits or `-._~` at least, or is empty"),

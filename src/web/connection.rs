@@ -9,23 +9,48 @@ use actix_web::dev::Extensions;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::TcpStream;
 
+/// How long a client may leave unread what it was sent: HTTP itself waits for ever. A socket's own patience is shorter.
+const UNREAD: Duration = Duration::from_secs(60);
+
 /// The connection of a request. Where the connection has moved to another thread there is none.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Connection(RawFd);
 
 impl Connection {
     pub(super) fn learn(stream: &TcpStream, data: &mut Extensions) {
-        data.insert(Connection(stream.as_raw_fd()));
+        let connection = Connection(stream.as_raw_fd());
+        connection.give_up_after(UNREAD);
+        data.insert(connection);
     }
 
     /// Has it closed once what it was sent goes unacknowledged, or unread, for so long. By itself a kernel takes a quarter of
     /// an hour over the one, and is content for ever with the other.
     pub(super) fn give_up_after(self, patience: Duration) {
-        // SAFETY: a request is answered only while its connection is open.
+        // SAFETY: a connection is learnt of, and a request is answered, only while it is open.
         let connection = unsafe { BorrowedFd::borrow_raw(self.0) };
         let milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         if let Err(e) = set_tcp_user_timeout(connection, milliseconds) {
             tracing::debug!("a connection keeps the system's patience: {e}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt::tcp_user_timeout;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_reads_nothing_is_given_up_by_the_kernel() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("it binds");
+        let _client = TcpStream::connect(listener.local_addr().expect("it is bound")).await.expect("it listens");
+        let (stream, _) = listener.accept().await.expect("somebody came");
+        let mut data = Extensions::new();
+        Connection::learn(&stream, &mut data);
+        assert_eq!(tcp_user_timeout(&stream).expect("it is told"), 60_000);
+        data.get::<Connection>().expect("it is known").give_up_after(Duration::from_secs(5));
+        assert_eq!(tcp_user_timeout(&stream).expect("it is told"), 5_000);
     }
 }

@@ -86,6 +86,9 @@ pub struct Parts {
     pub node: String,
 }
 
+/// A clock can count that far.
+const LONGEST_QUIET: Duration = Duration::from_hours(24 * 365);
+
 /// Serves until it is stopped; WebSockets on `threads`. Signals are the caller's.
 pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) -> std::io::Result<Server> {
     let config = parts.config.clone();
@@ -107,7 +110,7 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
         .disable_signals();
     let ending = server.graceful_shutdown_signal();
     // What `actix_web::HttpServer` would do, but for the connections that leave HTTP, about which it cannot be asked.
-    let quiet = config.server.keep_alive.0 + config.server.header_timeout.0;
+    let quiet = config.server.keep_alive.0.saturating_add(config.server.header_timeout.0).min(LONGEST_QUIET);
     let connections = move || {
         let ending = ending.clone();
         let http = HttpService::build()
