@@ -304,18 +304,6 @@ fn what_waits_is_held_after_an_interrupt_until_a_person_says_more() {
     check(&missed, turn_ended(2, cancelled("x")), State::Idle, &stopped, &[]);
 }
 
-/// Also where that had begun before.
-#[test]
-fn what_was_said_before_the_last_stop_is_held() {
-    for stopping in
-        [[say_as(Mode::Interrupt, "m"), Input::Interrupt].as_slice(), &[Input::Interrupt, say("m"), Input::Interrupt]]
-    {
-        let anew = with(with(working(), stopping), &[Input::Greeted { boot: "b2".into() }]);
-        let waits: Vec<_> = World::after(&anew).core.queue.into_iter().map(|waiting| waiting.item.content).collect();
-        assert_eq!((World::after(&anew).core.state(), waits), (State::Idle, vec!["m".to_owned()]), "{stopping:?}");
-    }
-}
-
 #[test]
 fn a_message_can_interrupt() {
     let events = ["message!", "queue 1", "is interrupting"];

@@ -44,3 +44,15 @@ fn of_a_long_text_that_is_cut_its_ends_are_kept_and_how_long_it_was() {
     );
     assert_eq!(whole, Some(1_200_003));
 }
+
+/// Also where an earlier stop is under way.
+#[test]
+fn what_was_said_before_the_last_stop_is_held() {
+    for stopping in
+        [[say_as(Mode::Interrupt, "m"), Input::Interrupt].as_slice(), &[Input::Interrupt, say("m"), Input::Interrupt]]
+    {
+        let anew = with(with(working(), stopping), &[Input::Greeted { boot: "b2".into() }]);
+        let waits: Vec<_> = World::after(&anew).core.queue.into_iter().map(|waiting| waiting.item.content).collect();
+        assert_eq!((World::after(&anew).core.state(), waits), (State::Idle, vec!["m".to_owned()]), "{stopping:?}");
+    }
+}
