@@ -84,7 +84,6 @@ async fn docker_where_sessions_live(
     loop {
         let not_yet = match docker_with_image(config, node).await {
             Ok(docker) => return Ok(docker),
-            // Whichever of its answers that was.
             Err(e) if e.tells_nothing() || matches!(e, SandboxError::Failed { .. }) => e,
             Err(other) => return Err(other),
         };
