@@ -158,8 +158,8 @@ pub enum SandboxError {
     Elsewhere { session: SessionId, place: String, why: String, trace: PathBuf },
     #[error("the sandbox driver did not {what} within {seconds} s")]
     Deadline { what: &'static str, seconds: u64 },
-    /// It answered, with something that is no answer to what it was asked.
-    #[error("the sandbox driver did not {what}, but answered: {detail}; the log of its engine, or proxy, says why")]
+    /// It could not look, or its engine answered with something that is no answer to what it was asked.
+    #[error("the sandbox driver did not {what}: {detail}")]
     Unclear { what: &'static str, detail: String },
     #[error("the sandbox could not {what}: {detail}")]
     Failed { what: &'static str, detail: String },
@@ -172,8 +172,8 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
-    /// Whether the driver did not come to answer, or answered something else, so that nothing is known. It may be asked
-    /// again. (An engine on its way up opens its socket to nobody at first.)
+    /// Whether the driver did not come to answer, or could not, or answered something else, so that nothing is known. It may
+    /// be asked again. (An engine on its way up opens its socket to nobody at first.)
     pub fn tells_nothing(&self) -> bool {
         matches!(
             self,

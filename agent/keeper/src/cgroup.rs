@@ -196,7 +196,8 @@ impl Cgroup {
                 Version::V1 => fs::write(self.freezer.join("freezer.state"), "FROZEN")?,
                 Version::V2 => fs::write(self.freezer.join("cgroup.freeze"), "1")?,
             }
-            if self.is_frozen() {
+            // What cannot be read now may be read in a moment, and is not frozen until then.
+            if self.is_frozen().unwrap_or(false) {
                 return Ok(());
             }
             if began.elapsed() > patience {
@@ -214,12 +215,17 @@ impl Cgroup {
         }
     }
 
-    pub fn is_frozen(&self) -> bool {
-        match self.version {
-            Version::V1 => {
-                fs::read_to_string(self.freezer.join("freezer.state")).is_ok_and(|state| state.trim() == "FROZEN")
-            }
-            Version::V2 => field(&self.freezer.join("cgroup.events"), "frozen") == Some(1),
+    /// One that is not there is not frozen.
+    pub fn is_frozen(&self) -> io::Result<bool> {
+        let (file, frozen) = match self.version {
+            Version::V1 => ("freezer.state", "FROZEN"),
+            Version::V2 => ("cgroup.events", "frozen 1"),
+        };
+        match fs::read_to_string(self.freezer.join(file)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+            // It was removed while the file was open.
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+            state => Ok(state?.lines().any(|line| line.trim() == frozen)),
         }
     }
 

@@ -147,9 +147,10 @@ fn start(mut order: Order) -> Result<Kept, Answer> {
     if order.user_namespace {
         stage::give_up_the_last_right().map_err(failed("give up its last right"))?;
     }
-    let keeper =
-        Identity::of(std::process::id() as i32).ok_or_else(|| Answer::Failed("find itself in /proc".into()))?;
-    let running = Running { boot: place::boot_id(), keeper, init, cgroup: order.cgroup.clone() };
+    let keeper = Identity::of(std::process::id() as i32).map_err(failed("find itself in /proc"))?;
+    let keeper = keeper.ok_or_else(|| Answer::Failed("find itself in /proc".into()))?;
+    let boot = place::boot_id().map_err(failed("tell which boot this is"))?;
+    let running = Running { boot, keeper, init, cgroup: order.cgroup.clone() };
     place::write_json(Path::new(HERE), place::RUNNING, &running).map_err(failed("write down who runs"))?;
     // Without it the end may still find room when it comes.
     let _ = place::keep_room_for_the_end(Path::new(HERE));
@@ -205,7 +206,8 @@ fn admit(jailed: &mut Jailed, doors: Vec<File>) -> Result<Identity, Answer> {
             return Err(Answer::Unconfinable(written(jailed).unwrap_or(why)));
         }
     }
-    let first = only_child(jailed.builder()).ok_or_else(|| Answer::Failed("its first process is gone".into()))?;
+    let first = only_child(jailed.builder()).map_err(failed("find its first process"))?;
+    let first = first.ok_or_else(|| Answer::Failed("its first process is gone".into()))?;
     jailed.dismiss_builder().map_err(failed("dismiss the builder of the jail"))?;
     for mut door in doors {
         door.write_all(first.pid.to_string().as_bytes()).map_err(failed("enter its control group"))?;

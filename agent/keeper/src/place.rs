@@ -11,7 +11,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
 };
 
@@ -71,8 +71,12 @@ pub fn keep_room_for_the_end(dir: &Path) -> io::Result<()> {
     fs::write(dir.join(unfinished(EXIT)), [0; LONGEST_END])
 }
 
-pub fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+/// Empty where the kernel has none to tell. One that could not be read is an error: it is not another boot.
+pub fn boot_id() -> io::Result<String> {
+    match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
+        id => Ok(id?.trim().to_owned()),
+    }
 }
 
 /// The end of `text`, at most `bytes` long, cut between characters.

@@ -2,11 +2,16 @@
 //!
 //! Everything that runs in a sandbox descends from its first process, because an orphan in a pid namespace falls to that
 //! namespace's first. So the family tree is the sandbox, and needs no right to look into namespaces.
+//!
+//! Nobody is thought gone because `/proc` could not be read, as where descriptors have run out: that is an error, and whoever
+//! asks has learnt nothing.
 
 use std::{
     collections::{HashMap, HashSet},
-    fs, io,
+    fs,
+    io::{self, ErrorKind},
     os::fd::OwnedFd,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -22,24 +27,29 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub fn of(pid: i32) -> Option<Identity> {
-        Stat::read(pid).map(|stat| stat.identity)
+    pub fn of(pid: i32) -> io::Result<Option<Identity>> {
+        Ok(Stat::read(pid)?.map(|stat| stat.identity))
     }
 
     /// A handle on the process, if it is still the same and has not ended.
-    pub fn open(&self) -> Option<OwnedFd> {
-        let handle = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
-        // Asked after the handle is there: whoever has the id now is whom the handle means.
-        self.is_alive().then_some(handle)
+    pub fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
+        let handle = pidfd_open(pid, PidfdFlags::empty());
+        // Asked after the handle is there: whoever has the id now is whom the handle means. And why there is none does not
+        // matter where the process is gone: of a thread that has the id now, say, there is no handle.
+        match self.is_alive()? {
+            true => Ok(Some(handle?)),
+            false => Ok(None),
+        }
     }
 
-    pub fn is_alive(&self) -> bool {
-        Stat::read(self.pid).is_some_and(|stat| stat.identity == *self && !stat.is_dead())
+    pub fn is_alive(&self) -> io::Result<bool> {
+        Ok(Stat::read(self.pid)?.is_some_and(|stat| stat.identity == *self && !stat.is_dead()))
     }
 
     /// Sends a signal. One that is gone is no error.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        let Some(handle) = self.open() else { return Ok(()) };
+        let Some(handle) = self.open()? else { return Ok(()) };
         match pidfd_send_signal(handle, signal) {
             Err(rustix::io::Errno::SRCH) => Ok(()),
             other => Ok(other?),
@@ -59,16 +69,35 @@ struct Stat {
     resident_pages: u64,
 }
 
+/// What `/proc` has of a process. `None` where there is no such one, or none that this user is shown (`hidepid`).
+fn shown<T>(asked: io::Result<T>) -> io::Result<Option<T>> {
+    match asked {
+        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 impl Stat {
-    fn read(pid: i32) -> Option<Stat> {
-        Stat::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    fn read(pid: i32) -> io::Result<Option<Stat>> {
+        Stat::read_at(pid, Path::new(&format!("/proc/{pid}/stat")))
+    }
+
+    fn read_at(pid: i32, path: &Path) -> io::Result<Option<Stat>> {
+        // A process may give itself a name that is no text, and is there all the same.
+        Ok(shown(fs::read(path))?.and_then(|line| Stat::parse(pid, &String::from_utf8_lossy(&line))))
     }
 
     /// Its threads, each as if it were a process.
-    fn of_threads(&self) -> impl Iterator<Item = Stat> {
+    fn of_threads(&self) -> io::Result<Vec<Stat>> {
         let pid = self.identity.pid;
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        threads.filter_map(move |thread| Stat::parse(pid, &fs::read_to_string(thread.path().join("stat")).ok()?))
+        let mut threads = Vec::new();
+        for thread in shown(fs::read_dir(format!("/proc/{pid}/task")))?.into_iter().flatten() {
+            if let Some(thread) = shown(thread)? {
+                threads.extend(Stat::read_at(pid, &thread.path().join("stat"))?);
+            }
+        }
+        Ok(threads)
     }
 
     fn parse(pid: i32, line: &str) -> Option<Stat> {
@@ -100,20 +129,20 @@ impl Stat {
         self.state == b'D'
     }
 
-    fn stands_still(&self) -> bool {
+    fn stands_still(&self) -> io::Result<bool> {
         let is_stopped = |stat: &Stat| matches!(stat.state, b'T' | b't');
-        match self.is_headless() {
-            true => self.of_threads().all(|thread| thread.is_headless() || is_stopped(&thread)),
+        Ok(match self.is_headless() {
+            true => self.of_threads()?.iter().all(|thread| thread.is_headless() || is_stopped(thread)),
             false => is_stopped(self),
-        }
+        })
     }
 }
 
 /// The process and all that descend from it.
-fn family(first: Identity) -> Vec<Stat> {
+fn family(first: Identity) -> io::Result<Vec<Stat>> {
     let mut children: HashMap<i32, Vec<Stat>> = HashMap::new();
     let mut found = Vec::new();
-    for stat in every_process() {
+    for stat in every_process()? {
         if stat.identity == first {
             found.push(stat);
         }
@@ -124,27 +153,36 @@ fn family(first: Identity) -> Vec<Stat> {
         found.extend(children.remove(&parent).unwrap_or_default());
         next += 1;
     }
-    found
+    Ok(found)
 }
 
-fn every_process() -> impl Iterator<Item = Stat> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| Stat::read(entry.file_name().to_str()?.parse().ok()?))
+fn every_process() -> io::Result<Vec<Stat>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        if let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) {
+            found.extend(Stat::read(pid)?);
+        }
+    }
+    Ok(found)
 }
 
 /// The same, without looking at the rest of the host. The kernel may leave a child out while another one ends, so this
 /// finds whom to stop soonest, and not that all are stopped.
-fn most_of_family(first: Identity) -> Vec<Stat> {
-    let mut found: Vec<Stat> = Stat::read(first.pid).filter(|stat| stat.identity == first).into_iter().collect();
+fn most_of_family(first: Identity) -> io::Result<Vec<Stat>> {
+    let mut found: Vec<Stat> = Stat::read(first.pid)?.filter(|stat| stat.identity == first).into_iter().collect();
     let mut next = 0;
     while let Some(parent) = found.get(next).map(|stat| stat.identity.pid) {
-        found.extend(children(parent).into_iter().filter_map(Stat::read).filter(|stat| stat.parent == parent));
+        for child in children(parent) {
+            found.extend(Stat::read(child)?.filter(|stat| stat.parent == parent));
+        }
         next += 1;
     }
-    found
+    Ok(found)
 }
 
-/// Of each thread. Empty where the kernel was built without this list (`CONFIG_PROC_CHILDREN`).
+/// Of each thread. Empty where the kernel was built without this list (`CONFIG_PROC_CHILDREN`), or it cannot be read: whoever
+/// misses somebody in it looks at every process.
 fn children(parent: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -152,42 +190,60 @@ fn children(parent: i32) -> Vec<i32> {
 }
 
 /// The only child of a process, as the jail's first process is of its builder.
-pub fn only_child(parent: i32) -> Option<Identity> {
-    let listed = children(parent).first().copied().and_then(Identity::of);
-    listed.or_else(|| every_process().find(|stat| stat.parent == parent).map(|stat| stat.identity))
+pub fn only_child(parent: i32) -> io::Result<Option<Identity>> {
+    if let Some(child) = children(parent).first()
+        && let Some(listed) = Identity::of(*child)?
+    {
+        return Ok(Some(listed));
+    }
+    Ok(every_process()?.into_iter().find(|stat| stat.parent == parent).map(|stat| stat.identity))
 }
 
 /// Who of the family stands still.
-pub fn standing_still(first: Identity) -> Vec<Identity> {
-    family(first).into_iter().filter(Stat::stands_still).map(|stat| stat.identity).collect()
+pub fn standing_still(first: Identity) -> io::Result<Vec<Identity>> {
+    let mut still = Vec::new();
+    for stat in family(first)? {
+        if stat.stands_still()? {
+            still.push(stat.identity);
+        }
+    }
+    Ok(still)
+}
+
+/// Who of these goes on, and may yet do something before it stands still as it was told.
+fn moving(of: Vec<Stat>, told: &HashSet<Identity>) -> io::Result<Vec<Stat>> {
+    let mut moving = Vec::new();
+    for stat in of {
+        let is_held = stat.is_in_the_kernel() && told.contains(&stat.identity) || stat.stands_still()?;
+        if !is_held {
+            moving.push(stat);
+        }
+    }
+    Ok(moving)
 }
 
 /// Stops the whole family, also one that forks meanwhile: who is stopped forks no more, so each round leaves fewer. Where not
-/// all of it stands still in time, some of it does.
+/// all of it stands still in time, or that cannot be told, some of it does.
 pub fn stop_all(first: Identity, patience: Duration) -> io::Result<()> {
     let began = Instant::now();
-    let mut now = family(first);
+    let mut now = family(first)?;
     let mut told = HashSet::new();
     loop {
-        let held = |stat: &Stat| stat.stands_still() || stat.is_in_the_kernel() && told.contains(&stat.identity);
-        let mut moving: Vec<Stat> = now.into_iter().filter(|stat| !held(stat)).collect();
-        if moving.is_empty() {
-            moving = family(first).into_iter().filter(|stat| !held(stat)).collect();
+        let mut left = moving(now, &told)?;
+        if left.is_empty() {
+            left = moving(family(first)?, &told)?;
         }
-        if moving.is_empty() {
+        if left.is_empty() {
             return Ok(());
         }
         if began.elapsed() > patience {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("{} processes do not stand still", moving.len()),
-            ));
+            return Err(io::Error::new(ErrorKind::TimedOut, format!("{} processes do not stand still", left.len())));
         }
-        for stat in moving {
+        for stat in left {
             stat.identity.signal(Signal::STOP)?;
             told.insert(stat.identity);
         }
-        now = most_of_family(first);
+        now = most_of_family(first)?;
     }
 }
 
@@ -195,7 +251,7 @@ pub fn stop_all(first: Identity, patience: Duration) -> io::Result<()> {
 pub fn continue_all(first: Identity, but: &[Identity]) -> io::Result<()> {
     let but: HashSet<&Identity> = but.iter().collect();
     // The youngest first: a parent that wakes must not find its child stopped.
-    for stat in family(first).into_iter().rev().filter(|stat| !but.contains(&stat.identity)) {
+    for stat in family(first)?.into_iter().rev().filter(|stat| !but.contains(&stat.identity)) {
         stat.identity.signal(Signal::CONT)?;
     }
     Ok(())
@@ -211,17 +267,24 @@ pub struct Usage {
 }
 
 /// What the family takes: the sum of what each shows, so memory that they share is counted more than once.
-pub fn usage(first: Identity) -> Usage {
+pub fn usage(first: Identity) -> io::Result<Usage> {
     let (page, tick) = (rustix::param::page_size() as u64, rustix::param::clock_ticks_per_second());
-    family(first).iter().filter(|stat| !stat.is_dead()).fold(Usage::default(), |sum, stat| Usage {
+    Ok(family(first)?.iter().filter(|stat| !stat.is_dead()).fold(Usage::default(), |sum, stat| Usage {
         memory_bytes: sum.memory_bytes + stat.resident_pages * page,
         cpu_us: sum.cpu_us + stat.cpu_ticks * 1_000_000 / tick,
         processes: sum.processes + 1,
-    })
+    }))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        ffi::OsStr,
+        os::unix::{ffi::OsStrExt, process::CommandExt},
+    };
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
     use super::*;
 
     #[test]
@@ -266,25 +329,79 @@ mod tests {
             .stdout(std::process::Stdio::null())
             .spawn()
             .expect("it runs");
-        let first = Identity::of(child.id() as i32).expect("it is there");
-        let is_headless = || Stat::read(first.pid).is_some_and(|stat| stat.is_headless());
+        let first = Identity::of(child.id() as i32).expect("it is read").expect("it is there");
+        let is_headless = || Stat::read(first.pid).expect("it is read").is_some_and(|stat| stat.is_headless());
+        let still = || standing_still(first).expect("they are read");
         let began = Instant::now();
         while !is_headless() {
             assert!(began.elapsed() < Duration::from_secs(10), "its first thread goes on");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(first.is_alive());
-        assert_eq!(usage(first).processes, 1);
-        assert!(standing_still(first).is_empty());
+        assert!(first.is_alive().expect("it is read"));
+        assert_eq!(usage(first).expect("they are read").processes, 1);
+        assert!(still().is_empty());
         stop_all(first, Duration::from_secs(10)).expect("it stands still");
-        assert_eq!(standing_still(first), [first]);
+        assert_eq!(still(), [first]);
         continue_all(first, &[]).expect("it goes on");
         let began = Instant::now();
-        while !standing_still(first).is_empty() {
+        while !still().is_empty() {
             assert!(began.elapsed() < Duration::from_secs(10), "it stands still");
         }
         first.signal(Signal::KILL).expect("it is told");
         child.wait().expect("it ends");
-        assert!(!first.is_alive());
+        assert!(!first.is_alive().expect("it is read"));
+        assert!(first.open().expect("it is read").is_none());
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_nobody() {
+        let name = OsStr::from_bytes(b"greenroom-\xff");
+        let program = std::env::temp_dir().join(name);
+        // One that an earlier run of this test left will do.
+        let _ = std::os::unix::fs::symlink("/bin/sleep", &program);
+        let mut child = std::process::Command::new(&program).arg0("sleep").arg("1000").spawn().expect("it runs");
+        let pid = child.id() as i32;
+        let named = fs::read(format!("/proc/{pid}/comm")).expect("it is there");
+        let identity = Identity::of(pid).expect("it is read").expect("it is there");
+        let (alive, counted) = (identity.is_alive(), usage(identity));
+        child.kill().expect("it is killed");
+        child.wait().expect("it ends");
+        fs::remove_file(program).expect("it is removed");
+        assert_eq!(named.trim_ascii_end(), name.as_bytes());
+        assert!(alive.expect("it is read"));
+        assert_eq!(counted.expect("they are read").processes, 1);
+    }
+
+    const WITHOUT_DESCRIPTORS: &str = "GREENROOM_TEST_PROCESS_WITHOUT_DESCRIPTORS";
+
+    /// In a process of its own, because the limit is one of the whole process.
+    #[test]
+    fn nobody_is_gone_because_descriptors_have_run_out() {
+        if std::env::var_os(WITHOUT_DESCRIPTORS).is_none() {
+            let alone = std::process::Command::new(std::env::current_exe().expect("our own"))
+                .args(["--exact", "processes::tests::nobody_is_gone_because_descriptors_have_run_out"])
+                .env(WITHOUT_DESCRIPTORS, "1")
+                .output()
+                .expect("it runs");
+            return assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stdout));
+        }
+        let me = Identity::of(std::process::id() as i32).expect("it is read").expect("this process lives");
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).expect("there may be fewer");
+        let told = [
+            Identity::of(me.pid).map(drop),
+            me.open().map(drop),
+            me.is_alive().map(drop),
+            me.signal(Signal::CONT),
+            only_child(me.pid).map(drop),
+            standing_still(me).map(drop),
+            continue_all(me, &[]),
+            usage(me).map(drop),
+        ];
+        setrlimit(Resource::Nofile, before).expect("as before");
+        for (index, told) in told.into_iter().enumerate() {
+            assert_eq!(told.map_err(|e| e.raw_os_error()), Err(Some(libc::EMFILE)), "question {index}");
+        }
+        assert!(me.is_alive().expect("it is read"));
     }
 }

@@ -90,7 +90,10 @@ impl Trouble {
     /// proxy while the engine behind it is started anew, and an engine that fails itself.
     pub(super) fn unclear(self) -> SandboxError {
         match SandboxError::from(self) {
-            SandboxError::Failed { what, detail } => SandboxError::Unclear { what, detail },
+            SandboxError::Failed { what, detail } => {
+                let detail = format!("it answered: {detail}; the log of its engine, or proxy, says why");
+                SandboxError::Unclear { what, detail }
+            }
             other => other,
         }
     }

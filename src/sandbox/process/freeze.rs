@@ -11,8 +11,8 @@ use super::place::Place;
 
 /// Stops all that descend from `first`, or none of them.
 pub(super) fn freeze(place: &Place, first: Identity, patience: Duration) -> io::Result<()> {
-    if place.frozen().is_none() {
-        place.set_frozen(&processes::standing_still(first))?;
+    if place.frozen()?.is_none() {
+        place.set_frozen(&processes::standing_still(first)?)?;
     }
     processes::stop_all(first, patience).inspect_err(|_| {
         // What cannot be woken now is woken by a thaw: the note is there yet.
@@ -21,7 +21,7 @@ pub(super) fn freeze(place: &Place, first: Identity, patience: Duration) -> io::
 }
 
 pub(super) fn thaw(place: &Place, first: Identity) -> io::Result<()> {
-    let Some(stood_still) = place.frozen() else { return Ok(()) };
+    let Some(stood_still) = place.frozen()? else { return Ok(()) };
     processes::continue_all(first, &stood_still)?;
     place.forget_frozen()
 }

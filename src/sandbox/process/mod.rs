@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Each falls with the one above it, and none with the server. What a server has to know of a sandbox that another one
-//! started is in its state directory ([`place`]).
+//! started is in its state directory ([`place`]). Where that cannot be read, nothing is known: nobody is started, ended or
+//! reported dead then.
 
 use std::{
     fs::Permissions,
@@ -28,7 +29,7 @@ use async_trait::async_trait;
 use greenroom_keeper::{
     cgroup::{Cgroup, Cgroups},
     order::{Answer, Order},
-    place::Running,
+    place::{Ended, Running},
     processes,
 };
 use greenroom_protocol::observation::Phase;
@@ -38,6 +39,7 @@ use tokio::{
     sync::{OnceCell, Semaphore},
     time::{Instant, timeout},
 };
+use tracing::warn;
 
 use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats, Turns, engines};
 use crate::store::SessionId;
@@ -67,6 +69,8 @@ const BUILDING: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_millis(500);
 /// How long the kernel may take to end, or to freeze, what it was told to.
 const KERNEL: Duration = Duration::from_secs(5);
+/// How long a watch rests that could not tell whether its sandbox runs.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub struct ProcessOptions {
@@ -140,7 +144,7 @@ impl Process {
         while Instant::now() < overdue {
             match self.keep(order.clone(), spec).await? {
                 Kept::ByOurs => return Ok(()),
-                Kept::ByAnother if self.runs(spec.session).await => return Ok(()),
+                Kept::ByAnother if self.runs(spec.session).await? => return Ok(()),
                 // It came to nothing, as one does whose sandbox was half built when its server was killed: it was in what was just
                 // cleared away.
                 Kept::ByAnother => {}
@@ -198,14 +202,15 @@ impl Process {
     }
 
     /// Whether it comes to run within a moment.
-    async fn runs(&self, session: SessionId) -> bool {
+    async fn runs(&self, session: SessionId) -> Result<bool, SandboxError> {
         let place = self.place(session);
         let runs = timeout(BUILDING, async {
-            while place.running().is_none() {
+            while place.running().map_err(unclear)?.is_none() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
+            Ok::<_, SandboxError>(true)
         });
-        runs.await.is_ok()
+        runs.await.unwrap_or(Ok(false))
     }
 
     /// Asks a question of a sandbox that runs.
@@ -216,8 +221,9 @@ impl Process {
         ask: impl FnOnce(&Place, &Running) -> io::Result<T> + Send + 'static,
     ) -> Result<T, SandboxError> {
         let place = self.place(session);
-        let answer = blocking(what, move || place.running().map(|running| ask(&place, &running)).transpose());
-        answer.await?.ok_or(SandboxError::Gone { session })
+        let looked = look(move || Ok(place.running()?.map(|running| (place, running))));
+        let (place, running) = looked.await?.ok_or(SandboxError::Gone { session })?;
+        blocking(what, move || ask(&place, &running)).await
     }
 
     /// Freezes or thaws it, once nobody else does.
@@ -236,23 +242,25 @@ impl Process {
         self.of_running(session, what, work).await
     }
 
-    /// Ends it, the agent first if it can hear; and gives back what the kernel keeps for it.
+    /// Ends it, the agent first if it can hear; and gives back what the kernel keeps for it. Where it cannot be told how it
+    /// stands, nothing is changed.
     async fn end(&self, session: SessionId) -> Result<(), SandboxError> {
         let place = self.place(session);
-        if let Some((running, keeper)) = place.running().and_then(|it| it.keeper.open().map(|keeper| (it, keeper))) {
-            if !is_frozen(&place, &running) {
+        if let Some((running, keeper)) = place.kept().map_err(unclear)? {
+            if !is_frozen(&place, &running).map_err(unclear)? {
                 running.init.signal(Signal::TERM).map_err(failed("stop"))?;
                 let _ = timeout(GRACE, ended(&keeper)).await;
             }
             running.init.signal(Signal::KILL).map_err(failed("stop"))?;
             // In version 1 of control groups a frozen process is not even killed before it is thawed.
             let _ = running.cgroup.as_ref().map(Cgroup::thaw);
-            if timeout(KERNEL, ended(&keeper)).await.is_err() {
+            let Ok(is_over) = timeout(KERNEL, ended(&keeper)).await else {
                 running.keeper.signal(Signal::KILL).map_err(failed("stop"))?;
                 return Err(SandboxError::Deadline { what: "stop", seconds: KERNEL.as_secs() });
-            }
+            };
+            is_over.map_err(failed("wait for its end"))?;
         }
-        let left = place.last_run().and_then(|running| running.cgroup);
+        let left = place.last_run().map_err(unclear)?.and_then(|running| running.cgroup);
         let left = left.or_else(|| self.cgroups.as_ref().map(|cgroups| cgroups.of(&session.to_string())));
         blocking("give back its control group", move || left.map_or(Ok(()), |cgroup| cgroup.remove(KERNEL))).await
     }
@@ -274,14 +282,18 @@ impl Sandbox for Process {
 
     async fn start(&self, spec: &Spec, progress: Progress<'_>) -> Result<(), SandboxError> {
         let _turn = self.turns.of(spec.session).lock_owned().await;
-        if self.place(spec.session).running().is_some() {
+        if self.place(spec.session).running().map_err(unclear)?.is_some() {
             return Ok(());
         }
         progress(Phase::Starting, "");
         let started = self.launch(spec).await;
-        if started.is_err() {
-            // Why it did not start is worth more than why nothing could be cleared away.
-            let _ = self.end(spec.session).await;
+        match &started {
+            // Another's keeper has it, and it may run by now.
+            Ok(()) | Err(SandboxError::Unclear { .. }) => {}
+            Err(_) => {
+                // Why it did not start is worth more than why nothing could be cleared away.
+                let _ = self.end(spec.session).await;
+            }
         }
         started
     }
@@ -316,24 +328,31 @@ impl Sandbox for Process {
 
     async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError> {
         let place = self.place(session);
-        blocking("read its state directory", move || Ok(place.last_run().map(|_| presence(&place)))).await
+        look(move || place.last_run()?.map(|_| presence(&place)).transpose()).await
     }
 
     async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError> {
         let place = self.place(session);
-        if let Some(keeper) = place.running().and_then(|running| running.keeper.open()) {
-            ended(&keeper).await.map_err(failed("wait for its end"))?;
+        let mut is_said = false;
+        loop {
+            match outlived(&place).await {
+                Ok(ended) => return Ok(ended.into()),
+                Err(e) if !std::mem::replace(&mut is_said, true) => {
+                    warn!(%session, "whether its sandbox runs cannot be told, and is asked again: {e}");
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
-        Ok(place.ended().into())
     }
 
     async fn list(&self) -> Result<Vec<Found>, SandboxError> {
         let state = self.options.state.clone();
-        blocking("list its state directory", move || {
+        look(move || {
             let mut found = Vec::new();
             for entry in std::fs::read_dir(&state)? {
                 let Some(session) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-                found.push(Found { session, driver: NAME, presence: presence(&Place::of(&state, session)) });
+                found.push(Found { session, driver: NAME, presence: presence(&Place::of(&state, session))? });
             }
             Ok(found)
         })
@@ -342,7 +361,7 @@ impl Sandbox for Process {
 
     async fn logs(&self, session: SessionId, bytes: usize) -> Result<String, SandboxError> {
         let place = self.place(session);
-        if !place.exists() {
+        if !place.exists().map_err(unclear)? {
             return Err(SandboxError::Gone { session });
         }
         blocking("read its log", move || place.log(bytes)).await
@@ -352,7 +371,7 @@ impl Sandbox for Process {
         self.of_running(session, "count", |_, running| {
             let counted = running.cgroup.as_ref().and_then(Cgroup::usage);
             let processes::Usage { memory_bytes, cpu_us, processes } =
-                counted.unwrap_or_else(|| processes::usage(running.init));
+                counted.map_or_else(|| processes::usage(running.init), Ok)?;
             Ok(Stats { memory_bytes, cpu_us, processes })
         })
         .await
@@ -377,16 +396,27 @@ fn no_program_runs_at(path: &Path, e: io::Error) -> io::Error {
     io::Error::new(e.kind(), detail)
 }
 
-fn presence(place: &Place) -> Presence {
-    match place.running() {
+fn presence(place: &Place) -> io::Result<Presence> {
+    Ok(match place.running()? {
         None => Presence::Exited,
-        Some(running) if is_frozen(place, &running) => Presence::Frozen,
+        Some(running) if is_frozen(place, &running)? => Presence::Frozen,
         Some(_) => Presence::Running,
+    })
+}
+
+fn is_frozen(place: &Place, running: &Running) -> io::Result<bool> {
+    match &running.cgroup {
+        Some(cgroup) => cgroup.is_frozen(),
+        None => Ok(place.frozen()?.is_some()),
     }
 }
 
-fn is_frozen(place: &Place, running: &Running) -> bool {
-    running.cgroup.as_ref().map_or_else(|| place.frozen().is_some(), Cgroup::is_frozen)
+/// Waits until nobody is there who keeps it, and reads how it ended.
+async fn outlived(place: &Place) -> io::Result<Ended> {
+    if let Some((_, keeper)) = place.kept()? {
+        ended(&keeper).await?;
+    }
+    place.ended()
 }
 
 /// Returns when the process has ended.
@@ -402,6 +432,17 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> SandboxError {
         io::ErrorKind::TimedOut => SandboxError::Deadline { what, seconds: KERNEL.as_secs() },
         _ => SandboxError::Io { what, source: Arc::new(e) },
     }
+}
+
+/// Of a look at a sandbox that failed. It says nothing about the sandbox, which may work on: descriptors or memory ran out, say.
+fn unclear(e: io::Error) -> SandboxError {
+    SandboxError::Unclear { what: "tell how it stands", detail: e.to_string() }
+}
+
+/// Looks how sandboxes stand.
+async fn look<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, SandboxError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|e| Err(io::Error::other(e))).map_err(unclear)
 }
 
 /// Files and `/proc` are read beside the runtime's threads.

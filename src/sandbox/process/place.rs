@@ -1,9 +1,15 @@
 //! The state directory of one sandbox, as a server reads it; the files are described in [`greenroom_keeper::place`].
+//!
+//! A file that is not there says something: nobody runs, or nothing was frozen. One that cannot be read says nothing, and that
+//! is an error: who was taken for dead because descriptors had run out would get another one beside it.
 
 use std::{
     fs,
     io::{self, ErrorKind, Read, Seek, SeekFrom},
-    os::unix::fs::{DirBuilderExt, chown},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, chown},
+    },
     path::{Path, PathBuf},
 };
 
@@ -35,8 +41,8 @@ impl Place {
         &self.dir
     }
 
-    pub(super) fn exists(&self) -> bool {
-        self.dir.is_dir()
+    pub(super) fn exists(&self) -> io::Result<bool> {
+        self.dir.try_exists()
     }
 
     /// Makes the directory. It belongs to the sandbox's user, as whom the keeper writes in it; what lies above it does not.
@@ -56,22 +62,29 @@ impl Place {
     }
 
     /// Who runs here now. What a keeper of an earlier boot, or one that is dead, has written does not count.
-    pub(super) fn running(&self) -> Option<Running> {
-        let running: Running = self.read(RUNNING)?;
-        (running.boot == boot_id() && running.keeper.is_alive()).then_some(running)
+    pub(super) fn running(&self) -> io::Result<Option<Running>> {
+        let Some(running) = self.last_run()? else { return Ok(None) };
+        let still_runs = running.boot == boot_id()? && running.keeper.is_alive()?;
+        Ok(still_runs.then_some(running))
+    }
+
+    /// The same, with a handle on the keeper.
+    pub(super) fn kept(&self) -> io::Result<Option<(Running, OwnedFd)>> {
+        let Some(running) = self.running()? else { return Ok(None) };
+        Ok(running.keeper.open()?.map(|keeper| (running, keeper)))
     }
 
     /// What was written about the last run, whether or not it is over.
-    pub(super) fn last_run(&self) -> Option<Running> {
+    pub(super) fn last_run(&self) -> io::Result<Option<Running>> {
         self.read(RUNNING)
     }
 
-    pub(super) fn ended(&self) -> Ended {
-        self.read(EXIT).unwrap_or_default()
+    pub(super) fn ended(&self) -> io::Result<Ended> {
+        Ok(self.read(EXIT)?.unwrap_or_default())
     }
 
     /// The processes that stood still before the sandbox was frozen by signals; `None` where it is not.
-    pub(super) fn frozen(&self) -> Option<Vec<Identity>> {
+    pub(super) fn frozen(&self) -> io::Result<Option<Vec<Identity>>> {
         self.read(FROZEN)
     }
 
@@ -97,8 +110,14 @@ impl Place {
         Ok(last_chars(&String::from_utf8_lossy(&newest), bytes).to_owned())
     }
 
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
-        serde_json::from_slice(&fs::read(self.dir.join(name)).ok()?).ok()
+    /// `None` where it is not there, or another version wrote it in a way that is not understood.
+    fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
+        let path = self.dir.join(name);
+        match fs::read(&path) {
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(io::Error::new(e.kind(), format!("`{}`: {e}", path.display()))),
+        }
     }
 }
 
@@ -123,16 +142,43 @@ mod tests {
         let state = tempfile::tempdir().expect("a temporary directory");
         let place = Place::of(state.path(), SessionId::generate());
         place.make(0, 0).expect("it is made");
-        let me = Identity::of(std::process::id() as i32).expect("this process lives");
+        let boot = boot_id().expect("it is read");
+        let me = Identity::of(std::process::id() as i32).expect("it is read").expect("this process lives");
         let running = |boot: String, keeper: Identity| Running { boot, keeper, init: me, cgroup: None };
         let another = Identity { started: me.started + 1, ..me };
         for (case, alive) in [
-            (running(boot_id(), me), true),
-            (running(boot_id(), another), false),
+            (running(boot.clone(), me), true),
+            (running(boot, another), false),
             (running("another boot".into(), me), false),
         ] {
             write_json(place.dir(), RUNNING, &case).expect("it is written");
-            assert_eq!(place.running().is_some(), alive, "{case:?}");
+            assert_eq!(place.running().expect("it is read").is_some(), alive, "{case:?}");
         }
+    }
+
+    #[test]
+    fn what_is_not_there_says_so_and_what_cannot_be_read_says_nothing() {
+        let state = tempfile::tempdir().expect("a temporary directory");
+        let place = Place::of(state.path(), SessionId::generate());
+        assert!(place.running().expect("it is not there").is_none());
+        assert!(place.frozen().expect("it is not there").is_none());
+        assert_eq!(place.ended().expect("it is not there"), Ended::default());
+        place.make(0, 0).expect("it is made");
+        for name in [RUNNING, EXIT, FROZEN] {
+            fs::write(place.dir().join(name), "another version's").expect("it is written");
+        }
+        assert!(place.running().expect("it is read").is_none());
+        assert!(place.frozen().expect("it is read").is_none());
+        assert_eq!(place.ended().expect("it is read"), Ended::default());
+        for name in [RUNNING, EXIT, FROZEN] {
+            fs::remove_file(place.dir().join(name)).expect("it is there");
+            // Root reads any file, but nobody reads a directory as one.
+            fs::create_dir(place.dir().join(name)).expect("it is made");
+        }
+        place.running().expect_err("it may run");
+        place.kept().expect_err("it may be kept");
+        place.frozen().expect_err("it may be frozen");
+        let told = place.ended().expect_err("it may have ended somehow").to_string();
+        assert!(told.contains(EXIT), "{told}");
     }
 }

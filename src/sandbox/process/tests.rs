@@ -21,6 +21,7 @@ use super::*;
 use crate::sandbox::{Access, Limits, Network, RunDir, Volume, contract::Bench};
 
 mod freezes;
+mod unreadable;
 
 const AS_SERVER: &str = "GREENROOM_TEST_SERVER";
 
@@ -335,10 +336,10 @@ async fn it_outlives_a_killed_server_and_not_its_keeper() {
     driver.thaw(session).await.expect("it thaws");
     assert!(driver.logs(session, 100).await.expect("there are logs").contains("alive"));
 
-    let running = driver.place(session).running().expect("it runs");
+    let running = driver.place(session).running().expect("it is read").expect("it runs");
     let (_, killed) = tokio::join!(driver.wait(session), async { running.keeper.signal(Signal::KILL) });
     killed.expect("the keeper is killed");
-    eventually("its sandbox has gone with it", async || !running.init.is_alive()).await;
+    eventually("its sandbox has gone with it", async || !running.init.is_alive().expect("it is read")).await;
     assert_eq!(driver.wait(session).await.expect("it is over").code, None);
     driver.remove(session).await.expect("nothing is left");
     assert_eq!(driver.list().await.expect("they are listed"), []);
@@ -395,16 +396,16 @@ async fn what_is_frozen_when_its_keeper_is_killed_is_in_nobodys_way() {
         let spec = site.spec("while :; do sleep 0.02; done");
         driver.start(&spec, &|_, _| ()).await.expect("it starts");
         driver.freeze(spec.session).await.expect("it freezes");
-        let first = driver.place(spec.session).running().expect("it runs");
+        let first = driver.place(spec.session).running().expect("it is read").expect("it runs");
         first.keeper.signal(Signal::KILL).expect("the keeper is killed");
         driver.wait(spec.session).await.expect("its end is told");
         driver.start(&spec, &|_, _| ()).await.expect("another takes its place");
-        assert!(!first.init.is_alive(), "there is one sandbox");
+        assert!(!first.init.is_alive().expect("it is read"), "there is one sandbox");
         driver.freeze(spec.session).await.expect("it freezes");
-        let second = driver.place(spec.session).running().expect("it runs");
+        let second = driver.place(spec.session).running().expect("it is read").expect("it runs");
         second.keeper.signal(Signal::KILL).expect("the keeper is killed");
         driver.wait(spec.session).await.expect("its end is told");
         driver.remove(spec.session).await.expect("nothing is left");
-        eventually("the second has gone", async || !second.init.is_alive()).await;
+        eventually("the second has gone", async || !second.init.is_alive().expect("it is read")).await;
     }
 }

@@ -78,7 +78,7 @@ fn of_command(words: &[&str]) -> Identity {
     let pids = fs::read_dir("/proc").expect("it is mounted").flatten();
     let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let found = pids.find(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|it| it == command));
-    found.and_then(Identity::of).expect("it runs")
+    found.and_then(|pid| Identity::of(pid).expect("it is read")).expect("it runs")
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_freeze_that_comes_to_no_end_lets_all_go_on() {
     let ticking = Ticking::start(seconds).await;
     let (driver, session) = (&ticking.driver, ticking.spec.session);
     let restless = of_command(&["sleep", seconds]);
-    let init = driver.place(session).running().expect("it runs").init;
+    let init = driver.place(session).running().expect("it is read").expect("it runs").init;
     let enough = Arc::new(AtomicBool::new(false));
     let waking = std::thread::spawn({
         let enough = enough.clone();
@@ -116,7 +116,7 @@ async fn a_freeze_that_was_cut_off_can_be_completed_and_undone() {
         let (driver, session) = (&ticking.driver, ticking.spec.session);
         let place = driver.place(session);
         place.set_frozen(&[]).expect("it is written");
-        place.running().expect("it runs").init.signal(Signal::STOP).expect("it is stopped");
+        place.running().expect("it is read").expect("it runs").init.signal(Signal::STOP).expect("it is stopped");
         if complete {
             driver.freeze(session).await.expect("it freezes");
             assert!(ticking.stands_still().await);
