@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -66,32 +66,45 @@ const ASLEEP: Duration = Duration::from_secs(6);
 pub struct Sweeper {
     parts: Arc<Parts>,
     entry: Entry,
-    last_beat: Instant,
-    /// The server has been awake since then. Nobody is idle who could do nothing.
+    awake: Arc<Awake>,
+}
+
+/// How long the server has been awake. Nobody is idle who could do nothing.
+struct Awake(Mutex<Beats>);
+
+struct Beats {
+    last: Instant,
     awake_since: Instant,
+}
+
+impl Awake {
+    fn beginning() -> Awake {
+        let now = Instant::now();
+        Awake(Mutex::new(Beats { last: now, awake_since: now }))
+    }
+
+    /// Until `now`, which may come before the heartbeat that is late: in the middle of a sweep, too, the server may be stopped
+    /// and go on.
+    fn until(&self, now: Instant) -> Duration {
+        let mut beats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if now - beats.last > ASLEEP {
+            beats.awake_since = now;
+        }
+        beats.last = now;
+        now - beats.awake_since
+    }
 }
 
 impl Sweeper {
     pub fn start(parts: Parts) -> Addr<Sweeper> {
         let entry = parts.census.register(Kind::Sweeper, None);
         entry.state("waiting");
-        let now = Instant::now();
-        Actor::start(Sweeper { parts: Arc::new(parts), entry, last_beat: now, awake_since: now })
-    }
-
-    fn beat(&mut self) {
-        let now = Instant::now();
-        if now - self.last_beat > ASLEEP {
-            self.awake_since = now;
-        }
-        self.last_beat = now;
+        Actor::start(Sweeper { parts: Arc::new(parts), entry, awake: Arc::new(Awake::beginning()) })
     }
 
     fn sweep(&mut self) -> impl Future<Output = Swept> + use<> {
         self.entry.handled();
-        // What asks for a sweep may be heard before the heartbeat that is late.
-        self.beat();
-        sweep(self.parts.clone(), self.awake_since.elapsed())
+        sweep(self.parts.clone(), self.awake.clone())
     }
 }
 
@@ -100,7 +113,9 @@ impl Actor for Sweeper {
 
     /// The first sweep is at once: a server that died may have left something behind.
     fn started(&mut self, ctx: &mut Context<Sweeper>) {
-        ctx.run_interval(HEARTBEAT, |sweeper, _| sweeper.beat());
+        ctx.run_interval(HEARTBEAT, |sweeper, _| {
+            sweeper.awake.until(Instant::now());
+        });
         ctx.notify(Tick);
     }
 }
@@ -133,11 +148,11 @@ impl Handler<Sweep> for Sweeper {
     }
 }
 
-async fn sweep(parts: Arc<Parts>, awake: Duration) -> Swept {
+async fn sweep(parts: Arc<Parts>, awake: Arc<Awake>) -> Swept {
     let mut swept = Swept::default();
     // Before any is ordered to rest, which takes it a moment.
     clear_sandboxes(&parts, &mut swept).await;
-    swept.rested = rest(&parts, awake).await;
+    swept.rested = rest(&parts, &awake).await;
     swept.retired = parts.directory.send(Tidy).await.unwrap_or_default();
     swept.run_directories = remove_run_directories(&parts).await;
     swept.journal_bytes = compact(&parts).await;
@@ -146,7 +161,7 @@ async fn sweep(parts: Arc<Parts>, awake: Duration) -> Swept {
 
 /// Asks every live session to rest. Whether it may is its own to say, at that moment: what works, waits for a person or is
 /// watched refuses.
-async fn rest(parts: &Parts, awake: Duration) -> usize {
+async fn rest(parts: &Parts, awake: &Awake) -> usize {
     let live = match parts.store.live().await {
         Ok(live) => live,
         Err(e) => {
@@ -157,6 +172,7 @@ async fn rest(parts: &Parts, awake: Duration) -> usize {
     let mut rested = 0;
     for Snapshot { record, .. } in live {
         let Ok(Some(session)) = parts.directory.send(Find { id: record.id }).await else { continue };
+        let awake = awake.until(Instant::now());
         let rest = Rest { pause_after: parts.pause_after, stop_after: parts.stop_after, awake };
         rested += usize::from(matches!(session.send(rest).await, Ok(Ok(_))));
     }
@@ -256,4 +272,22 @@ async fn wanted(parts: &Parts, session: SessionId) -> Wanted {
 fn sessions_in(runs: &std::path::Path) -> HashSet<SessionId> {
     let entries = std::fs::read_dir(runs).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_stood_still_has_been_awake_since_then() {
+        let awake = Awake::beginning();
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        for second in 1..100 {
+            awake.until(after(second));
+        }
+        assert!(awake.until(after(100)) >= Duration::from_secs(100));
+        assert_eq!(awake.until(after(2500)), Duration::ZERO, "whoever asks first, heartbeat or sweep");
+        assert_eq!(awake.until(after(2503)), Duration::from_secs(3));
+    }
 }

@@ -52,7 +52,7 @@ struct State {
     begun: Begun,
     turns: Lane<Prompt>,
     acts: Lane<Act>,
-    /// Where a steering message goes while a turn runs.
+    /// Where a steering message goes: into the newest turn.
     intake: Option<Intake>,
 }
 
@@ -72,6 +72,8 @@ struct Running {
 struct Prompt {
     turn: String,
     message: Message,
+    /// Open from when the prompt is heard: what is said to this turn may come right behind it.
+    intake: Intake,
 }
 
 struct Act {
@@ -202,7 +204,7 @@ impl Desk {
         drop(state);
         match command {
             Command::Prompt { turn, content, attachments } => {
-                self.begin_turn(Prompt { turn, message: Message { content, attachments } });
+                self.begin_turn(Prompt { turn, message: Message { content, attachments }, intake: Intake::default() });
             }
             Command::Steer { content, attachments } => {
                 self.steer(Steer { command: id, message: Message { content, attachments } });
@@ -233,7 +235,11 @@ impl Desk {
     }
 
     fn begin_turn(&self, prompt: Prompt) {
-        if self.state().turns.add(prompt) {
+        let mut state = self.state();
+        state.intake = Some(prompt.intake.clone());
+        let needs_a_worker = state.turns.add(prompt);
+        drop(state);
+        if needs_a_worker {
             tokio::spawn(self.clone().work_on_turns());
         }
     }
@@ -282,9 +288,8 @@ impl Desk {
     fn next_turn(&self) -> Option<(Prompt, Stage)> {
         let mut state = self.state();
         let (prompt, stop) = state.turns.take()?;
-        let intake = Intake::default();
+        let intake = prompt.intake.clone();
         state.turns.running = Some(Running { id: prompt.turn.clone(), stop: stop.clone() });
-        state.intake = Some(intake.clone());
         let stage = Stage {
             outgoing: self.0.outgoing.clone(),
             processes: self.0.processes.clone(),

@@ -9,10 +9,12 @@
 //! agents each of these wakings is for something that is in no processor's cache any more.
 
 mod on_their_way;
+mod silence;
 
 use std::{
     cell::Cell,
     future::{poll_fn, ready},
+    mem::take,
     sync::Arc,
     task::{Context, Poll, ready},
 };
@@ -21,7 +23,7 @@ use actix::{WeakAddr, prelude::SendError};
 use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture, stream};
 use greenroom_protocol::{
     Body, CONTENT_LIMIT, Event, LINK_FRAME_LIMIT, Observation, Seen,
-    link::{FromAgent, Report, ToAgent},
+    link::{FromAgent, Hello, Report, ToAgent},
     observation::Truncated,
 };
 use serde::Deserialize;
@@ -31,11 +33,15 @@ use tokio::{
 };
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Error, Message, Utf8Bytes, protocol::WebSocketConfig},
+    tungstenite::{Bytes, Error, Message, Utf8Bytes, protocol::WebSocketConfig},
 };
 
-use self::on_their_way::{OnItsWay, OnTheirWay, Settled};
+use self::{
+    on_their_way::{OnItsWay, OnTheirWay, Settled},
+    silence::{Lapse, Silence},
+};
 use super::{
+    Frozen,
     frames::{in_fragments, written},
     handshake::shake_hands,
 };
@@ -68,6 +74,8 @@ pub(super) enum Broken {
     Cut(String),
     /// What came is not of the protocol, so no other connection would be better.
     Nonsense(String),
+    /// It stands still: it owes a word, was asked for one, and said none for a minute.
+    Silent,
     SessionLeft,
 }
 
@@ -100,6 +108,7 @@ pub(super) async fn converse(
     store: &Arc<dyn Store>,
     commands: &mut mpsc::UnboundedReceiver<Deliver>,
     progress: &Progress,
+    frozen: &Frozen,
 ) -> Broken {
     progress.came_to_something.set(false);
     let config = WebSocketConfig::default()
@@ -109,12 +118,15 @@ pub(super) async fn converse(
         .max_message_size(Some(LINK_FRAME_LIMIT))
         .max_frame_size(Some(LINK_FRAME_LIMIT));
     // Boxed, as all is that is over soon: there is one of this future for each session that lives.
-    let socket = match Box::pin(shake_hands(stream, config)).await {
-        Ok(socket) => socket,
-        Err(e) => return Broken::Cut(e.to_string()),
+    let mut silence = Silence::default();
+    let socket = match Box::pin(silence.bear(frozen, shake_hands(stream, config))).await {
+        Ok(Ok(socket)) => socket,
+        Ok(Err(e)) => return Broken::Cut(e.to_string()),
+        Err(broken) => return broken,
     };
     let boot = String::new();
-    let mut conversation = Conversation { id, socket, session, store, boot, is_untaken: false, ahead: None, read: 0 };
+    let mut conversation =
+        Conversation { id, socket, session, store, boot, is_untaken: false, ahead: None, read: 0, frozen, silence };
     let mut on_their_way = OnTheirWay::default();
     let broken = match conversation.hold(commands, progress, &mut on_their_way).await {
         Ok(never) => never,
@@ -132,9 +144,19 @@ pub(super) async fn converse(
     }
 }
 
+/// What is heard of an agent.
+enum Ear {
+    /// `None` for one that means nothing here.
+    Frame(Option<FromAgent>),
+    /// It owes a word and has long said none.
+    Silence,
+}
+
 /// What is to be done before the next frame is heard.
 enum Step {
     Done,
+    /// Whether it is there at all.
+    Ask,
     Send(Utf8Bytes),
     /// The session takes its time to take what the agent said.
     Tell(LocalBoxFuture<'static, Result<(), Broken>>),
@@ -152,6 +174,8 @@ struct Conversation<'a> {
     ahead: Option<Box<Result<Option<FromAgent>, Broken>>>,
     /// How much was read, bytes.
     read: usize,
+    frozen: &'a Frozen,
+    silence: Silence,
 }
 
 impl Conversation<'_> {
@@ -172,11 +196,14 @@ impl Conversation<'_> {
             let step = tokio::select! {
                 biased;
                 command = poll_fn(|cx| ear.poll(cx, |cx| commands.poll_recv(cx))) => match command {
-                    Some(Deliver::Anew) => {
-                        is_anew = true;
+                    Some(Deliver::Anew { boot }) => {
+                        is_anew = boot == self.boot;
                         Step::Done
                     }
-                    Some(Deliver::Command(command)) if is_anew => Step::Send(written(&ToAgent::Command(*command))),
+                    Some(Deliver::Command(command)) if is_anew => {
+                        self.silence.ordered(&command.command);
+                        Step::Send(written(&ToAgent::Command(*command)))
+                    }
                     Some(Deliver::Command(_)) => Step::Done,
                     None => return Ok(Broken::SessionLeft),
                 },
@@ -184,13 +211,16 @@ impl Conversation<'_> {
                     Settled::ToBeTold(n) => Step::Send(written(&ToAgent::Ack { n })),
                     Settled::Room => Step::Done,
                 },
-                frame = poll_fn(|cx| self.poll_frame(cx)), if has_room => {
-                    self.pass_on(frame?, &live, on_their_way)?
-                }
+                // Nobody is blamed for a silence while nobody listens.
+                heard = poll_fn(|cx| self.poll_heard(cx)), if has_room => match heard? {
+                    Ear::Frame(frame) => self.pass_on(frame, &live, on_their_way)?,
+                    Ear::Silence => Step::Ask,
+                },
             };
             match step {
                 Step::Done => {}
                 Step::Send(frame) => Box::pin(self.send(frame)).await?,
+                Step::Ask => Box::pin(self.ask()).await?,
                 Step::Tell(told) => told.await?,
             }
         }
@@ -230,13 +260,18 @@ impl Conversation<'_> {
         }
     }
 
-    /// The next frame; `None` for one that means nothing here.
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<FromAgent>, Broken>> {
+    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ear, Broken>> {
         if let Some(frame) = self.ahead.take() {
-            return Poll::Ready(*frame);
+            return Poll::Ready(frame.map(Ear::Frame));
         }
-        let frame = ready!(self.socket.poll_next_unpin(cx));
-        Poll::Ready(self.read(frame))
+        // First: what it has said already is no silence.
+        if let Poll::Ready(frame) = self.socket.poll_next_unpin(cx) {
+            return Poll::Ready(self.read(frame).map(Ear::Frame));
+        }
+        Poll::Ready(match ready!(self.silence.poll(cx, self.frozen)) {
+            Lapse::Ask => Ok(Ear::Silence),
+            Lapse::GiveUp => Err(Broken::Silent),
+        })
     }
 
     /// A report, and those right behind it that can go into the journal with it, as far as they are here: an agent that says
@@ -263,14 +298,8 @@ impl Conversation<'_> {
     }
 
     async fn greet(&mut self, progress: &Progress) -> Result<Arc<Shared>, Broken> {
-        let hello = loop {
-            let frame = self.socket.next().await;
-            match self.read(frame)? {
-                Some(FromAgent::Hello(hello)) => break hello,
-                Some(_) => return Err(Broken::Nonsense("the first frame is not `hello`".to_owned())),
-                None => {}
-            }
-        };
+        let frozen = self.frozen;
+        let hello = take(&mut self.silence).bear(frozen, self.hear_hello()).await??;
         if hello.boot.len() > BOOT_LIMIT {
             let why = format!("a start's name of {} bytes (at most {BOOT_LIMIT})", hello.boot.len());
             return Err(Broken::Nonsense(why));
@@ -293,6 +322,17 @@ impl Conversation<'_> {
         Ok(greeting.live)
     }
 
+    async fn hear_hello(&mut self) -> Result<Hello, Broken> {
+        loop {
+            let frame = self.socket.next().await;
+            match self.read(frame)? {
+                Some(FromAgent::Hello(hello)) => return Ok(hello),
+                Some(_) => return Err(Broken::Nonsense("the first frame is not `hello`".to_owned())),
+                None => {}
+            }
+        }
+    }
+
     async fn send_history(&mut self, to: Seq) -> Result<(), Broken> {
         let mut after = 0;
         loop {
@@ -312,7 +352,7 @@ impl Conversation<'_> {
                 }
                 events.push(read);
                 if added > HISTORY_PART {
-                    let part = ToAgent::History { events: std::mem::take(&mut events), complete: false };
+                    let part = ToAgent::History { events: take(&mut events), complete: false };
                     self.send(written(&part)).await?;
                     added = 0;
                 }
@@ -325,8 +365,14 @@ impl Conversation<'_> {
         }
     }
 
-    async fn send(&mut self, text: Utf8Bytes) -> Result<(), Error> {
-        self.socket.send_all(&mut stream::iter(in_fragments(text).map(Ok))).await
+    async fn send(&mut self, text: Utf8Bytes) -> Result<(), Broken> {
+        let mut frames = stream::iter(in_fragments(text).map(Ok));
+        Ok(self.silence.bear(self.frozen, self.socket.send_all(&mut frames)).await??)
+    }
+
+    /// Its WebSocket answers that by itself, whatever it is at.
+    async fn ask(&mut self) -> Result<(), Broken> {
+        Ok(self.silence.bear(self.frozen, self.socket.send(Message::Ping(Bytes::new()))).await??)
     }
 
     /// What the agent once said, where the event has only a part of it. A result it is told in part anyway, and where a message
@@ -359,6 +405,7 @@ impl Conversation<'_> {
                 self.read += text.len();
                 let frame = FromAgent::read(&text)
                     .map_err(|e| Broken::Nonsense(format!("a frame that is none of the protocol: {e}")))?;
+                self.silence.heard(Some(&frame));
                 match longest_name(&frame) {
                     // Names are kept while what bears them is open.
                     bytes if bytes > NAME_LIMIT => {
@@ -369,7 +416,10 @@ impl Conversation<'_> {
             }
             Some(Ok(Message::Binary(_))) => Err(Broken::Nonsense("a binary frame".to_owned())),
             Some(Ok(Message::Close(_))) => Err(Broken::Cut("the agent closed it".to_owned())),
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(None),
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {
+                self.silence.heard(None);
+                Ok(None)
+            }
             Some(Err(e)) => Err(e.into()),
         }
     }

@@ -13,7 +13,6 @@ mod starts;
 mod tests;
 
 use std::{
-    panic::resume_unwind,
     path::PathBuf,
     sync::{
         Arc,
@@ -153,7 +152,11 @@ impl AgentLink {
         ctx.spawn(gone.into_actor(self).map(|gone, link, ctx| {
             match gone {
                 Ok(Ok(gone)) => link.gone(gone, ctx),
-                Ok(Err(e)) if e.is_panic() => resume_unwind(e.into_panic()),
+                // Its session is not to wait for a link that is gone: it fails in words, and the next start has a fresh sandbox.
+                Ok(Err(e)) if e.is_panic() => {
+                    let why = "a fault of the server's ended what speaks with the agent; its log says more".to_owned();
+                    link.gone(raise::Gone::NeverCame { why, stderr_tail: None }, ctx);
+                }
                 // It was ended.
                 Ok(Err(_)) | Err(_) => {}
             }

@@ -181,11 +181,17 @@ impl Attendance {
             let since = Instant::now();
             let broken = tokio::select! {
                 end = &mut end => return self.ended(end, started, &progress).await,
-                broken = converse(self.id, stream, &self.session, &self.parts.store, commands, &progress) => broken,
+                broken = converse(
+                    self.id, stream, &self.session, &self.parts.store, commands, &progress, &self.frozen,
+                ) => broken,
             };
             match broken {
                 Broken::Cut(why) => debug!(session = %self.id, "the link was cut: {why}"),
                 Broken::SessionLeft => return Came::Never(Gone::SessionLeft),
+                Broken::Silent => {
+                    let why = "the agent stood still: it said nothing for a minute, not even when it was asked";
+                    return Came::Never(self.said_nothing(why).await);
+                }
                 Broken::Nonsense(why) => {
                     warn!(session = %self.id, "the agent does not speak the link: {why}");
                     let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
@@ -363,15 +369,18 @@ impl Attendance {
     async fn ended(&self, end: End, started: Started, progress: &Progress) -> Came {
         match end {
             End::Died(exit) => died(exit, started, progress),
-            End::Silent => Came::Never(self.said_nothing().await),
+            End::Silent => {
+                let why = format!("the agent did not answer within {} s", ANSWER.as_secs());
+                Came::Never(self.said_nothing(&why).await)
+            }
         }
     }
 
-    async fn said_nothing(&self) -> Gone {
-        let why = format!("the agent did not answer within {} s", ANSWER.as_secs());
+    async fn said_nothing(&self, why: &str) -> Gone {
+        warn!(session = %self.id, "{why}");
         let logs = self.parts.sandbox.logs(self.id, 4096).await.ok();
         let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
-        Gone::NeverCame { why, stderr_tail: logs }
+        Gone::NeverCame { why: why.to_owned(), stderr_tail: logs }
     }
 }
 

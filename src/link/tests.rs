@@ -5,11 +5,19 @@ mod stage;
 
 use std::time::Duration;
 
-use greenroom_protocol::observation::State;
+use futures::{SinkExt, StreamExt};
+use greenroom_protocol::{
+    link::{Command, FromAgent, Hello, LINK_VERSION, Numbered, ToAgent},
+    observation::State,
+};
 use tokio::{net::UnixStream, runtime::Builder, time::timeout};
+use tokio_tungstenite::{accept_async, tungstenite::Message};
 
 use self::stage::{House, PLACES, kill, no_image, overdue, raise, raise_what_was, settled, unclear};
-use super::*;
+use super::{
+    conversation::{Progress, converse},
+    *,
+};
 use crate::{sandbox::Presence, session::messages::Look};
 
 #[actix::test]
@@ -299,6 +307,53 @@ async fn a_session_that_starts_anew_has_a_sandbox_of_its_own() {
 }
 
 /// Which may take an hour.
+/// Without that it would wait for its link for ever.
+#[actix::test]
+async fn a_session_whose_link_has_a_fault_fails_and_can_start_anew() {
+    let house = House::new().await;
+    house.sandbox.is_faulty.store(true, Ordering::Relaxed);
+    let link = house.link();
+    raise(&link).await;
+    assert!(house.failure().await.contains("a fault of the server's"));
+    house.sandbox.is_faulty.store(false, Ordering::Relaxed);
+    raise(&link).await;
+    house.dialled().await;
+}
+
+/// It introduced itself once more before anything of that was given.
+#[actix::test]
+async fn what_was_ordered_for_an_earlier_start_of_an_agent_is_not_for_the_next() {
+    let house = House::new().await;
+    let (order, mut commands) = mpsc::unbounded_channel();
+    for (boot, id) in [("a", "late"), ("b", "due")] {
+        let command = Box::new(Numbered { id: id.to_owned(), command: Command::Cancel {} });
+        for deliver in [Deliver::Anew { boot: boot.to_owned() }, Deliver::Command(command)] {
+            order.send(deliver).expect("it is heard");
+        }
+    }
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let agent = async {
+        let mut socket = accept_async(theirs).await.expect("a handshake");
+        let hello =
+            Hello { link_version: LINK_VERSION, boot: "b".into(), agent_version: "1".into(), last_n: 0, turn: None };
+        let hello = serde_json::to_string(&FromAgent::Hello(hello)).expect("it is JSON");
+        socket.send(Message::text(hello)).await.expect("it is sent");
+        loop {
+            let frame = socket.next().await.expect("a frame").expect("it is whole");
+            if let Ok(ToAgent::Command(command)) = serde_json::from_str(frame.to_text().expect("a text")) {
+                return command.id;
+            }
+        }
+    };
+    let (session, progress, frozen) = (house.session.downgrade(), Progress::default(), Frozen::default());
+    tokio::select! {
+        _broken = converse(house.id, ours, &session, &house.parts.store, &mut commands, &progress, &frozen) => {
+            panic!("it is cut");
+        }
+        id = agent => assert_eq!(id, "due"),
+    }
+}
+
 #[actix::test]
 async fn an_image_is_fetched_beside_the_places() {
     let house = House::new().await;

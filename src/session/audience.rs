@@ -148,6 +148,10 @@ impl Shared {
     ///
     /// Whoever calls this has had an answer behind all that was reported before: a delta may not overtake the event before it.
     pub fn grow(&self, delta: Delta) {
+        // Of a text that ends nowhere nothing can be said.
+        if delta.offset.checked_add(delta.content.len() as u64).is_none() {
+            return;
+        }
         let mut live = self.live();
         if live.is_deaf || live.is_sealed(&delta.item, delta.kind) {
             return;

@@ -235,7 +235,7 @@ impl Session {
         let link = self.link(ctx);
         match order {
             Order::Raise => link.raise.do_send(orders::Raise { image, was: orders::Was::Down }),
-            Order::Anew => link.deliver.do_send(orders::Deliver::Anew),
+            Order::Anew(boot) => link.deliver.do_send(orders::Deliver::Anew { boot }),
             Order::Deliver(numbered) => link.deliver.do_send(orders::Deliver::Command(Box::new(numbered))),
             Order::Cut => link.cut.do_send(orders::Cut),
             Order::Freeze => link.freeze.do_send(orders::Freeze),

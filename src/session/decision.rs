@@ -18,8 +18,8 @@ pub struct Draft {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Order {
     Raise,
-    /// The agent has introduced itself: give it what follows, and nothing that was ordered before.
-    Anew,
+    /// The agent has introduced itself as this start: give it what follows, and nothing that was ordered before.
+    Anew(String),
     Deliver(Numbered),
     Cut,
     Freeze,

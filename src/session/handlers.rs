@@ -334,7 +334,10 @@ impl Handler<StartFailed> for Session {
     type Result = ();
 
     fn handle(&mut self, StartFailed { why, stderr_tail }: StartFailed, ctx: &mut Context<Session>) {
-        self.take(Input::StartFailed { why, stderr_tail }, ctx);
+        // What comes after the end that it was to have anyway is decided already.
+        if !self.takes_it_away() {
+            self.take(Input::StartFailed { why, stderr_tail }, ctx);
+        }
     }
 }
 
@@ -342,7 +345,9 @@ impl Handler<Lost> for Session {
     type Result = ();
 
     fn handle(&mut self, Lost { exit }: Lost, ctx: &mut Context<Session>) {
-        self.take(Input::Lost(exit), ctx);
+        if !self.takes_it_away() {
+            self.take(Input::Lost(exit), ctx);
+        }
     }
 }
 

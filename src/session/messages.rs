@@ -272,9 +272,10 @@ pub mod orders {
     #[derive(Debug, Clone, Message)]
     #[rtype(result = "()")]
     pub enum Deliver {
-        /// From here on comes all that an agent may not have which has just introduced itself, oldest first; what was ordered
-        /// before this is among it, or the agent has it.
-        Anew,
+        /// From here on comes all that the agent may not have which has just introduced itself as this start, oldest first; what
+        /// was ordered before this is among it, or the agent has it. It is not for a start that came after: an agent may have
+        /// introduced itself once more before anything of this was given.
+        Anew { boot: String },
         /// Boxed, because a channel of them has room for dozens from its start.
         Command(Box<Numbered>),
     }

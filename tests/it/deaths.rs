@@ -1,6 +1,6 @@
 //! Agents die. Every client is told, with the exit code, and the next message goes on from the journal.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, time::Duration};
 
 use greenroom_protocol::{Delta, DeltaKind};
 use rustix::process::Signal;
@@ -426,6 +426,29 @@ while True:
 "#;
 
 /// The session says why it failed, and nothing of its sandbox runs on.
+/// From outside it looks as one does that is at a long command, of which there is one beside it.
+#[tokio::test]
+async fn an_agent_that_its_own_command_stopped_is_told_and_one_at_a_long_command_goes_on() {
+    let server = Server::start(Options::new(Driver::Process)).await;
+    let (stopped, busy) = (server.rest.create(json!({})).await, server.rest.create(json!({})).await);
+    for (session, command) in [(&stopped, "echo mine > kept; kill -STOP -1"), (&busy, "sleep 70; echo awake")] {
+        let mut client = Socket::attach(&server.rest, session).await;
+        client.act("run", json!({ "command": command })).await;
+        client.until("its act", |frame| frame["action"] == "run").await;
+    }
+
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    server.rest.until_state(&stopped, "failed").await;
+    let failed = server.rest.session(&stopped).await;
+    assert!(failed["reason"].as_str().expect("a reason").contains("stood still"), "{failed}");
+    let mut client = Socket::attach(&server.rest, &stopped).await;
+    client.act("run", json!({ "command": "cat kept" })).await;
+    client.until("a fresh one", |frame| frame["observation"] == "run" && frame["content"] == "mine\n").await;
+    let mut other = Socket::attach(&server.rest, &busy).await;
+    assert_eq!(other.observation("run").await["content"], "awake\n");
+    server.leaves_nothing().await;
+}
+
 async fn has_failed(server: &Server, session: &str, why: &str) {
     server.rest.until_state(session, "failed").await;
     let failed = server.rest.session(session).await;

@@ -234,6 +234,16 @@ async fn a_steering_message_is_heard_at_the_next_step() {
     assert!(last.contains("make it blue") && last.contains("`b.png`") && last.contains("tool_result"), "{last}");
 }
 
+/// As when both waited for an agent that was just coming up.
+#[tokio::test]
+async fn what_is_said_right_behind_a_prompt_is_for_its_turn() {
+    let mut session = Session::open(vec![Whole(vec![text("Blue, then.")])]).await;
+    session.prompt("t1", "paint it").await;
+    let command = session.order(Command::Steer { content: "make it blue".into(), attachments: vec![] }).await;
+    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert!(session.reports.contains(&Report::Steered { command }));
+}
+
 #[tokio::test]
 async fn a_steering_message_that_comes_too_late_is_given_back() {
     let mut session = Session::open(vec![]).await;

@@ -35,6 +35,8 @@ pub(super) struct Obedient {
     presence: Lock<Option<Presence>>,
     /// Why it is not told how it stands.
     silence: Lock<Option<SandboxError>>,
+    /// To wait for its end panics.
+    pub(super) is_faulty: AtomicBool,
     /// How it ended, once it has.
     exit: watch::Sender<Option<Exit>>,
 }
@@ -115,6 +117,7 @@ impl Sandbox for Obedient {
         }
     }
     async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
+        assert!(!self.is_faulty.load(Ordering::Relaxed), "a fault");
         let exit = self.exit.subscribe().wait_for(Option::is_some).await.expect("it lives").clone();
         Ok(exit.expect("it is some"))
     }

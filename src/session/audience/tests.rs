@@ -363,3 +363,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_text_that_ends_nowhere_is_not_kept() {
+    let shared = Shared::default();
+    for offset in [u64::MAX, u64::MAX - 1, u64::MAX] {
+        shared.grow(Delta { kind: DeltaKind::Text, item: "i".into(), offset, content: "ab".into() });
+    }
+    assert!(shared.open().is_empty());
+}

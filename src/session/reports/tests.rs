@@ -11,7 +11,12 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::{
-    session::{Shared, messages::Relay, stage},
+    sandbox::Exit,
+    session::{
+        Shared,
+        messages::{Lost, Relay},
+        stage,
+    },
     store::{Limit, memory::MemoryStore},
 };
 
@@ -252,6 +257,20 @@ async fn the_agent_that_comes_after_one_that_was_taken_away_is_believed() {
     house.session.do_send(Reported { boot: "c".into(), n: 1, reports, durable });
     on_disk.await.expect("it is told").expect("it is in order");
     assert_eq!(house.events().await.last().expect("an event")["content"], "here I am");
+}
+
+/// What comes after its end is decided already.
+#[actix::test]
+async fn a_sandbox_that_dies_as_it_is_to_be_started_anew_is_no_failure() {
+    let house = House::new().await;
+    house.wish(Wish::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() }).await;
+    house.wish(Wish::Interrupt {}).await;
+    let second = house.session.send(Relay { wish: Wish::Interrupt {}, key: None });
+    let exit = Exit { code: Some(137), out_of_memory: true, stderr_tail: String::new() };
+    house.session.do_send(Lost { exit });
+    second.await.expect("it lives").expect("it is taken");
+    house.greet("c").await;
+    assert!(!house.events().await.iter().any(|event| event["extras"]["phase"] == "lost"));
 }
 
 #[actix::test]

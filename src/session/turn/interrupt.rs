@@ -47,7 +47,10 @@ impl Core {
         match interrupting.rung {
             Rung::Cancel => {
                 interrupting.rung = Rung::KillProcesses;
-                self.deliver(Command::KillProcesses {}, d);
+                // Nothing is written down for this, so its name is none of those that are counted: after a kill of the server
+                // the next command would have the same, and an agent that knows a name does nothing.
+                let name = format!("kill-{}", interrupting.cause);
+                self.deliver_as(name, Command::KillProcesses {}, d);
                 d.ladder = Some(Ladder::Arm(INSIST_MS));
             }
             Rung::KillProcesses | Rung::RestartAgent | Rung::Sandbox => self.take_away(moment, d),

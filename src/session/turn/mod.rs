@@ -439,10 +439,14 @@ impl Core {
     /// Gives the agent a command, and keeps it until the agent has it. Returns its id.
     fn deliver(&mut self, command: Command, d: &mut Decision) -> String {
         let id = self.name("command");
-        let numbered = Numbered { id: id.clone(), command };
+        self.deliver_as(id.clone(), command, d);
+        id
+    }
+
+    fn deliver_as(&mut self, id: String, command: Command, d: &mut Decision) {
+        let numbered = Numbered { id, command };
         self.outgoing.push(numbered.clone());
         d.order(Order::Deliver(numbered));
-        id
     }
 }
 

@@ -1,6 +1,7 @@
 //! The rules in full: one line for each, and in its modules what one line does not say.
 
 mod beside;
+mod ladder;
 mod pauses;
 mod room;
 mod whatever;
@@ -71,7 +72,7 @@ fn order(order: &Order) -> String {
             Command::Settings(_) => "settings".to_owned(),
             Command::Answer { request, .. } => format!("answer {request}"),
         },
-        Order::Anew => "anew".to_owned(),
+        Order::Anew(_) => "anew".to_owned(),
         Order::Raise => "raise".to_owned(),
         Order::Cut => "cut".to_owned(),
         Order::Freeze => "freeze".to_owned(),
@@ -87,7 +88,7 @@ fn check(given: &[Input], input: Input, state: State, events: &[&str], orders: &
     let decision = world.feed(input.clone()).unwrap_or_else(|refusal| panic!("{input:?} was refused: {refusal}"));
     let got: Vec<String> = decision.drafts.iter().map(|draft| event(&draft.body)).collect();
     assert_eq!(got, events, "what {input:?} writes down");
-    let ordered = decision.orders.iter().filter(|order| **order != Order::Anew).map(order);
+    let ordered = decision.orders.iter().filter(|order| !matches!(order, Order::Anew(_))).map(order);
     assert_eq!(ordered.collect::<Vec<_>>(), orders, "what {input:?} orders");
     assert_eq!(world.core.state(), state, "after {input:?}");
 }
@@ -267,18 +268,6 @@ fn an_interrupt_waits_for_turn_and_act_and_drops_the_acts_behind_it() {
     let turn_gone = with(both, &[Input::Interrupt, turn_ended(2, cancelled("a"))]);
     let act_gone = Input::ActEnded { act: "act-4".into(), outcome: cancelled("b") };
     check(&turn_gone, act_gone, State::Idle, &["interrupted a and b by Cancel", "is idle"], &[]);
-}
-
-#[test]
-fn the_ladder() {
-    let mut given = with(working(), &[Input::Interrupt]);
-    check(&given, Input::LadderDue, State::Interrupting, &[], &["kill processes"]);
-    given.push(Input::LadderDue);
-    let receipt = ["interrupted the turn by RestartAgent", "is starting"];
-    check(&given, Input::LadderDue, State::Starting, &receipt, &["restart"]);
-    let killed = ["interrupted x by KillProcesses", "is idle"];
-    check(&given, turn_ended(2, cancelled("x")), State::Idle, &killed, &[]);
-    check(&working(), Input::LadderDue, State::Running, &[], &[]);
 }
 
 #[test]

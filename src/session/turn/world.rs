@@ -47,7 +47,7 @@ impl Core {
             if self.boot.is_some() {
                 self.started_again(moment, d);
             }
-            self.boot = Some(boot);
+            self.boot = Some(boot.clone());
             // Whatever else an earlier start was told concerned what it was doing; but what was to be cancelled before it had
             // that is to be cancelled still.
             let cancels = self.interrupting.is_some();
@@ -68,7 +68,7 @@ impl Core {
             self.life = Life::Up;
         }
         // What was decided shortly before comes on disk before this, and would overtake what is older.
-        d.order(Order::Anew);
+        d.order(Order::Anew(boot));
         d.orders.extend(self.outgoing.iter().cloned().map(Order::Deliver));
     }
 
