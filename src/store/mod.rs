@@ -366,7 +366,7 @@ pub trait Store: Send + Sync + 'static {
     /// At most `len` bytes of a large content, from byte `from` on, or `None` where no such content is kept.
     async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError>;
 
-    /// Gives back the space that ended and purged sessions no longer need.
+    /// Gives back the space that ended and purged sessions no longer need, and what a crash left.
     async fn compact(&self) -> Result<Compacted, StoreError>;
 
     /// Whether it could take an append now.

@@ -3,6 +3,8 @@
 //! An archive is written beside its segment, read back, synced, and gets its name; only then the segment goes. A crash
 //! leaves a file without a name, or both, which the next start settles. A reader that finds an archive looks for the event by
 //! its session and number, so of the places in it the index keeps only where each session begins, or all of them after a crash.
+//! So of each number an archive has one event at most. A segment that the disk did not give for a while may have those that were
+//! given anew since, too: which of them counts only the places say, so it stays as it is.
 //!
 //! What stays of a purged session is that it was: an older copy of the index must not bring it back.
 
@@ -23,9 +25,10 @@ use tokio::sync::oneshot;
 use super::{
     archive::{Archive, Writer, Written},
     frame::{Header, Kind},
+    places::Place,
     queue::{Ask, Queue},
     scan::{Found, ScanError, Until, scan},
-    segment::{self, FileKind, PREFACE, Preface, Segment, Segments},
+    segment::{self, FileKind, PREFACE, Position, Preface, Segment},
     shared::Shared,
 };
 use crate::store::{Compacted, SessionId, StoreError};
@@ -54,7 +57,8 @@ pub(super) struct Compactor {
 /// What need not be looked at again.
 #[derive(Debug, Default)]
 struct Kept {
-    /// Segments that cannot be archived, because not all of them can be read, and whom each says to be forgotten.
+    /// Segments that cannot be archived, because not all in them can be read, or not all that can counts; and whom each says
+    /// to be forgotten.
     unreadable: HashMap<u32, HashSet<SessionId>>,
     /// Segments that failed when they were tried last. They are left out once, so that those behind them have their turn.
     failed: HashSet<u32>,
@@ -174,13 +178,13 @@ impl Compactor {
             return Ok(Worked::default());
         }
         let segment = self.shared.segments.open(number)?;
-        let job = Job { segments: &self.shared.segments, number, is_dead: &is_dead, stopping: &self.stopping };
+        let job = Job { shared: &self.shared, number, is_dead: &is_dead, stopping: &self.stopping };
         let worked = match &segment {
             Segment::Log(file) => job.archive(file),
             Segment::Archive(archive) => job.renew(archive),
         }?;
         let Some((worked, summary)) = worked else {
-            tracing::warn!("segment {number} of the journal is damaged and stays as it is");
+            tracing::warn!("segment {number} of the journal is damaged, or has been, and stays as it is");
             let forgotten = forgotten_in(&segment);
             kept.unreadable.insert(number, forgotten.clone());
             return Ok(Worked { forgotten, ..Worked::default() });
@@ -207,7 +211,7 @@ struct Worked {
 
 /// One segment on its way into an archive.
 struct Job<'a> {
-    segments: &'a Segments,
+    shared: &'a Shared,
     number: u32,
     is_dead: &'a dyn Fn(SessionId) -> bool,
     stopping: &'a AtomicBool,
@@ -216,9 +220,17 @@ struct Job<'a> {
 /// What stands in a segment.
 #[derive(Default)]
 struct Survey {
-    /// Those that count, of each session in the order of the log.
-    frames: BTreeMap<SessionId, Vec<Frame>>,
+    /// Those that count.
+    rows: BTreeMap<SessionId, Row>,
     forgotten: HashSet<SessionId>,
+}
+
+/// The frames of one session, in the order of the log.
+#[derive(Default)]
+struct Row {
+    frames: Vec<Frame>,
+    /// The first and the last of those that have events.
+    ends: Option<[Place; 2]>,
 }
 
 /// A frame that is taken over. A segment may have a million of them.
@@ -234,15 +246,20 @@ impl Job<'_> {
     fn archive(&self, file: &File) -> Outcome {
         let Ok(preface) = Preface::read(file, FileKind::Log)? else { return Ok(None) };
         let Some(end) = self.end()? else { return Ok(None) };
-        let Some(Survey { mut frames, forgotten }) = survey(file, end)? else { return Ok(None) };
-        frames.retain(|session, _| !(self.is_dead)(*session));
+        let Some(Survey { mut rows, forgotten }) = survey(file, self.number, end)? else { return Ok(None) };
+        rows.retain(|session, _| !(self.is_dead)(*session));
+        for (session, row) in &rows {
+            if self.has_more_than_counts(*session, row)? {
+                return Ok(None);
+            }
+        }
 
         let read = file.metadata()?.len();
-        let sessions = frames.keys().copied().collect();
+        let sessions = rows.keys().copied().collect();
         let freed = self.replace(read, preface, |writer| {
             forgotten.iter().try_for_each(|session| writer.forgotten(*session))?;
             let mut bytes = Vec::new();
-            for Frame { offset, size } in frames.into_values().flatten() {
+            for Frame { offset, size } in rows.into_values().flat_map(|row| row.frames) {
                 self.go_on()?;
                 bytes.resize(size as usize, 0);
                 // What the disk lost stays damaged: it is no reason to keep all else as it is.
@@ -256,9 +273,20 @@ impl Job<'_> {
         Ok(Some((worked, Summary { sessions, forgotten })))
     }
 
+    /// Whether the index leads to the first events of a session here, but not to the last: the disk did not give those when it
+    /// was made, so their numbers were given anew in a later segment, or will be.
+    fn has_more_than_counts(&self, session: SessionId, row: &Row) -> Result<bool, StoreError> {
+        let Some([first, last]) = row.ends else { return Ok(false) };
+        let is_elsewhere = |place: Place| -> Result<bool, StoreError> {
+            let known = self.shared.locate(session, place.first)?;
+            Ok(known.first().is_some_and(|known| known.at.is_some() && *known != place))
+        };
+        Ok(is_elsewhere(last)? && !is_elsewhere(first)?)
+    }
+
     /// What the segment behind it says about where this one ends.
     fn end(&self) -> io::Result<Option<u64>> {
-        let next = match self.segments.open(self.number + 1) {
+        let next = match self.shared.segments.open(self.number + 1) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             next => next?.preface()?,
         };
@@ -308,7 +336,7 @@ impl Job<'_> {
         preface: Preface,
         write: impl FnOnce(&mut Writer) -> io::Result<()>,
     ) -> Result<u64, StoreError> {
-        let dir = self.segments.dir();
+        let dir = self.shared.segments.dir();
         let target = segment::path(dir, self.number, FileKind::Archive);
         let unfinished = target.with_extension(UNFINISHED);
         let made = make(&unfinished, preface, write).and_then(|size| {
@@ -324,7 +352,7 @@ impl Job<'_> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
             Ok(()) | Err(_) => {}
         }
-        self.segments.replaced(self.number);
+        self.shared.segments.replaced(self.number);
         Ok(size.saturating_sub(new_size))
     }
 }
@@ -364,21 +392,27 @@ fn forgotten_in(segment: &Segment) -> HashSet<SessionId> {
     forgotten
 }
 
-/// What stands in a segment up to `end`; `None` where something cannot be read.
-fn survey(file: &File, end: u64) -> Result<Option<Survey>, StoreError> {
+/// What stands in segment `number` up to `end`; `None` where something cannot be read, or numbers were given anew.
+fn survey(file: &File, number: u32, end: u64) -> Result<Option<Survey>, StoreError> {
     let mut survey = Survey::default();
     let mut whole = true;
     let mut visit = |found: Found<'_>| match found {
         // What it says is in its header.
         Found::Frame { header: Header { kind: Kind::Forget, session, .. }, .. }
         | Found::Damaged { header: Header { kind: Kind::Forget, session, .. }, .. } => {
-            survey.frames.remove(&session);
+            survey.rows.remove(&session);
             survey.forgotten.insert(session);
         }
         Found::Frame { offset, header, .. } | Found::Damaged { offset, header } => {
             match (u32::try_from(offset), u32::try_from(header.size())) {
                 (Ok(offset), Ok(size)) => {
-                    survey.frames.entry(header.session).or_default().push(Frame { offset, size });
+                    let row = survey.rows.entry(header.session).or_default();
+                    row.frames.push(Frame { offset, size });
+                    if header.count > 0 {
+                        let place = Place { first: header.seq, at: Some(Position { segment: number, offset }) };
+                        whole &= row.ends.is_none_or(|[_, last]| last.first < place.first);
+                        row.ends = Some([row.ends.map_or(place, |[first, _]| first), place]);
+                    }
                 }
                 // No segment is that long, see `LARGEST_BATCH`.
                 _ => whole = false,

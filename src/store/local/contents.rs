@@ -1,12 +1,12 @@
 //! Large contents: a file each, in a directory per session, and beside it the checksums of its blocks.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
@@ -22,6 +22,23 @@ use crate::store::{Part, SessionId, StoreError};
 pub(super) struct Contents {
     dir: PathBuf,
     resting: Arc<Mutex<Resting>>,
+    left: Arc<Left>,
+}
+
+/// What earlier lives left. There may be very many files, so the start looks at none of them: the sweep does, and where somebody
+/// is about to write for a session before that, he does. So nothing that is written in this life is ever taken for a leftover.
+#[derive(Debug, Default)]
+struct Left {
+    unswept: Mutex<Unswept>,
+    one_is_swept: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Unswept {
+    /// As it was at the start.
+    sessions: BTreeMap<SessionId, Keep>,
+    /// The one that the sweep is at.
+    now: Option<SessionId>,
 }
 
 /// Sessions that came to rest, whose unfinished contents nobody goes on with: since the last sweep, and before it. The last
@@ -42,7 +59,7 @@ const UNFINISHED: &str = ".part";
 /// Marks a content of which not all pieces have come. That may go on after a restart.
 const GROWING: &str = ".growing";
 
-/// What a start leaves of a session's contents.
+/// What the sweep after a start leaves of a session's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     /// Also those whose agent may go on with them, however long it was frozen.
@@ -54,11 +71,12 @@ pub(super) enum Keep {
 impl Contents {
     /// In `dir`, which is there.
     pub(super) fn new(dir: PathBuf) -> Contents {
-        Contents { dir, resting: Arc::default() }
+        Contents { dir, resting: Arc::default(), left: Arc::default() }
     }
 
     /// Durable when it returns, also the directory entries that lead there.
     pub(super) fn put(&self, session: SessionId, name: Ulid, content: &[u8]) -> io::Result<()> {
+        self.settle(session);
         let dir = self.make(session)?;
         // Those of a content of that name would not be those of this one.
         remove(&sums(&dir, name))?;
@@ -112,6 +130,7 @@ impl Contents {
     /// A piece that does not follow on what is here is not kept, and what is here goes: with a hole in it, it would be served
     /// as what was said. No such content is ever finished.
     pub(super) fn extend(&self, session: SessionId, name: Ulid, offset: u64, piece: &[u8]) -> io::Result<()> {
+        self.settle(session);
         let is_first = offset == 0;
         let dir = if is_first { self.make(session)? } else { self.of(session) };
         let path = growing(&dir, name);
@@ -140,6 +159,7 @@ impl Contents {
 
     /// Makes a content of its pieces, unless it is one already. Whether there is one then, on disk with all that leads there.
     pub(super) fn finish(&self, session: SessionId, name: Ulid) -> io::Result<bool> {
+        self.settle(session);
         let dir = self.of(session);
         let (pieces, whole) = (growing(&dir, name), dir.join(name.to_string()));
         match renameat_with(CWD, &pieces, CWD, &whole, RenameFlags::NOREPLACE) {
@@ -182,7 +202,7 @@ impl Contents {
         };
         for session in due.into_iter().filter(|session| is_at_rest(*session)) {
             if let Err(error) = self.drop_unfinished(session) {
-                // It goes with the next start, or with the session.
+                // It goes with the sweep after the next start, or with the session.
                 tracing::warn!("session `{session}`: its unfinished contents cannot be removed: {error}");
             }
         }
@@ -200,6 +220,7 @@ impl Contents {
     }
 
     pub(super) fn forget(&self, session: SessionId) -> io::Result<()> {
+        self.settle(session);
         match fs::remove_dir_all(self.of(session)) {
             Ok(()) => File::open(&self.dir)?.sync_all(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -207,36 +228,82 @@ impl Contents {
         }
     }
 
-    /// Removes what a crash left: contents of sessions that are gone, and files that will not become whole. What cannot be
-    /// removed stays and is named: it is no reason not to start.
-    pub(super) fn sweep(&self, keep: impl Fn(SessionId) -> Keep) {
-        let warn =
-            |path: &Path, error| tracing::warn!("`{}` cannot be swept and stays as it is: {error}", path.display());
+    /// Notes of which sessions earlier lives left contents, and what is to stay of them. Looks into none.
+    pub(super) fn note_left(&self, keep: impl Fn(SessionId) -> Keep) {
         let entries = match self.dir.read_dir() {
             Ok(entries) => entries,
-            Err(error) => return warn(&self.dir, error),
+            Err(error) => return warn(&self.dir, &error),
         };
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
-                Err(error) => return warn(&self.dir, error),
+                Err(error) => return warn(&self.dir, &error),
             };
             let Some(session) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            let path = entry.path();
-            let swept = match keep(session) {
-                Keep::All => remove_all(&path, &[UNFINISHED]),
-                Keep::Whole => remove_all(&path, &[UNFINISHED, GROWING]),
-                Keep::Nothing => fs::remove_dir_all(&path),
-            };
-            if let Err(error) = swept {
-                warn(&path, error);
-            }
+            self.unswept().sessions.insert(session, keep(session));
         }
+    }
+
+    /// Removes what earlier lives left: contents of sessions that are gone, and files that will not become whole. Whoever writes
+    /// meanwhile waits for no session but his own.
+    pub(super) fn sweep(&self) {
+        loop {
+            // Another may be at it already.
+            let mut unswept = self.swept_to(|now| now.is_some());
+            let Some((session, keep)) = unswept.sessions.pop_first() else { return };
+            unswept.now = Some(session);
+            drop(unswept);
+            self.sweep_one(session, keep);
+            self.unswept().now = None;
+            self.left.one_is_swept.notify_all();
+        }
+    }
+
+    /// What an earlier life left of this session is gone when it returns, and is not looked for again.
+    fn settle(&self, session: SessionId) {
+        let mut unswept = self.swept_to(|now| now == Some(session));
+        if let Some(keep) = unswept.sessions.remove(&session) {
+            // The others wait: two that write for one session must not sweep away what the other writes.
+            self.sweep_one(session, keep);
+        }
+    }
+
+    /// Returns when nothing that earlier lives left is being removed any more, and nothing will be.
+    pub(super) fn stop(&self) {
+        self.unswept().sessions.clear();
+        drop(self.swept_to(|now| now.is_some()));
+    }
+
+    /// What cannot be removed stays and is named: nobody is kept from his work by it.
+    fn sweep_one(&self, session: SessionId, keep: Keep) {
+        let path = self.of(session);
+        let swept = match keep {
+            Keep::All => remove_all(&path, &[UNFINISHED]),
+            Keep::Whole => remove_all(&path, &[UNFINISHED, GROWING]),
+            Keep::Nothing => fs::remove_dir_all(&path),
+        };
+        if let Err(error) = swept {
+            warn(&path, &error);
+        }
+    }
+
+    fn unswept(&self) -> MutexGuard<'_, Unswept> {
+        self.left.unswept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is left once the sweep is no longer at a session that is waited for.
+    fn swept_to(&self, is_waited_for: impl Fn(Option<SessionId>) -> bool) -> MutexGuard<'_, Unswept> {
+        let waited = self.left.one_is_swept.wait_while(self.unswept(), |unswept| is_waited_for(unswept.now));
+        waited.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn of(&self, session: SessionId) -> PathBuf {
         self.dir.join(session.to_string())
     }
+}
+
+fn warn(path: &Path, error: &io::Error) {
+    tracing::warn!("`{}` cannot be swept and stays as it is: {error}", path.display());
 }
 
 fn growing(dir: &Path, name: Ulid) -> PathBuf {
@@ -277,7 +344,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         },
     );
     if written.is_err() {
-        // The room is wanted; where it fails, the next start sweeps it.
+        // The room is wanted; where it fails, the sweep after the next start has it.
         let _ = fs::remove_file(&unfinished);
     }
     written

@@ -130,7 +130,7 @@ impl LocalStore {
         let opened = open::open(dir, sizes.segment)?;
         let failed = |source| OpenError::Io { path: dir.to_owned(), source };
         let contents = Contents::new(opened.contents);
-        contents.sweep(|session| match opened.shared.state().sessions.get(&session) {
+        contents.note_left(|session| match opened.shared.state().sessions.get(&session) {
             // It may be that of a session of which the log was lost.
             None if !opened.shared.is_whole => Keep::All,
             entry => keep(entry),
@@ -198,6 +198,7 @@ impl fmt::Debug for LocalStore {
 impl Drop for LocalStore {
     fn drop(&mut self) {
         self.compactor.stop();
+        self.contents.stop();
         self.queue.close();
         for thread in self.threads.drain(..) {
             // A panic was reported when it happened.
@@ -353,6 +354,7 @@ impl Store for LocalStore {
             // Nobody waits for it. The kernel takes 0 for the calling thread; where it refuses, it is done all the same.
             let _ = rustix::process::setpriority_process(None, LEAST_URGENT);
             contents.let_go_at_rest(|session| keep(shared.state().sessions.get(&session)) != Keep::All);
+            contents.sweep();
             // Whoever no longer listens does not need the answer.
             let _ = reply.send(compactor.run());
         };

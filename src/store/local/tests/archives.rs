@@ -172,7 +172,7 @@ async fn an_archive_that_lost_its_end_is_known_to_have() {
         if lost_blocks {
             fs::create_dir(&orphan).unwrap();
             fs::remove_dir_all(dir.path().join("index")).unwrap();
-            drop(LocalStore::open_with(dir.path(), small()).unwrap());
+            LocalStore::open_with(dir.path(), small()).unwrap().contents.sweep();
             assert!(orphan.exists(), "{what}: it may be of a session that stood there");
             fs::remove_dir_all(dir.path().join("index")).unwrap();
             fs::remove_dir(&orphan).unwrap();

@@ -32,6 +32,8 @@ async fn contents_that_a_crash_left_are_swept() {
     let unfinished = contents.join(session.to_string()).join("01ARZ3NDEKTSV4RRFFQ69G5FAV.part");
     fs::write(&unfinished, "half").unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
+    assert!(orphan.exists() && unfinished.exists(), "nobody waits for them to go");
+    store.compact().await.unwrap();
     assert!(!orphan.exists() && !unfinished.exists());
     assert!(store.content(session, &name, 0, 9).await.unwrap().is_some());
 }
@@ -54,6 +56,27 @@ async fn pieces_outlive_a_long_pause_and_a_restart() {
     assert_eq!(whole(&store, session).await.as_deref(), Some(&b"before, after"[..]));
 }
 
+/// The session was at rest when the server started, and goes on before the sweep comes to it.
+#[tokio::test]
+async fn what_is_being_written_is_no_leftover() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
+    let session = store.create(Record { state: State::Stopped, ..record("a") }).await.unwrap().record.id;
+    store.extend_content(session, NAME, 0, Bytes::from_static(b"of an earlier life")).await.unwrap();
+    let unfinished = file(dir.path(), session, ".sums.part");
+    fs::write(&unfinished, "half").unwrap();
+    drop(store);
+
+    let store = LocalStore::open(dir.path()).unwrap();
+    store.extend_content(session, NAME, 0, Bytes::from_static(b"now")).await.unwrap();
+    assert!(!unfinished.exists(), "whoever writes first does what the sweep would");
+    fs::write(&unfinished, "it is being written").unwrap();
+    store.compact().await.unwrap();
+    assert!(unfinished.exists());
+    assert!(store.finish_content(session, NAME).await.unwrap());
+    assert_eq!(whole(&store, session).await.as_deref(), Some(&b"now"[..]));
+}
+
 #[tokio::test]
 async fn pieces_of_a_session_at_rest_go_with_a_restart() {
     let dir = tempfile::tempdir().unwrap();
@@ -68,7 +91,7 @@ async fn pieces_of_a_session_at_rest_go_with_a_restart() {
     };
     assert_eq!(pieces(), 3);
     drop(store);
-    let _store = LocalStore::open(dir.path()).unwrap();
+    LocalStore::open(dir.path()).unwrap().compact().await.unwrap();
     assert_eq!(pieces(), 0);
 }
 
@@ -97,6 +120,7 @@ async fn what_cannot_be_swept_keeps_no_server_from_starting() {
     let files = [known, SessionId::generate()].map(|session| contents.join(session.to_string()));
     files.iter().for_each(|file| fs::write(file, "no directory").unwrap());
     let store = LocalStore::open(dir.path()).unwrap();
+    store.compact().await.unwrap();
     assert!(files.iter().all(|file| file.exists()));
     store.put_content(other, vec![1].into()).await.unwrap();
 }

@@ -96,6 +96,7 @@ pub(super) async fn check_short(dir: &Path, session: SessionId, left: u64, tail:
     let lost: Vec<u64> = (left + 1..=tail).collect();
     for round in 0..3 {
         let store = LocalStore::open(dir).unwrap();
+        store.contents.sweep();
         assert!(orphan.exists(), "{what}");
         let (epoch, snapshot) = store.claim(session).await.unwrap();
         assert_eq!(snapshot.tail, tail + round, "{what}");
@@ -186,6 +187,7 @@ async fn a_segment_that_lost_its_end_is_known_to_have() {
         // What was compacted meanwhile has lost nothing that it had.
         fs::remove_dir_all(dir.path().join("index")).unwrap();
         check_all(dir.path(), &sessions, &what);
+        LocalStore::open_with(dir.path(), small()).unwrap().contents.sweep();
         assert!(!orphan.exists(), "{what}: all of it is known again");
     }
 }

@@ -103,20 +103,41 @@ fn what_the_disk_does_not_give_is_no_commit_that_was_torn() {
     assert_eq!(walk(), whole, "the disk gives it again");
 }
 
+/// When the log is swept for the first time: that closes its segment, and would archive it.
+#[derive(Debug, PartialEq)]
+enum Swept {
+    Never,
+    /// So what is acknowledged last stands in the next segment.
+    BeforeItGoesOn,
+    /// So that stands in the same one.
+    OnceItWentOn,
+}
+
 /// The numbers of what it did not give were given again meanwhile.
 #[tokio::test]
 async fn what_the_disk_gives_again_hides_nothing_that_was_acknowledged_since() {
+    for swept in [Swept::Never, Swept::BeforeItGoesOn, Swept::OnceItWentOn] {
+        check_given_again(swept).await;
+    }
+}
+
+async fn check_given_again(swept: Swept) {
     let dir = tempfile::tempdir().unwrap();
+    let open = || LocalStore::open_with(dir.path(), Sizes { close_purged: 1, ..Sizes::default() }).unwrap();
     let without_an_index = || {
         fs::remove_dir_all(dir.path().join("index")).unwrap();
-        LocalStore::open(dir.path()).unwrap()
+        open()
     };
-    let store = LocalStore::open(dir.path()).unwrap();
+    let store = open();
     let session = fill(&store, "", 60).await;
     drop(store);
     segment::tests::lose(8192..u64::MAX);
     let store = without_an_index();
     segment::tests::lose(0..0);
+    if swept == Swept::BeforeItGoesOn {
+        store.compact().await.unwrap();
+        assert_eq!(store.shared.state().end.segment, 2);
+    }
     let (epoch, snapshot) = store.claim(session).await.unwrap();
     let tail = snapshot.tail;
     assert!((10..50).contains(&tail), "{tail} are left");
@@ -125,9 +146,21 @@ async fn what_the_disk_gives_again_hides_nothing_that_was_acknowledged_since() {
         let batch = Batch { events: vec![anew(at + 1)], ..Batch::default() };
         store.append(session, epoch, at, batch).await.unwrap();
     }
-    drop(store);
-    let store = without_an_index();
     let mut whole = expected(session, tail);
     whole.extend((tail + 1..=tail + 3).map(|seq| (seq, anew(seq))));
-    assert_same(&from_log(&store, session).unwrap(), &whole, "what was acknowledged last counts");
+    let check = |store: &LocalStore, what: &str| {
+        assert_same(&from_log(store, session).unwrap(), &whole, &format!("{swept:?}, {what}"));
+    };
+    if swept == Swept::OnceItWentOn {
+        store.compact().await.unwrap();
+        assert_eq!(store.shared.state().end.segment, 2);
+    }
+    check(&store, "with the index");
+    drop(store);
+    let store = without_an_index();
+    check(&store, "without");
+    if swept != Swept::Never {
+        store.compact().await.unwrap();
+        check(&store, "without, and swept once more");
+    }
 }
