@@ -55,7 +55,7 @@ pub enum Command {
     Import { file: PathBuf },
 }
 
-/// What both commands take.
+/// What every command takes.
 #[derive(Debug, Default, clap::Args)]
 pub struct Options {
     /// Address and port; port 0 takes one that is free

@@ -6,7 +6,10 @@ use std::{
 };
 
 use actix_web::dev::Extensions;
-use rustix::net::sockopt::set_tcp_user_timeout;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::sockopt::set_tcp_user_timeout,
+};
 use tokio::net::TcpStream;
 
 /// How long a client may leave unread what it was sent: HTTP itself waits for ever. A socket's own patience is shorter.
@@ -17,8 +20,12 @@ const UNREAD: Duration = Duration::from_secs(60);
 pub(super) struct Connection(RawFd);
 
 impl Connection {
+    pub(super) fn of(stream: &impl AsRawFd) -> Connection {
+        Connection(stream.as_raw_fd())
+    }
+
     pub(super) fn learn(stream: &TcpStream, data: &mut Extensions) {
-        let connection = Connection(stream.as_raw_fd());
+        let connection = Connection::of(stream);
         connection.give_up_after(UNREAD);
         data.insert(connection);
     }
@@ -26,12 +33,22 @@ impl Connection {
     /// Has it closed once what it was sent goes unacknowledged, or unread, for so long. By itself a kernel takes a quarter of
     /// an hour over the one, and is content for ever with the other.
     pub(super) fn give_up_after(self, patience: Duration) {
-        // SAFETY: a connection is learnt of, and a request is answered, only while it is open.
-        let connection = unsafe { BorrowedFd::borrow_raw(self.0) };
         let milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
-        if let Err(e) = set_tcp_user_timeout(connection, milliseconds) {
+        if let Err(e) = set_tcp_user_timeout(self.socket(), milliseconds) {
             tracing::debug!("a connection keeps the system's patience: {e}");
         }
+    }
+
+    /// Whether the kernel takes more for the client: a third of what it holds for one is free again. It says so, too, where the
+    /// connection is broken, and so do we where it cannot be asked: for that nobody waits.
+    pub(super) fn has_room(&self) -> bool {
+        let mut asked = [PollFd::from_borrowed_fd(self.socket(), PollFlags::OUT)];
+        !matches!(poll(&mut asked, Some(&Timespec::default())), Ok(0))
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        // SAFETY: a connection is learnt of, and a request is answered, only while it is open.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
 

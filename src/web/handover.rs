@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::error;
 
-use super::{quiet::Watch, upgrade::serve};
+use super::{connection::Connection, quiet::Watch, upgrade::serve};
 use crate::{
     store::SessionId,
     threads::{Seat, Threads},
@@ -45,7 +45,10 @@ where
         let connections = connections.new_service(());
         async move {
             let connections = Rc::new(connections.await?);
-            Ok(fn_service(move |stream| until_over(Box::pin(connections.call(stream)), Watch::new(quiet))))
+            Ok(fn_service(move |stream: TcpStream| {
+                let watch = Watch::new(quiet, Connection::of(&stream));
+                until_over(Box::pin(connections.call(stream)), watch)
+            }))
         }
     })
 }

@@ -34,7 +34,7 @@ pub(super) struct Span {
     /// The newest so many, in place of `after`.
     last: Option<Seq>,
     /// At most 1000; 100 if not given, of `last` all of them. An answer ends earlier where it would grow beyond 1 MiB, and one
-    /// of the newest begins later.
+    /// of the newest begins later. A stream ends after so many events, and goes on for ever if not given.
     limit: Option<usize>,
     /// Only actions and observations of this name.
     kind: Option<String>,
@@ -46,12 +46,13 @@ impl Span {
         match self.last {
             None => Ok(self.after),
             Some(_) if self.after > 0 => Err(Failure::invalid("`after` and `last` exclude each other")),
-            Some(last) => Ok(tail.saturating_sub(last)),
+            Some(last) => Ok(tail.saturating_sub(self.most().map_or(last, |most| last.min(most as Seq)))),
         }
     }
 
-    fn limit(&self, unless_given: usize) -> usize {
-        self.limit.unwrap_or(unless_given).clamp(1, CHUNK.events)
+    /// How many events at most, where that was asked for.
+    fn most(&self) -> Option<usize> {
+        self.limit.map(|limit| limit.clamp(1, CHUNK.events))
     }
 }
 
@@ -82,14 +83,15 @@ pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, Para
             Some(_) => span.begin(parts.snapshot(id.0).await?.tail)?,
             None => span.after,
         };
-        return stream::answer(&req, &parts, id.0, stream::after(&req, after)?, span.kind).await;
+        let part = stream::Part { after: stream::after(&req, after)?, most: span.most(), kind: span.kind };
+        return stream::answer(&req, &parts, id.0, part).await;
     }
     let last_seq = parts.snapshot(id.0).await?.tail;
     let after = span.begin(last_seq)?;
     let items = match span.last {
         None => find(parts.store.as_ref(), id.0, (after, last_seq), &span).await?,
         Some(last) => {
-            let events = usize::try_from(last).unwrap_or(usize::MAX).min(span.limit(CHUNK.events));
+            let events = usize::try_from(last).unwrap_or(usize::MAX).min(span.most().unwrap_or(CHUNK.events));
             newest(parts, id.0, last_seq, Limit { events, ..CHUNK }, span.kind).await?
         }
     };
@@ -150,13 +152,15 @@ fn too_old(events: &[NewEvent], bytes: usize) -> usize {
 
 /// The events that were asked for, as they stand in the journal behind `after` up to `tail`. What has come since then is not
 /// among them: whoever goes on from that tail gets it next, and would have it twice.
+///
+/// An answer without events says that there are none of that kind up to `tail`: so all of a journal may have to be read for it.
 async fn find(
     store: &dyn Store,
     id: SessionId,
     (mut after, tail): (Seq, Seq),
     span: &Span,
 ) -> Result<Vec<NewEvent>, Failure> {
-    let wanted = span.limit(100);
+    let wanted = span.most().unwrap_or(100);
     let (mut found, mut size) = (Vec::new(), 0);
     while after < tail {
         // With a kind to look for, most of what is read is left out.
@@ -175,6 +179,8 @@ async fn find(
                 return Ok(found);
             }
         }
+        // Others have their turn between two reads, also where a store answers from memory.
+        tokio::task::yield_now().await;
     }
     Ok(found)
 }
@@ -308,6 +314,27 @@ mod tests {
         check(5, 5, None, None, &[]).await;
         check(7, 5, None, None, &[]).await;
         check(5, 8, None, None, &["6", "7", "8"]).await;
+    }
+
+    #[tokio::test]
+    async fn others_have_their_turn_while_a_kind_is_looked_for_that_is_nowhere() {
+        let store = MemoryStore::new();
+        let id = store.create(record("")).await.expect("it is made").record.id;
+        let (epoch, snapshot) = store.claim(id).await.expect("it is claimed");
+        let event = |_| NewEvent { kind: "run".into(), json: Bytes::from_static(b"{}") };
+        let events: Vec<NewEvent> = (0..3 * CHUNK.events).map(event).collect();
+        let tail = events.len() as Seq;
+        store.append(id, epoch, snapshot.tail, Batch { events, ..Batch::default() }).await.expect("it is written");
+        let span = Span { after: 0, last: None, limit: None, kind: Some("plan".to_owned()) };
+        let mut search = std::pin::pin!(find(&store, id, (0, tail), &span));
+        let mut turns = 0;
+        let found = loop {
+            match futures::poll!(search.as_mut()) {
+                std::task::Poll::Ready(found) => break found.expect("it is read"),
+                std::task::Poll::Pending => turns += 1,
+            }
+        };
+        assert!(found.is_empty() && turns >= 2, "{turns} turns between three reads, {} events", found.len());
     }
 
     #[test]

@@ -28,6 +28,16 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long what it was sent may go unheard: with a heartbeat before it, 45 s as on a WebSocket.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Which events a stream has.
+pub(super) struct Part {
+    /// Those after this one.
+    pub after: Seq,
+    /// It ends with so many; `None`: it does not end.
+    pub most: Option<usize>,
+    /// Those of this name alone.
+    pub kind: Option<String>,
+}
+
 /// Whether the client prefers a stream to a page.
 pub(super) fn is_wanted(req: &HttpRequest) -> bool {
     accepts(req.headers(), "text/event-stream")
@@ -40,38 +50,38 @@ pub(super) fn after(req: &HttpRequest, asked: Seq) -> Result<Seq, Failure> {
     last.ok_or_else(|| Failure::invalid("`Last-Event-ID` is the number of an event"))
 }
 
-/// Everything after `after`, and then what comes, until the client goes. With a `kind`, events of that name alone.
-pub(super) async fn answer(
-    req: &HttpRequest,
-    parts: &Parts,
-    id: SessionId,
-    after: Seq,
-    kind: Option<String>,
-) -> Answer {
+/// Everything of that part, and then what comes, until there was enough or the client goes.
+pub(super) async fn answer(req: &HttpRequest, parts: &Parts, id: SessionId, part: Part) -> Answer {
     if let Some(connection) = req.conn_data::<Connection>() {
         connection.give_up_after(PATIENCE);
     }
-    let pull = Pull::open(parts.sockets.clone(), id, after).await?;
+    let pull = Pull::open(parts.sockets.clone(), id, part.after).await?;
     let pass = req.extensions_mut().remove::<Pass>();
     let over = over(parts.sockets.closing.clone(), pass);
-    let frames = futures::StreamExt::take_until(frames(pull, kind), Box::pin(over));
+    let frames = futures::StreamExt::take_until(frames(pull, part), Box::pin(over));
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
+        // With a patience of its own, it is of no use to what would be asked next.
+        .force_close()
         .insert_header((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")))
         .streaming(frames))
 }
 
 /// Asked for the next frame only when the connection has room for it: that holds a session back from nobody but its reader.
-fn frames(pull: Pull, kind: Option<String>) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    stream::unfold(Some(pull), move |pull| {
+fn frames(pull: Pull, part: Part) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let Part { most, kind, .. } = part;
+    stream::unfold((pull, most.unwrap_or(usize::MAX)), move |(mut pull, left)| {
         let kind = kind.clone();
         async move {
-            let mut pull = pull?;
-            let (text, is_last) = match frame(async || pull.next().await, kind.as_deref()).await {
-                Frame::Sent(text) => (text, false),
-                Frame::Last(text) => (text, true),
+            if left == 0 {
+                return None;
+            }
+            let (text, left) = match frame(async || pull.next().await, kind.as_deref()).await {
+                Frame::Event(text) => (text, left - 1),
+                Frame::Aside(text) => (text, left),
+                Frame::Last(text) => (text, 0),
             };
-            Some((Ok(Bytes::from(text)), (!is_last).then_some(pull)))
+            Some((Ok(Bytes::from(text)), (pull, left)))
         }
     })
 }
@@ -79,7 +89,9 @@ fn frames(pull: Pull, kind: Option<String>) -> impl Stream<Item = Result<Bytes, 
 /// What a client is sent.
 #[derive(Debug, PartialEq)]
 enum Frame {
-    Sent(String),
+    Event(String),
+    /// What has no number.
+    Aside(String),
     Last(String),
 }
 
@@ -90,9 +102,9 @@ async fn frame(mut next: impl AsyncFnMut() -> Pulled, kind: Option<&str>) -> Fra
     while let Ok(pulled) = timeout_at(due, next()).await {
         match pulled {
             Pulled::Event((seq, event)) if kind.is_none_or(|kind| is_of_kind(&event, kind)) => {
-                return Frame::Sent(format!("id: {seq}\ndata: {}\n\n", String::from_utf8_lossy(&event.json)));
+                return Frame::Event(format!("id: {seq}\ndata: {}\n\n", String::from_utf8_lossy(&event.json)));
             }
-            Pulled::Delta(piece) if kind.is_none() => return Frame::Sent(named("delta", &json!(piece.delta))),
+            Pulled::Delta(piece) if kind.is_none() => return Frame::Aside(named("delta", &json!(piece.delta))),
             // What is here already is not waited for, and no time is asked about it.
             Pulled::Event(_) | Pulled::Delta(_) if Instant::now() >= due => break,
             Pulled::Event(_) | Pulled::Delta(_) => {}
@@ -102,7 +114,7 @@ async fn frame(mut next: impl AsyncFnMut() -> Pulled, kind: Option<&str>) -> Fra
             }
         }
     }
-    Frame::Sent(":\n\n".to_owned())
+    Frame::Aside(":\n\n".to_owned())
 }
 
 fn named(name: &str, data: &serde_json::Value) -> String {
@@ -126,10 +138,10 @@ mod tests {
             sleep(Duration::from_secs(1)).await;
             event("run")
         };
-        let (began, heartbeat) = (Instant::now(), || Frame::Sent(":\n\n".to_owned()));
+        let (began, heartbeat) = (Instant::now(), || Frame::Aside(":\n\n".to_owned()));
         let next = tokio::time::timeout(10 * HEARTBEAT, frame(busy, Some("message"))).await;
         assert_eq!((next, began.elapsed()), (Ok(heartbeat()), HEARTBEAT));
-        assert_eq!(frame(busy, Some("run")).await, Frame::Sent("id: 7\ndata: {}\n\n".to_owned()));
+        assert_eq!(frame(busy, Some("run")).await, Frame::Event("id: 7\ndata: {}\n\n".to_owned()));
         // A long past in which nothing fits takes its time, too, and never waits.
         let past = async || {
             tokio::time::advance(Duration::from_secs(1)).await;

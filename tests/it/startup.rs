@@ -68,6 +68,21 @@ async fn an_engine_that_is_not_there() {
     check(&refused(options).await, 1, &["/nowhere/docker.sock", "--sandbox process"]);
 }
 
+/// What another driver lacks is said too, and is no fault.
+#[tokio::test]
+async fn a_doctor_finds_wrong_what_the_named_driver_lacks() {
+    let check = async |driver, code: i32, mark: &str| {
+        let options = Options::new(driver).env("DOCKER_HOST", "unix:///nowhere/docker.sock").arg("doctor");
+        let said = refused(options).await;
+        assert_eq!(said.code, Some(code), "{said:?}");
+        let engine = said.stdout.lines().find(|line| line.contains("Docker engine")).expect("a line about it");
+        assert!(engine.starts_with(mark) && engine.contains("/nowhere/docker.sock"), "{engine}");
+        assert_eq!(said.stderr.contains("before a server can start"), code != 0, "{}", said.stderr);
+    };
+    check(Driver::Docker, 1, "!!").await;
+    check(Driver::Process, 0, "--").await;
+}
+
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let mut server = Server::start(Options::new(Driver::Process)).await;

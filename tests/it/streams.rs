@@ -134,6 +134,17 @@ async fn one_kind_alone_and_bad_questions() {
     let last = server.rest.events(&session).await.pop().expect("an event");
     let (_, _, newest) = Events::open(&server.rest, &session, "?last=1", None).await.next().await.expect("an event");
     assert_eq!(newest, last);
+    // As many as on a page of that length, and its end.
+    for query in ["?after=1&limit=2", "?last=3&limit=2", "?kind=run&limit=2"] {
+        let page = server.rest.get(&format!("/api/sessions/{session}/events{query}")).await.expect(200);
+        let mut stream = Events::open(&server.rest, &session, query, None).await;
+        let mut events = Vec::new();
+        while let Some((_, _, event)) = stream.next().await {
+            events.push(event);
+        }
+        assert_eq!(json!(events), page["items"], "{query}");
+        assert_eq!(events.len(), 2, "{query}");
+    }
     let ask = |path: &str| server.rest.request(Method::GET, path).header("accept", "text/event-stream");
     let path = format!("/api/sessions/{session}/events");
     send(ask(&format!("{path}?after=2&last=1"))).await.error(400, "invalid_args");
