@@ -173,7 +173,7 @@ for (const loss of ["end", "purge"] as const) {
     there.beforeMessage = () => {};
     there[loss]("s1");
     const after = { current: readAttempt(JSON.stringify(before.current), "look")!.attempt as Attempt | null };
-    await assert.rejects(beginWith(after, { task: "look" }, []), /^Error: The session that had `a.txt` and `b.txt` is gone. Attach them again/);
+    await assert.rejects(beginWith(after, { task: "look" }, []), /^Error: `a.txt` and `b.txt` are not here any more: the session that had them is gone. Attach them again/);
     assert.deepEqual(there.given, [], "nothing is begun without them");
     assert.equal(await beginWith(after, { task: "look" }, FILES), "s2");
     assert.deepEqual(there.given, [{ session: "s2", content: "look", attachments: PATHS }]);
@@ -188,4 +188,22 @@ test("where its sandbox is gone the session is not: it is gone on with", async (
   there.sandboxIsGone = false;
   assert.equal(await beginWith(attempt, { task: "look" }, FILES), "s1");
   assert.equal(there.made, 1);
+});
+
+test("what a page before this one brought to a session with other options is asked for, unless it is attached again", async () => {
+  const there = server();
+  const before: { current: Attempt | null } = { current: null };
+  there.beforeMessage = () => {
+    throw new Error("no answer");
+  };
+  await assert.rejects(beginWith(before, { task: "look" }, FILES), /does not answer/);
+  there.beforeMessage = () => {};
+  const after = () => ({ current: readAttempt(JSON.stringify(before.current), "look")!.attempt as Attempt | null });
+  const missing = after();
+  await assert.rejects(beginWith(missing, { task: "look", model: "m" }, []), /`a.txt` and `b.txt` are not here any more/);
+  await assert.rejects(beginWith(after(), { task: "look", model: "m" }, FILES.slice(1)), /`a.txt` is not here any more/);
+  assert.deepEqual([there.made, there.given], [1, []], "nothing is begun without them");
+  assert.equal(await beginWith(missing, { task: "look", model: "m" }, []), "s2", "asked once more it starts");
+  assert.equal(await beginWith(after(), { task: "look", model: "m" }, FILES), "s3");
+  assert.deepEqual(there.given, [{ session: "s3", content: "look", attachments: PATHS }]);
 });

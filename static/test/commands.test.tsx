@@ -6,7 +6,7 @@ import { afterEach, test } from "node:test";
 import { options, render } from "preact";
 import { CommandsTab } from "../src/components/CommandsTab";
 import { Script } from "./frames";
-import { root, settled, shown, Stage } from "./stage";
+import { root, settled, shown, Stage, write } from "./stage";
 
 afterEach(() => render(null, root));
 
@@ -31,4 +31,24 @@ test("a command that has ended is not drawn again while another one prints", asy
   assert.match(root.textContent ?? "", /make.*built/);
   assert.equal(root.querySelectorAll("pre").length, 21);
   assert.equal(drawn, 1);
+});
+
+test("a command that was begun outlives the page, until it is run", async () => {
+  localStorage.clear();
+  const opened = async () => {
+    render(null, root);
+    const stage = new Stage();
+    await shown(<CommandsTab live={stage.live} />);
+    return { stage, field: root.querySelector<HTMLInputElement>(".command-field")! };
+  };
+  await opened();
+  await write("make al", ".command-field");
+  assert.equal(localStorage.getItem("greenroom.draft.s1.command"), "make al");
+  const { stage, field } = await opened();
+  assert.equal(field.value, "make al");
+  await write("make all", ".command-field");
+  root.querySelector("form")!.dispatchEvent(new window.Event("submit", { cancelable: true }));
+  await settled();
+  assert.deepEqual(stage.sent.map((wish) => wish.action === "run" && wish.args.command), ["make all"]);
+  assert.equal((await opened()).field.value, "");
 });

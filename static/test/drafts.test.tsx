@@ -35,7 +35,7 @@ async function edits(text: string) {
   await write(text);
 }
 
-test("attached files that are there are attached after a reload, until they are sent", () => {
+test("attached files that are there are attached after a reload, until they are sent, and the others are missed", () => {
   const uploads = new Uploads("s1");
   uploads.all.value = [
     { id: "a", name: "plan.md", size: 3, progress: 1, path: "uploads/plan.md" },
@@ -45,7 +45,12 @@ test("attached files that are there are attached after a reload, until they are 
   uploads.take(["uploads/message.txt"]);
   const after = new Uploads("s1");
   assert.deepEqual(after.paths, ["uploads/plan.md", "uploads/message.txt"]);
-  assert.deepEqual(after.all.value.map(({ name, size }) => [name, size]), [["plan.md", 3], ["message.txt", null]]);
+  assert.deepEqual(after.all.value.map(({ name, size }) => [name, size]), [["plan.md", 3], ["big.bin", 9], ["bad.bin", 9], ["message.txt", null]]);
+  assert.equal(after.isIncomplete, true, "the message waits for them");
+  for (const { id, path, problem } of after.all.value.filter(({ path }) => path === undefined)) {
+    assert.match(problem ?? "", /was not there yet/, path);
+    after.remove(id);
+  }
   assert.equal(after.isIncomplete, false);
   after.remove(after.all.value[0]!.id);
   assert.deepEqual(new Uploads("s1").paths, ["uploads/message.txt"]);
@@ -172,4 +177,22 @@ test("so do a change to a message that waits, and attached files", async () => {
   elsewhere("greenroom.draft.s2.files", null);
   assert.deepEqual(new Uploads("s2").paths, ["uploads/plan.md"]);
   uploads.clear();
+});
+
+test("a file that is taken back before it is on its way is not sent", async () => {
+  let sent = 0;
+  class Request {
+    upload = {};
+    open() {}
+    setRequestHeader() {}
+    abort() {}
+    send() {
+      sent += 1;
+    }
+  }
+  Object.assign(globalThis, { XMLHttpRequest: Request });
+  const uploads = new Uploads("s3");
+  const added = uploads.add([new File(["a"], "a.txt")]);
+  uploads.remove(uploads.all.value[0]!.id);
+  assert.deepEqual([await added, sent], [false, 0]);
 });

@@ -188,9 +188,28 @@ test("what is too long is not sent, and can be attached in its place", async () 
   const text = await shown(<Outbox live={stage.live} />);
   assert.match(text, /This is 1\.1 MiB long, and 1 MiB can be sent at once\. Attach it as a file\./);
   assert.doesNotMatch(text, /Send again/);
+  let status = 413;
+  class Uploaded {
+    upload = {};
+    status = status;
+    responseText = "";
+    onload = () => {};
+    open() {}
+    setRequestHeader() {}
+    send() {
+      setTimeout(this.onload);
+    }
+  }
+  Object.assign(globalThis, { XMLHttpRequest: Uploaded });
+  const uploads = uploadsOf("s1");
   press("Attach as a file");
   await settled();
-  assert.deepEqual(uploadsOf("s1").all.value.map(({ name, size }) => [name, size]), [["plan.md", null], ["message.txt", 1_200_000]]);
+  assert.deepEqual([uploads.all.value.length, stage.live.state.value.sending.length], [1, 1], "its words are nowhere else yet");
+  uploads.clear();
+  status = 201;
+  press("Attach as a file");
+  await settled();
+  assert.deepEqual(uploads.all.value.map(({ name, size }) => [name, size]), [["message.txt", 1_200_000], ["plan.md", null]]);
   assert.deepEqual(stage.live.state.value.sending, []);
 });
 

@@ -337,7 +337,7 @@ test("an agent is not believed what only the server or a person can say", () => 
   const check = (what: object, rows: string[]) => {
     const after = reduce(before, [said({ seq: 2, content: "", extras: {}, ...what })]);
     assert.deepEqual(rowsOf(after), rows);
-    assert.deepEqual({ ...after, rows: before.rows, lastSeq: 1, spoken: before.spoken }, before);
+    assert.deepEqual({ ...after, rows: before.rows, lastSeq: 1, lastAt: before.lastAt, spoken: before.spoken }, before);
   };
   check({ observation: "agent_state_changed", extras: { agent_state: "ended", since: "" } }, []);
   check({ observation: "queue", extras: { items: [{ item: "a", content: "b" }] } }, []);

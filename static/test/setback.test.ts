@@ -65,7 +65,7 @@ test("the page begins anew with what the server has, and hears what happens from
   const script = told("one", "another two");
   (await sockets(2)).brings(script, 2);
   const socket = await sockets(3);
-  assert.deepEqual(FakeSocket.all.map(({ url }) => url.split("session=s1")[1]), ["", "&after=3", ""]);
+  assert.deepEqual(FakeSocket.all.map(({ url }) => url.split("session=s1")[1]), ["", "&after=2", ""]);
   assert.deepEqual([rowsOf(live.state.value), live.isWhole], [[], false]);
   socket.brings(script);
   assert.deepEqual([rowsOf(live.state.value), live.isWhole], [["text: one", "text: another two"], true]);
@@ -73,6 +73,21 @@ test("the page begins anew with what the server has, and hears what happens from
   assert.equal(sessionOf("s1")?.last_seq, 2, "the list is told so, too");
   socket.say(script.see("message", "and three", {}).frames[2]!);
   await until(() => rowsOf(live.state.value).at(-1) === "text: and three");
+});
+
+test("also where it has written as much again since then", async (context) => {
+  const live = await opened(context);
+  FakeSocket.all[0]!.onclose?.({ code: 1001 });
+  const script = told("one", "another two", "another three", "four");
+  for (const frame of script.frames.slice(1)) Object.assign(frame, { at: "2026-01-02T00:00:00.000Z" });
+  (await sockets(2)).brings(script, 2);
+  (await sockets(3)).brings(script);
+  assert.deepEqual(rowsOf(live.state.value), ["text: one", "text: another two", "text: another three", "text: four"]);
+  // What it still has is neither drawn nor logged twice.
+  FakeSocket.all[2]!.onclose?.({ code: 1001 });
+  (await sockets(4)).brings(script, 3);
+  assert.equal(live.state.value.caughtUp?.events, 0);
+  assert.equal(live.log.entries.filter(({ frame }) => "seq" in frame && "source" in frame).length, 4);
 });
 
 test("what a person wrote goes out again, also where it was taken since that backup", async (context) => {

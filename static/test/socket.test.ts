@@ -61,19 +61,21 @@ Object.assign(globalThis, tellable, {
 });
 
 let cursor = 0;
+let madeAt = "";
 let heard: string[] = [];
 let diagnosis: Refusal | Promise<null> | null = null;
 
 beforeEach(() => {
   FakeSocket.all = [];
   cursor = 0;
+  madeAt = "";
   heard = [];
   diagnosis = null;
 });
 
 function connect(before?: Promise<void>): SessionSocket {
   const listener: Listener = {
-    cursor: () => cursor,
+    cursor: () => ({ seq: cursor, at: madeAt }),
     opened: () => heard.push("opened"),
     received: (frames) => heard.push(`${frames.length} frames`),
     lost: () => heard.push("lost"),
@@ -110,7 +112,7 @@ for (const code of [1000, 1001, 1006, 1013]) {
     FakeSocket.newest.drop(code);
     assert.deepEqual(heard, ["opened", "1 frames", "1 frames", "lost"], "what had come is not thrown away");
     mock.timers.tick(250);
-    assert.equal(FakeSocket.newest.url, "ws://127.0.0.1:3000/ws?session=s1&after=7");
+    assert.equal(FakeSocket.newest.url, "ws://127.0.0.1:3000/ws?session=s1&after=6");
     socket.close();
   });
 }
@@ -248,7 +250,7 @@ test("a server that has less than the screen is asked for all of it, once", () =
   const first = FakeSocket.newest.open();
   first.say({ status: "hello", session: null, last_seq: 30 }, { seq: 31 }, synced);
   assert.equal(first.readyState, 3);
-  assert.deepEqual(FakeSocket.all.map(({ url }) => url.split("s1")[1]), ["&after=41", ""]);
+  assert.deepEqual(FakeSocket.all.map(({ url }) => url.split("s1")[1]), ["&after=40", ""]);
   FakeSocket.newest.open().say({ status: "hello", session: null, last_seq: 30 }, { seq: 1 }, synced);
   assert.deepEqual(heard, ["opened", "set back", "opened", "3 frames"]);
   // An agent may write into its events what it likes.
@@ -256,6 +258,47 @@ test("a server that has less than the screen is asked for all of it, once", () =
   FakeSocket.newest.say({ seq: 31, source: "agent", status: "hello", last_seq: -1 });
   assert.deepEqual([FakeSocket.all.length, heard.includes("set back", 2)], [2, false]);
   socket.close();
+});
+
+test("a server that has something else in the place of the newest event is asked for all of it, once", () => {
+  const event = (seq: number, at: string) => ({ seq, at, source: "agent", observation: "message", content: "", extras: {} });
+  cursor = 7;
+  madeAt = "monday";
+  const socket = connect();
+  const first = FakeSocket.newest.open().say({ status: "hello", session: null, last_seq: 9 });
+  first.say(event(7, "monday"), event(8, "monday"), synced);
+  assert.deepEqual(heard, ["opened", "3 frames"], "what the screen has is not handed on again");
+  cursor = 8;
+  first.drop(1001);
+  mock.timers.tick(250);
+  FakeSocket.newest.open().say({ status: "hello", session: null, last_seq: 9 }, event(8, "tuesday"), event(9, "tuesday"), synced);
+  assert.deepEqual(heard.slice(2), ["lost", "opened", "set back"]);
+  FakeSocket.newest.open().say({ status: "hello", session: null, last_seq: 9 }, event(1, "monday"), event(8, "tuesday"), synced);
+  assert.deepEqual(FakeSocket.all.map(({ url }) => url.split("s1")[1]), ["&after=6", "&after=7", ""]);
+  assert.deepEqual(heard.slice(5), ["opened", "4 frames"]);
+  socket.close();
+});
+
+const conflict = { error: { code: "conflict", message: "another version of Greenroom wrote it" } };
+
+test("what another version has written is shown, and not asked for again but by somebody who comes or presses", () => {
+  const hello = { status: "hello", session: null, last_seq: 1 };
+  for (const [n, frames] of [[hello, conflict, { seq: 1 }, synced], [hello, synced, conflict]].entries()) {
+    const socket = connect();
+    const only = FakeSocket.newest.open().say(...frames);
+    assert.deepEqual([heard.at(-1), only.readyState], ["unreadable", 3]);
+    assert.ok(heard.includes(n === 0 ? "4 frames" : "1 frames"), "its journal has come");
+    const before = FakeSocket.all.length;
+    mock.timers.tick(600_000);
+    assert.equal(FakeSocket.all.length, before);
+    socket.retryNow();
+    assert.equal(FakeSocket.all.length, before + 1);
+    FakeSocket.newest.open().say(hello, conflict, { ...hello, last_seq: 2 }, synced);
+    assert.equal(FakeSocket.newest.readyState, 1, "it can be had again");
+    FakeSocket.newest.say({ ...conflict, id: "w" });
+    assert.equal(FakeSocket.newest.readyState, 1, "that is about a wish alone");
+    socket.close();
+  }
 });
 
 test("a connection that does not come is given up after ten seconds", () => {
@@ -302,7 +345,7 @@ test("nobody hurries before it is known from where to begin", async () => {
   cursor = 7;
   there();
   await new Promise((resolve) => setImmediate(resolve));
-  assert.deepEqual(FakeSocket.all.map(({ url }) => url), ["ws://127.0.0.1:3000/ws?session=s1&after=7"]);
+  assert.deepEqual(FakeSocket.all.map(({ url }) => url), ["ws://127.0.0.1:3000/ws?session=s1&after=6"]);
   mock.timers.tick(2500);
   told.get("online")?.();
   assert.equal(FakeSocket.all.length, 2, "from then on they do");

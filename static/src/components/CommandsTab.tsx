@@ -5,9 +5,11 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { now } from "../clock";
 import { Following } from "../follow";
 import { duration, elapsed } from "../format";
+import { keep, useKeptBeside } from "../keep";
 import { commandsOf, outputOf } from "../state/commands";
 import type { LiveSession } from "../state/live";
 import type { ToolRow } from "../state/rows";
+import { commandKey } from "../state/unsent";
 import { truncatedOf } from "../wire/shape";
 import { AnsiText } from "./AnsiText";
 import { Empty } from "./Empty";
@@ -119,14 +121,14 @@ function Ending({ row }: { row: ToolRow }) {
   );
 }
 
-/** Commands that were begun, by session: closing the workspace does not lose them. */
-const written = new Map<string, string>();
-
 function Prompt({ live }: { live: LiveSession }) {
-  const [command, write] = useState(written.get(live.id) ?? "");
+  // One that was begun outlives its tab, and the page.
+  const key = commandKey(live.id);
+  const [command, write] = useState(() => localStorage.getItem(key) ?? "");
+  useKeptBeside(key, command);
   const setCommand = (text: string) => {
-    written.set(live.id, text);
     write(text);
+    keep(key, text);
   };
   const submit = (event: Event) => {
     event.preventDefault();

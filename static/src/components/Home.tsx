@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import type { Chosen } from "../state/begin";
 import { newest } from "../state/list";
 import { loadOptions, options } from "../state/options";
-import { attach, chosen, files, openTask, problem, start, starting, task, write } from "../state/task";
+import { attach, chosen, files, lost, lostText, openTask, problem, start, starting, startWithout, task, write } from "../state/task";
 import { DropZone } from "./DropZone";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
@@ -45,8 +45,8 @@ export function Home() {
             onChange={write}
             onSend={() => void start()}
             onFiles={attach}
-            sendLabel={starting.value ? "Starting…" : "Start"}
-            sendDisabled={starting.value || !task.value.trim()}
+            sendLabel={starting.value ? "Starting…" : lost.value ? "Not all files are there" : "Start"}
+            sendDisabled={starting.value || lost.value !== null || !task.value.trim()}
           />
           {files.value.length > 0 && <TaskFiles files={files.value} onChange={(left) => (files.value = left)} />}
           <div class="task-choices">
@@ -56,6 +56,13 @@ export function Home() {
             </button>
           </div>
           {unfolded && <TaskOptions chosen={chosen.value} onChange={choose} />}
+          {lost.value && (
+            <Problem
+              text={lostText(lost.value)}
+              retryLabel={lost.value.names.length === 1 ? "Start without it" : "Start without them"}
+              onRetry={() => void startWithout()}
+            />
+          )}
           {problem.value && <Problem text={problem.value} onRetry={() => void start()} />}
           <Examples onChoose={write} />
         </div>

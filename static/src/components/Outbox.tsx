@@ -1,17 +1,20 @@
 // What the server cannot do, or did not carry out, and why.
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { LiveSession } from "../state/live";
-import type { Sent } from "../state/session";
+import { whyUnreadable, type Sent } from "../state/session";
 import { unfoldConversation } from "../state/unfold";
 import { uploadsOf } from "../state/uploads";
 import type { Wish } from "../wire/frame";
 import { tooLong } from "../wire/limit";
+import { Problem } from "./Problem";
 
 export function Outbox({ live }: { live: LiveSession }) {
   const { sending, trouble } = live.state.value;
   const refused = sending.filter((sent) => sent.refusal !== undefined);
   const newest = refused.at(-1)?.id;
+  // Nothing asks again by itself then.
+  const isLeft = whyUnreadable(live.state.value) !== undefined;
   useEffect(() => {
     if (newest !== undefined) unfoldConversation();
   }, [newest]);
@@ -20,11 +23,7 @@ export function Outbox({ live }: { live: LiveSession }) {
   }, [trouble]);
   return (
     <>
-      {trouble && (
-        <div class="problem" role="alert">
-          <span>{trouble}</span>
-        </div>
-      )}
+      {trouble && <Problem text={trouble} onRetry={isLeft ? () => live.retryNow() : undefined} />}
       {refused.map((sent) => (
         <Refused key={sent.id} live={live} sent={sent} />
       ))}
@@ -42,11 +41,17 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
     live.drop(sent.id);
     if (written) live.message(written.content, written.mode, written.attachments);
   };
-  const attach = () => {
-    live.drop(sent.id);
+  const [isAttaching, setIsAttaching] = useState(false);
+  const attach = async () => {
     if (!written) return;
-    uploadsOf(live.id).take(written.attachments ?? []);
-    uploadsOf(live.id).add([new File([written.content], "message.txt", { type: "text/plain" })]);
+    const uploads = uploadsOf(live.id);
+    setIsAttaching(true);
+    const isThere = await uploads.add([new File([written.content], "message.txt", { type: "text/plain" })]);
+    setIsAttaching(false);
+    // Until that file lies there, its words are nowhere else.
+    if (!isThere) return;
+    uploads.take(written.attachments ?? []);
+    live.drop(sent.id);
   };
   return (
     <div class="problem" role="alert">
@@ -59,7 +64,7 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
         )}
       </span>
       {written && isTooLong && (
-        <button type="button" class="button" onClick={attach}>
+        <button type="button" class="button" disabled={isAttaching} onClick={() => void attach()}>
           Attach as a file
         </button>
       )}

@@ -3,7 +3,7 @@
 import type { AgentState, Phase } from "../wire/event";
 import { firstLine } from "../format";
 import type { Row } from "./rows";
-import { isLossTold, type SessionState } from "./session";
+import { isLossTold, whyUnreadable, type SessionState } from "./session";
 
 export type Tone = "quiet" | "busy" | "waiting" | "bad";
 
@@ -60,7 +60,7 @@ export function isResumable({ agentState, queue }: SessionState): boolean {
 export function activity(state: SessionState): Activity {
   switch (state.agentState) {
     case null:
-      return { tone: "quiet", text: "Connecting" };
+      return whyUnreadable(state) ? { tone: "bad", text: "It can only be read" } : { tone: "quiet", text: "Connecting" };
     case "starting":
       return { tone: "busy", text: sandboxText(state) ?? "Starting", since: state.since ?? undefined };
     case "idle":

@@ -8,6 +8,7 @@ import { getSession, RequestError } from "../wire/rest";
 import { uploadFile } from "../wire/upload";
 import { refreshSessions } from "./list";
 import * as written from "./task";
+import { lostText, without, type Lost } from "./task";
 
 /** What a person chose beside the task. */
 export interface Chosen extends Pick<NewSession, "agent" | "model" | "image" | "directory"> {
@@ -27,8 +28,12 @@ export interface Attempt {
   uploaded: Map<File, string>;
   /** Those that its message named before the page was loaded again: the files themselves are gone then. */
   attachments?: string[];
+  /** By what names their person knows those. */
+  names?: string[];
   /** The message that gives the task, where the session was made for its files before it. */
   message?: { said: string; key: string };
+  /** By what names their person knows the files that it names. */
+  brought?: string[];
 }
 
 /** Starts the task that is written. */
@@ -42,7 +47,8 @@ export async function begin(): Promise<void> {
     forget(sent);
     if (isAwaited && route.peek().page === "home") navigate(`/sessions/${id}`);
   } catch (error) {
-    problem.value = (error as Error).message;
+    if (error instanceof FilesLost) written.lost.value = error.lost;
+    else problem.value = (error as Error).message;
   } finally {
     starting.value = false;
   }
@@ -66,9 +72,11 @@ export async function beginWith(last: { current: Attempt | null }, chosen: Chose
   // A session that was made for its files is gone on with, though its task or its files were changed after one could not be sent.
   const waits = last.current?.wish === JSON.stringify(rest);
   const wish = JSON.stringify(files.length > 0 || waits ? rest : { ...rest, task });
-  const before = last.current?.wish === wish ? last.current : { wish, key: newId(), uploaded: new Map() };
-  const attempt: Attempt = Object.assign(before, { task });
+  const before = last.current?.wish === wish ? last.current : null;
+  const left = before ? [] : without(namesOf(last.current), files.map(({ name }) => name));
+  const attempt: Attempt = Object.assign(before ?? { wish, key: newId(), uploaded: new Map() }, { task });
   last.current = attempt;
+  if (left.length > 0) throw new FilesLost(left, "they lie in a session with other options");
   if (files.length === 0 && !waits) {
     const { id } = await createSession({ ...rest, task }, attempt.key);
     void refreshSessions();
@@ -97,8 +105,9 @@ async function beginWithFiles(last: { current: Attempt | null }, begun: Attempt,
     attachments.push(path);
   }
   const said = JSON.stringify([task, attachments]);
+  const brought = [...namesOf(attempt), ...files.map(({ name }) => name)];
   const message = attempt.message?.said === said ? attempt.message : { said, key: newId() };
-  last.current = Object.assign(attempt, { message });
+  last.current = Object.assign(attempt, { message, brought });
   await sendMessage(id, { content: task, attachments }, message.key);
   void refreshSessions();
   return id;
@@ -119,10 +128,24 @@ async function isLost(session: string | undefined, error: unknown): Promise<bool
 function anew(last: { current: Attempt | null }, lost: Attempt, made: { key: string; session?: string }): Attempt {
   const attempt: Attempt = { wish: lost.wish, task: lost.task, uploaded: new Map(), ...made };
   last.current = attempt;
-  const gone = (lost.attachments ?? []).map((path) => `\`${path.slice(path.lastIndexOf("/") + 1)}\``);
-  if (gone.length === 0) return attempt;
-  const them = gone.length === 1 ? "it" : "them";
-  throw new Error(`The session that had ${gone.join(" and ")} is gone. Attach ${them} again, or start without ${them}.`);
+  const gone = namesOf(lost);
+  if (gone.length > 0) throw new FilesLost(gone, "the session that had them is gone");
+  return attempt;
+}
+
+/** What a page before this one has brought. */
+function namesOf(attempt: Attempt | null): string[] {
+  return attempt?.names ?? (attempt?.attachments ?? []).map((path) => path.slice(path.lastIndexOf("/") + 1));
+}
+
+/** Nothing was begun without them. */
+class FilesLost extends Error {
+  readonly lost: Lost;
+
+  constructor(names: readonly string[], why: string) {
+    super(lostText({ names, why }));
+    this.lost = { names, why };
+  }
 }
 
 function amountOf(budget = ""): number | undefined {

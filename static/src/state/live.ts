@@ -11,10 +11,10 @@ import { getSession, RequestError, signedOut } from "../wire/rest";
 import { tooLong } from "../wire/limit";
 import { takeNewest } from "../wire/given";
 import { FrameLog } from "../wire/log";
-import { SessionSocket, type Line, type Listener, type Refusal } from "../wire/socket";
+import { SessionSocket, UNREADABLE, type Line, type Listener, type Refusal } from "../wire/socket";
 import { learn, moment } from "./list";
 import { reduce, type Input } from "./reduce";
-import { empty, fateOf, FATES, isOnItsWay, type SessionState } from "./session";
+import { empty, fateOf, FATES, isOnItsWay, whyUnreadable, type SessionState } from "./session";
 import { forgetUnsent, keepUnsent, unsentOf } from "./unsent";
 
 const DOUBLE_CLICK_MS = 1000;
@@ -45,7 +45,7 @@ export class LiveSession {
     connect: (listener: Listener) => Line = (listener) => new SessionSocket(id, listener, this.openWithNewest()),
   ) {
     this.line = connect({
-      cursor: () => this.held.peek().lastSeq,
+      cursor: () => ({ seq: this.held.peek().lastSeq, at: this.held.peek().lastAt }),
       opened: () => this.open(),
       received: (frames) => this.receive(frames),
       lost: (retryAt) => this.feed([{ local: "lost", retryAt }]),
@@ -67,7 +67,8 @@ export class LiveSession {
   /** Whether all of it has come: what is not on the screen then had not happened. A connection that is lost later changes nothing. */
   get isWhole(): boolean {
     const { phase } = this.held.value.connection;
-    if (this.since.value === null && (phase === "live" || phase === "recorded")) this.wasWhole = true;
+    const isThere = phase === "live" || phase === "recorded" || whyUnreadable(this.held.value) !== undefined;
+    if (this.since.value === null && isThere) this.wasWhole = true;
     return this.wasWhole;
   }
 
@@ -211,7 +212,7 @@ export class LiveSession {
 
   /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
   private ask(id: string, wish: Wish): void {
-    const refusal = tooLong({ ...wish, id });
+    const refusal = tooLong({ ...wish, id }) ?? whyUnreadable(this.held.peek());
     this.feed([{ local: "sent", id, wish, refusal }]);
     if (refusal === undefined) this.send({ ...wish, id });
   }
@@ -269,6 +270,7 @@ export class LiveSession {
   private refuse(why: Refusal): void {
     if (why === "signed_out") signedOut.value = true;
     if (why === "no_such_session") forgetUnsent(this.id);
+    if (why === "unreadable") this.stopAskedAt.value = 0;
     this.feed([{ local: "refused", why }]);
   }
 
@@ -290,7 +292,11 @@ export class LiveSession {
       return null;
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
-      return error.status === 401 ? "signed_out" : error.isNotFound ? "no_such_session" : null;
+      if (error.status === 401) return "signed_out";
+      if (error.isNotFound) return "no_such_session";
+      if (error.code !== UNREADABLE) return null;
+      this.feed([{ error: { code: error.code, message: error.message } }]);
+      return "unreadable";
     }
   }
 }

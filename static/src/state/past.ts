@@ -2,6 +2,7 @@
 
 import type { Event } from "../wire/event";
 import { getEvents } from "../wire/manage";
+import { RequestError } from "../wire/rest";
 import { reduce, type Input } from "./reduce";
 import type { Row } from "./rows";
 import type { SessionState } from "./session";
@@ -10,6 +11,7 @@ const PAGE = 1000;
 /** How many events are taken at once: a person who scrolls or types meanwhile must not feel it. */
 const SLICE = 200;
 const RETRY_MS = 1000;
+const LAST_RETRY_MS = 30_000;
 /** So many failures in a row are said. Fewer pass by themselves, as when a network changes. */
 const SEVERAL = 3;
 
@@ -28,8 +30,10 @@ export async function readPast(session: string, until: number, reader: Reader, s
     const page = await getEvents(session, after, Math.min(PAGE, until - after)).catch((error: Error) => error);
     if (page instanceof Error) {
       failures += 1;
-      if (failures >= SEVERAL) reader.troubled(page.message);
-      await pause(RETRY_MS);
+      const isRefused = page instanceof RequestError && page.code !== undefined && page.status < 500;
+      if (isRefused || failures >= SEVERAL) reader.troubled(page.message);
+      // What the server itself refuses it will hardly give a moment later.
+      await pause(isRefused ? LAST_RETRY_MS : Math.min(LAST_RETRY_MS, RETRY_MS * 2 ** Math.max(0, failures + 1 - SEVERAL)));
       continue;
     }
     failures = 0;

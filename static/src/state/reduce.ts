@@ -8,7 +8,7 @@ import { applyAction } from "./actions";
 import { applyDelta } from "./deltas";
 import { enter } from "./activity";
 import { applyObservation } from "./observations";
-import { empty, type SessionState } from "./session";
+import { empty, isOnItsWay, whyUnreadable, type SessionState } from "./session";
 
 /** What happens on this side of the socket. */
 export type Local =
@@ -44,6 +44,7 @@ function applyEvent(draft: SessionState, unchecked: Event): void {
   if (unchecked.seq <= draft.lastSeq) return;
   const event = checked(unchecked);
   draft.lastSeq = event.seq;
+  draft.lastAt = event.at;
   if (draft.connection.phase === "live") draft.trouble = null;
   if ("action" in event) applyAction(draft, event);
   else applyObservation(draft, event);
@@ -102,6 +103,7 @@ function applyLocal(draft: SessionState, input: Local): void {
       return;
     case "refused":
       draft.connection = { phase: "refused", why: input.why };
+      if (input.why === "unreadable") forsake(draft);
       return;
     case "sent": {
       const { id, wish, refusal } = input;
@@ -123,4 +125,12 @@ function applyLocal(draft: SessionState, input: Local): void {
       Object.assign(draft, { ...empty, rows: [], sending: [], connection: { phase: "recorded" } });
       return;
   }
+}
+
+/** Nobody goes on with it. It is at nothing, whatever it was at when it was left, and what is on its way will not be taken. */
+function forsake(draft: SessionState): void {
+  const refusal = whyUnreadable(draft);
+  draft.caughtUp = null;
+  enter(draft, null);
+  draft.sending = draft.sending.map((sent) => (isOnItsWay(sent) ? { ...sent, refusal } : sent));
 }

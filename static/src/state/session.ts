@@ -2,6 +2,7 @@
 
 import type { AgentState, Phase, QueueItem, Usage } from "../wire/event";
 import type { Session, Wish } from "../wire/frame";
+import type { Refusal } from "../wire/socket";
 import type { PlanRow, Question, Row } from "./rows";
 
 /** A wish on its way to the server. */
@@ -26,7 +27,7 @@ export type Connection =
   | { phase: "lost"; retryAt: number }
   /** Nobody is at the other end: these frames come from a file. */
   | { phase: "recorded" }
-  | { phase: "refused"; why: "signed_out" | "no_such_session" };
+  | { phase: "refused"; why: Refusal };
 
 export interface Sandbox {
   phase: Phase;
@@ -46,6 +47,8 @@ export interface SessionState {
   trouble: string | null;
   session: Session | null;
   lastSeq: number;
+  /** When that event was made, as it says it. */
+  lastAt: string;
   /** `lastSeq` when the replay that runs now began. */
   replayFrom: number;
   agentState: AgentState | null;
@@ -81,6 +84,7 @@ export const empty: SessionState = {
   trouble: null,
   session: null,
   lastSeq: 0,
+  lastAt: "",
   replayFrom: 0,
   agentState: null,
   reason: null,
@@ -98,6 +102,11 @@ export const empty: SessionState = {
   plan: null,
   spoken: [],
 };
+
+/** Why nobody goes on with it, where that is so: all that is asked of it now is refused with these words. */
+export function whyUnreadable({ connection, trouble }: SessionState): string | undefined {
+  return connection.phase === "refused" && connection.why === "unreadable" ? (trouble ?? "this session cannot go on") : undefined;
+}
 
 /** Whether it has failed because its sandbox is gone, which the conversation tells already. */
 export function isLossTold({ sandbox }: SessionState, reason: string | null | undefined): boolean {

@@ -11,6 +11,8 @@ const keyOf = (session: string, id = ""): string => `greenroom.unsent.${session}
 export const draftKey = (session: string): string => `greenroom.draft.${session}`;
 /** … the files of that message, … */
 export const filesKey = (session: string): string => `${draftKey(session)}.files`;
+/** … the command beside it, … */
+export const commandKey = (session: string): string => `${draftKey(session)}.command`;
 /** … and the change to a message that waits in the queue. */
 export const changeKey = (session: string, item = ""): string => `${draftKey(session)}.change.${item}`;
 

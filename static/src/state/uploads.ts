@@ -1,9 +1,10 @@
 // Files that a person gives to a message: they are uploaded at once, and named in the message when it is sent. Those that are there
-// are kept with its draft.
+// are kept with its draft, and of the others that they are missing.
 
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import { newId } from "../id";
 import { keep, keepBeside } from "../keep";
+import { loadLater } from "../ondemand";
 import { filesKey } from "./unsent";
 
 export interface Upload {
@@ -18,8 +19,11 @@ export interface Upload {
   problem?: string;
 }
 
-/** One that lies in the workspace. */
-type There = Pick<Upload, "name" | "size"> & { path: string };
+/** What is kept of one: where it has no path, it does not lie in the workspace. */
+type Kept = Pick<Upload, "name" | "size" | "path">;
+
+/** Its page had it, and is gone. */
+const MISSING = "it was not there yet when this page was loaded";
 
 /** The uploads of one message that is being written. */
 export class Uploads {
@@ -27,9 +31,9 @@ export class Uploads {
   private readonly aborts = new Map<string, AbortController>();
 
   constructor(private readonly session: string) {
-    this.all = signal(read(filesKey(session)).map(there));
+    this.all = signal(read(filesKey(session)).map(found));
     const finished = computed(() => {
-      const files = this.all.value.flatMap(({ name, size, path }) => (path === undefined ? [] : { name, size, path }));
+      const files = this.all.value.map(({ name, size, path }) => ({ name, size, path }));
       return files.length > 0 ? JSON.stringify(files) : "";
     });
     effect(() => keep(filesKey(session), finished.value));
@@ -45,13 +49,15 @@ export class Uploads {
     return this.all.value.some(({ path }) => path === undefined);
   }
 
-  add(files: Iterable<File>): void {
-    for (const file of files) void this.send(file);
+  /** Whether all of them came to lie there. */
+  async add(files: Iterable<File>): Promise<boolean> {
+    const sent = await Promise.all([...files].map((file) => this.send(file)));
+    return sent.every(Boolean);
   }
 
   /** Takes up files that lie in the workspace already. */
   take(paths: readonly string[]): void {
-    const files = paths.map((path) => there({ name: path.slice(path.lastIndexOf("/") + 1), size: null, path }));
+    const files = paths.map((path) => found({ name: path.slice(path.lastIndexOf("/") + 1), size: null, path }));
     this.all.value = [...this.all.peek(), ...files];
   }
 
@@ -64,17 +70,19 @@ export class Uploads {
     this.all.value = [];
   }
 
-  private async send(file: File): Promise<void> {
+  private async send(file: File): Promise<boolean> {
     const id = newId();
     const abort = new AbortController();
     this.aborts.set(id, abort);
     this.all.value = [...this.all.value, { id, name: file.name, size: file.size, progress: 0 }];
     try {
-      const { uploadFile } = await import("../later");
+      const { uploadFile } = await loadLater();
       const path = await uploadFile(this.session, file, (progress) => this.change(id, { progress }), abort.signal);
       this.change(id, { path, progress: 1 });
+      return true;
     } catch (error) {
       this.change(id, { problem: (error as Error).message });
+      return false;
     } finally {
       this.aborts.delete(id);
     }
@@ -85,14 +93,16 @@ export class Uploads {
   }
 }
 
-function there(file: There): Upload {
-  return { id: newId(), progress: 1, ...file };
+/** A message that was to bring it waits for it, also after a reload. */
+function found(file: Kept): Upload {
+  const { path } = file;
+  return { id: newId(), progress: path === undefined ? 0 : 1, ...file, ...(path === undefined && { problem: MISSING }) };
 }
 
-function read(key: string): There[] {
+function read(key: string): Kept[] {
   try {
     const files: unknown = JSON.parse(localStorage.getItem(key) ?? "[]");
-    return Array.isArray(files) ? (files as There[]) : [];
+    return Array.isArray(files) ? (files as Kept[]) : [];
   } catch {
     return [];
   }

@@ -20,7 +20,20 @@ const LIVE_BATCH_MS = 16;
 const REPLAY_BATCH_MS = 100;
 
 /** Why the socket will not come back by itself. */
-export type Refusal = "signed_out" | "no_such_session";
+export type Refusal =
+  | "signed_out"
+  | "no_such_session"
+  /** Another version has written it: its journal can be read, and nobody goes on with it before the server is another one. */
+  | "unreadable";
+
+/** The error that says so; it stands for this alone where it answers no wish. */
+export const UNREADABLE = "conflict";
+
+/** The newest event that the screen holds: its seq (0: there is none), and when it was made, as that event says it. */
+export interface Cursor {
+  seq: number;
+  at: string;
+}
 
 /** A way to a session: the socket, or a recording. */
 export interface Line {
@@ -31,14 +44,13 @@ export interface Line {
 }
 
 export interface Listener {
-  /** The seq of the last event that the screen holds. */
-  cursor(): number;
+  cursor(): Cursor;
   opened(): void;
   received(frames: ServerFrame[]): void;
   /** Lost; the next attempt comes at `retryAt` (milliseconds since the epoch). */
   lost(retryAt: number): void;
   refused(why: Refusal): void;
-  /** The server has less than the cursor says. All that is held is to be let go: the cursor is 0 then. */
+  /** The server has less than the cursor says, or something else in its place. All that is held is let go: the cursor is 0 then. */
   setBack(): void;
   /** The handshake failed, which a browser does not explain: find out whether it makes sense to go on. */
   diagnose(): Promise<Refusal | null>;
@@ -50,7 +62,7 @@ export class SessionSocket implements Line {
   private attempts = 0;
   private begunAt = 0;
   /** The cursor with which this connection began. */
-  private from = 0;
+  private from: Cursor = { seq: 0, at: "" };
   private openTimer = 0;
   private retryTimer = 0;
   private flushTimer = 0;
@@ -63,6 +75,7 @@ export class SessionSocket implements Line {
   private unsent = 0;
   private closed = false;
   private replaying = true;
+  private unreadable = false;
 
   /** `before` is waited for, whatever becomes of it and whoever hurries: it moves the cursor. */
   constructor(
@@ -112,11 +125,13 @@ export class SessionSocket implements Line {
     this.drop();
     const query = new URLSearchParams({ session: this.session });
     this.from = this.listener.cursor();
-    if (this.from > 0) query.set("after", String(this.from));
+    // From one before it: what comes first tells whether the server still has that event, or another one in its place.
+    if (this.from.seq > 1) query.set("after", String(this.from.seq - 1));
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const socket = new WebSocket(`${scheme}://${location.host}/ws?${query}`);
     let opened = false;
     this.replaying = true;
+    this.unreadable = false;
     this.socket = socket;
     this.begunAt = Date.now();
     this.openTimer = window.setTimeout(() => this.abandon(), OPEN_WITHIN_MS);
@@ -149,19 +164,28 @@ export class SessionSocket implements Line {
     this.stopWaiting();
     const frame = JSON.parse(text) as ServerFrame;
     const said = !isEvent(frame) && "status" in frame ? frame : undefined;
-    if (said?.status === "hello" && said.last_seq < this.from) {
-      // Its data were put back from a backup: what it sends from here on would be taken for what the screen has already.
+    const isCursor = isEvent(frame) && frame.seq === this.from.seq;
+    if ((said?.status === "hello" && said.last_seq < this.from.seq) || (isCursor && frame.at !== this.from.at)) {
+      // Its data were put back from a backup: what it sends from here on would be taken for what the screen has already. Where it has
+      // written as much again since then, the time of that event tells: it was made after the backup was put back.
+      this.buffer = [];
       this.listener.setBack();
       return this.connect();
     }
+    if (isCursor) return;
+    if (said?.status === "hello") this.unreadable = false;
+    if (!isEvent(frame) && "error" in frame) this.unreadable ||= frame.error.code === UNREADABLE && frame.id === undefined;
     // Not before the replay is through: what was too long for the patience before may lie in that, and comes again each time.
     if (said?.status === "pong" && !this.replaying) this.silences = 0;
     this.buffer.push(frame);
     if (said?.status === "synced") {
       this.attempts = 0;
       this.replaying = false;
-      return this.flush();
+      this.flush();
     }
+    // Its journal has come. Whoever stays would have it looked for again every two seconds, in vain.
+    if (this.unreadable && !this.replaying) return this.leave();
+    if (said?.status === "synced") return;
     // A timer instead of `requestAnimationFrame`, which stands still in a hidden tab.
     this.flushTimer ||= window.setTimeout(this.flush, this.replaying ? REPLAY_BATCH_MS : LIVE_BATCH_MS);
   }
@@ -182,6 +206,12 @@ export class SessionSocket implements Line {
     const delay = ceiling * (0.5 + Math.random() / 2);
     this.listener.lost(Date.now() + delay);
     this.retryTimer = window.setTimeout(() => this.connect(), delay);
+  }
+
+  private leave(): void {
+    this.flush();
+    this.drop();
+    this.refuse("unreadable");
   }
 
   private refuse(why: Refusal): void {

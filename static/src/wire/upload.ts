@@ -10,6 +10,8 @@ const NAMES = 50;
 /** Uploads under a name that nothing has yet, and returns its path in the workspace. */
 export async function uploadFile(session: string, file: File, onProgress: (share: number) => void, signal: AbortSignal): Promise<string> {
   for (let attempt = 1; attempt <= NAMES; attempt += 1) {
+    // Taken back while this code was on its way, or between two names.
+    if (signal.aborted) throw new RequestError(0, "taken back");
     const path = `${FOLDER}/${nameOf(file.name, attempt)}`;
     const { status, text } = await put(session, path, file, onProgress, signal);
     if (status === 201) return path;
