@@ -38,7 +38,7 @@ use tokio_tungstenite::{
 
 use self::{
     on_their_way::{OnItsWay, OnTheirWay, Settled},
-    silence::{Lapse, Silence},
+    silence::{Lapse, Silence, bear},
 };
 use super::{
     Frozen,
@@ -118,13 +118,12 @@ pub(super) async fn converse(
         .max_message_size(Some(LINK_FRAME_LIMIT))
         .max_frame_size(Some(LINK_FRAME_LIMIT));
     // Boxed, as all is that is over soon: there is one of this future for each session that lives.
-    let mut silence = Silence::default();
-    let socket = match Box::pin(silence.bear(frozen, shake_hands(stream, config))).await {
+    let socket = match Box::pin(bear(frozen, shake_hands(stream, config))).await {
         Ok(Ok(socket)) => socket,
         Ok(Err(e)) => return Broken::Cut(e.to_string()),
         Err(broken) => return broken,
     };
-    let boot = String::new();
+    let (boot, silence) = (String::new(), Silence::default());
     let mut conversation =
         Conversation { id, socket, session, store, boot, is_untaken: false, ahead: None, read: 0, frozen, silence };
     let mut on_their_way = OnTheirWay::default();
@@ -298,8 +297,7 @@ impl Conversation<'_> {
     }
 
     async fn greet(&mut self, progress: &Progress) -> Result<Arc<Shared>, Broken> {
-        let frozen = self.frozen;
-        let hello = take(&mut self.silence).bear(frozen, self.hear_hello()).await??;
+        let hello = bear(self.frozen, self.hear_hello()).await??;
         if hello.boot.len() > BOOT_LIMIT {
             let why = format!("a start's name of {} bytes (at most {BOOT_LIMIT})", hello.boot.len());
             return Err(Broken::Nonsense(why));
@@ -314,6 +312,7 @@ impl Conversation<'_> {
             Unwelcome::Version { .. } => Broken::Nonsense(why.to_string()),
             Unwelcome::Leaving => Broken::Cut(why.to_string()),
         })?;
+        self.silence.greeted(greeting.has_an_act);
         let restore = greeting.welcome.restore;
         self.send(written(&ToAgent::Welcome(greeting.welcome))).await?;
         if restore {
@@ -367,12 +366,12 @@ impl Conversation<'_> {
 
     async fn send(&mut self, text: Utf8Bytes) -> Result<(), Broken> {
         let mut frames = stream::iter(in_fragments(text).map(Ok));
-        Ok(self.silence.bear(self.frozen, self.socket.send_all(&mut frames)).await??)
+        Ok(bear(self.frozen, self.socket.send_all(&mut frames)).await??)
     }
 
     /// Its WebSocket answers that by itself, whatever it is at.
     async fn ask(&mut self) -> Result<(), Broken> {
-        Ok(self.silence.bear(self.frozen, self.socket.send(Message::Ping(Bytes::new()))).await??)
+        Ok(bear(self.frozen, self.socket.send(Message::Ping(Bytes::new()))).await??)
     }
 
     /// What the agent once said, where the event has only a part of it. A result it is told in part anyway, and where a message

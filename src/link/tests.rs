@@ -306,7 +306,6 @@ async fn a_session_that_starts_anew_has_a_sandbox_of_its_own() {
     let _connection = house.dialled().await;
 }
 
-/// Which may take an hour.
 /// Without that it would wait for its link for ever.
 #[actix::test]
 async fn a_session_whose_link_has_a_fault_fails_and_can_start_anew() {
@@ -354,6 +353,7 @@ async fn what_was_ordered_for_an_earlier_start_of_an_agent_is_not_for_the_next()
     }
 }
 
+/// Which may take an hour.
 #[actix::test]
 async fn an_image_is_fetched_beside_the_places() {
     let house = House::new().await;

@@ -154,6 +154,8 @@ pub struct Greeting {
     pub welcome: Welcome,
     /// Where it puts what grows.
     pub live: Arc<Shared>,
+    /// Whether the user acts beside the agent: `hello` does not say so.
+    pub has_an_act: bool,
     /// Up to here the journal is sent as history, where `welcome.restore` says so.
     pub history_to: Seq,
 }

@@ -39,7 +39,8 @@ impl Handler<Greeted> for Session {
         self.take(Input::Greeted { boot: hello.boot }, ctx);
         let settings = (self.parts.settings)(&self.record);
         let welcome = Welcome { session: self.id.to_string(), acked, restore, settings };
-        Ok(Greeting { welcome, live: self.shared.clone(), history_to })
+        let has_an_act = self.core.has_an_act();
+        Ok(Greeting { welcome, live: self.shared.clone(), has_an_act, history_to })
     }
 }
 

@@ -425,7 +425,6 @@ while True:
          + accept + "\r\n\r\n").encode())
 "#;
 
-/// The session says why it failed, and nothing of its sandbox runs on.
 /// From outside it looks as one does that is at a long command, of which there is one beside it.
 #[tokio::test]
 async fn an_agent_that_its_own_command_stopped_is_told_and_one_at_a_long_command_goes_on() {
@@ -449,6 +448,7 @@ async fn an_agent_that_its_own_command_stopped_is_told_and_one_at_a_long_command
     server.leaves_nothing().await;
 }
 
+/// The session says why it failed, and nothing of its sandbox runs on.
 async fn has_failed(server: &Server, session: &str, why: &str) {
     server.rest.until_state(session, "failed").await;
     let failed = server.rest.session(session).await;

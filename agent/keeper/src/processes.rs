@@ -356,9 +356,10 @@ mod tests {
     #[test]
     fn a_name_that_is_no_text_hides_nobody() {
         let name = OsStr::from_bytes(b"greenroom-\xff");
-        let program = std::env::temp_dir().join(name);
-        // One that an earlier run of this test left will do.
-        let _ = std::os::unix::fs::symlink("/bin/sleep", &program);
+        let dir = std::env::temp_dir().join(format!("greenroom-{}", std::process::id()));
+        fs::create_dir(&dir).expect("it is made");
+        let program = dir.join(name);
+        std::os::unix::fs::symlink("/bin/sleep", &program).expect("it is made");
         let mut child = std::process::Command::new(&program).arg0("sleep").arg("1000").spawn().expect("it runs");
         let pid = child.id() as i32;
         let named = fs::read(format!("/proc/{pid}/comm")).expect("it is there");
@@ -366,7 +367,7 @@ mod tests {
         let (alive, counted) = (identity.is_alive(), usage(identity));
         child.kill().expect("it is killed");
         child.wait().expect("it ends");
-        fs::remove_file(program).expect("it is removed");
+        fs::remove_dir_all(dir).expect("it is removed");
         assert_eq!(named.trim_ascii_end(), name.as_bytes());
         assert!(alive.expect("it is read"));
         assert_eq!(counted.expect("they are read").processes, 1);

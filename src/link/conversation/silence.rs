@@ -30,54 +30,16 @@ pub(super) enum Lapse {
     GiveUp,
 }
 
-/// What an agent owes, and how long it has said nothing.
+/// Looks at a silence, once in [`LOOK_EVERY`].
 #[derive(Default)]
-pub(super) struct Silence {
-    is_greeted: bool,
-    /// Commands that it has been given over this connection, and has not taken.
-    untaken: u32,
-    has_turn: bool,
-    has_act: bool,
+struct Watch {
     looks: u8,
     next: Option<Pin<Box<Sleep>>>,
 }
 
-impl Silence {
-    /// It has been given this.
-    pub(super) fn ordered(&mut self, command: &Command) {
-        if !self.is_owed() {
-            self.looks = 0;
-        }
-        self.untaken += 1;
-        match command {
-            Command::Prompt { .. } => self.has_turn = true,
-            Command::Act { .. } => self.has_act = true,
-            Command::Steer { .. }
-            | Command::Cancel {}
-            | Command::KillProcesses {}
-            | Command::Settings(_)
-            | Command::Answer { .. } => {}
-        }
-    }
-
-    /// It has said something: `None` is an answer to being asked.
-    pub(super) fn heard(&mut self, frame: Option<&FromAgent>) {
-        self.looks = 0;
-        match frame {
-            Some(FromAgent::Hello(hello)) => (self.is_greeted, self.has_turn) = (true, hello.turn.is_some()),
-            Some(FromAgent::Taken { .. }) => self.untaken = self.untaken.saturating_sub(1),
-            Some(FromAgent::Report { report: Report::TurnEnded { .. }, .. }) => self.has_turn = false,
-            Some(FromAgent::Report { report: Report::ActEnded { .. }, .. }) => self.has_act = false,
-            Some(FromAgent::Report { .. } | FromAgent::Delta(_)) | None => {}
-        }
-    }
-
+impl Watch {
     /// Wakes when it is too long. What stands frozen is silent because it shall be.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, frozen: &Frozen) -> Poll<Lapse> {
-        if !self.is_owed() {
-            self.next = None;
-            return Poll::Pending;
-        }
+    fn poll(&mut self, cx: &mut Context<'_>, frozen: &Frozen) -> Poll<Lapse> {
         loop {
             let next = self.next.get_or_insert_with(|| Box::pin(sleep(LOOK_EVERY)));
             ready!(next.as_mut().poll(cx));
@@ -93,23 +55,75 @@ impl Silence {
             }
         }
     }
+}
 
-    /// Waits for what only the agent can bring about, for as long as it is not given up: that it takes what it is sent, say.
-    pub(super) async fn bear<T>(&mut self, frozen: &Frozen, work: impl Future<Output = T>) -> Result<T, Broken> {
-        // Nothing can be asked meanwhile, so that this time does not count for later.
-        let before = std::mem::take(&mut self.looks);
-        let given_up = async { while poll_fn(|cx| self.poll(cx, frozen)).await != Lapse::GiveUp {} };
-        let done = tokio::select! {
-            biased;
-            done = work => Ok(done),
-            () = given_up => Err(Broken::Silent),
-        };
-        self.looks = before;
-        done
+/// Waits for what only the agent can bring about, for as long as it is not given up: that it says hello, or takes what it is sent.
+pub(super) async fn bear<T>(frozen: &Frozen, work: impl Future<Output = T>) -> Result<T, Broken> {
+    let mut watch = Watch::default();
+    let given_up = async { while poll_fn(|cx| watch.poll(cx, frozen)).await != Lapse::GiveUp {} };
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        () = given_up => Err(Broken::Silent),
+    }
+}
+
+/// What an agent owes, and how long it has said nothing.
+#[derive(Default)]
+pub(super) struct Silence {
+    /// Commands that it has been given over this connection, and has not taken.
+    untaken: u32,
+    has_turn: bool,
+    has_act: bool,
+    watch: Watch,
+}
+
+impl Silence {
+    /// It is welcome, and the user acts beside it, or does not.
+    pub(super) fn greeted(&mut self, has_act: bool) {
+        self.has_act = has_act;
+    }
+
+    /// It has been given this.
+    pub(super) fn ordered(&mut self, command: &Command) {
+        if !self.is_owed() {
+            self.watch.looks = 0;
+        }
+        self.untaken += 1;
+        match command {
+            Command::Prompt { .. } => self.has_turn = true,
+            Command::Act { .. } => self.has_act = true,
+            Command::Steer { .. }
+            | Command::Cancel {}
+            | Command::KillProcesses {}
+            | Command::Settings(_)
+            | Command::Answer { .. } => {}
+        }
+    }
+
+    /// It has said something: `None` is an answer to being asked.
+    pub(super) fn heard(&mut self, frame: Option<&FromAgent>) {
+        self.watch.looks = 0;
+        match frame {
+            Some(FromAgent::Hello(hello)) => self.has_turn = hello.turn.is_some(),
+            Some(FromAgent::Taken { .. }) => self.untaken = self.untaken.saturating_sub(1),
+            Some(FromAgent::Report { report: Report::TurnEnded { .. }, .. }) => self.has_turn = false,
+            Some(FromAgent::Report { report: Report::ActEnded { .. }, .. }) => self.has_act = false,
+            Some(FromAgent::Report { .. } | FromAgent::Delta(_)) | None => {}
+        }
+    }
+
+    /// Wakes when it is too long for one that owes something.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, frozen: &Frozen) -> Poll<Lapse> {
+        if !self.is_owed() {
+            self.watch.next = None;
+            return Poll::Pending;
+        }
+        self.watch.poll(cx, frozen)
     }
 
     fn is_owed(&self) -> bool {
-        !self.is_greeted || self.untaken > 0 || self.has_turn || self.has_act
+        self.untaken > 0 || self.has_turn || self.has_act
     }
 }
 
@@ -156,7 +170,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_owes_a_word_is_asked_and_then_given_up() {
-        for mut silence in [Silence::default(), greeted(Some("t"))] {
+        let mut at_an_act = greeted(None);
+        at_an_act.greeted(true);
+        for mut silence in [greeted(Some("t")), at_an_act] {
             let since = Instant::now();
             assert_eq!(lapse(&mut silence, &Frozen::default()).await, Lapse::Ask);
             assert_eq!(since.elapsed().as_secs(), 30);
@@ -215,18 +231,16 @@ mod tests {
         assert!(poll!(poll_fn(|cx| silence.poll(cx, &Frozen::default()))).is_pending());
         tokio::time::advance(Duration::from_secs(3600)).await;
         assert!(poll!(poll_fn(|cx| silence.poll(cx, &Frozen::default()))).is_pending());
-        assert_eq!(silence.looks, 1);
+        assert_eq!(silence.watch.looks, 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_it_does_not_take_off_the_socket_is_borne_for_as_long() {
         let frozen = Frozen::default();
-        let mut silence = greeted(None);
-        silence.ordered(&prompt());
         let since = Instant::now();
-        let sent = silence.bear(&frozen, std::future::pending::<()>()).await;
+        let sent = bear(&frozen, std::future::pending::<()>()).await;
         assert!(matches!(sent, Err(Broken::Silent)));
         assert_eq!(since.elapsed().as_secs(), 60);
-        assert!(matches!(silence.bear(&frozen, std::future::ready(7)).await, Ok(7)));
+        assert!(matches!(bear(&frozen, std::future::ready(7)).await, Ok(7)));
     }
 }

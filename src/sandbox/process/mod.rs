@@ -29,7 +29,7 @@ use async_trait::async_trait;
 use greenroom_keeper::{
     cgroup::{Cgroup, Cgroups},
     order::{Answer, Order},
-    place::{Ended, Running},
+    place::Running,
     processes,
 };
 use greenroom_protocol::observation::Phase;
@@ -71,6 +71,8 @@ const GRACE: Duration = Duration::from_millis(500);
 const KERNEL: Duration = Duration::from_secs(5);
 /// How long a watch rests that could not tell whether its sandbox runs.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often it tries to read how a sandbox ended.
+const LOOKS_AT_AN_END: u32 = 10;
 
 #[derive(Debug, Clone)]
 pub struct ProcessOptions {
@@ -334,16 +336,20 @@ impl Sandbox for Process {
     async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError> {
         let place = self.place(session);
         let mut is_said = false;
-        loop {
-            match outlived(&place).await {
-                Ok(ended) => return Ok(ended.into()),
-                Err(e) if !std::mem::replace(&mut is_said, true) => {
-                    warn!(%session, "whether its sandbox runs cannot be told, and is asked again: {e}");
-                }
-                Err(_) => {}
+        while let Err(e) = outlived(&place).await {
+            if !std::mem::replace(&mut is_said, true) {
+                warn!(%session, "whether its sandbox runs cannot be told, and is asked again: {e}");
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+        // It is over. How, the disk may give later; if it does not, that it is over is to be told all the same.
+        for _ in 0..LOOKS_AT_AN_END {
+            match place.ended() {
+                Ok(ended) => return Ok(ended.into()),
+                Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        }
+        place.ended().map(Exit::from).map_err(unclear)
     }
 
     async fn list(&self) -> Result<Vec<Found>, SandboxError> {
@@ -352,7 +358,11 @@ impl Sandbox for Process {
             let mut found = Vec::new();
             for entry in std::fs::read_dir(&state)? {
                 let Some(session) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-                found.push(Found { session, driver: NAME, presence: presence(&Place::of(&state, session))? });
+                match presence(&Place::of(&state, session)) {
+                    Ok(presence) => found.push(Found { session, driver: NAME, presence }),
+                    // Nobody is thought gone who is not in the list, and the others are not to wait for this one.
+                    Err(e) => warn!(%session, "how its sandbox stands cannot be told: {e}"),
+                }
             }
             Ok(found)
         })
@@ -411,12 +421,12 @@ fn is_frozen(place: &Place, running: &Running) -> io::Result<bool> {
     }
 }
 
-/// Waits until nobody is there who keeps it, and reads how it ended.
-async fn outlived(place: &Place) -> io::Result<Ended> {
-    if let Some((_, keeper)) = place.kept()? {
-        ended(&keeper).await?;
+/// Waits until nobody is there who keeps it.
+async fn outlived(place: &Place) -> io::Result<()> {
+    match place.kept()? {
+        Some((_, keeper)) => ended(&keeper).await,
+        None => Ok(()),
     }
-    place.ended()
 }
 
 /// Returns when the process has ended.

@@ -321,6 +321,10 @@ impl Core {
         self.boot.is_some()
     }
 
+    pub fn has_an_act(&self) -> bool {
+        self.act.is_some()
+    }
+
     /// The timer that a session needs which comes back in the middle of an interrupt.
     pub fn ladder(&self) -> Option<Ladder> {
         self.interrupting.as_ref().map(|_| Ladder::Arm(ASK_MS))
