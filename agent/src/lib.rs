@@ -11,6 +11,7 @@
 //! | [`turn`] | what drives a turn ([`turn::Driver`]), and our own loop as the first such driver |
 //! | [`tools`] | what a model, or the user, can do here: one file for each |
 //! | [`processes`] | commands in groups of their own, and the end of everything that came of them |
+//! | `threads` | work beside the one thread: what may have to wait for a file system |
 //! | [`gateway`] | a loopback port through which any program reaches the model gateway |
 //! | [`clock`], [`headtail`] | timeouts that stand still while the sandbox is frozen; long texts in little memory |
 //!
@@ -27,6 +28,7 @@ pub mod outbox;
 pub mod outgoing;
 pub mod places;
 pub mod processes;
+mod threads;
 mod tls;
 pub mod tools;
 pub mod turn;

@@ -28,6 +28,12 @@ pub enum By {
     User,
 }
 
+/// Whether somebody has to know whose a process is.
+enum Marks {
+    Read,
+    Unread,
+}
+
 /// All that was started and not yet waited for. One for the whole program.
 #[derive(Debug, Clone)]
 pub struct Processes(Arc<Shared>);
@@ -93,24 +99,21 @@ impl Processes {
         }
         // A process that has no marks and was not seen below a root may be another command's while one runs.
         let alone = self.ours().values().all(|of| of == item);
-        self.kill_until_gone(|rows| {
+        self.kill_until_gone(Marks::Read, |rows| {
             tree.grow(rows);
-            rows.iter()
-                .filter(|row| tree.has(row) || row.item.as_ref().map_or(alone, |of| of == item))
-                .map(|row| row.pid)
-                .collect()
+            rows.retain(|row| tree.has(row) || row.item.as_ref().map_or(alone, |of| of == item));
         })
         .await;
     }
 
     /// Kills everything that the agent's own commands started, of whatever turn; what the user runs stays.
     pub async fn kill_agents(&self) {
-        self.kill_until_gone(|rows| rows.iter().filter(|row| !row.by_user).map(|row| row.pid).collect()).await;
+        self.kill_until_gone(Marks::Read, |rows| rows.retain(|row| !row.by_user)).await;
     }
 
     /// Kills everything below us.
     pub async fn kill_all(&self) {
-        self.kill_until_gone(|rows| rows.iter().map(|row| row.pid).collect()).await;
+        self.kill_until_gone(Marks::Unread, |_| {}).await;
     }
 
     /// Takes the exit of every orphan that became our child, for ever, and leaves our own children to those who wait.
@@ -135,20 +138,23 @@ impl Processes {
     }
 
     /// Looks and kills until two looks in a row find nobody: what forked while we looked is found by the next look. What
-    /// died becomes our child and is reaped here, so that its pid is gone too.
-    async fn kill_until_gone(&self, mut chosen: impl FnMut(&[table::Row]) -> Vec<i32>) {
+    /// died becomes our child and is reaped here, so that its pid is gone too. `choose` takes out what is to live.
+    async fn kill_until_gone(&self, marks: Marks, mut choose: impl FnMut(&mut Vec<table::Row>)) {
         let mut clean = 0;
         while clean < 2 {
             let Ok(mut rows) = table::descendants() else { return };
             self.reap(&rows);
             rows.retain(|row| !row.zombie);
-            let found = chosen(&rows);
-            if found.is_empty() {
+            if let Marks::Read = marks {
+                rows = table::marked(rows).await;
+            }
+            choose(&mut rows);
+            if rows.is_empty() {
                 clean += 1;
                 continue;
             }
             clean = 0;
-            found.into_iter().for_each(table::kill);
+            rows.iter().for_each(table::kill);
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }

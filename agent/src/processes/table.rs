@@ -7,6 +7,8 @@ use std::{collections::HashSet, fs, io};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::threads::off_thread;
+
 /// Names the item that a process belongs to, in its environment.
 pub(super) const ITEM: &str = "GREENROOM_ITEM";
 /// Names whose act that item is: [`USER`], or the agent's own.
@@ -29,12 +31,13 @@ pub(super) struct Row {
     started: u64,
     parent: i32,
     pub(super) zombie: bool,
-    /// Whether its environment names a command; one without is a stray.
+    /// The command that its environment names; one without is a stray. Unknown, as the next is, before [`marked`].
     pub(super) item: Option<String>,
     pub(super) by_user: bool,
 }
 
-/// All of our descendants, as far as one look can tell.
+/// All of our descendants, as far as one look can tell, without their marks. The kernel has all of this at hand, and nobody
+/// waits.
 pub(super) fn descendants() -> io::Result<Vec<Row>> {
     let mut all: Vec<Row> = fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -51,8 +54,17 @@ pub(super) fn descendants() -> io::Result<Vec<Row>> {
     }
     ours.remove(&(std::process::id() as i32));
     all.retain(|row| ours.contains(&row.pid));
-    all.iter_mut().for_each(read_marks);
     Ok(all)
+}
+
+/// The same with their marks. An environment is memory of its process: to read it may have to wait for a process that itself
+/// waits for a file system which does not answer, so the one thread does not.
+pub(super) async fn marked(mut rows: Vec<Row>) -> Vec<Row> {
+    off_thread(move || {
+        rows.iter_mut().for_each(read_marks);
+        rows
+    })
+    .await
 }
 
 impl Tree {
@@ -92,16 +104,18 @@ pub(super) fn zombie_children(rows: &[Row]) -> impl Iterator<Item = i32> + '_ {
     rows.iter().filter(move |row| row.zombie && row.parent == us).map(|row| row.pid)
 }
 
-/// Kills one process. One that is gone already is no error.
-pub(super) fn kill(pid: i32) {
-    if let Some(pid) = Pid::from_raw(pid) {
+/// Kills one process. One that is gone already is no error, and another one that has its pid by now is left alone.
+pub(super) fn kill(row: &Row) {
+    let is_there = stat(row.pid).is_some_and(|now| now.life() == row.life());
+    if let (true, Some(pid)) = (is_there, Pid::from_raw(row.pid)) {
         // It may have died since we looked, and there is nobody else whom we may not kill.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
 fn stat(pid: i32) -> Option<Row> {
-    row(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    // Its name may hold any bytes, and must not hide it.
+    row(pid, &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
 fn row(pid: i32, stat: &str) -> Option<Row> {
@@ -134,7 +148,29 @@ fn read_marks(row: &mut Row) {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        ffi::OsStr,
+        os::unix::{ffi::OsStrExt, fs::symlink, process::CommandExt},
+        process::Command,
+    };
+
     use super::*;
+
+    #[test]
+    fn a_name_that_is_no_text_hides_nobody() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let name = OsStr::from_bytes(b"greenroom-\xff");
+        let program = dir.path().join(name);
+        symlink("/bin/sleep", &program).expect("it is made");
+        let mut child = Command::new(&program).arg0("sleep").arg("1000").spawn().expect("it runs");
+        let pid = child.id() as i32;
+        let named = fs::read(format!("/proc/{pid}/comm")).expect("it is there");
+        let seen = descendants().expect("they are read").iter().any(|row| row.pid == pid);
+        child.kill().expect("it is killed");
+        child.wait().expect("it ends");
+        assert_eq!(named.trim_ascii_end(), name.as_bytes());
+        assert!(seen);
+    }
 
     #[test]
     fn a_process_is_dead_when_its_last_thread_is() {

@@ -6,7 +6,7 @@ use greenroom_protocol::{Observation, Seen, observation::Truncated};
 use reqwest::{Client, Response, header::CONTENT_TYPE, redirect};
 
 use super::{Bench, Done, Fault, for_model, in_words, whole::Whole};
-use crate::{clock, tls};
+use crate::{clock, threads::off_thread, tls};
 
 /// How much of a page is read, in bytes.
 const PAGE_LIMIT: usize = 2 * 1024 * 1024;
@@ -47,7 +47,7 @@ async fn fetch(url: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
     let size = body.len() as u64;
     let (title, content) = if html {
         // A large page takes a while, and the one thread has to hear an interrupt meanwhile.
-        tokio::task::spawn_blocking(move || page(&body)).await.map_err(Fault::because)?
+        off_thread(move || page(&body)).await
     } else {
         (None, String::from_utf8_lossy(&body).into_owned())
     };

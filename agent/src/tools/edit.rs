@@ -1,6 +1,6 @@
 //! `edit`: part of a file, by line or by a text that occurs exactly once.
 
-use std::{borrow::Cow, mem::take, ops::Range, time::Duration};
+use std::{borrow::Cow, mem::take, ops::Range, path::Path, time::Duration};
 
 use greenroom_protocol::{
     CONTENT_LIMIT, Observation, Seen,
@@ -9,10 +9,16 @@ use greenroom_protocol::{
     observation::Change,
 };
 use similar::TextDiff;
+use tokio_util::sync::CancellationToken;
 
-use super::{Bench, Done, Fault, files, for_model};
+use super::{
+    Bench, Done, Fault,
+    files::{self, Replacement},
+    for_model,
+};
+use crate::threads::off_thread;
 
-/// After this long a diff is finished roughly: the one thread has other things to do.
+/// After this long a diff is finished roughly: the change waits for it.
 const DIFF_TIME: Duration = Duration::from_millis(300);
 
 /// How much of one line is shown, in bytes: a file that no person wrote may have all of its text in one.
@@ -23,12 +29,16 @@ const CRLF: &str = "\r\n";
 
 pub(super) async fn edit(path: &str, edit: &Edit, bench: &Bench<'_>) -> Result<Done, Fault> {
     let file = files::locate(&bench.directory, path)?;
-    let before = files::read_text(&file, path)?;
+    let (path, edit, stop) = (path.to_owned(), edit.clone(), bench.stop.clone());
+    off_thread(move || carry_out(&file, &path, &edit, &stop)).await
+}
+
+fn carry_out(file: &Path, path: &str, edit: &Edit, stop: &CancellationToken) -> Result<Done, Fault> {
+    let before = files::read_text(file, path)?;
     let (line, after) = apply(&before, path, edit).map_err(Fault::Failed)?;
     if after == before {
         return Err(Fault::Failed(format!("the change would leave `{path}` as it is")));
     }
-    files::replace(&file, path, &after)?;
     let (change, lines) = match edit {
         Edit::Replace { lines, .. } => (Change::Replace, few(lines)),
         Edit::Insert { lines, .. } => (Change::Insert, few(lines)),
@@ -45,6 +55,8 @@ pub(super) async fn edit(path: &str, edit: &Edit, bench: &Bench<'_>) -> Result<D
     let told = for_model(&diff);
     let diff = excerpt(&diff, CONTENT_LIMIT).map_or(diff, |cut| cut.text);
     let seen = Seen::Edit { path: path.to_owned(), line, change, lines, diff };
+    // At the very end: a stop that comes before this leaves the file as it is.
+    Replacement { file, path, content: &after, before: Some(&before) }.put(stop)?;
     Ok(Done { observation: Observation { seen, content: String::new() }, told })
 }
 

@@ -2,10 +2,11 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
+use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
 use super::Fault;
@@ -42,7 +43,10 @@ pub(super) fn read_text(file: &Path, path: &str) -> Result<String, Fault> {
             "`{path}` has {size} bytes, too many to read whole; use `run` with sed or head"
         )));
     }
-    let bytes = fs::read(file).map_err(|error| unreadable(file, path, &error))?;
+    let bytes = bytes_of(file, about.len()).map_err(|error| unreadable(file, path, &error))?;
+    if bytes.len() as u64 > READ_LIMIT {
+        return Err(Fault::Failed(format!("`{path}` has no end, or grows; use `run` with head")));
+    }
     if bytes.contains(&0) {
         let size = bytes.len();
         return Err(Fault::Failed(format!(
@@ -54,33 +58,64 @@ pub(super) fn read_text(file: &Path, path: &str) -> Result<String, Fault> {
     })
 }
 
-/// Replaces `file` by `content` in one step, and keeps its permissions.
-pub(super) fn replace(file: &Path, path: &str, content: &str) -> Result<(), Fault> {
-    let failed = |error: io::Error| Fault::Failed(format!("`{path}` cannot be written: {error}"));
-    if file.is_dir() {
-        return Err(Fault::Failed(format!("`{path}` is a directory; name a file in it")));
-    }
-    // A link stays a link; what it points at is replaced, or made where it is not there yet.
-    let pointed_at =
-        || file.parent().unwrap_or(Path::new("/")).join(fs::read_link(file).unwrap_or_else(|_| file.to_owned()));
-    let file = fs::canonicalize(file).unwrap_or_else(|_| pointed_at());
-    if let Some(parent) = file.parent() {
-        fs::create_dir_all(parent).map_err(failed)?;
-    }
-    // A name of our own: another one may be taken by a file of somebody's, or by a pipe that would have us wait.
-    let beside = file.with_file_name(format!(".{}.new", Ulid::generate()));
-    let mut new = File::create_new(&beside).map_err(failed)?;
-    let written = new.write_all(content.as_bytes()).and_then(|()| {
-        if let Ok(old) = fs::metadata(&file) {
-            fs::set_permissions(&beside, old.permissions())?;
+/// What is in a file of about that size, and no more than one byte beyond the limit: what the kernel makes up says that it has
+/// no bytes, and may have more than there is memory.
+fn bytes_of(file: &Path, size: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(size.min(READ_LIMIT) as usize + 1);
+    File::open(file)?.take(READ_LIMIT + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A file that is to have other content.
+pub(super) struct Replacement<'a> {
+    pub(super) file: &'a Path,
+    /// How the caller named it.
+    pub(super) path: &'a str,
+    pub(super) content: &'a str,
+    /// What the content was made of. A file that has something else by now is left alone: the user, or a command, changed it.
+    pub(super) before: Option<&'a str>,
+}
+
+impl Replacement<'_> {
+    /// Puts it in place in one step, with the permissions of what was there. Until that step a stop leaves all as it was, however
+    /// long the file system kept us waiting: whoever stopped it has gone on, and may have written something newer.
+    pub(super) fn put(&self, stop: &CancellationToken) -> Result<(), Fault> {
+        let Replacement { file, path, content, before } = *self;
+        let failed = |error: io::Error| Fault::Failed(format!("`{path}` cannot be written: {error}"));
+        if file.is_dir() {
+            return Err(Fault::Failed(format!("`{path}` is a directory; name a file in it")));
         }
-        fs::rename(&beside, &file)
-    });
-    written.map_err(|error| {
-        // What could not be put in place is of no use to anybody.
-        let _ = fs::remove_file(&beside);
-        failed(error)
-    })
+        // A link stays a link; what it points at is replaced, or made where it is not there yet.
+        let pointed_at =
+            || file.parent().unwrap_or(Path::new("/")).join(fs::read_link(file).unwrap_or_else(|_| file.to_owned()));
+        let file = fs::canonicalize(file).unwrap_or_else(|_| pointed_at());
+        if let Some(parent) = file.parent() {
+            fs::create_dir_all(parent).map_err(failed)?;
+        }
+        // A name of our own: another one may be taken by a file of somebody's, or by a pipe that would have us wait.
+        let beside = file.with_file_name(format!(".{}.new", Ulid::generate()));
+        let mut new = File::create_new(&beside).map_err(failed)?;
+        let written = new.write_all(content.as_bytes()).map_err(failed).and_then(|()| {
+            if let Ok(old) = fs::metadata(&file) {
+                fs::set_permissions(&beside, old.permissions()).map_err(failed)?;
+            }
+            if before.is_some_and(|before| !has(&file, before)) {
+                return Err(Fault::Failed(format!("`{path}` was changed at the same time; read it again")));
+            }
+            if stop.is_cancelled() {
+                return Err(Fault::Stopped { what: format!("the change of `{path}`"), done: None });
+            }
+            fs::rename(&beside, &file).map_err(failed)
+        });
+        written.inspect_err(|_| {
+            // What was not put in place is of no use to anybody.
+            let _ = fs::remove_file(&beside);
+        })
+    }
+}
+
+fn has(file: &Path, content: &str) -> bool {
+    bytes_of(file, content.len() as u64).is_ok_and(|bytes| bytes == content.as_bytes())
 }
 
 fn unreadable(file: &Path, path: &str, error: &io::Error) -> Fault {
@@ -116,6 +151,42 @@ mod tests {
 
     use super::*;
 
+    fn put(file: &Path, content: &str) -> Result<(), Fault> {
+        Replacement { file, path: "it", content, before: None }.put(&CancellationToken::new())
+    }
+
+    /// How many files were made to be put in place, and are still there.
+    fn left_behind(dir: &Path) -> usize {
+        let left = fs::read_dir(dir).expect("it can be read").flatten();
+        left.filter(|entry| entry.file_name().to_string_lossy().ends_with(".new")).count()
+    }
+
+    #[test]
+    fn what_was_stopped_or_made_of_something_older_is_not_put_in_place() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = &dir.path().join("file");
+        put(file, "newer").expect("it is written");
+        let (going, stopped) = (CancellationToken::new(), CancellationToken::new());
+        stopped.cancel();
+        let replacement = |before| Replacement { file, path: "file", content: "mine", before };
+        let late = replacement(Some("newer")).put(&stopped);
+        assert!(matches!(late, Err(Fault::Stopped { done: None, .. })), "{late:?}");
+        let overtaken = replacement(Some("older")).put(&going);
+        assert!(matches!(overtaken, Err(Fault::Failed(_))), "{overtaken:?}");
+        assert_eq!(fs::read_to_string(file).expect("it is there"), "newer");
+        assert_eq!(left_behind(dir.path()), 0);
+        replacement(Some("newer")).put(&going).expect("it is written");
+        assert_eq!(fs::read_to_string(file).expect("it is there"), "mine");
+    }
+
+    /// A quarter of a terabyte, of which its size says nothing.
+    #[test]
+    fn a_file_without_an_end_is_not_read_to_its_end() {
+        let path = "/proc/self/pagemap";
+        // Its own words may be others: this one also refuses to be read by a single byte.
+        assert!(matches!(read_text(Path::new(path), path), Err(Fault::Failed(_))));
+    }
+
     #[test]
     fn a_file_may_have_any_name_and_a_link_stays_a_link() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -123,17 +194,16 @@ mod tests {
         let long = "x".repeat(255);
         for name in [long.as_str(), "a/b/c", "plain"] {
             for content in ["first", "second"] {
-                replace(&at(name), name, content).expect("it is written");
+                put(&at(name), content).expect("it is written");
                 assert_eq!(fs::read_to_string(at(name)).expect("it is there"), content);
             }
         }
         symlink("not/yet", at("link")).expect("it is made");
         for content in ["first", "second"] {
-            replace(&at("link"), "link", content).expect("it is written");
+            put(&at("link"), content).expect("it is written");
             assert_eq!(fs::read_to_string(at("not/yet")).expect("it is there"), content);
             assert!(at("link").is_symlink());
         }
-        let left = fs::read_dir(dir.path()).expect("it can be read").flatten();
-        assert_eq!(left.filter(|entry| entry.file_name().to_string_lossy().ends_with(".new")).count(), 0);
+        assert_eq!(left_behind(dir.path()), 0);
     }
 }

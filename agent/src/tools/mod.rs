@@ -132,6 +132,9 @@ async fn dispatch(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> {
     if let Action::Run { .. } = action {
         return work.await;
     }
+    // A file system that does not answer is left alone with its call. What was to be written then lands no more, unless it was
+    // being put in place at this very moment (`files::Replacement`). Nobody knows, so nobody is told that it was not done: the
+    // call stays without a result, and the model hears that it was interrupted before it had one.
     tokio::select! {
         biased;
         () = bench.stop.cancelled() => Err(Fault::Stopped { what: format!("`{}`", action.name()), done: None }),

@@ -2,13 +2,15 @@
 
 use greenroom_protocol::{Observation, Seen, observation::PlanItem};
 
-use super::{Bench, Done, Fault, files};
+use super::{Bench, Done, Fault, files::Replacement};
+use crate::threads::off_thread;
 
 /// Where the plan is, below the working directory.
 const PATH: &str = ".greenroom/plan.md";
 
 pub(super) async fn plan(content: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
-    files::replace(&bench.directory.join(PATH), PATH, content)?;
+    let (file, text, stop) = (bench.directory.join(PATH), content.to_owned(), bench.stop.clone());
+    off_thread(move || Replacement { file: &file, path: PATH, content: &text, before: None }.put(&stop)).await?;
     let items = items(content);
     let done = items.iter().filter(|item| item.done).count();
     let told = format!("The plan is kept: {done} of {} steps done.", items.len());

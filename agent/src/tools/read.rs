@@ -3,10 +3,16 @@
 use greenroom_protocol::{Observation, Seen};
 
 use super::{Bench, Done, Fault, files, for_model, whole::Whole};
+use crate::threads::off_thread;
 
 pub(super) async fn read(path: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
-    let text = files::read_text(&files::locate(&bench.directory, path)?, path)?;
-    let told = if text.is_empty() { "(the file is empty)".to_owned() } else { for_model(&numbered(&text)) };
+    let (file, named) = (files::locate(&bench.directory, path)?, path.to_owned());
+    let (text, told) = off_thread(move || {
+        let text = files::read_text(&file, &named)?;
+        let told = if text.is_empty() { "(the file is empty)".to_owned() } else { for_model(&numbered(&text)) };
+        Ok((text, told))
+    })
+    .await?;
     let mut whole = Whole::new();
     whole.push(&text);
     let kept = whole.finish(bench).await;

@@ -1,6 +1,6 @@
 //! `run`: a shell command, with its output as it comes.
 
-use std::{future::Future, io, pin::pin, process::ExitStatus, time::Duration};
+use std::{fs, future::Future, io, pin::pin, process::ExitStatus, time::Duration};
 
 use greenroom_protocol::{DeltaKind, Observation, Seen};
 use tokio::{io::AsyncReadExt, net::unix::pipe};
@@ -9,7 +9,11 @@ use super::{
     Bench, Done, Fault, in_words,
     whole::{Kept, Whole},
 };
-use crate::{clock::Stopwatch, processes::Running};
+use crate::{
+    clock::{self, Stopwatch},
+    processes::Running,
+    threads::off_thread,
+};
 
 const CHUNK: usize = 16 * 1024;
 
@@ -27,6 +31,7 @@ enum End {
 }
 
 pub(super) async fn run(command: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
+    enter(command, bench).await?;
     let spawned = bench.processes.spawn(bench.item, bench.by, command, &bench.directory);
     let Running { mut child, pid, output } = spawned.map_err(|error| {
         Fault::Failed(format!("the command cannot be started in `{}`: {error}", bench.directory.display()))
@@ -56,10 +61,30 @@ pub(super) async fn run(command: &str, bench: &Bench<'_>) -> Result<Done, Fault>
     let done = done(command, &kept, &end, duration);
     match end {
         End::Exited(_) | End::TimedOut(_) => Ok(done),
-        End::Stopped => {
-            Err(Fault::Stopped { what: format!("the command `{}`", in_words(command)), done: Some(Box::new(done)) })
+        End::Stopped => Err(Fault::Stopped { what: named(command), done: Some(Box::new(done)) }),
+    }
+}
+
+/// Looks whether the directory answers. The one thread starts the shell, and does nothing else before that has entered it.
+async fn enter(command: &str, bench: &Bench<'_>) -> Result<(), Fault> {
+    let inside = bench.directory.join(".");
+    let look = off_thread(move || {
+        // What else is wrong with it, the start says.
+        let _ = fs::metadata(inside);
+    });
+    tokio::select! {
+        biased;
+        () = bench.stop.cancelled() => Err(Fault::Stopped { what: named(command), done: None }),
+        () = look => Ok(()),
+        () = clock::sleep(bench.timeout) => {
+            let (directory, limit) = (bench.directory.display(), bench.timeout.as_secs());
+            Err(Fault::Failed(format!("the command was not started: `{directory}` did not answer within {limit} s")))
         }
     }
+}
+
+fn named(command: &str) -> String {
+    format!("the command `{}`", in_words(command))
 }
 
 fn done(command: &str, kept: &Kept, end: &End, duration: Duration) -> Done {

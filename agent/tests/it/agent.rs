@@ -106,6 +106,15 @@ impl Link {
         let _ = self.socket.send(Message::text(text)).await;
     }
 
+    /// All at once, so that the agent reads one right after the other.
+    pub(crate) async fn say_together(&mut self, frames: &[ToAgent]) {
+        for frame in frames {
+            let text = serde_json::to_string(frame).expect("it serializes");
+            self.socket.feed(Message::text(text)).await.expect("the link stands");
+        }
+        self.socket.flush().await.expect("the link stands");
+    }
+
     /// Asks for a pong, and waits for it.
     pub(crate) async fn ping(&mut self) {
         self.socket.send(Message::Ping("?".into())).await.expect("the link stands");

@@ -8,4 +8,5 @@ mod link;
 mod restore;
 mod session;
 mod slips;
+mod stalled;
 mod turn;

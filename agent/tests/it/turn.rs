@@ -2,7 +2,7 @@
 
 use greenroom_protocol::{
     Action, DeltaKind, Seen,
-    link::{Api, Command, Outcome, Report},
+    link::{Api, Command, Numbered, Outcome, Report, ToAgent},
 };
 use serde_json::json;
 
@@ -238,10 +238,13 @@ async fn a_steering_message_is_heard_at_the_next_step() {
 #[tokio::test]
 async fn what_is_said_right_behind_a_prompt_is_for_its_turn() {
     let mut session = Session::open(vec![Whole(vec![text("Blue, then.")])]).await;
-    session.prompt("t1", "paint it").await;
-    let command = session.order(Command::Steer { content: "make it blue".into(), attachments: vec![] }).await;
+    let prompt = Command::Prompt { turn: "t1".into(), content: "paint it".into(), attachments: vec![] };
+    let steer = Command::Steer { content: "make it blue".into(), attachments: vec![] };
+    let both = [("prompt", prompt), ("steer", steer)];
+    let both = both.map(|(id, command)| ToAgent::Command(Numbered { id: id.into(), command }));
+    session.link.say_together(&both).await;
     assert_eq!(session.outcome("t1").await, Outcome::Done);
-    assert!(session.reports.contains(&Report::Steered { command }));
+    assert!(session.reports.contains(&Report::Steered { command: "steer".into() }));
 }
 
 #[tokio::test]
