@@ -20,7 +20,7 @@ use super::{
     endpoint::{Door, LARGEST_BODY},
     envelope::Envelope,
     headers,
-    meter::Meter,
+    meter::{self, Meter},
     refusal::{self, Refusal},
     relay::{Body, Relay, Tally},
     route::{self, Route},
@@ -81,10 +81,11 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
     };
     let (model, request_bytes) =
         envelope.as_ref().map_or(Default::default(), |envelope| (envelope.model.clone(), envelope.body.len()));
+    let input = envelope.as_ref().map_or(Ok(0), |envelope| thought_input(door, envelope))?;
 
     // From here on, whoever hangs up or is interrupted has caused what it books when it is dropped.
     let meter = Meter::new(route);
-    let mut tally = Tally { door: door.clone(), route, model, request_bytes, meter, is_owed: false };
+    let mut tally = Tally { door: door.clone(), route, model, input, meter, is_owed: false };
     let answer = match envelope {
         Some(envelope) if envelope.model == DEMO => {
             tally.is_owed = true;
@@ -104,6 +105,25 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     Ok(response)
+}
+
+/// How many tokens a request is thought to have, for where its provider does not come to tell. Of what it points at nobody here
+/// knows the size, so that it is taken for all that the model can read: it would be read for next to nothing otherwise by whoever
+/// hangs up in time.
+fn thought_input(door: &Door, envelope: &Envelope) -> Result<u64, Refusal> {
+    let sent = meter::tokens_of(envelope.body.len());
+    let model = &envelope.model;
+    // Without a price it costs an unknown amount, however much it is.
+    let price = door.gateway.options().price_of(model).filter(|_| envelope.points_at_more);
+    match price.map(|price| price.context_limit) {
+        None => Ok(sent),
+        Some(Some(limit)) => Ok(limit),
+        Some(None) if !door.account.has_budget() => Ok(sent),
+        Some(None) => Err(Refusal::invalid(format!(
+            "`previous_response_id`, `conversation` and `prompt` point at what the provider keeps, which cannot be metered \
+             without a `context_limit` in the price of `{model}`; leave them out, or set that"
+        ))),
+    }
 }
 
 /// What takes a moment for many bytes is done beside the thread, which the session shares with others. It is done to its end

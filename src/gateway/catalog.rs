@@ -120,7 +120,7 @@ impl GatewayOptions {
         }
     }
 
-    fn price_of(&self, model: &str) -> Option<&Price> {
+    pub(super) fn price_of(&self, model: &str) -> Option<&Price> {
         self.prices.iter().filter(|price| fits(&price.model, model)).max_by_key(|price| price.model.len())
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::route::Route;
@@ -13,6 +13,8 @@ use super::route::Route;
 pub(super) struct Envelope {
     pub(super) model: String,
     pub(super) streaming: bool,
+    /// The model reads more than `body`: that points at what the provider keeps.
+    pub(super) points_at_more: bool,
     pub(super) body: Bytes,
     /// Where in `body` the model's name stands, quotes included.
     model_at: Range<usize>,
@@ -26,6 +28,12 @@ struct Head<'a> {
     stream: Option<bool>,
     #[serde(default)]
     background: Option<bool>,
+    #[serde(default)]
+    previous_response_id: Option<IgnoredAny>,
+    #[serde(default)]
+    conversation: Option<IgnoredAny>,
+    #[serde(default)]
+    prompt: Option<IgnoredAny>,
     #[serde(borrow, default, deserialize_with = "as_it_stands")]
     stream_options: Option<&'a RawValue>,
 }
@@ -52,12 +60,14 @@ impl Envelope {
         if route == Route::Responses && head.background == Some(true) {
             return Err("`background` is true, and what works on by itself cannot be metered; leave it out".to_owned());
         }
+        let kept = [head.previous_response_id, head.conversation, head.prompt];
+        let points_at_more = route == Route::Responses && kept.iter().any(Option::is_some);
         let streaming = head.stream.unwrap_or(false);
         let change = match route {
             Route::Chat if streaming => asking_for_usage(&body, head.stream_options),
             _ => None,
         };
-        let mut envelope = Envelope { model, streaming, model_at, body: body.clone() };
+        let mut envelope = Envelope { model, streaming, points_at_more, model_at, body: body.clone() };
         if let Some((at, text)) = change {
             envelope.splice(at, text.as_bytes());
         }
@@ -170,6 +180,21 @@ mod tests {
             &envelope.body[..],
             br#"{"stream_options":{"include_usage":true},"stream":true,"model": "gpt-5","n":1}"#
         );
+    }
+
+    #[test]
+    fn what_a_provider_keeps_is_more_than_the_body() {
+        fn check(route: Route, more: &str, expected: bool) {
+            let body = format!(r#"{{"model":"m",{more}}}"#);
+            let envelope = Envelope::read(route, body.into()).expect("it is read");
+            assert_eq!(envelope.points_at_more, expected, "{more}");
+        }
+        check(Route::Responses, r#""previous_response_id":"r""#, true);
+        check(Route::Responses, r#""conversation":{"id":"c"}"#, true);
+        check(Route::Responses, r#""prompt":{"id":"p"}"#, true);
+        check(Route::Responses, r#""previous_response_id":null,"input":"conversation""#, false);
+        // There it is nothing that the provider knows.
+        check(Route::Chat, r#""prompt":"hello""#, false);
     }
 
     #[test]

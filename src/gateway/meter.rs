@@ -13,6 +13,11 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// The most of an answer in one piece that is kept for reading, bytes.
 const LARGEST_BODY: u64 = 16 * 1024 * 1024;
 
+/// How many tokens so many bytes of a request have, about.
+pub(super) fn tokens_of(bytes: usize) -> u64 {
+    bytes as u64 / BYTES_PER_TOKEN
+}
+
 /// Reads one answer.
 #[derive(Debug)]
 pub(super) struct Meter {
@@ -24,6 +29,8 @@ pub(super) struct Meter {
     cache_write: u64,
     /// Bytes of text, thought and tool input that were streamed.
     spoken: u64,
+    /// A part of the answer is over, and nothing was spoken since: it may have been the last one.
+    may_have_spoken: bool,
     /// Bytes of an answer in one piece, or of those lines of a stream that could not be read. They count where nothing else
     /// does: a line that is too long to be read repeats what was spoken, and has the odds of each token beside it.
     bulk: u64,
@@ -55,6 +62,7 @@ impl Meter {
             cache_read: 0,
             cache_write: 0,
             spoken: 0,
+            may_have_spoken: false,
             bulk: 0,
             is_torn: false,
             may_be_over: false,
@@ -119,13 +127,22 @@ impl Meter {
         self.error.as_ref()
     }
 
-    /// What is known so far. What the provider did not come to tell is estimated from what was sent and what was heard.
-    pub(super) fn metered(&self, asked_model: &str, request_bytes: usize) -> Metered {
-        let estimated = !self.complete || self.input.is_none() || self.output.is_none();
+    /// Whether all may have been spoken, and what that took is yet to be told.
+    pub(super) fn owes_only_the_usage(&self) -> bool {
+        self.may_have_spoken && !self.is_told()
+    }
+
+    fn is_told(&self) -> bool {
+        self.complete && self.input.is_some() && self.output.is_some()
+    }
+
+    /// What is known so far. What the provider did not come to tell is estimated: the output from what was heard, and the input is
+    /// thought to be `input` tokens.
+    pub(super) fn metered(&self, asked_model: &str, input: u64) -> Metered {
         let heard = if self.spoken > 0 { self.spoken } else { self.bulk };
         Metered {
             model: self.model.clone().unwrap_or_else(|| asked_model.to_owned()),
-            input_tokens: self.input.unwrap_or(request_bytes as u64 / BYTES_PER_TOKEN),
+            input_tokens: self.input.unwrap_or(input),
             output_tokens: match self.output {
                 Some(told) if self.complete => told,
                 so_far => so_far.unwrap_or_default().max(heard.div_ceil(BYTES_PER_TOKEN)),
@@ -134,7 +151,7 @@ impl Meter {
             cache_write_tokens: self.cache_write,
             cost_usd: None,
             context_limit: None,
-            estimated,
+            estimated: !self.is_told(),
         }
     }
 
@@ -144,7 +161,8 @@ impl Meter {
             (Route::Messages, "message_start") => self.answer(&event.message),
             (Route::Messages, "message_delta") => self.usage(&event.answer.usage),
             (Route::Messages, "message_stop") => self.complete = true,
-            (Route::Messages, "content_block_delta") => self.spoken += event.delta.0,
+            (Route::Messages, "content_block_delta") => self.speak(event.delta.0),
+            (Route::Messages, "content_block_stop") => self.may_have_spoken = true,
             (Route::Responses, "response.completed" | "response.incomplete") => {
                 self.answer(&event.response);
                 self.complete = true;
@@ -153,11 +171,17 @@ impl Meter {
                 self.answer(&event.response);
                 self.fail(&event.response.error.clone().unwrap_or_default());
             }
-            (Route::Responses, _) => self.spoken += event.delta.0,
+            (Route::Responses, "response.output_text.done" | "response.output_item.done") => {
+                self.may_have_spoken = true;
+            }
+            (Route::Responses, _) => self.speak(event.delta.0),
             (Route::Chat, _) => {
                 self.answer(&event.answer);
-                self.spoken += event.choices.delta.0;
-                self.complete |= event.choices.finish_reason.is_some();
+                self.speak(event.choices.delta.0);
+                if event.choices.finish_reason.is_some() {
+                    self.complete = true;
+                    self.may_have_spoken = true;
+                }
             }
             _ => {}
         }
@@ -166,6 +190,11 @@ impl Meter {
             (None, "error") => self.fail(&event.fault()),
             (None, _) => {}
         }
+    }
+
+    fn speak(&mut self, bytes: u64) {
+        self.spoken += bytes;
+        self.may_have_spoken &= bytes == 0;
     }
 
     /// An answer in one piece, or what of a stream has the same shape.
@@ -215,7 +244,7 @@ mod tests {
     fn check(route: Route, stream: &str, expected: (&str, u64, u64, u64, u64, bool)) {
         let mut meter = Meter::new(route);
         meter.lines(stream.as_bytes());
-        let got = meter.metered("asked", 40);
+        let got = meter.metered("asked", 10);
         let got = (
             got.model.as_str(),
             got.input_tokens,
@@ -263,6 +292,34 @@ mod tests {
         assert!(!metered.estimated && meter.is_complete());
     }
 
+    #[test]
+    fn the_usage_is_owed_once_all_may_have_been_spoken() {
+        fn check(route: Route, lines: &[(&str, bool)]) {
+            let mut meter = Meter::new(route);
+            for (line, expected) in lines {
+                meter.lines(format!("data: {line}\n").as_bytes());
+                assert_eq!(meter.owes_only_the_usage(), *expected, "{line}");
+            }
+        }
+        let text = r#"{"type":"content_block_delta","delta":{"text":"a"}}"#;
+        let stop = r#"{"type":"content_block_stop","index":0}"#;
+        let start = r#"{"type":"message_start","message":{"usage":{"input_tokens":9,"output_tokens":1}}}"#;
+        let told = r#"{"type":"message_delta","usage":{"output_tokens":2}}"#;
+        let over = r#"{"type":"message_stop"}"#;
+        check(
+            Route::Messages,
+            &[(start, false), (text, false), (stop, true), (text, false), (stop, true), (told, true), (over, false)],
+        );
+        let text = r#"{"choices":[{"delta":{"content":"a"},"finish_reason":null}]}"#;
+        let stop = r#"{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}"#;
+        let told = r#"{"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":2}}"#;
+        check(Route::Chat, &[(text, false), (stop, true), (told, false)]);
+        let text = r#"{"type":"response.output_text.delta","delta":"a"}"#;
+        let stop = r#"{"type":"response.output_text.done","text":"a"}"#;
+        let over = r#"{"type":"response.completed","response":{"usage":{"input_tokens":2,"output_tokens":1}}}"#;
+        check(Route::Responses, &[(text, false), (stop, true), (text, false), (stop, true), (over, false)]);
+    }
+
     /// The odds of each token: hundreds of thousands of values.
     fn odds() -> String {
         let token = r#"{"token":"a","bytes":[97],"logprob":-0.5,"top_logprobs":[{"token":"b","bytes":null}]},"#;
@@ -274,7 +331,7 @@ mod tests {
         let check = |route: Route, lines: &str, expected: (u64, u64, bool)| {
             let mut meter = Meter::new(route);
             meter.lines(lines.as_bytes());
-            let got = meter.metered("asked", 40);
+            let got = meter.metered("asked", 10);
             assert_eq!((got.input_tokens, got.output_tokens, got.estimated), expected, "{route:?}");
             assert!(meter.is_complete(), "{route:?}");
         };
@@ -293,7 +350,7 @@ mod tests {
         let mut meter = Meter::new(Route::Chat);
         meter.part(format!(r#"{{"choices":{choices},"usage":{usage}}}"#).as_bytes());
         meter.whole();
-        let got = meter.metered("asked", 40);
+        let got = meter.metered("asked", 10);
         assert_eq!((got.input_tokens, got.output_tokens, got.estimated), (7, 40_000, false));
     }
 
@@ -305,7 +362,7 @@ mod tests {
                 meter.part(part);
             }
             meter.whole();
-            let got = meter.metered("asked", 40);
+            let got = meter.metered("asked", 10);
             assert_eq!((got.input_tokens, got.output_tokens, got.estimated), (10, output, true));
             assert!(meter.is_complete());
         };
@@ -335,11 +392,11 @@ mod tests {
         // Whatever its rest looks like.
         meter.lines(b"data: [DONE]\n\n");
         assert!(meter.is_complete());
-        let got = meter.metered("asked", 40);
+        let got = meter.metered("asked", 10);
         assert_eq!((got.output_tokens, got.estimated), (50, true));
         meter.lines(b"data: {\"type\":\"response.output_text.delta\",\"delta\":\"hello\"}\n\n");
         assert!(!meter.is_complete(), "it was not the last");
-        assert_eq!(meter.metered("asked", 40).output_tokens, 2);
+        assert_eq!(meter.metered("asked", 10).output_tokens, 2);
     }
 
     #[test]

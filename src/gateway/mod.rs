@@ -77,6 +77,9 @@ pub trait Account: Send + Sync + 'static {
     /// retrying for ever.)
     fn may_call(&self) -> Result<(), Forbidden>;
 
+    /// Whether what the session may spend has an end. Then no call begins of which nobody could say what it took.
+    fn has_budget(&self) -> bool;
+
     fn notice(&self, notice: Notice);
 
     /// Waits while the session is behind with what it was told: so long no further call begins.

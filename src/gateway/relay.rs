@@ -3,15 +3,21 @@
 //! Two halves with a buffer between them. A task of its own reads the provider, so that a frozen sandbox does not stop the
 //! stream; the connection to the client takes from the buffer whenever it can write.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use futures::{
+    Stream, StreamExt,
+    stream::{self, Fuse},
+};
 use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{StatusCode, body::Frame};
-use tokio::sync::{
-    OwnedSemaphorePermit, Semaphore,
-    mpsc::{self, UnboundedReceiver, UnboundedSender},
+use tokio::{
+    sync::{
+        OwnedSemaphorePermit, Semaphore,
+        mpsc::{self, UnboundedReceiver, UnboundedSender},
+    },
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +37,9 @@ pub(super) const BUFFER: usize = 16 * 1024 * 1024;
 
 /// What each piece in it costs beside its bytes.
 const PIECE: usize = 128;
+
+/// How long a provider is heard out whose client has gone when all but the usage was said.
+const HEARD_OUT: Duration = Duration::from_secs(2);
 
 /// What a client's body is made of.
 pub(super) type Body = UnsyncBoxBody<Bytes, Aborted>;
@@ -81,13 +90,23 @@ impl Relay {
     }
 
     async fn run(mut self, source: Source, out: UnboundedSender<Piece>) {
-        let (cut, mut lines) = (self.cut.clone(), Lines::default());
+        // Fused, as it may have ended when the client hangs up, and is asked once more.
+        let (cut, mut source, mut lines) = (self.cut.clone(), source.fuse(), Lines::default());
         let end = tokio::select! {
             biased;
             () = cut.cancelled() => End::Cut,
             () = out.closed() => End::HungUp,
-            end = self.forward(source, &mut lines, &out) => end,
+            end = self.forward(&mut source, &mut lines, &out) => end,
         };
+        if matches!(end, End::HungUp) && self.is_made() {
+            // What it took follows within a moment. Whoever hung up just before that would pay an estimate, and less.
+            let heard_out = timeout(HEARD_OUT, self.forward(&mut source, &mut lines, &out));
+            tokio::select! {
+                biased;
+                () = cut.cancelled() => {}
+                _ = heard_out => {}
+            }
+        }
         let Relay { route, is_stream, tally, place, .. } = self;
         // Told before the client sees the end, so that its next call is judged by what this one took.
         let refusal = tally.close(end);
@@ -101,7 +120,14 @@ impl Relay {
         let _ = out.send(last);
     }
 
-    async fn forward(&mut self, mut source: Source, lines: &mut Lines, out: &UnboundedSender<Piece>) -> End {
+    /// Whether the provider has made all of the answer, as far as is known, and has yet to tell what it took. One in one piece
+    /// is made before it begins to come.
+    fn is_made(&self) -> bool {
+        self.route.is_metered() && (!self.is_stream || self.tally.meter.owes_only_the_usage())
+    }
+
+    /// May be dropped and begun again: what has come is metered before anything is waited for.
+    async fn forward(&mut self, source: &mut Fuse<Source>, lines: &mut Lines, out: &UnboundedSender<Piece>) -> End {
         while let Some(piece) = source.next().await {
             let piece = match piece {
                 Ok(piece) if self.is_stream => lines.push(piece),
@@ -194,7 +220,8 @@ pub(super) struct Tally {
     pub(super) route: Route,
     /// As the provider names it.
     pub(super) model: String,
-    pub(super) request_bytes: usize,
+    /// How many tokens the input is thought to have, where the provider does not come to tell.
+    pub(super) input: u64,
     pub(super) meter: Meter,
     /// A provider has it, as far as is known, and does what it will ask money for: also before the first byte of its answer, of
     /// which a whole one may be made by then.
@@ -237,7 +264,7 @@ impl Tally {
 impl Drop for Tally {
     fn drop(&mut self) {
         if self.route.is_metered() && self.is_owed {
-            let mut metered = self.meter.metered(&self.model, self.request_bytes);
+            let mut metered = self.meter.metered(&self.model, self.input);
             self.door.gateway.options().price(&mut metered, &self.model);
             self.door.account.notice(Notice::Used(metered));
         }
@@ -258,6 +285,10 @@ mod tests {
             Ok(())
         }
 
+        fn has_budget(&self) -> bool {
+            false
+        }
+
         fn notice(&self, _: Notice) {}
     }
 
@@ -271,12 +302,13 @@ mod tests {
             door: door.clone(),
             route: Route::Chat,
             model: String::new(),
-            request_bytes: 0,
+            input: 0,
             meter: Meter::new(Route::Chat),
             is_owed: true,
         };
         let place = door.calls.clone().acquire_owned().await.expect("there is a place");
-        let relay = Relay { route: Route::Chat, is_stream: false, cut: CancellationToken::new(), tally, place };
+        let cut = CancellationToken::new();
+        let relay = Relay { route: Route::Chat, is_stream: false, cut: cut.clone(), tally, place };
         let pulled = Arc::new(AtomicUsize::new(0));
         let counter = pulled.clone();
         let endless = stream::repeat_with(move || {
@@ -298,6 +330,8 @@ mod tests {
             drop(body.frame().await);
         }
         settle().await;
+        // An answer in one piece would be heard out.
+        cut.cancel();
         pulled.load(Ordering::Relaxed)
     }
 

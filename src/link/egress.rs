@@ -70,6 +70,10 @@ impl Account for Purse {
         self.allowance.may_call()
     }
 
+    fn has_budget(&self) -> bool {
+        self.allowance.has_budget()
+    }
+
     fn notice(&self, notice: Notice) {
         // A few for each call of a model, and no call begins while many are not on disk: the mailbox cannot run full of them.
         let unwritten = self.notices.clone().try_acquire_owned().ok();

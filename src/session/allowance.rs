@@ -17,6 +17,11 @@ impl Allowance {
         Allowance { budget_usd, refused: Mutex::new(None) }
     }
 
+    /// Whether there is an end to what may be spent.
+    pub fn has_budget(&self) -> bool {
+        self.budget_usd.is_some()
+    }
+
     pub fn may_call(&self) -> Result<(), Forbidden> {
         match &*self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(()),

@@ -82,6 +82,90 @@ async fn a_client_that_hangs_up_ends_its_request() {
     assert!(is_estimate(&stand.ledger.wait_for(1).await[0]));
 }
 
+/// The answer is made, and the provider is about to say what it took.
+#[tokio::test]
+async fn a_client_that_hangs_up_when_all_is_said_pays_what_it_took() {
+    let check = async |path: &str, answer: Answer, last: &str, tokens: [u64; 2]| {
+        let stand = Stand::with([answer.tokens_per_second(20)]).await;
+        let mut reply = stand.post(path, &streaming("gpt-x")).await;
+        reply.read_until(last).await;
+        drop(reply);
+        let notices = stand.ledger.wait_for(1).await;
+        let [Notice::Used(used)] = &notices[..] else { panic!("{notices:?}") };
+        assert!(!used.estimated, "{used:?}");
+        assert_eq!([used.input_tokens, used.output_tokens], tokens);
+        stand.fake.streaming(0).await;
+    };
+    check(MESSAGES, Answer::anthropic(2), "content_block_stop\"", [10, 2]).await;
+    check(CHAT, Answer::chat(2), "\"stop\"", [6, 2]).await;
+    let usage = r#"{"input_tokens":10,"output_tokens":400}"#;
+    let events = [
+        r#"{"type":"response.output_text.delta","delta":"w"}"#.to_owned(),
+        r#"{"type":"response.output_text.done","text":"w"}"#.to_owned(),
+        format!(r#"{{"type":"response.completed","response":{{"usage":{usage}}}}}"#),
+    ];
+    let answer = Answer::stream(events.map(|event| format!("data: {event}\n\n")));
+    check(RESPONSES, answer, "text.done", [10, 400]).await;
+    let whole = r#"{"model":"gpt-x-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":400}}"#;
+    check(CHAT, Answer::whole(200, whole).split_at(20), "{\"model\"", [10, 400]).await;
+}
+
+#[tokio::test]
+async fn a_provider_that_does_not_say_what_it_took_is_not_heard_for_ever() {
+    let stand = Stand::with([Answer::chat(2).ending(3, End::Hang)]).await;
+    let mut reply = stand.post(CHAT, &streaming("gpt-x")).await;
+    reply.read_until("\"stop\"").await;
+    drop(reply);
+    tokio::time::pause();
+    let hung_up = tokio::time::Instant::now();
+    stand.fake.streaming(0).await;
+    assert!(hung_up.elapsed() < Duration::from_secs(10), "{:?}", hung_up.elapsed());
+    assert!(is_estimate(&stand.ledger.wait_for(1).await[0]));
+}
+
+const AT_MORE: [&str; 3] =
+    [r#""previous_response_id":"r""#, r#""conversation":{"id":"c"}"#, r#""prompt":{"id":"p","version":"2"}"#];
+
+fn pointing(more: &str) -> String {
+    format!(r#"{{"model":"gpt-x","stream":true,"input":"go on",{more}}}"#)
+}
+
+#[tokio::test]
+async fn what_a_provider_keeps_is_a_whole_context_until_it_tells() {
+    for more in AT_MORE {
+        let stand = Stand::with([Answer::responses(9).ending(4, End::Hang), Answer::responses(9)]).await;
+        let mut reply = stand.post(RESPONSES, &pointing(more)).await;
+        reply.read_until("w3 ").await;
+        drop(reply);
+        let notices = stand.ledger.wait_for(1).await;
+        let [Notice::Used(used)] = &notices[..] else { panic!("{notices:?}") };
+        assert!(used.estimated && used.input_tokens == 200_000, "{more}: {used:?}");
+        // What is told counts.
+        stand.post(RESPONSES, &pointing(more)).await.text().await;
+        let notices = stand.ledger.wait_for(2).await;
+        assert!(matches!(&notices[1], Notice::Used(used) if !used.estimated && used.input_tokens == 6), "{notices:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_provider_keeps_is_read_on_no_budget_where_nobody_knows_how_much_it_may_be() {
+    let fake = Fake::start(AT_MORE.map(|_| Answer::responses(1))).await;
+    let mut options = options(&fake.url);
+    options.prices.iter_mut().for_each(|price| price.context_limit = None);
+    let stand = Stand::new(fake, options);
+    for more in AT_MORE {
+        let reply = stand.post(RESPONSES, &pointing(more)).await;
+        assert_eq!(reply.status(), 400);
+        let text = reply.text().await;
+        assert!(text.contains("cannot be metered without a `context_limit` in the price of `gpt-x`"), "{text}");
+    }
+    assert!(stand.fake.seen().is_empty());
+    stand.ledger.has_no_budget.store(true, Ordering::Relaxed);
+    for more in AT_MORE {
+        assert_eq!(stand.post(RESPONSES, &pointing(more)).await.status(), 200);
+    }
+}
+
 /// As many calls as may run at once wait for their next attempt; only when those that hung up are gone is there a place for
 /// another one.
 #[tokio::test]

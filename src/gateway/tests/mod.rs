@@ -5,7 +5,10 @@ mod interrupts;
 mod passing;
 mod refusals;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -40,11 +43,16 @@ struct Stand {
 struct Ledger {
     notices: watch::Sender<Vec<Notice>>,
     refusal: Mutex<Option<String>>,
+    has_no_budget: AtomicBool,
 }
 
 impl Account for Ledger {
     fn may_call(&self) -> Result<(), Forbidden> {
         self.refusal.lock().expect("no test panics with it").clone().map_or(Ok(()), |why| Err(Forbidden::Because(why)))
+    }
+
+    fn has_budget(&self) -> bool {
+        !self.has_no_budget.load(Ordering::Relaxed)
     }
 
     fn notice(&self, notice: Notice) {
