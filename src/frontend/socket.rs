@@ -40,6 +40,8 @@ const PAGE: Limit = Limit { events: 256, bytes: 64 * 1024 };
 /// The first wait before a session is looked for again whose actor is gone; it doubles up to [`LOOK_AGAIN_MAX`].
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 pub(super) const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
+/// The longest wait where it does not help to ask again: what comes back then comes with another server.
+const LOOK_RARELY: Duration = Duration::from_secs(30);
 
 type Context = WebsocketContext<FrontendSocket>;
 
@@ -65,8 +67,8 @@ pub(super) struct FrontendSocket {
     under_way: u8,
     /// How many times in a row its session was looked for.
     looks: u8,
-    /// The client knows that its session is not to be had.
-    is_told: bool,
+    /// Why its session is not to be had, as the client knows it.
+    told: Option<Box<Refusal>>,
 }
 
 /// How a client came.
@@ -142,7 +144,7 @@ impl FrontendSocket {
             pieces: Pieces::default(),
             under_way: 0,
             looks: 0,
-            is_told: false,
+            told: None,
         };
         WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
     }
@@ -176,7 +178,7 @@ impl FrontendSocket {
             Since::Tail => tail,
         };
         self.entry = Some(self.parts.census.register(Kind::FrontendSocket, Some(id.to_string())));
-        self.is_told = false;
+        self.told = None;
         self.hello(Some(view), tail, ctx);
         let (seen, replay_to) = (Seen::default(), Some(tail));
         self.attached = Some(Attachment { id, source, cursor, seen, replay_to, reading: false });

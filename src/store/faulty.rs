@@ -61,6 +61,11 @@ impl Faulty {
         *self.gate.lock().expect("nobody panics here") = Some(Gate { asked: 0, passed: watch::Sender::new(0) });
     }
 
+    /// How many appends were held, or are.
+    pub(crate) fn asked(&self) -> usize {
+        self.gate.lock().expect("nobody panics here").as_ref().expect("appends are held").asked
+    }
+
     pub(crate) fn release_one(&self) {
         let gate = self.gate.lock().expect("nobody panics here");
         gate.as_ref().expect("appends are held").passed.send_modify(|passed| *passed += 1);

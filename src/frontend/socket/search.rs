@@ -4,7 +4,7 @@
 use actix::prelude::*;
 use greenroom_protocol::{CLIENT_FRAME_LIMIT, client::Wish};
 
-use super::{Context, FrontendSocket, LOOK_AGAIN, LOOK_AGAIN_MAX, Source, attached};
+use super::{Context, FrontendSocket, LOOK_AGAIN, LOOK_AGAIN_MAX, LOOK_RARELY, Source, attached};
 use crate::{
     session::{Listening, Refusal, Seen, Session, View},
     store::{Seq, SessionId},
@@ -51,15 +51,16 @@ impl FrontendSocket {
                 let attached = attached(&socket.parts.census, id) + 1;
                 socket.arrived(id, source, &View::new(&snapshot, attached), ctx);
             }
-            socket.tell_once(&refusal, ctx);
+            socket.tell_once(refusal, ctx);
             socket.find_again(ctx);
         }));
     }
 
-    /// Why the session is not to be had; the looking goes on.
-    fn tell_once(&mut self, refusal: &Refusal, ctx: &mut Context) {
-        if !std::mem::replace(&mut self.is_told, true) {
-            self.refused(refusal, None, ctx);
+    /// Why the session is not to be had, unless the client was told that last; the looking goes on.
+    fn tell_once(&mut self, refusal: Refusal, ctx: &mut Context) {
+        if self.told.as_ref().is_none_or(|told| told.code() != refusal.code()) {
+            self.refused(&refusal, None, ctx);
+            self.told = Some(Box::new(refusal));
         }
     }
 
@@ -69,7 +70,9 @@ impl FrontendSocket {
         let Some(id) = self.attached.as_ref().map(|attached| attached.id).or(wanted) else { return };
         let somebody_waits = self.search().is_some_and(|search| !search.waiting.is_empty());
         let looks = if somebody_waits { 0 } else { self.looks };
-        let wait = LOOK_AGAIN.saturating_mul(1 << looks.min(16)).min(LOOK_AGAIN_MAX);
+        let is_unreadable = matches!(self.told.as_deref(), Some(Refusal::Unreadable(_)));
+        let longest = if is_unreadable { LOOK_RARELY } else { LOOK_AGAIN_MAX };
+        let wait = LOOK_AGAIN.saturating_mul(1 << looks.min(16)).min(longest);
         self.looks = self.looks.saturating_add(1);
         let next = ctx.run_later(wait, move |socket, ctx| socket.find(id, ctx));
         if let Some(search) = self.search() {
@@ -126,7 +129,7 @@ impl FrontendSocket {
                 self.refused(&refusal, id, ctx);
             }
         }
-        self.tell_once(&refusal, ctx);
+        self.tell_once(refusal, ctx);
         self.pull(ctx);
         self.find_again(ctx);
     }
@@ -137,7 +140,7 @@ impl FrontendSocket {
         // Its items are others, whatever they are called.
         at.seen = Seen::default();
         let before = std::mem::replace(&mut at.source, Source::Session { session: session.clone(), listening });
-        if std::mem::take(&mut self.is_told) {
+        if self.told.take().is_some() {
             at.replay_to = Some(view.last_seq);
             self.hello(Some(view), view.last_seq, ctx);
         }

@@ -13,7 +13,8 @@ use crate::session::{
     messages::{Accepted, Answer, End, Interrupt, Pause, Relay, Resume, Stop},
 };
 
-/// How many wishes of one client may be under way. One more is refused.
+/// How many wishes of one client may be under way. One more is refused, unless it is there to stop something: for those there is
+/// as much room again.
 pub(in crate::frontend) const UNDER_WAY: u8 = 64;
 
 impl FrontendSocket {
@@ -27,7 +28,7 @@ impl FrontendSocket {
                 }
                 Some(Attachment { id: session, source: Source::Journal { search, .. }, .. }) => {
                     let session = *session;
-                    if search.waiting.len() + usize::from(self.under_way) >= usize::from(UNDER_WAY) {
+                    if search.waiting.len() + usize::from(self.under_way) >= usize::from(most(&wish)) {
                         return self.too_many(id, ctx);
                     }
                     if !search.has_room(text.len()) {
@@ -47,7 +48,7 @@ impl FrontendSocket {
     }
 
     pub(super) fn relay(&mut self, session: &Addr<Session>, id: Option<String>, wish: Wish, ctx: &mut Context) {
-        if self.under_way >= UNDER_WAY {
+        if self.under_way >= most(&wish) {
             return self.too_many(id, ctx);
         }
         self.under_way += 1;
@@ -110,6 +111,11 @@ impl FrontendSocket {
             Err(refusal) => socket.refused(&refusal, id, ctx),
         }));
     }
+}
+
+/// How many may be under way for this one to be heard.
+fn most(wish: &Wish) -> u8 {
+    if matches!(wish, Wish::Interrupt {} | Wish::Stop {}) { 2 * UNDER_WAY } else { UNDER_WAY }
 }
 
 /// Gives a wish to the session, now; its answer, or why there is none.

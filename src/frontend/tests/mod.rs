@@ -112,6 +112,31 @@ async fn a_wish_has_its_session_looked_for_at_once() {
     assert_eq!(told[..2], ["hello", "synced"]);
 }
 
+#[actix::test]
+async fn a_client_is_told_when_its_session_is_not_to_be_had_for_another_reason() {
+    let stage = stage();
+    let id = stage.journal(1).await;
+    stage.refuse(Some(Refusal::Unavailable("it is being brought back".to_owned())));
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
+    client.until(|frame| frame["error"]["code"] == "unavailable").await;
+    stage.refuse(Some(Refusal::Unreadable("another version wrote it".to_owned())));
+    let told = client.until(|frame| frame["error"]["code"] == "conflict").await;
+    assert_eq!(told.iter().filter(|frame| frame["error"].is_object()).count(), 1, "each reason once: {told:?}");
+    // To look for it does not help, so that is done rarely from now on.
+    tokio::time::pause();
+    timeout(LOOK_AGAIN_MAX * 30, client.hear()).await.expect_err("it was told already");
+    let before = stage.rooms.looks.load(SeqCst);
+    timeout(LOOK_AGAIN_MAX * 30, client.hear()).await.expect_err("it was told already");
+    let looks = stage.rooms.looks.load(SeqCst) - before;
+    assert!((1..=3).contains(&looks), "{looks} looks in a minute");
+    // And at once where somebody asks.
+    let asked = Instant::now();
+    client.say(json!({ "action": "interrupt", "id": "i" }));
+    let refused = client.until(|frame| frame["id"] == "i").await.pop().expect("the last");
+    assert_eq!(refused["error"]["code"], "conflict");
+    assert!(asked.elapsed() < LOOK_AGAIN_MAX, "it was waited for the next look: {:?}", asked.elapsed());
+}
+
 /// In the middle of a turn it reads first what the turn has come to.
 #[actix::test]
 async fn a_client_whose_session_waits_for_a_disk_that_hangs_is_told_so() {
@@ -149,15 +174,44 @@ async fn no_more_wishes_wait_for_a_session_than_may_be_under_way() {
     }
     let refused = client.until(|frame| frame["error"].is_object()).await.pop().expect("the last");
     assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!("too_many"), &json!(format!("{UNDER_WAY}"))));
+    client.say(json!({ "action": "interrupt", "id": "i" }));
+    client.say(json!({ "action": "ping" }));
+    client.until(|frame| frame["status"] == "pong").await;
     drop(closed);
     // Some are taken and the others refused, as there is room for.
     let answers = Cell::new(0);
-    client
+    let frames = client
         .until(|frame| {
             answers.set(answers.get() + u8::from(frame["id"].is_string()));
-            answers.get() == UNDER_WAY
+            answers.get() == UNDER_WAY + 1
         })
         .await;
+    let heard = frames.iter().find(|frame| frame["id"] == "i").expect("the interrupt is answered");
+    assert_ne!(heard["error"]["code"], "too_many", "it waited with the others");
+}
+
+#[actix::test]
+async fn an_interrupt_is_heard_however_much_is_under_way() {
+    let stage = stage();
+    let (id, _) = stage.session().await;
+    let mut client = Client::attach(&stage.parts, Some(id)).await;
+    client.until(|frame| frame["status"] == "synced").await;
+    // Nothing is answered before it is on disk.
+    stage.store.hold();
+    for n in 0..=UNDER_WAY {
+        client.say(json!({ "action": "message", "args": { "content": "go" }, "id": format!("{n}") }));
+    }
+    let refused = client.until(|frame| frame["error"].is_object()).await.pop().expect("the last");
+    assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!("too_many"), &json!(format!("{UNDER_WAY}"))));
+    let asked = stage.store.asked();
+    client.say(json!({ "action": "interrupt", "id": "i" }));
+    client.say(json!({ "action": "ping" }));
+    let frames = client.until(|frame| frame["status"] == "pong").await;
+    assert!(frames.iter().all(|frame| frame["error"].is_null()), "{frames:?}");
+    // The session has heard it, and has it written down.
+    while stage.store.asked() == asked {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[actix::test]

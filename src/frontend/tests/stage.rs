@@ -88,6 +88,8 @@ pub(super) struct Rooms {
     /// Given in place of the right one, once.
     pub(super) stale: Mutex<Option<Addr<Session>>>,
     pub(super) made: AtomicUsize,
+    /// How many times one was looked for.
+    pub(super) looks: AtomicUsize,
     /// Whoever looks for a session waits while somebody writes this.
     pub(super) door: RwLock<()>,
 }
@@ -95,6 +97,7 @@ pub(super) struct Rooms {
 #[async_trait]
 impl Sessions for Rooms {
     async fn open(&self, id: SessionId) -> Result<Addr<Session>, Refusal> {
+        self.looks.fetch_add(1, SeqCst);
         let _open = self.door.read().await;
         if let Some(refusal) = self.refusal.lock().expect("nobody panics here").clone() {
             return Err(refusal);
@@ -154,6 +157,7 @@ pub(super) fn stage() -> Stage {
         refusal: Mutex::default(),
         stale: Mutex::default(),
         made: AtomicUsize::new(0),
+        looks: AtomicUsize::new(0),
         door: RwLock::default(),
     });
     let closing = CancellationToken::new();
