@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <data>/            0700, so nobody else gets further; what is mounted into a sandbox is mounted from below here
-//!   lock  node  token  greenroom.toml
+//!   lock  node  place  token  greenroom.toml
 //!   journal/  sandboxes/  drivers/        for this server's eyes
 //!   run/  workspaces/  homes/             one directory a session, mounted into its sandbox
 //!   bin/                                  the agent's binaries, mounted read-only into every sandbox
@@ -26,6 +26,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::Secret;
 
+mod place;
 mod token;
 pub use token::{Pass, Token, TokenInForce};
 
@@ -38,8 +39,17 @@ pub enum DataError {
     InUse { path: PathBuf },
     #[error("the data directory `{path}` belongs to user {owner}; choose one of your own with `--data DIR`")]
     NotOurs { path: PathBuf, owner: u32 },
-    #[error("`{path}` is open to other users and holds other things; choose an empty directory with `--data DIR`")]
+    #[error(
+        "`{path}` is open to other users and holds other things; choose an empty directory with `--data DIR`, or, if it is yours \
+         alone, `chmod 700 {path}`"
+    )]
     Foreign { path: PathBuf },
+    #[error(
+        "the data directory `{path}` is a copy of `{original}`, which a server uses, and the sandboxes of its sessions are that \
+         server's; stop that one first, or bring the sessions of the copy into a new data directory with `greenroom export` and \
+         `greenroom import`"
+    )]
+    Copy { path: PathBuf, original: PathBuf },
     #[error("`{path}` {what}; remove it, and it is made anew")]
     Suspicious { path: PathBuf, what: &'static str },
     #[error("`{path}` in the data directory: {source}")]
@@ -78,6 +88,13 @@ const PARTS: [(&str, u32); 7] = [
     ("bin", 0o755),
 ];
 
+/// What becomes of writing a file whose name is taken.
+#[derive(Debug, Clone, Copy)]
+enum Taken {
+    Replace,
+    Fail,
+}
+
 impl DataDir {
     /// Opens the directory, and makes what is missing of it.
     pub fn open(path: &Path) -> Result<DataDir, DataError> {
@@ -99,11 +116,17 @@ impl DataDir {
 
     /// Opens a directory that is there, beside the server that may be using it: for its token.
     pub fn visit(path: &Path) -> Result<DataDir, DataError> {
+        let data = DataDir::at(path)?;
+        close_to_others(&data.path, &data.dir)?;
+        Ok(data)
+    }
+
+    /// Whosever it is, and as open as it is.
+    fn at(path: &Path) -> Result<DataDir, DataError> {
         let at = |source: io::Error| DataError::Io { path: path.to_owned(), source };
         let path = path.canonicalize().map_err(at)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| at(e.into()))?;
-        close_to_others(&path, &dir)?;
         Ok(DataDir { path, dir, lock: None })
     }
 
@@ -155,7 +178,7 @@ impl DataDir {
     pub fn renew_token(&self) -> Result<Token, DataError> {
         let at = |source: io::Error| DataError::Io { path: self.path.join("token"), source };
         let text = token::random().map_err(at)?;
-        self.put("token", &text, RenameFlags::empty()).map_err(at)?;
+        self.put("token", &text, Taken::Replace).map_err(at)?;
         Ok(Token::new(text))
     }
 
@@ -199,19 +222,22 @@ impl DataDir {
             return Ok(text);
         }
         let text = make().map_err(at)?;
-        self.put(name, &text, RenameFlags::NOREPLACE).map_err(at)?;
+        self.put(name, &text, Taken::Fail).map_err(at)?;
         Ok(text)
     }
 
     /// Writes a small private file: whole, or not at all.
-    fn put(&self, name: &str, text: &str, how: RenameFlags) -> io::Result<()> {
+    fn put(&self, name: &str, text: &str, taken: Taken) -> io::Result<()> {
         let unfinished = format!("{name}.new");
         match rustix::fs::unlinkat(&self.dir, &unfinished, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => return Err(e.into()),
         }
         self.create_private(&unfinished, text)?;
-        rustix::fs::renameat_with(&self.dir, &unfinished, &self.dir, name, how)?;
+        match taken {
+            Taken::Replace => rustix::fs::renameat(&self.dir, &unfinished, &self.dir, name)?,
+            Taken::Fail => rename_if_free(&self.dir, &unfinished, name)?,
+        }
         Ok(rustix::fs::fsync(&self.dir)?)
     }
 
@@ -270,9 +296,14 @@ fn close_to_others(path: &Path, dir: &OwnedFd) -> Result<(), DataError> {
     }
     // Somebody may have said `--data /tmp`: closing that would break the machine for everybody else.
     let io = |source| DataError::Io { path: path.to_owned(), source };
-    let empty = path.read_dir().map_err(io)?.next().is_none();
-    if !empty && !path.join("node").exists() {
-        return Err(DataError::Foreign { path: path.to_owned() });
+    if !path.join("node").exists() {
+        for entry in path.read_dir().map_err(io)? {
+            let name = entry.map_err(io)?.file_name();
+            // As good as empty: settings that were written before the first start, and what a new file system has at its root.
+            if name != "greenroom.toml" && name != "lost+found" {
+                return Err(DataError::Foreign { path: path.to_owned() });
+            }
+        }
     }
     rustix::fs::fchmod(dir, Mode::RWXU).map_err(at)
 }
@@ -286,6 +317,19 @@ fn lock(path: &Path, dir: &OwnedFd, how: OFlags) -> Result<File, DataError> {
         Err(Errno::WOULDBLOCK) => Err(DataError::InUse { path: path.to_owned() }),
         Err(e) => Err(at(e)),
     }
+}
+
+fn rename_if_free(dir: &OwnedFd, from: &str, to: &str) -> rustix::io::Result<()> {
+    match rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_if_free(dir, from, to),
+        moved => moved,
+    }
+}
+
+/// The same where the file system cannot move without replacing (NFS, 9p, sshfs).
+fn link_if_free(dir: &OwnedFd, from: &str, to: &str) -> rustix::io::Result<()> {
+    rustix::fs::linkat(dir, from, dir, to, AtFlags::empty())?;
+    rustix::fs::unlinkat(dir, from, AtFlags::empty())
 }
 
 fn write_synced(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {

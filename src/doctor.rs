@@ -80,7 +80,10 @@ fn data(config: &Config) -> Finding {
     match DataDir::open(&config.data.dir) {
         Err(e) => wrong(e),
         Ok(data) => match LocalStore::open(&data.journal()) {
-            Ok(_) => Finding::Fine(format!("`{path}`")),
+            Ok(_) => match wiring::keep_out_of(&wiring::volumes(&config.sandbox), data.path()) {
+                Ok(()) => Finding::Fine(format!("`{path}`")),
+                Err(e) => wrong(e),
+            },
             Err(e) => wrong(e),
         },
     }

@@ -60,6 +60,8 @@ pub enum StartError {
     Gateway(#[from] GatewayError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
+    #[error(transparent)]
+    Exposed(#[from] wiring::Exposed),
     #[error(
         "cannot listen on `{address}`: {source}; choose another address with --bind (port 0 takes one that is free)"
     )]
@@ -81,14 +83,19 @@ pub struct Running {
     asked: Asked,
     /// While it is open, no other server can open it.
     _data: Arc<DataDir>,
+    /// The same of the directory that it is a copy of.
+    _original: Option<DataDir>,
 }
 
 /// Starts everything. Must be called inside an actix system.
 pub async fn start(config: Config) -> Result<Running, StartError> {
     let config = Arc::new(config);
     let data = Arc::new(DataDir::open(&config.data.dir)?);
+    let volumes = wiring::volumes(&config.sandbox);
+    wiring::keep_out_of(&volumes, data.path())?;
     let token = data.token(&config.server.token)?;
     let node = data.node()?;
+    let original = data.settle(&node)?;
     // The port before the journal: the likelier mistake is told first.
     let listener = listen(&config)?;
     let bound = listener.local_addr()?;
@@ -101,7 +108,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let census = Census::default();
 
     let (uid, gid) = wiring::user(&config.sandbox);
-    let (shared, volumes) = wiring::workspace(wiring::volumes(&config.sandbox));
+    let (shared, volumes) = wiring::workspace(volumes);
     let workspaces = Workspaces { below: data.workspaces(), shared, uid, gid };
     let starts = Arc::new(link::Starts::new(config.sandbox.max_starting, config.sandbox.max_waiting));
     let link = Arc::new(link::Parts {
@@ -183,7 +190,18 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let server = web::serve(parts, auth, threads, listener)?;
     // Before the link is known: who has it may ask this server to end at once.
     let asked = Asked { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
-    Ok(Running { link, server, directory, gateway, sandbox, closing, stop_sandboxes, asked, _data: data })
+    Ok(Running {
+        link,
+        server,
+        directory,
+        gateway,
+        sandbox,
+        closing,
+        stop_sandboxes,
+        asked,
+        _data: data,
+        _original: original,
+    })
 }
 
 impl Running {

@@ -101,6 +101,26 @@ pub fn workspace(volumes: Vec<sandbox::Volume>) -> (Option<PathBuf>, Vec<sandbox
     (workspaces.into_iter().next_back().map(|volume| volume.host), others)
 }
 
+/// A volume that has the data directory in it, or a part of it. The directory's mode keeps nobody out who runs as this server's
+/// user, and a read-only mount keeps nobody from reading there, or from connecting to another session's gateway.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "with the volume `{volume}` agents would get at the data directory `{data}`, and so at the token, at keys and at other \
+     sessions; choose another data directory with `--data DIR`, or a narrower volume"
+)]
+pub struct Exposed {
+    volume: PathBuf,
+    data: PathBuf,
+}
+
+/// Refuses volumes, and a workspace that all sessions share, through which agents would get at `data`.
+pub fn keep_out_of(volumes: &[sandbox::Volume], data: &Path) -> Result<(), Exposed> {
+    match volumes.iter().find(|volume| volume.brings(data)) {
+        Some(volume) => Err(Exposed { volume: volume.host.clone(), data: data.to_owned() }),
+        None => Ok(()),
+    }
+}
+
 /// What the Docker driver is told.
 pub fn docker_options(sandbox: &config::Sandbox, node: &str) -> sandbox::DockerOptions {
     let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());

@@ -100,8 +100,70 @@ fn an_open_directory_is_closed_unless_it_holds_other_things() {
     std::fs::remove_file(path.join("node")).expect("it is there");
     open_up();
     let why = refusal(DataDir::open(&path));
-    assert!(why.contains("holds other things"), "{why}");
+    assert!(why.contains("holds other things") && why.contains(&format!("chmod 700 {}", path.display())), "{why}");
     assert_eq!(mode(&path), 0o755, "and it is left as it was");
+}
+
+#[test]
+fn settings_and_what_a_new_file_system_has_are_nothing_foreign() {
+    let (_temp, path) = empty();
+    std::fs::create_dir_all(path.join("lost+found")).expect("it is made");
+    std::fs::write(path.join("greenroom.toml"), "").expect("it is written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    std::fs::write(path.join("thesis.tex"), "").expect("it is written");
+    refusal(DataDir::visit(&path));
+    std::fs::remove_file(path.join("thesis.tex")).expect("it is there");
+    DataDir::open(&path).expect("it is taken");
+    assert_eq!(mode(&path), 0o700);
+}
+
+#[test]
+fn a_copy_does_not_start_beside_its_original() {
+    let (_temp, path) = empty();
+    let copy = path.with_file_name("copy");
+    let settled = |path: &Path| {
+        let data = DataDir::open(path)?;
+        data.node().and_then(|node| data.settle(&node)).map(|original| (data, original))
+    };
+    let original = settled(&path).expect("the first start");
+    let copied = std::process::Command::new("cp").arg("-a").args([&path, &copy]).status().expect("it runs");
+    assert!(copied.success());
+    let why = refusal(settled(&copy));
+    for part in [&*path.to_string_lossy(), &*copy.to_string_lossy(), "is a copy of", "greenroom export"] {
+        assert!(why.contains(part), "no {part:?} in {why}");
+    }
+    drop(original);
+    let copied = settled(&copy).expect("nobody uses the original");
+    assert!(matches!(settled(&path), Err(DataError::InUse { .. })), "nor does anybody beside the copy");
+    drop(copied);
+    let _original = settled(&path).expect("it starts again");
+    assert!(matches!(settled(&copy), Err(DataError::Copy { .. })), "it stays a copy");
+}
+
+#[test]
+fn a_directory_that_was_moved_starts_beside_another_in_its_old_place() {
+    let (_temp, path) = empty();
+    let settled = |path: &Path| {
+        let data = DataDir::open(path)?;
+        data.node().and_then(|node| data.settle(&node)).map(|_| data)
+    };
+    drop(settled(&path).expect("the first start"));
+    let moved = path.with_file_name("moved");
+    std::fs::rename(&path, &moved).expect("it is moved");
+    let _another = settled(&path).expect("the first start of another node");
+    drop(settled(&moved).expect("that one is no original of this"));
+    assert_eq!(std::fs::read_to_string(moved.join("place")).expect("it is text"), moved.to_str().expect("it is text"));
+}
+
+#[test]
+fn a_file_gets_its_name_where_the_file_system_cannot_move_it_there() {
+    let (_temp, path) = empty();
+    let data = DataDir::open(&path).expect("it opens");
+    data.create_private("one.new", "one").expect("it is written");
+    link_if_free(&data.dir, "one.new", "one").expect("the name is free");
+    data.create_private("one.new", "two").expect("the first is gone");
+    assert_eq!(link_if_free(&data.dir, "one.new", "one"), Err(Errno::EXIST));
+    assert_eq!(std::fs::read(path.join("one")).expect("it is there"), b"one");
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! Keeps the sockets of container engines out of sandboxes: who reaches one has the whole machine.
+//! What a directory brings into a sandbox with it. The sockets of container engines are kept out: who reaches one has the whole
+//! machine.
 
 use std::path::{Path, PathBuf};
 
-use super::{SandboxError, Spec};
+use super::{SandboxError, Spec, Volume};
 
 /// Where engines listen, unless they are told otherwise.
 const USUAL: [&str; 4] =
@@ -27,6 +28,14 @@ pub(super) fn refuse(spec: &Spec, own: Option<&Path>) -> Result<(), SandboxError
     Ok(())
 }
 
+impl Volume {
+    /// Whether it brings `dir` inside, or a part of it, whichever way leads there.
+    pub fn brings(&self, dir: &Path) -> bool {
+        let (host, dir) = (real(&self.host), real(dir));
+        dir.starts_with(&host) || host.starts_with(&dir)
+    }
+}
+
 fn usual() -> impl Iterator<Item = PathBuf> {
     // Those of a user's own engine lie there.
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
@@ -48,7 +57,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        sandbox::{Access, Limits, Network, RunDir, Volume},
+        sandbox::{Access, Limits, Network, RunDir},
         store::SessionId,
     };
 
@@ -93,5 +102,24 @@ mod tests {
         check(&plain, false);
         check(&engine.join("beside"), false);
         check(Path::new("/srv"), false);
+    }
+
+    #[test]
+    fn a_directory_comes_in_with_what_holds_it_and_in_parts() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [data, link] = ["data", "link"].map(|name| dir.path().join(name));
+        std::fs::create_dir_all(data.join("journal")).expect("there is room");
+        symlink(dir.path(), &link).expect("a link");
+        let check = |host: &Path, expected: bool| {
+            let volume = Volume { host: host.to_owned(), inside: "/v".into(), access: Access::ReadOnly };
+            for data in [&data, &link.join("data")] {
+                assert_eq!(volume.brings(data), expected, "{host:?} and {data:?}");
+            }
+        };
+        for host in [Path::new("/"), dir.path(), &link, &data, &data.join("journal"), &link.join("data/not/yet")] {
+            check(host, true);
+        }
+        check(&dir.path().join("data2"), false);
+        check(&link.join("beside"), false);
     }
 }

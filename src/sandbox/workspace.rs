@@ -147,6 +147,22 @@ fn name(file: &File, dir: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     rustix::fs::linkat(rustix::fs::CWD, unnamed, dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
+/// Gives a draft its place where the file system cannot move without replacing (NFS, 9p, sshfs).
+fn place_plainly(dir: &OwnedFd, draft: &str, wanted: &str, existing: Existing) -> rustix::io::Result<Finished> {
+    match existing {
+        Existing::Keep => match rustix::fs::linkat(dir, draft, dir, wanted, AtFlags::empty()) {
+            Ok(()) => Ok(Finished::Created),
+            Err(Errno::EXIST) => Ok(Finished::Kept),
+            Err(e) => Err(e),
+        },
+        Existing::Replace => {
+            let is_there = rustix::fs::statat(dir, wanted, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+            rustix::fs::renameat(dir, draft, dir, wanted)?;
+            Ok(if is_there { Finished::Replaced } else { Finished::Created })
+        }
+    }
+}
+
 /// A file that is being written. Nobody sees it under its name before [`Incoming::finish`]; dropped, it leaves nothing.
 #[derive(Debug)]
 pub struct Incoming {
@@ -200,6 +216,10 @@ impl Incoming {
             (Err(Errno::EXIST), Existing::Replace) => {
                 rustix::fs::renameat(&*dir, &*named, &*dir, &*wanted)?;
                 Finished::Replaced
+            }
+            // The draft may have its name still: it goes as one does that was given up.
+            (Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP), _) => {
+                return Ok(place_plainly(dir, named, wanted, existing)?);
             }
             (Err(e), _) => return Err(e.into()),
         };
@@ -266,6 +286,26 @@ mod tests {
         assert_eq!(put(&workspaces, session, "a/b/c", Existing::Replace).expect("it comes"), Finished::Replaced);
         assert_eq!(fs::read(dir.join("a/b/c")).expect("it is there"), b"new");
         assert_eq!(fs::read_dir(dir.join("a/b")).expect("it is there").count(), 1);
+    }
+
+    #[test]
+    fn a_file_comes_where_the_file_system_cannot_move_without_replacing() {
+        let below = tempfile::tempdir().expect("a directory");
+        let put = |text: &str, existing| {
+            let dir =
+                rustix::fs::open(below.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("it opens");
+            fs::write(below.path().join("draft"), text).expect("it is written");
+            let place = Place { dir, draft: Some("draft".to_owned()), name: "file".to_owned() };
+            let finished = place_plainly(&place.dir, "draft", &place.name, existing).expect("it ends");
+            drop(place);
+            assert_eq!(fs::read_dir(below.path()).expect("it is there").count(), 1, "the draft has gone");
+            (finished, fs::read_to_string(below.path().join("file")).expect("it is there"))
+        };
+        assert_eq!(put("one", Existing::Keep), (Finished::Created, "one".to_owned()));
+        assert_eq!(put("two", Existing::Keep), (Finished::Kept, "one".to_owned()));
+        assert_eq!(put("three", Existing::Replace), (Finished::Replaced, "three".to_owned()));
+        fs::remove_file(below.path().join("file")).expect("it is there");
+        assert_eq!(put("four", Existing::Replace), (Finished::Created, "four".to_owned()));
     }
 
     #[test]

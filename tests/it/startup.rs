@@ -39,6 +39,21 @@ async fn a_data_directory_that_is_taken() {
 }
 
 #[tokio::test]
+async fn a_volume_that_brings_the_data_directory_inside() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let data = home.path().join("data");
+    let whole = home.path().display().to_string();
+    let part = data.join("journal").display().to_string();
+    for (host, inside) in [(&whole, "/v:ro"), (&whole, "/workspace"), (&part, "/v:ro")] {
+        let options = Options::new(Driver::Process).env("SANDBOX_VOLUMES", &format!("{host}:{inside}"));
+        check(&Server::refused(home.path(), &options).await, 1, &[host, &data.to_string_lossy(), "--data"]);
+        let said = Server::refused(home.path(), &options.arg("doctor")).await;
+        let line = said.stdout.lines().find(|line| line.contains("data directory")).expect("a line about it");
+        assert!(line.starts_with("!!") && line.contains(host), "{line}");
+    }
+}
+
+#[tokio::test]
 async fn a_config_that_is_wrong() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let table: [(&str, &[&str]); 3] = [
