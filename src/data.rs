@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <data>/            0700, so nobody else gets further; what is mounted into a sandbox is mounted from below here
-//!   lock  node  place  token  greenroom.toml
+//!   lock  node  token  greenroom.toml
 //!   journal/  sandboxes/  drivers/        for this server's eyes
 //!   run/  workspaces/  homes/             one directory a session, mounted into its sandbox
 //!   bin/                                  the agent's binaries, mounted read-only into every sandbox
@@ -26,7 +26,8 @@ use sha2::{Digest, Sha256};
 
 use crate::config::Secret;
 
-mod place;
+mod claim;
+pub use self::claim::Claim;
 mod token;
 pub use token::{Pass, Token, TokenInForce};
 
@@ -45,11 +46,11 @@ pub enum DataError {
     )]
     Foreign { path: PathBuf },
     #[error(
-        "the data directory `{path}` is a copy of `{original}`, which a server uses, and the sandboxes of its sessions are that \
-         server's; stop that one first, or bring the sessions of the copy into a new data directory with `greenroom export` and \
-         `greenroom import`"
+        "the data directory `{path}` is a copy of one that another server on this machine uses, and the sandboxes of its sessions \
+         are that server's; stop that one first, or bring the sessions of the copy into a new data directory with \
+         `greenroom export` and `greenroom import`"
     )]
-    Copy { path: PathBuf, original: PathBuf },
+    Copy { path: PathBuf },
     #[error("`{path}` {what}; remove it, and it is made anew")]
     Suspicious { path: PathBuf, what: &'static str },
     #[error("`{path}` in the data directory: {source}")]

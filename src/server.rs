@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::{
     census::Census,
     config::{Config, Journal},
-    data::{DataDir, DataError, TokenInForce},
+    data::{Claim, DataDir, DataError, TokenInForce},
     directory::{self, Close, Directory},
     frontend,
     gateway::{Gateway, GatewayError},
@@ -83,8 +83,8 @@ pub struct Running {
     asked: Asked,
     /// While it is open, no other server can open it.
     _data: Arc<DataDir>,
-    /// The same of the directory that it is a copy of.
-    _original: Option<DataDir>,
+    /// The same of every copy.
+    _claim: Claim,
 }
 
 /// Starts everything. Must be called inside an actix system.
@@ -95,7 +95,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     wiring::keep_out_of(&volumes, data.path())?;
     let token = data.token(&config.server.token)?;
     let node = data.node()?;
-    let original = data.settle(&node)?;
+    let claim = data.claim(&node)?;
     // The port before the journal: the likelier mistake is told first.
     let listener = listen(&config)?;
     let bound = listener.local_addr()?;
@@ -200,7 +200,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         stop_sandboxes,
         asked,
         _data: data,
-        _original: original,
+        _claim: claim,
     })
 }
 

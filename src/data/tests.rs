@@ -118,41 +118,26 @@ fn settings_and_what_a_new_file_system_has_are_nothing_foreign() {
 }
 
 #[test]
-fn a_copy_does_not_start_beside_its_original() {
+fn of_a_data_directory_and_its_copies_one_is_served_at_a_time() {
     let (_temp, path) = empty();
-    let copy = path.with_file_name("copy");
-    let settled = |path: &Path| {
+    let served = |path: &Path| {
         let data = DataDir::open(path)?;
-        data.node().and_then(|node| data.settle(&node)).map(|original| (data, original))
+        data.node().and_then(|node| data.claim(&node)).map(|claim| (data, claim))
     };
-    let original = settled(&path).expect("the first start");
+    let original = served(&path).expect("the first start");
+    let [copy, moved] = ["copy", "moved"].map(|name| path.with_file_name(name));
     let copied = std::process::Command::new("cp").arg("-a").args([&path, &copy]).status().expect("it runs");
     assert!(copied.success());
-    let why = refusal(settled(&copy));
-    for part in [&*path.to_string_lossy(), &*copy.to_string_lossy(), "is a copy of", "greenroom export"] {
+    let why = refusal(served(&copy));
+    for part in [&*copy.to_string_lossy(), "is a copy of", "greenroom export"] {
         assert!(why.contains(part), "no {part:?} in {why}");
     }
     drop(original);
-    let copied = settled(&copy).expect("nobody uses the original");
-    assert!(matches!(settled(&path), Err(DataError::InUse { .. })), "nor does anybody beside the copy");
-    drop(copied);
-    let _original = settled(&path).expect("it starts again");
-    assert!(matches!(settled(&copy), Err(DataError::Copy { .. })), "it stays a copy");
-}
-
-#[test]
-fn a_directory_that_was_moved_starts_beside_another_in_its_old_place() {
-    let (_temp, path) = empty();
-    let settled = |path: &Path| {
-        let data = DataDir::open(path)?;
-        data.node().and_then(|node| data.settle(&node)).map(|_| data)
-    };
-    drop(settled(&path).expect("the first start"));
-    let moved = path.with_file_name("moved");
+    let copied = served(&copy).expect("nobody uses the original");
     std::fs::rename(&path, &moved).expect("it is moved");
-    let _another = settled(&path).expect("the first start of another node");
-    drop(settled(&moved).expect("that one is no original of this"));
-    assert_eq!(std::fs::read_to_string(moved.join("place")).expect("it is text"), moved.to_str().expect("it is text"));
+    assert!(matches!(served(&moved), Err(DataError::Copy { .. })), "wherever it is by now");
+    drop(copied);
+    served(&moved).expect("it starts again");
 }
 
 #[test]

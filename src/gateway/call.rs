@@ -22,7 +22,7 @@ use super::{
     headers,
     meter::{self, Meter},
     refusal::{self, Refusal},
-    relay::{Body, Relay, Tally},
+    relay::{Body, Relay, Tally, Thought},
     route::{self, Route},
     upstream::{self, Answer, Ask, Failure},
 };
@@ -81,7 +81,7 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
     };
     let (model, request_bytes) =
         envelope.as_ref().map_or(Default::default(), |envelope| (envelope.model.clone(), envelope.body.len()));
-    let input = envelope.as_ref().map_or(Ok(0), |envelope| thought_input(door, envelope))?;
+    let input = envelope.as_ref().map_or(Ok(Thought::default()), |envelope| thought_input(door, envelope))?;
 
     // From here on, whoever hangs up or is interrupted has caused what it books when it is dropped.
     let meter = Meter::new(route);
@@ -107,21 +107,20 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
     Ok(response)
 }
 
-/// How many tokens a request is thought to have, for where its provider does not come to tell. Of what it points at nobody here
-/// knows the size, so that it is taken for all that the model can read: it would be read for next to nothing otherwise by whoever
-/// hangs up in time.
-fn thought_input(door: &Door, envelope: &Envelope) -> Result<u64, Refusal> {
+/// How many tokens a request is thought to have, for where its provider does not come to tell. What it points at is taken for all
+/// that the model can read: it would be read for next to nothing otherwise by whoever hangs up in time.
+fn thought_input(door: &Door, envelope: &Envelope) -> Result<Thought, Refusal> {
     let sent = meter::tokens_of(envelope.body.len());
     let model = &envelope.model;
     // Without a price it costs an unknown amount, however much it is.
     let price = door.gateway.options().price_of(model).filter(|_| envelope.points_at_more);
     match price.map(|price| price.context_limit) {
-        None => Ok(sent),
-        Some(Some(limit)) => Ok(limit),
-        Some(None) if !door.account.has_budget() => Ok(sent),
+        Some(Some(most)) => Ok(Thought { sent, most }),
+        None => Ok(Thought { sent, most: sent }),
+        Some(None) if !door.account.has_budget() => Ok(Thought { sent, most: sent }),
         Some(None) => Err(Refusal::invalid(format!(
-            "`previous_response_id`, `conversation` and `prompt` point at what the provider keeps, which cannot be metered \
-             without a `context_limit` in the price of `{model}`; leave them out, or set that"
+            "`previous_response_id`, `conversation`, `prompt` and references in `input` point at what is kept elsewhere, which \
+             cannot be metered without a `context_limit` in the price of `{model}`; leave them out, or set that"
         ))),
     }
 }

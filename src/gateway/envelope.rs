@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::route::Route;
+use super::{pointers::Pointers, route::Route};
 
 /// A request's body, read.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +35,8 @@ struct Head<'a> {
     #[serde(default)]
     prompt: Option<IgnoredAny>,
     #[serde(borrow, default, deserialize_with = "as_it_stands")]
+    input: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "as_it_stands")]
     stream_options: Option<&'a RawValue>,
 }
 
@@ -61,7 +63,10 @@ impl Envelope {
             return Err("`background` is true, and what works on by itself cannot be metered; leave it out".to_owned());
         }
         let kept = [head.previous_response_id, head.conversation, head.prompt];
-        let points_at_more = route == Route::Responses && kept.iter().any(Option::is_some);
+        // Of what nests too deeply to be read nobody knows.
+        let points = |input: &RawValue| serde_json::from_str(input.get()).map_or(true, |found: Pointers| found.are_any);
+        let points_at_more =
+            route == Route::Responses && (kept.iter().any(Option::is_some) || head.input.is_some_and(points));
         let streaming = head.stream.unwrap_or(false);
         let change = match route {
             Route::Chat if streaming => asking_for_usage(&body, head.stream_options),

@@ -20,6 +20,7 @@ mod lines;
 mod meter;
 mod options;
 mod outline;
+mod pointers;
 mod refusal;
 mod relay;
 mod retry;

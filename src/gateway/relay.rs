@@ -213,6 +213,15 @@ async fn last_words(pieces: &mut UnboundedReceiver<Piece>) -> Piece {
     Piece::Abort
 }
 
+/// How many tokens a request is thought to have.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Thought {
+    /// By its bytes.
+    pub(super) sent: u64,
+    /// With what it points at, of which nobody here knows the size.
+    pub(super) most: u64,
+}
+
 /// What one call took, told to its session exactly once, however the call ends: also where the server is asked to end
 /// ([`super::Gateway::close`]), and not where it is killed.
 pub(super) struct Tally {
@@ -220,8 +229,8 @@ pub(super) struct Tally {
     pub(super) route: Route,
     /// As the provider names it.
     pub(super) model: String,
-    /// How many tokens the input is thought to have, where the provider does not come to tell.
-    pub(super) input: u64,
+    /// What the input is thought to have, where the provider does not come to tell.
+    pub(super) input: Thought,
     pub(super) meter: Meter,
     /// A provider has it, as far as is known, and does what it will ask money for: also before the first byte of its answer, of
     /// which a whole one may be made by then.
@@ -264,7 +273,9 @@ impl Tally {
 impl Drop for Tally {
     fn drop(&mut self) {
         if self.route.is_metered() && self.is_owed {
-            let mut metered = self.meter.metered(&self.model, self.input);
+            // A provider that says that it failed has not been hung up on.
+            let input = if self.meter.error().is_some() { self.input.sent } else { self.input.most };
+            let mut metered = self.meter.metered(&self.model, input);
             self.door.gateway.options().price(&mut metered, &self.model);
             self.door.account.notice(Notice::Used(metered));
         }
@@ -302,7 +313,7 @@ mod tests {
             door: door.clone(),
             route: Route::Chat,
             model: String::new(),
-            input: 0,
+            input: Thought::default(),
             meter: Meter::new(Route::Chat),
             is_owed: true,
         };

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    clock,
     outgoing::Outgoing,
     processes::{By, Processes},
 };
@@ -107,6 +108,9 @@ pub async fn perform(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> 
 }
 
 async fn dispatch(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> {
+    // Also what nobody waits for any more is not to be done later.
+    let stop = bench.stop.child_token();
+    let bench = &Bench { stop: &stop, directory: bench.directory.clone(), ..*bench };
     let work = async {
         match action {
             Action::Run { command } => run::run(command, bench).await,
@@ -128,7 +132,7 @@ async fn dispatch(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> {
             | Action::End {} => Err(Fault::Failed(format!("`{}` is nothing that a tool does", action.name()))),
         }
     };
-    // A command has processes to end and output to keep, so it listens for the stop itself.
+    // A command has processes to end and output to keep, so it listens for the stop itself, and looks at the clock.
     if let Action::Run { .. } = action {
         return work.await;
     }
@@ -139,6 +143,11 @@ async fn dispatch(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> {
         biased;
         () = bench.stop.cancelled() => Err(Fault::Stopped { what: format!("`{}`", action.name()), done: None }),
         result = work => result,
+        () = clock::sleep(bench.timeout) => {
+            stop.cancel();
+            let (name, limit) = (action.name(), bench.timeout.as_secs());
+            Err(Fault::Failed(format!("`{name}` did not come to an end within {limit} s; look whether it has done anything")))
+        }
     }
 }
 

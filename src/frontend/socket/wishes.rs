@@ -16,6 +16,8 @@ use crate::session::{
 /// How many wishes of one client may be under way. One more is refused, unless it is there to stop something: for those there is
 /// as much room again.
 pub(in crate::frontend) const UNDER_WAY: u8 = 64;
+/// A frame of a wish to stop something is not longer, bytes: of those as many as are heard take no room.
+const SHORT: usize = 1 << 10;
 
 impl FrontendSocket {
     pub(super) fn hear(&mut self, text: &str, ctx: &mut Context) {
@@ -31,7 +33,8 @@ impl FrontendSocket {
                     if search.waiting.len() + usize::from(self.under_way) >= usize::from(most(&wish)) {
                         return self.too_many(id, ctx);
                     }
-                    if !search.has_room(text.len()) {
+                    let has_room = stops(&wish) && text.len() <= SHORT || search.has_room(text.len());
+                    if !has_room {
                         return self.refused(&being_brought_back(), id, ctx);
                     }
                     search.wait(id, wish, text.len());
@@ -115,7 +118,11 @@ impl FrontendSocket {
 
 /// How many may be under way for this one to be heard.
 fn most(wish: &Wish) -> u8 {
-    if matches!(wish, Wish::Interrupt {} | Wish::Stop {}) { 2 * UNDER_WAY } else { UNDER_WAY }
+    if stops(wish) { 2 * UNDER_WAY } else { UNDER_WAY }
+}
+
+fn stops(wish: &Wish) -> bool {
+    matches!(wish, Wish::Interrupt {} | Wish::Pause {} | Wish::Stop {} | Wish::End {})
 }
 
 /// Gives a wish to the session, now; its answer, or why there is none.
