@@ -179,6 +179,54 @@ test("so do a change to a message that waits, and attached files", async () => {
   uploads.clear();
 });
 
+const FILES = (session: string) => `greenroom.draft.${session}.files`;
+const file = (name: string, path?: string) => ({ name, size: 3, path });
+const names = ({ all }: Uploads) => all.value.map(({ name, path }) => (path === undefined ? `${name} is missing` : name));
+
+test("a file that is on its way in another page is missed here until it is there or gone, and is not put back", () => {
+  const [plan, big] = [file("plan.md", "uploads/plan.md"), file("big.bin")];
+  for (const next of [[plan, file("big.bin", "uploads/big.bin")], [plan]]) {
+    localStorage.setItem(FILES("s4"), JSON.stringify([plan, big]));
+    const uploads = new Uploads("s4");
+    assert.deepEqual(names(uploads), ["plan.md", "big.bin is missing"]);
+    elsewhere(FILES("s4"), JSON.stringify([plan, big, file("more.bin")]));
+    assert.deepEqual(names(uploads), ["plan.md", "big.bin is missing"], "it is on its way still");
+    const theirs = JSON.stringify(next);
+    elsewhere(FILES("s4"), theirs);
+    assert.deepEqual(names(uploads), ["plan.md"]);
+    assert.equal(localStorage.getItem(FILES("s4")), theirs, "what they keep is newer");
+    elsewhere(FILES("s4"), null);
+    assert.deepEqual(kept(), [], "it was sent there, with all that this page shows");
+    assert.equal(new Uploads("s4").isIncomplete, false);
+    uploads.clear();
+  }
+});
+
+test("where they send theirs at once, nothing is missed either, and what this page alone has is put back", () => {
+  localStorage.setItem(FILES("s5"), JSON.stringify([file("big.bin")]));
+  const uploads = new Uploads("s5");
+  uploads.take(["uploads/mine.md"]);
+  elsewhere(FILES("s5"), JSON.stringify([file("big.bin", "uploads/big.bin")]));
+  elsewhere(FILES("s5"), null);
+  assert.deepEqual(names(uploads), ["mine.md"]);
+  assert.deepEqual(names(new Uploads("s5")), ["mine.md"]);
+  uploads.clear();
+  localStorage.setItem(FILES("s7"), JSON.stringify([file("big.bin")]));
+  const other = new Uploads("s7");
+  elsewhere(FILES("s7"), null);
+  assert.deepEqual([names(other), kept()], [[], []]);
+});
+
+test("what is on its way here is missed after a reload, also beside another page", () => {
+  const uploads = new Uploads("s6");
+  uploads.all.value = [{ id: "b", name: "big.bin", size: 9, progress: 0.5 }];
+  elsewhere(FILES("s6"), JSON.stringify([file("theirs.md", "uploads/theirs.md")]));
+  assert.deepEqual(names(uploads), ["big.bin is missing"], "it is no file of theirs");
+  goes();
+  assert.deepEqual(names(new Uploads("s6")), ["big.bin is missing"]);
+  uploads.clear();
+});
+
 test("a file that is taken back before it is on its way is not sent", async () => {
   let sent = 0;
   class Request {
@@ -194,5 +242,5 @@ test("a file that is taken back before it is on its way is not sent", async () =
   const uploads = new Uploads("s3");
   const added = uploads.add([new File(["a"], "a.txt")]);
   uploads.remove(uploads.all.value[0]!.id);
-  assert.deepEqual([await added, sent], [false, 0]);
+  assert.deepEqual([await added, sent], ["taken back", 0]);
 });

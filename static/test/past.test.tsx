@@ -68,6 +68,41 @@ test("failures are said from the third on, until one is none", async (context) =
   assert.deepEqual(taken.map(({ seq }) => seq), [1, 2]);
 });
 
+for (const [from, answer] of [
+  ["the server", () => new Response('{"error":{"code":"unavailable","message":"the disk is full"}}', { status: 503 })],
+  ["a proxy", () => new Response("nobody is there", { status: 404 })],
+  ["nobody", () => Promise.reject(new Error("no answer"))],
+] as const) {
+  test(`after a long time without an answer it comes within seconds (${from})`, async (context) => {
+    context.mock.timers.enable({ apis: ["setTimeout"] });
+    const { fetch } = globalThis;
+    context.after(() => (globalThis.fetch = fetch));
+    globalThis.fetch = (async () => answer()) as typeof globalThis.fetch;
+    const taken: Event[] = [];
+    const read = readPast("s1", 2, { take: (events) => void taken.push(...events), troubled() {} }, new AbortController().signal);
+    await pass(context, 65_000);
+    isAway = false;
+    globalThis.fetch = fetch;
+    await pass(context, 5100);
+    assert.deepEqual(taken.map(({ seq }) => seq), [1, 2]);
+    await read;
+  });
+}
+
+test("who leaves is not kept waiting, and told nothing any more", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  isAway = true;
+  const told: string[] = [];
+  const [between, within] = [new AbortController(), new AbortController()];
+  const reader = { take() {}, troubled: (why: string) => void told.push(why) };
+  const reads = [readPast("s1", 2, reader, between.signal), readPast("s1", 2, reader, within.signal)];
+  within.abort();
+  await pass(context, 500);
+  between.abort();
+  await Promise.all(reads);
+  assert.deepEqual(told, []);
+});
+
 test("what cannot be taken in is no failure of the network, and is not tried again", async () => {
   isAway = false;
   let tries = 0;

@@ -295,8 +295,11 @@ test("what another version has written is shown, and not asked for again but by 
     assert.equal(FakeSocket.all.length, before + 1);
     FakeSocket.newest.open().say(hello, conflict, { ...hello, last_seq: 2 }, synced);
     assert.equal(FakeSocket.newest.readyState, 1, "it can be had again");
-    FakeSocket.newest.say({ ...conflict, id: "w" });
+    FakeSocket.newest.say({ error: { code: "busy", message: "not now" }, id: "v" });
     assert.equal(FakeSocket.newest.readyState, 1, "that is about a wish alone");
+    heard = [];
+    FakeSocket.newest.say({ ...conflict, id: "w" });
+    assert.deepEqual([heard, FakeSocket.newest.readyState], [["2 frames", "unreadable"], 3], "who asks for something may be told so first");
     socket.close();
   }
 });

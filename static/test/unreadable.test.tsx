@@ -7,6 +7,7 @@ import { render } from "preact";
 import { Outbox } from "../src/components/Outbox";
 import { StateLine } from "../src/components/StateLine";
 import { readPast } from "../src/state/past";
+import { changeSession } from "../src/wire/manage";
 import { Script, rowsOf } from "./frames";
 import { press, root, settled, shown, Stage } from "./stage";
 
@@ -80,6 +81,25 @@ test("a past that the server refuses is said at once, and asked for seldom", asy
   }
   assert.deepEqual([asked, new Set(told)], [2, new Set([WORDS])]);
   leave.abort();
-  context.mock.timers.tick(30_000);
   await read;
+});
+
+test("where another thing was told first, it is known by the answer to a wish, and so said", () => {
+  const stage = new Stage();
+  stage.listener.opened();
+  stage.say({ ...hello, state: "idle" }, { error: { code: "overloaded", message: "not now" } }, { status: "synced", seq: 2 });
+  stage.live.message("first", "queue");
+  stage.live.message("second", "queue");
+  stage.say({ ...conflict, id: stage.sent[0]!.id });
+  stage.listener.refused("unreadable");
+  const { sending, trouble } = stage.live.state.value;
+  assert.deepEqual([trouble, ...sending.map(({ refusal }) => refusal)], [WORDS, WORDS, WORDS]);
+});
+
+test("a conflict that REST answers is of what was asked there alone", async () => {
+  const { live } = new Stage();
+  const before = live.state.value;
+  globalThis.fetch = (async () => new Response('{"error":{"code":"conflict","message":"it was changed meanwhile"}}', { status: 409 })) as typeof fetch;
+  await assert.rejects(changeSession("s1", { title: "mine" }), /changed meanwhile/);
+  assert.equal(live.state.value, before);
 });

@@ -1,6 +1,7 @@
 // What the server cannot do, or did not carry out, and why.
 
 import { useEffect, useState } from "preact/hooks";
+import { openLive } from "../state/current";
 import type { LiveSession } from "../state/live";
 import { whyUnreadable, type Sent } from "../state/session";
 import { unfoldConversation } from "../state/unfold";
@@ -42,16 +43,21 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
     if (written) live.message(written.content, written.mode, written.attachments);
   };
   const [isAttaching, setIsAttaching] = useState(false);
+  const [why, setWhy] = useState<string | null>(null);
+  const isEnded = live.state.value.agentState === "ended";
   const attach = async () => {
     if (!written) return;
     const uploads = uploadsOf(live.id);
     setIsAttaching(true);
-    const isThere = await uploads.add([new File([written.content], "message.txt", { type: "text/plain" })]);
+    const trouble = await uploads.add([new File([written.content], "message.txt", { type: "text/plain" })]);
     setIsAttaching(false);
-    // Until that file lies there, its words are nowhere else.
-    if (!isThere) return;
+    setWhy(trouble);
+    // Its person may have left meanwhile, and come back: then it is this session's other screen that shows it.
+    const now = openLive.peek()?.id === live.id ? openLive.peek()! : live;
+    // Until that file lies there, its words are nowhere else; nor where no message will name it.
+    if (trouble !== null || now.state.peek().agentState === "ended") return;
     uploads.take(written.attachments ?? []);
-    live.drop(sent.id);
+    now.drop(sent.id);
   };
   return (
     <div class="problem" role="alert">
@@ -62,8 +68,10 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
             {text}
           </q>
         )}
+        {/* Elsewhere it is said beside the message that is being written. */}
+        {isEnded && why !== null && ` It could not be attached: ${why}.`}
       </span>
-      {written && isTooLong && (
+      {written && isTooLong && !isEnded && (
         <button type="button" class="button" disabled={isAttaching} onClick={() => void attach()}>
           Attach as a file
         </button>

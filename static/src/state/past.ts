@@ -11,7 +11,10 @@ const PAGE = 1000;
 /** How many events are taken at once: a person who scrolls or types meanwhile must not feel it. */
 const SLICE = 200;
 const RETRY_MS = 1000;
-const LAST_RETRY_MS = 30_000;
+/** A server that has come back is noticed as soon. */
+const LAST_RETRY_MS = 5000;
+/** What the server itself refuses it will hardly give a moment later. */
+const REFUSED_RETRY_MS = 30_000;
 /** So many failures in a row are said. Fewer pass by themselves, as when a network changes. */
 const SEVERAL = 3;
 
@@ -28,12 +31,13 @@ export async function readPast(session: string, until: number, reader: Reader, s
   let failures = 0;
   for (let after = 0; after < until && !signal.aborted; ) {
     const page = await getEvents(session, after, Math.min(PAGE, until - after)).catch((error: Error) => error);
+    if (signal.aborted) return;
     if (page instanceof Error) {
       failures += 1;
       const isRefused = page instanceof RequestError && page.code !== undefined && page.status < 500;
       if (isRefused || failures >= SEVERAL) reader.troubled(page.message);
-      // What the server itself refuses it will hardly give a moment later.
-      await pause(isRefused ? LAST_RETRY_MS : Math.min(LAST_RETRY_MS, RETRY_MS * 2 ** Math.max(0, failures + 1 - SEVERAL)));
+      const retry = Math.min(LAST_RETRY_MS, RETRY_MS * 2 ** Math.max(0, failures + 1 - SEVERAL));
+      await pause(isRefused ? REFUSED_RETRY_MS : retry, signal);
       continue;
     }
     failures = 0;
@@ -43,14 +47,23 @@ export async function readPast(session: string, until: number, reader: Reader, s
     for (let at = 0; at < items.length; at += SLICE) {
       if (signal.aborted) return;
       reader.take(items.slice(at, at + SLICE));
-      await pause(0);
+      await pause(0, signal);
     }
     after = items.at(-1)!.seq;
   }
 }
 
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
+/** Ends at once where nobody waits any more. */
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
+  });
 }
 
 /** The state as it would be, had all come in order: `past`, then what has come since. */

@@ -3,7 +3,7 @@
 import type { Event } from "../wire/event";
 import { isEvent, type ErrorFrame, type ServerFrame, type Status, type Wish } from "../wire/frame";
 import { checked } from "../wire/shape";
-import type { Refusal } from "../wire/socket";
+import { UNREADABLE, type Refusal } from "../wire/socket";
 import { applyAction } from "./actions";
 import { applyDelta } from "./deltas";
 import { enter } from "./activity";
@@ -85,7 +85,8 @@ function applyStatus(draft: SessionState, frame: Status): void {
 }
 
 function applyError(draft: SessionState, frame: ErrorFrame): void {
-  if (frame.id === undefined) draft.trouble = frame.error.message;
+  // That it can only be read is of the session, whatever was asked of it.
+  if (frame.id === undefined || frame.error.code === UNREADABLE) draft.trouble = frame.error.message;
   draft.sending = draft.sending.flatMap((sent) => {
     if (sent.id !== frame.id) return [sent];
     // What was to be stopped has ended by itself: nobody needs to be told that they have what they want.

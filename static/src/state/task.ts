@@ -17,7 +17,7 @@ const ATTEMPT = "greenroom.task.attempt";
 /** The names of its files: they themselves do not outlive their page. */
 const FILES = "greenroom.task.files";
 
-export const task = signal(localStorage.getItem(TASK) ?? "");
+export const task = signal(keptTask());
 export const files = signal<readonly File[]>([]);
 /** Files that it came with, and that are nowhere any more: it does not start before somebody has attached them again, or does without. */
 export const lost = signal<Lost | null>(null);
@@ -28,7 +28,14 @@ const kept = readAttempt(localStorage.getItem(ATTEMPT), task.peek());
 
 if (task.peek()) lose(without(readNames(localStorage.getItem(FILES)), kept?.attempt.names));
 const names = computed(() => JSON.stringify([...(lost.value?.names ?? []), ...files.value.map(({ name }) => name)]));
-effect(() => keep(FILES, names.value === "[]" ? "" : names.value));
+/** What was read of it stands there already; it may be what another tab has noted meanwhile. */
+let isRead = true;
+effect(() => {
+  const text = names.value;
+  // Only beside the words that they belong to: where another tab's are kept, the names are of its files.
+  if (!isRead && keptTask() === task.peek()) note(text);
+});
+isRead = false;
 
 /** The attempt to start it, while nothing is known to have come of it. Kept at once: its key leads to the same session again. */
 export const attempt = {
@@ -51,15 +58,18 @@ export const visits = signal(0);
 /** Its page is open, until the returned function is called. */
 export function openTask(): () => void {
   visits.value += 1;
+  isRead = true;
   // Another tab may have written more of it, or sent it.
-  task.value = localStorage.getItem(TASK) ?? "";
+  if (keptTask() !== task.peek()) take(keptTask());
   if (!task.peek()) lost.value = null;
+  isRead = false;
   return () => (problem.value = null);
 }
 
 export function write(text: string): void {
   task.value = text;
   keep(TASK, text);
+  note(names.peek());
   // Where nothing is left of what was to be started, the same words later are another task. What the page before has begun may have
   // been done long since: it is gone on with only as it was.
   const isGone = text === "" && files.peek().length === 0;
@@ -101,6 +111,22 @@ export function readAttempt(text: string | null, task: string): { attempt: Attem
   } catch {
     return null;
   }
+}
+
+/** Words of another tab: what they came with is nowhere here, and what a page before has begun was begun for others. */
+function take(words: string): void {
+  task.value = words;
+  if (kept && attempt.held === kept.attempt) attempt.held = null;
+  lost.value = null;
+  if (words) lose(without(readNames(localStorage.getItem(FILES)), files.peek().map(({ name }) => name)));
+}
+
+function keptTask(): string {
+  return localStorage.getItem(TASK) ?? "";
+}
+
+function note(text: string): void {
+  keep(FILES, text === "[]" ? "" : text);
 }
 
 function lose(names: readonly string[] = []): void {

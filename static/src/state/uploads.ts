@@ -28,16 +28,40 @@ const MISSING = "it was not there yet when this page was loaded";
 /** The uploads of one message that is being written. */
 export class Uploads {
   readonly all: Signal<readonly Upload[]>;
+  /** While it takes over what another page keeps: that is newer than what this one would keep. */
+  private isTold = false;
   private readonly aborts = new Map<string, AbortController>();
 
   constructor(private readonly session: string) {
-    this.all = signal(read(filesKey(session)).map(found));
-    const finished = computed(() => {
-      const files = this.all.value.map(({ name, size, path }) => ({ name, size, path }));
-      return files.length > 0 ? JSON.stringify(files) : "";
+    this.all = signal(parse(localStorage.getItem(filesKey(session))).map(found));
+    const shown = computed(() => textOf(this.all.value));
+    effect(() => {
+      const text = shown.value;
+      if (!this.isTold) keep(filesKey(session), text);
     });
-    effect(() => keep(filesKey(session), finished.value));
-    keepBeside(filesKey(session), () => finished.peek());
+    addEventListener("storage", this.hear);
+    keepBeside(filesKey(session), () => shown.peek(), (theirs) => this.after(theirs));
+  }
+
+  /** What was missed here was on its way in another page: there it has come to lie in the workspace, or was taken back. */
+  private hear = ({ key, newValue }: StorageEvent): void => {
+    if (key !== filesKey(this.session)) return;
+    const waiting = parse(newValue).filter(({ path }) => path === undefined);
+    const isOver = ({ name, problem }: Upload) => problem === MISSING && !waiting.some((file) => file.name === name);
+    if (!this.all.peek().some(isOver)) return;
+    this.isTold = true;
+    this.all.value = this.all.peek().filter((upload) => !isOver(upload));
+    this.isTold = false;
+  };
+
+  /**
+   * What is put back when theirs was sent: nothing that does not lie in the workspace, for nobody would bring it and the message
+   * would wait for it. Where all of it was among theirs, it is done with here as well.
+   */
+  private after(theirs: string): string {
+    const sent = parse(theirs).map(({ path }) => path);
+    const there = this.all.peek().filter(({ path }) => path !== undefined);
+    return there.every(({ path }) => sent.includes(path)) ? "" : textOf(there);
   }
 
   get paths(): string[] {
@@ -49,10 +73,10 @@ export class Uploads {
     return this.all.value.some(({ path }) => path === undefined);
   }
 
-  /** Whether all of them came to lie there. */
-  async add(files: Iterable<File>): Promise<boolean> {
-    const sent = await Promise.all([...files].map((file) => this.send(file)));
-    return sent.every(Boolean);
+  /** Returns why one of them did not come to lie there; `null` where all did. */
+  async add(files: Iterable<File>): Promise<string | null> {
+    const problems = await Promise.all([...files].map((file) => this.send(file)));
+    return problems.find((problem) => problem !== null) ?? null;
   }
 
   /** Takes up files that lie in the workspace already. */
@@ -70,7 +94,7 @@ export class Uploads {
     this.all.value = [];
   }
 
-  private async send(file: File): Promise<boolean> {
+  private async send(file: File): Promise<string | null> {
     const id = newId();
     const abort = new AbortController();
     this.aborts.set(id, abort);
@@ -79,10 +103,11 @@ export class Uploads {
       const { uploadFile } = await loadLater();
       const path = await uploadFile(this.session, file, (progress) => this.change(id, { progress }), abort.signal);
       this.change(id, { path, progress: 1 });
-      return true;
+      return null;
     } catch (error) {
-      this.change(id, { problem: (error as Error).message });
-      return false;
+      const problem = (error as Error).message;
+      this.change(id, { problem });
+      return problem;
     } finally {
       this.aborts.delete(id);
     }
@@ -99,9 +124,13 @@ function found(file: Kept): Upload {
   return { id: newId(), progress: path === undefined ? 0 : 1, ...file, ...(path === undefined && { problem: MISSING }) };
 }
 
-function read(key: string): Kept[] {
+function textOf(all: readonly Upload[]): string {
+  return all.length > 0 ? JSON.stringify(all.map(({ name, size, path }) => ({ name, size, path }))) : "";
+}
+
+function parse(text: string | null): Kept[] {
   try {
-    const files: unknown = JSON.parse(localStorage.getItem(key) ?? "[]");
+    const files: unknown = JSON.parse(text ?? "[]");
     return Array.isArray(files) ? (files as Kept[]) : [];
   } catch {
     return [];

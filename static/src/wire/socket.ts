@@ -26,7 +26,10 @@ export type Refusal =
   /** Another version has written it: its journal can be read, and nobody goes on with it before the server is another one. */
   | "unreadable";
 
-/** The error that says so; it stands for this alone where it answers no wish. */
+/**
+ * The error that says so. On this socket it stands for nothing else, also where it answers a wish: where something else was told first
+ * it is not said otherwise. What REST answers with it may be about what was asked there alone.
+ */
 export const UNREADABLE = "conflict";
 
 /** The newest event that the screen holds: its seq (0: there is none), and when it was made, as that event says it. */
@@ -174,7 +177,7 @@ export class SessionSocket implements Line {
     }
     if (isCursor) return;
     if (said?.status === "hello") this.unreadable = false;
-    if (!isEvent(frame) && "error" in frame) this.unreadable ||= frame.error.code === UNREADABLE && frame.id === undefined;
+    if (!isEvent(frame) && "error" in frame) this.unreadable ||= frame.error.code === UNREADABLE;
     // Not before the replay is through: what was too long for the patience before may lie in that, and comes again each time.
     if (said?.status === "pong" && !this.replaying) this.silences = 0;
     this.buffer.push(frame);
