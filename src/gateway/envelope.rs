@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::{pointers::Pointers, route::Route};
+use super::{pointers, route::Route};
 
 /// A request's body, read.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,10 +63,8 @@ impl Envelope {
             return Err("`background` is true, and what works on by itself cannot be metered; leave it out".to_owned());
         }
         let kept = [head.previous_response_id, head.conversation, head.prompt];
-        // Of what nests too deeply to be read nobody knows.
-        let points = |input: &RawValue| serde_json::from_str(input.get()).map_or(true, |found: Pointers| found.are_any);
-        let points_at_more =
-            route == Route::Responses && (kept.iter().any(Option::is_some) || head.input.is_some_and(points));
+        let input = head.input.is_some_and(|input| pointers::are_in(input.get()));
+        let points_at_more = route == Route::Responses && (kept.iter().any(Option::is_some) || input);
         let streaming = head.stream.unwrap_or(false);
         let change = match route {
             Route::Chat if streaming => asking_for_usage(&body, head.stream_options),

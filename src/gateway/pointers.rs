@@ -7,9 +7,20 @@ use serde::{
     de::{MapAccess, SeqAccess, Visitor},
 };
 
+/// What is in an input that may point elsewhere; an escape, because that may stand for a part of the others.
+const MARKS: [&str; 5] = ["item_reference", "file_id", "file_url", "image_url", r"\u00"];
+
+pub(super) fn are_in(input: &str) -> bool {
+    match serde_json::from_str::<Pointers>(input) {
+        Ok(found) => found.are_any,
+        // It is nested too deeply, or has half a character in it, as where a program cut a text.
+        Err(_) => MARKS.iter().any(|mark| input.contains(mark)),
+    }
+}
+
 /// Reads a whole value, and keeps nothing of it.
-pub(super) struct Pointers {
-    pub(super) are_any: bool,
+struct Pointers {
+    are_any: bool,
     text: Text,
 }
 
@@ -113,8 +124,7 @@ mod tests {
     #[test]
     fn what_points_elsewhere_is_seen_wherever_it_stands() {
         let check = |input: &str, expected: bool| {
-            let found: Pointers = serde_json::from_str(input).expect("it is JSON");
-            assert_eq!(found.are_any, expected, "{input}");
+            assert_eq!(are_in(input), expected, "{input}");
         };
         check(r#""say \"file_id\": 1, item_reference""#, false);
         check(
@@ -123,6 +133,8 @@ mod tests {
         );
         check(r#"[{"content":[{"type":"input_image","image_url":"data:image/png;base64,AAAA"}]}]"#, false);
         check(r#"[{"content":[{"type":"input_file","file_id":null,"n":[1,-2,0.5,true,null]}]}]"#, false);
+        check(r#"[{"type":"function_call_output","output":"half of a face: \ud83d"}]"#, false);
+        check(r#"[{"type":"item_reference","id":"msg_1","text":"half of a face: \ud83d"}]"#, true);
         check(r#"[{"type":"item_reference","id":"msg_1"}]"#, true);
         check(r#"[{"type":"item\u005freference","id":"msg_1"}]"#, true);
         check(r#"[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#, true);

@@ -2,27 +2,31 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-/** Keeps a text; an empty one is forgotten. Where there is no room it is not kept, and all else goes on. */
-export function keep(key: string, text: string): void {
+/**
+ * Keeps a text; an empty one is forgotten. Where there is no room it is not kept, and all else goes on. What is of one page alone
+ * goes into `sessionStorage`.
+ */
+export function keep(key: string, text: string, storage = localStorage): void {
   try {
-    if (text) localStorage.setItem(key, text);
-    else localStorage.removeItem(key);
+    if (text) storage.setItem(key, text);
+    else storage.removeItem(key);
   } catch {
     // What stood there before is not the newest any more.
-    localStorage.removeItem(key);
+    storage.removeItem(key);
   }
 }
 
 /**
  * Beside other pages with a text of their own under the same key. What is shown here is put back when theirs is done with, and when
- * this page goes: not at once, for each would put back its own for ever. `back` says what of it is put back after theirs; where it
- * was the same text, it is done with here as well. Returns how to end that.
+ * this page goes: not at once, for each would put back its own for ever. Returns how to end that.
  */
-export function keepBeside(key: string, shown: () => string, back = (theirs: string) => (theirs === shown() ? "" : shown())): () => void {
+export function keepBeside(key: string, shown: () => string): () => void {
   const found = shown();
   const isKept = () => localStorage.getItem(key) !== null;
   const changed = (event: StorageEvent) => {
-    if (event.key === key && event.newValue === null && !isKept()) keep(key, back(event.oldValue ?? ""));
+    // Where it was the same text, it is done with here as well.
+    const isOthers = event.key === key && event.newValue === null && event.oldValue !== shown();
+    if (isOthers && shown() && !isKept()) keep(key, shown());
   };
   const leave = () => {
     // What was only found here may have been gone on with elsewhere. And where nothing is kept, this page is done with it.

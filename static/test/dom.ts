@@ -20,12 +20,13 @@ for (const name of ["setTimeout", "clearTimeout", "setInterval", "clearInterval"
 }
 Object.assign(window, { requestAnimationFrame, cancelAnimationFrame });
 
-const { document, location, localStorage, history, navigator } = window;
+const { document, location, localStorage, sessionStorage, history, navigator } = window;
 Object.assign(globalThis, {
   window,
   document,
   location,
   localStorage,
+  sessionStorage,
   history,
   navigator,
   Element: window.Element,

@@ -19,49 +19,26 @@ export interface Upload {
   problem?: string;
 }
 
-/** What is kept of one: where it has no path, it does not lie in the workspace. */
+/** What is kept of one. */
 type Kept = Pick<Upload, "name" | "size" | "path">;
 
-/** Its page had it, and is gone. */
+/** Its page had it, and was loaded anew. */
 const MISSING = "it was not there yet when this page was loaded";
 
 /** The uploads of one message that is being written. */
 export class Uploads {
   readonly all: Signal<readonly Upload[]>;
-  /** While it takes over what another page keeps: that is newer than what this one would keep. */
-  private isTold = false;
   private readonly aborts = new Map<string, AbortController>();
 
   constructor(private readonly session: string) {
-    this.all = signal(parse(localStorage.getItem(filesKey(session))).map(found));
-    const shown = computed(() => textOf(this.all.value));
-    effect(() => {
-      const text = shown.value;
-      if (!this.isTold) keep(filesKey(session), text);
-    });
-    addEventListener("storage", this.hear);
-    keepBeside(filesKey(session), () => shown.peek(), (theirs) => this.after(theirs));
-  }
-
-  /** What was missed here was on its way in another page: there it has come to lie in the workspace, or was taken back. */
-  private hear = ({ key, newValue }: StorageEvent): void => {
-    if (key !== filesKey(this.session)) return;
-    const waiting = parse(newValue).filter(({ path }) => path === undefined);
-    const isOver = ({ name, problem }: Upload) => problem === MISSING && !waiting.some((file) => file.name === name);
-    if (!this.all.peek().some(isOver)) return;
-    this.isTold = true;
-    this.all.value = this.all.peek().filter((upload) => !isOver(upload));
-    this.isTold = false;
-  };
-
-  /**
-   * What is put back when theirs was sent: nothing that does not lie in the workspace, for nobody would bring it and the message
-   * would wait for it. Where all of it was among theirs, it is done with here as well.
-   */
-  private after(theirs: string): string {
-    const sent = parse(theirs).map(({ path }) => path);
-    const there = this.all.peek().filter(({ path }) => path !== undefined);
-    return there.every(({ path }) => sent.includes(path)) ? "" : textOf(there);
+    const key = filesKey(session);
+    this.all = signal([...read(localStorage, key), ...read(sessionStorage, key)]);
+    const there = computed(() => textOf(this.all.value.filter(({ path }) => path !== undefined)));
+    // Nobody else brings them, so they are this page's own. A message that was to have one waits for it, also after a reload.
+    const missing = computed(() => textOf(this.all.value.filter(({ path }) => path === undefined)));
+    effect(() => keep(key, there.value));
+    effect(() => keep(key, missing.value, sessionStorage));
+    keepBeside(key, () => there.peek());
   }
 
   get paths(): string[] {
@@ -118,7 +95,6 @@ export class Uploads {
   }
 }
 
-/** A message that was to bring it waits for it, also after a reload. */
 function found(file: Kept): Upload {
   const { path } = file;
   return { id: newId(), progress: path === undefined ? 0 : 1, ...file, ...(path === undefined && { problem: MISSING }) };
@@ -128,10 +104,10 @@ function textOf(all: readonly Upload[]): string {
   return all.length > 0 ? JSON.stringify(all.map(({ name, size, path }) => ({ name, size, path }))) : "";
 }
 
-function parse(text: string | null): Kept[] {
+function read(storage: Storage, key: string): Upload[] {
   try {
-    const files: unknown = JSON.parse(text ?? "[]");
-    return Array.isArray(files) ? (files as Kept[]) : [];
+    const files: unknown = JSON.parse(storage.getItem(key) ?? "[]");
+    return Array.isArray(files) ? (files as Kept[]).map(found) : [];
   } catch {
     return [];
   }
