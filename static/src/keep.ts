@@ -1,6 +1,6 @@
 // What this browser keeps for a person over a reload, as far as it has room.
 
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 /**
  * Keeps a text; an empty one is forgotten. Where there is no room it is not kept, and all else goes on. What is of one page alone
@@ -46,4 +46,16 @@ export function useKeptBeside(key: string, text: string): void {
   const shown = useRef(text);
   shown.current = text;
   useLayoutEffect(() => keepBeside(key, () => shown.current), [key]);
+}
+
+/** What a person writes in a field, and how it is changed. */
+export function useKept(key: string): [string, (text: string) => void] {
+  const [text, setText] = useState(() => localStorage.getItem(key) ?? "");
+  useKeptBeside(key, text);
+  const change = (next: string) => {
+    setText(next);
+    // Emptied, it forgets what it showed, and not what another page has there by now.
+    if (next || localStorage.getItem(key) === text) keep(key, next);
+  };
+  return [text, change];
 }

@@ -183,6 +183,19 @@ const FILES = (session: string) => `greenroom.draft.${session}.files`;
 const file = (name: string, path?: string) => ({ name, size: 3, path });
 const names = ({ all }: Uploads) => all.value.map(({ name, path }) => (path === undefined ? `${name} is missing` : name));
 
+test("a page that is done with its words leaves those of another alone", async () => {
+  const stage = new Stage();
+  stage.play(new Script());
+  await shown(<Composer live={stage.live} />);
+  await write("mine");
+  localStorage.setItem("greenroom.draft.s1", "theirs");
+  await write("");
+  assert.equal(localStorage.getItem("greenroom.draft.s1"), "theirs");
+  await write("mine");
+  await write("");
+  assert.equal(localStorage.getItem("greenroom.draft.s1"), null);
+});
+
 test("what is on its way in one page is missed there after a reload, and nowhere else", () => {
   const uploads = new Uploads("s4");
   uploads.take(["uploads/plan.md"]);

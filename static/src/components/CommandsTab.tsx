@@ -5,7 +5,7 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { now } from "../clock";
 import { Following } from "../follow";
 import { duration, elapsed } from "../format";
-import { keep, useKeptBeside } from "../keep";
+import { useKept } from "../keep";
 import { commandsOf, outputOf } from "../state/commands";
 import type { LiveSession } from "../state/live";
 import type { ToolRow } from "../state/rows";
@@ -123,13 +123,7 @@ function Ending({ row }: { row: ToolRow }) {
 
 function Prompt({ live }: { live: LiveSession }) {
   // One that was begun outlives its tab, and the page.
-  const key = commandKey(live.id);
-  const [command, write] = useState(() => localStorage.getItem(key) ?? "");
-  useKeptBeside(key, command);
-  const setCommand = (text: string) => {
-    write(text);
-    keep(key, text);
-  };
+  const [command, setCommand] = useKept(commandKey(live.id));
   const submit = (event: Event) => {
     event.preventDefault();
     if (!command.trim()) return;

@@ -1,7 +1,6 @@
 // The field to speak to the agent. Never locked while the session can be spoken to.
 
-import { useState } from "preact/hooks";
-import { keep, useKeptBeside } from "../keep";
+import { useKept } from "../keep";
 import { isOccupied, isStoppable } from "../state/activity";
 import { MOD } from "../state/keys";
 import type { LiveSession } from "../state/live";
@@ -16,9 +15,7 @@ const Attachments = lazy((later) => later.Attachments);
 const FILES_ALONE = "Look at the attached files.";
 
 export function Composer({ live }: { live: LiveSession }) {
-  const key = draftKey(live.id);
-  const [text, setText] = useState(() => localStorage.getItem(key) ?? "");
-  useKeptBeside(key, text);
+  const [text, change] = useKept(draftKey(live.id));
   const state = live.state.value.agentState;
   const uploads = uploadsOf(live.id);
   const attached = uploads.all.value.length > 0;
@@ -31,10 +28,6 @@ export function Composer({ live }: { live: LiveSession }) {
     );
   }
 
-  const change = (next: string) => {
-    setText(next);
-    keep(key, next);
-  };
   const atWork = isOccupied(live.state.value);
   const isEmpty = !text.trim() && uploads.paths.length === 0;
   const send = (chord: boolean) => {
