@@ -423,8 +423,10 @@ fn is_frozen(place: &Place, running: &Running) -> io::Result<bool> {
 
 /// Waits until nobody is there who keeps it.
 async fn outlived(place: &Place) -> io::Result<()> {
-    match place.kept()? {
-        Some((_, keeper)) => ended(&keeper).await,
+    // Of what was read no more is kept: there is one of these for each session that lives.
+    let keeper = place.kept()?.map(|(_, keeper)| keeper);
+    match keeper {
+        Some(keeper) => ended(&keeper).await,
         None => Ok(()),
     }
 }
