@@ -141,6 +141,17 @@ const FILES = [new File(["a"], "a.txt"), new File(["b"], "b.txt")];
 const NAMES = FILES.map(({ name }) => name);
 const PATHS = NAMES.map((name) => `uploads/${name}`);
 
+/** An attempt whose files were brought, and whose message was not answered. */
+async function halfBegun(there: ReturnType<typeof server>): Promise<{ current: Attempt | null }> {
+  const attempt: { current: Attempt | null } = { current: null };
+  there.beforeMessage = () => {
+    throw new Error("no answer");
+  };
+  await assert.rejects(beginWith(attempt, { task: "look" }, FILES), /does not answer/);
+  there.beforeMessage = () => {};
+  return attempt;
+}
+
 for (const loss of ["end", "purge"] as const) {
   test(`where its session was lost before it had its task, another one is made, with all its files (${loss})`, async () => {
     const there = server();
@@ -152,12 +163,7 @@ for (const loss of ["end", "purge"] as const) {
 
     // … and between two tries.
     const later = server();
-    const again: { current: Attempt | null } = { current: null };
-    later.beforeMessage = () => {
-      throw new Error("no answer");
-    };
-    await assert.rejects(beginWith(again, { task: "look" }, FILES), /does not answer/);
-    later.beforeMessage = () => {};
+    const again = await halfBegun(later);
     later[loss]("s1");
     assert.equal(await beginWith(again, { task: "look" }, FILES), "s2");
     assert.deepEqual([later.held.get("s2")?.files, later.given], [NAMES, [{ session: "s2", content: "look", attachments: PATHS }]]);
@@ -165,12 +171,7 @@ for (const loss of ["end", "purge"] as const) {
 
   test(`files that a page before this one brought to a lost session are asked for by name (${loss})`, async () => {
     const there = server();
-    const before: { current: Attempt | null } = { current: null };
-    there.beforeMessage = () => {
-      throw new Error("no answer");
-    };
-    await assert.rejects(beginWith(before, { task: "look" }, FILES), /does not answer/);
-    there.beforeMessage = () => {};
+    const before = await halfBegun(there);
     there[loss]("s1");
     const after = { current: readAttempt(JSON.stringify(before.current), "look")!.attempt as Attempt | null };
     await assert.rejects(beginWith(after, { task: "look" }, []), /^Error: `a.txt` and `b.txt` are not here any more: the session that had them is gone. Attach them again/);
@@ -192,12 +193,7 @@ test("where its sandbox is gone the session is not: it is gone on with", async (
 
 test("what a page before this one brought to a session with other options is asked for, unless it is attached again", async () => {
   const there = server();
-  const before: { current: Attempt | null } = { current: null };
-  there.beforeMessage = () => {
-    throw new Error("no answer");
-  };
-  await assert.rejects(beginWith(before, { task: "look" }, FILES), /does not answer/);
-  there.beforeMessage = () => {};
+  const before = await halfBegun(there);
   const after = () => ({ current: readAttempt(JSON.stringify(before.current), "look")!.attempt as Attempt | null });
   const missing = after();
   await assert.rejects(beginWith(missing, { task: "look", model: "m" }, []), /`a.txt` and `b.txt` are not here any more/);

@@ -16,6 +16,7 @@ import { uploadsOf } from "../src/state/uploads";
 import type { Wish } from "../src/wire/frame";
 import { Script } from "./frames";
 import { press, root, settled, shown, Stage, write } from "./stage";
+import { answersUploads } from "./upload";
 
 const kept = () => Object.keys(localStorage).filter((key) => key.startsWith("greenroom.unsent."));
 
@@ -189,18 +190,7 @@ test("what is too long is not sent, and can be attached in its place", async () 
   assert.match(text, /This is 1\.1 MiB long, and 1 MiB can be sent at once\. Attach it as a file\./);
   assert.doesNotMatch(text, /Send again/);
   let status = 413;
-  class Uploaded {
-    upload = {};
-    status = status;
-    responseText = "";
-    onload = () => {};
-    open() {}
-    setRequestHeader() {}
-    send() {
-      setTimeout(this.onload);
-    }
-  }
-  Object.assign(globalThis, { XMLHttpRequest: Uploaded });
+  answersUploads(() => status);
   const uploads = uploadsOf("s1");
   press("Attach as a file");
   await settled();

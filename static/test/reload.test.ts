@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { beginWith, type Attempt } from "../src/state/begin";
 import { readAttempt } from "../src/state/task";
+import { answersUploads } from "./upload";
 
 let asked: { path: string; key: string | null; body: unknown }[] = [];
 let isAway = false;
@@ -44,17 +45,7 @@ test("the same task started again leads to the same session", async () => {
 });
 
 test("a task that came with files is given once, to the session that was made for it", async () => {
-  class Uploaded {
-    upload = {};
-    status = 201;
-    onload = () => {};
-    open() {}
-    setRequestHeader() {}
-    send() {
-      setTimeout(this.onload);
-    }
-  }
-  Object.assign(globalThis, { XMLHttpRequest: Uploaded });
+  answersUploads(() => 201);
   const task = "look at it";
   const { attempt, chosen, before } = await reloaded({ task }, [new File(["a"], "a.txt")], false);
   await beginWith({ current: attempt }, { ...chosen, task }, []);
