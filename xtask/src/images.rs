@@ -1,4 +1,4 @@
-//! The images that the tests start sandboxes from, made on the spot: nothing is pulled from a registry.
+//! Images for the tests' sandboxes, made on the spot. Nothing is pulled from a registry.
 
 use std::{
     fs, io,
@@ -9,12 +9,12 @@ use std::{
 
 use crate::machine::target_dir;
 
-/// A shell and its applets in 2 MB: the smallest image that an agent can work in.
+/// Shell and applets in 2 MB: the smallest image that an agent can work in.
 pub(crate) const BUSYBOX: &str = "greenroom-test-busybox:latest";
-/// A real distribution with bash and coreutils.
+/// Debian with bash and coreutils.
 pub(crate) const DEBIAN: &str = "greenroom-test-debian:latest";
 
-/// Makes those that the engine does not have yet.
+/// Makes the images that the engine lacks.
 pub(crate) fn make_all() -> Result<(), String> {
     make(BUSYBOX, "a second", busybox_tree)?;
     make(DEBIAN, "about a minute", debian_tree)
@@ -58,7 +58,7 @@ fn debian_tree(tree: &Path) -> Result<(), String> {
     output(&mut debootstrap).map(drop)
 }
 
-/// The mirror that this machine's own apt uses, where it says so: the default need not be reachable.
+/// Mirror that this machine's apt uses, if its configuration names one. The default may be unreachable.
 fn apt_mirror() -> Option<String> {
     let list =
         output(Command::new("apt-get").args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]));
@@ -83,7 +83,7 @@ fn import(tree: &Path, image: &str) -> Result<(), String> {
     imported.map(drop)
 }
 
-/// What it prints; its errors where it fails.
+/// Returns the program's output, or its errors if it fails.
 fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("`{name}` cannot be started: {e}"))?;

@@ -1,4 +1,4 @@
-//! What the tests need of the machine: packages, where they may be installed, and a Docker engine, where none runs yet.
+//! Prerequisites of the tests: Debian packages if they may be installed, and a Docker engine if none runs.
 
 use std::{
     cell::RefCell,
@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whether packages may be installed.
+use crate::runner::cargo;
+
+/// Permission to install packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Install {
     Allowed,
@@ -19,19 +21,19 @@ pub(crate) enum Install {
 }
 
 impl Install {
-    /// By the flag `--no-install`.
+    /// Reads the flag `--no-install`.
     pub(crate) fn from_flag(no_install: bool) -> Install {
         if no_install { Install::Forbidden } else { Install::Allowed }
     }
 }
 
-/// This machine. Dropping it ends the engine that it started, and no other.
+/// This machine. Drop stops the Docker engine that was started here, and no other.
 pub(crate) struct Machine {
     install: Install,
     engine: RefCell<Option<Child>>,
 }
 
-/// A program that the tests use, and the Debian package that brings it.
+/// Program that the tests use, and the Debian package that contains it.
 struct Needed {
     program: &'static str,
     package: &'static str,
@@ -39,7 +41,7 @@ struct Needed {
 
 const ENGINE: [Needed; 5] = [
     Needed { program: "dockerd", package: "docker.io" },
-    // Newer Debians split it off; in older ones the package above brings it.
+    // A package of its own since Debian 13; before, part of the package above.
     Needed { program: "docker", package: "docker-cli" },
     Needed { program: "iptables", package: "iptables" },
     Needed { program: "busybox", package: "busybox-static" },
@@ -49,10 +51,12 @@ const BROWSER: [Needed; 2] = [
     Needed { program: "chromium", package: "chromium" },
     Needed { program: "chromedriver", package: "chromium-driver" },
 ];
+/// Version of the test runner that is installed if none is there.
+const NEXTEST_VERSION: &str = "0.9.143";
 const CLOCK: [Needed; 1] = [Needed { program: "faketime", package: "faketime" }];
 const UI: [Needed; 2] = [Needed { program: "node", package: "nodejs" }, Needed { program: "npm", package: "npm" }];
 
-/// The engine has this long to answer after its start.
+/// Time limit for the engine's first answer after its start.
 const ENGINE_DEADLINE: Duration = Duration::from_secs(60);
 
 impl Machine {
@@ -60,22 +64,40 @@ impl Machine {
         Machine { install, engine: RefCell::new(None) }
     }
 
-    /// Brings node and npm.
+    /// Installs node and npm.
     pub(crate) fn ui(&self) -> Result<(), String> {
         self.install(&UI)
     }
 
-    /// Brings the library by which a program is lied to about the time.
-    pub(crate) fn clock(&self) -> Result<(), String> {
+    /// Installs the library that gives a program another time.
+    pub(crate) fn fake_clock(&self) -> Result<(), String> {
         self.install(&CLOCK)
     }
 
-    /// Brings Chromium and its driver.
+    /// Installs the test runner.
+    pub(crate) fn nextest(&self) -> Result<(), String> {
+        if on_path("cargo-nextest") {
+            return Ok(());
+        }
+        let install = ["install", "--locked", "cargo-nextest", "--version", NEXTEST_VERSION];
+        if self.install == Install::Forbidden {
+            return Err(format!("`cargo-nextest` is not installed (`cargo {}`)", install.join(" ")));
+        }
+        println!("  installing cargo-nextest; this takes some minutes, once");
+        let status = cargo().args(install).stdin(Stdio::null()).status();
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("`cargo {}` failed ({status})", install.join(" "))),
+            Err(e) => Err(format!("cargo cannot be started: {e}")),
+        }
+    }
+
+    /// Installs Chromium and its driver.
     pub(crate) fn browser(&self) -> Result<(), String> {
         self.install(&BROWSER)
     }
 
-    /// Brings an engine that answers: the one that runs, or one of our own.
+    /// Returns when a Docker engine answers: the running one, or one that is started here.
     pub(crate) fn engine(&self) -> Result<(), String> {
         if engine_answers() {
             return self.install(&ENGINE[3..]);
@@ -87,7 +109,7 @@ impl Machine {
             return Err("no Docker engine answers, and only root can start one".to_owned());
         }
         self.install(&ENGINE)?;
-        // Where the kernel does not let us set up a bridge, one is not needed: sandboxes have no network.
+        // Sandboxes have no network, so the engine may run without a bridge if the kernel refuses one.
         self.start_engine(&[]).or_else(|first| {
             println!("  {first}; trying without a network of its own");
             self.start_engine(&["--iptables=false", "--ip6tables=false", "--bridge=none"])
@@ -132,7 +154,7 @@ impl Machine {
             return Err(format!("not installed here: {packages} (Debian: `apt install {packages}`)"));
         }
         apt_get(&["update", "--quiet"])?;
-        // One after the other: a package that this Debian does not have (docker-cli) may not be needed after the first.
+        // One by one: a package that this Debian lacks (docker-cli) may not be needed after the one before it.
         for one in needed {
             if !on_path(one.program) {
                 apt_get(&["install", "--yes", "--quiet", "--no-install-recommends", one.package])?;
@@ -151,7 +173,7 @@ impl Drop for Machine {
     }
 }
 
-/// Whether an engine answers, by `DOCKER_HOST` or at its usual place.
+/// Returns true if an engine answers at `DOCKER_HOST` or at the default socket.
 pub(crate) fn engine_answers() -> bool {
     let version = Command::new("docker").args(["version", "--format", "{{.Server.Version}}"]).output();
     version.is_ok_and(|output| output.status.success())
@@ -172,7 +194,7 @@ fn missing(needed: &[Needed]) -> Vec<&'static str> {
     needed.iter().filter(|needed| !on_path(needed.program)).map(|needed| needed.package).collect()
 }
 
-/// Whether there is such a program; also where root's `PATH` lacks the `sbin` directories.
+/// Returns true if the program exists on `PATH` or in an `sbin` directory, which root's `PATH` may lack.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -196,11 +218,11 @@ fn apt_get(args: &[&str]) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("`apt-get {}` failed ({status})", args.join(" "))) }
 }
 
-/// Asks it to end, so that it ends its containers too, and waits.
+/// Sends SIGTERM, so that the engine stops its containers too, and waits for the exit.
 fn end(child: &mut Child) {
     let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     if !asked.is_ok_and(|status| status.success()) {
-        // It has ended already, or it does not listen; waiting for it below ends in both cases.
+        // The engine is gone or ignores signals. The wait below returns in both cases.
         let _: io::Result<()> = child.kill();
     }
     let _: io::Result<_> = child.wait();

@@ -1,20 +1,20 @@
-//! The project's own commands. Light on purpose: it is compiled before everything else.
+//! Greenroom's own commands. Few dependencies on purpose: this crate is compiled before everything else.
 //!
-//! | command | what it does |
+//! | command | purpose |
 //! |---|---|
-//! | `cargo xtask test` | sets the machine up, then runs every check in the order of [`steps::Step`] |
-//! | `cargo xtask bench` | measures the release binaries; the benches themselves are in `benches/product/` |
-//! | `cargo xtask soak` | works, kills at random and checks what is promised, for as long as is wanted; see `tests/soak/` |
+//! | `cargo xtask test` | sets the machine up and runs the checks of a [`steps::Lane`] in order |
+//! | `cargo xtask bench` | measures the optimised binaries; the benches are in `benches/product/` |
+//! | `cargo xtask soak` | injects random faults and checks the promises; see `tests/soak/` |
 
 use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
 
+mod counts;
 mod images;
 mod machine;
 mod runner;
 mod steps;
-mod tally;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Greenroom's own commands")]
@@ -25,31 +25,34 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run every check: format, lints, UI, tests, the agent's dependencies, licences, browser
+    /// Run the checks: format, lints, page, tests, the agent's dependencies, licences, browser
     Test {
-        /// Run this step alone
+        /// Set of checks to run
+        #[arg(value_enum, default_value_t = steps::Lane::Full)]
+        lane: steps::Lane,
+        /// Run only this step
         #[arg(long, value_enum)]
         only: Option<steps::Step>,
-        /// Install no packages; what is missing is left out, and said so
+        /// Install no packages; skip the checks that need one, and name them
         #[arg(long)]
         no_install: bool,
     },
-    /// Measure the release binaries
+    /// Measure the optimised binaries
     Bench {
-        /// `start`, `back`, `replay`, `memory`, `tokens`, `relay`, `flood`, `interrupt`, `faults`, `pause` or `ui`; all of
-        /// them where none is named
+        /// `start`, `back`, `replay`, `memory`, `tokens`, `relay`, `flood`, `interrupt`, `faults`, `pause` or `ui`;
+        /// without a name, all of them
         names: Vec<String>,
     },
-    /// Kill at random whatever can be killed, and check what is promised
+    /// Inject random faults and check the promises
     Soak {
         #[arg(long, default_value_t = 10)]
         minutes: u64,
         #[arg(long, default_value_t = 20)]
         sessions: u64,
-        /// Repeats what is done, though not when it happens
+        /// Repeats the sequence of actions, though not their timing
         #[arg(long)]
         seed: Option<u64>,
-        /// In containers, in place of the process sandbox
+        /// Run in Docker containers instead of the process sandbox
         #[arg(long)]
         docker: bool,
     },
@@ -57,7 +60,7 @@ enum Task {
 
 fn main() -> ExitCode {
     match Cli::parse().task {
-        Task::Test { only, no_install } => steps::run(only, machine::Install::from_flag(no_install)),
+        Task::Test { lane, only, no_install } => steps::run(lane, only, machine::Install::from_flag(no_install)),
         Task::Bench { names } => bench(&names),
         Task::Soak { minutes, sessions, seed, docker } => soak(minutes, sessions, seed, docker),
     }
@@ -65,16 +68,16 @@ fn main() -> ExitCode {
 
 fn bench(names: &[String]) -> ExitCode {
     let machine = machine::Machine::new(machine::Install::Forbidden);
-    if let Err(why) = machine.engine().and_then(|()| images::make_all()) {
-        println!("without Docker: {why}");
+    if let Err(reason) = machine.engine().and_then(|()| images::make_all()) {
+        println!("without Docker: {reason}");
     }
     run(runner::cargo().args(["bench", "--workspace", "--bench", "product", "--"]).args(names))
 }
 
 fn soak(minutes: u64, sessions: u64, seed: Option<u64>, docker: bool) -> ExitCode {
     let machine = machine::Machine::new(machine::Install::Forbidden);
-    if docker && let Err(why) = machine.engine().and_then(|()| images::make_all()) {
-        eprintln!("without Docker there is no such soak: {why}");
+    if docker && let Err(reason) = machine.engine().and_then(|()| images::make_all()) {
+        eprintln!("the Docker soak needs an engine: {reason}");
         return ExitCode::FAILURE;
     }
     let mut cargo = runner::cargo();

@@ -1,41 +1,45 @@
-//! Other programs that are run: their output is shown as it comes, and read for what passed and failed.
+//! Child programs of a step: shows their output as it comes and returns the step's outcome.
 
 use std::{
+    fs,
     io::{self, BufRead, BufReader, Write},
     process::{Command, ExitStatus, Stdio},
 };
 
 use crate::{
-    machine::root,
-    tally::{Outcome, Tally},
+    counts::TestCounts,
+    machine::{root, target_dir},
 };
 
-/// More tests than this that fail at once are no matter of chance, and are not run once more.
-const BY_CHANCE: usize = 3;
-
-/// How a step went.
-pub(crate) enum Went {
-    Well(Tally),
-    /// Well, but for tests of these names, which failed among the others and passed alone.
-    AtLast(Tally, Vec<String>),
-    /// Could not be done here, for this reason.
-    LeftOut(String),
-    Wrong(Tally, String),
+/// Outcome of one step.
+pub(crate) enum StepOutcome {
+    Passed(TestCounts),
+    /// Could not run on this machine; the text is the reason.
+    Skipped(String),
+    Failed(TestCounts, String),
 }
 
-/// Cargo, as a person would start it: without what it tells programs that it runs, such as this one. There are build scripts
-/// that would run again for that, and everything above them would be compiled again.
+impl StepOutcome {
+    /// Failure outside any test.
+    pub(crate) fn failed(reason: String) -> StepOutcome {
+        StepOutcome::Failed(TestCounts::default(), reason)
+    }
+}
+
+/// Cargo without the variables that cargo sets for the programs it runs, xtask among them.
+///
+/// With them, some build scripts would run again and everything above them would be compiled again.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
     for (name, _) in std::env::vars_os() {
-        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|told| name.to_string_lossy().starts_with(told)) {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             cargo.env_remove(name);
         }
     }
     cargo
 }
 
-/// A program whose output is shown as it comes, and read.
+/// Program of a step, started at the workspace's root.
 pub(crate) struct Runner {
     command: Command,
     name: String,
@@ -44,7 +48,7 @@ pub(crate) struct Runner {
 impl Runner {
     pub(crate) fn new(program: &str, args: &[&str]) -> Runner {
         let mut command = if program == "cargo" { cargo() } else { Command::new(program) };
-        command.args(args).current_dir(root()).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.args(args).current_dir(root()).stdin(Stdio::null());
         Runner { command, name: format!("{program} {}", args.join(" ")) }
     }
 
@@ -62,54 +66,57 @@ impl Runner {
         self
     }
 
-    pub(crate) fn went(mut self) -> Went {
+    /// Runs a program that counts no tests.
+    pub(crate) fn outcome(mut self) -> StepOutcome {
         println!("  {}", self.name);
-        let mut outcome = Outcome::default();
-        self.run(&mut outcome).map_or_else(|why| Went::Wrong(outcome.tally, why), |()| Went::Well(outcome.tally))
+        let status = self.command.status();
+        self.judged(status, TestCounts::default())
     }
 
-    /// Runs a test command of cargo; the few tests that fail run once more, alone. Most tests run the real product beside
-    /// others of its kind against real deadlines, and where a machine stands still for seconds one of them may see that. Such
-    /// a test is named in the summary: it is unsteady, which is to be mended, and no reason to hold up a change.
-    pub(crate) fn went_once_more(mut self) -> Went {
+    /// Runs `cargo nextest run` and reads the counts from its JUnit report.
+    pub(crate) fn nextest(mut self) -> StepOutcome {
         println!("  {}", self.name);
-        let mut first = Outcome::default();
-        let Err(why) = self.run(&mut first) else { return Went::Well(first.tally) };
-        if !first.is_whole() || first.failed.is_empty() || first.failed.len() > BY_CHANCE {
-            return Went::Wrong(first.tally, why);
+        let report = target_dir().join("nextest/default/junit.xml");
+        // The report of an earlier run would be read if nothing compiles now.
+        if let Err(e) = fs::remove_file(&report)
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            return StepOutcome::failed(format!("`{}`: {e}", report.display()));
         }
-        let mut second = Outcome::default();
-        if !self.name.contains(" -- ") {
-            self.command.arg("--");
-        }
-        self.command.arg("--exact").args(&first.failed).env("RUST_TEST_THREADS", "1");
-        println!("\n  once more, alone: {}", first.failed.join(", "));
-        match self.run(&mut second) {
-            Ok(()) if second.passed_all(&first.failed) => {
-                let failed = first.failed.len() as u64;
-                let tally = Tally { passed: first.tally.passed + failed, failed: first.tally.failed - failed };
-                Went::AtLast(tally, first.failed)
+        let status = self.command.status();
+        let counts = fs::read_to_string(&report).ok().and_then(|text| TestCounts::from_junit(&text));
+        match (self.judged(status, counts.unwrap_or_default()), counts) {
+            (StepOutcome::Passed(_), None) => {
+                StepOutcome::failed(format!("`{}` has no totals of the tests that ran", report.display()))
             }
-            Ok(()) | Err(_) => Went::Wrong(first.tally, why),
+            (outcome, _) => outcome,
         }
     }
 
-    fn run(&mut self, outcome: &mut Outcome) -> Result<(), String> {
-        match self.status(outcome) {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("`{}` ({status})", self.name)),
-            Err(e) => Err(format!("`{}` cannot be run: {e}", self.name)),
+    /// Runs node's test runner and reads the counts from its output.
+    pub(crate) fn node_tests(mut self) -> StepOutcome {
+        println!("  {}", self.name);
+        let mut counts = TestCounts::default();
+        let status = self.read_output(|line| counts.add(TestCounts::from_node(line)));
+        self.judged(status, counts)
+    }
+
+    fn judged(&self, status: io::Result<ExitStatus>, counts: TestCounts) -> StepOutcome {
+        match status {
+            Ok(status) if status.success() => StepOutcome::Passed(counts),
+            Ok(status) => StepOutcome::Failed(counts, format!("`{}` ({status})", self.name)),
+            Err(e) => StepOutcome::Failed(counts, format!("`{}` cannot be started: {e}", self.name)),
         }
     }
 
-    fn status(&mut self, outcome: &mut Outcome) -> io::Result<ExitStatus> {
-        let mut child = self.command.spawn()?;
+    fn read_output(&mut self, mut on_line: impl FnMut(&str)) -> io::Result<ExitStatus> {
+        let mut child = self.command.stdout(Stdio::piped()).spawn()?;
         if let Some(output) = child.stdout.take() {
             let mut lines = BufReader::new(output);
             let mut line = Vec::new();
             while lines.read_until(b'\n', &mut line)? > 0 {
                 io::stdout().write_all(&line)?;
-                outcome.read(String::from_utf8_lossy(&line).trim_end());
+                on_line(String::from_utf8_lossy(&line).trim_end());
                 line.clear();
             }
         }

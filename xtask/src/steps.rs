@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check, one after the other, each named and timed; the first that fails is the last.
+//! `cargo xtask test`: runs the checks of one lane in order, names and times each, and stops at the first failure.
 
 use std::{
     collections::BTreeSet,
@@ -9,22 +9,33 @@ use std::{
 use clap::ValueEnum;
 
 use crate::{
+    counts::TestCounts,
     images,
     machine::{Install, Machine, on_path, root},
-    runner::{Runner, Went, cargo},
-    tally::Tally,
+    runner::{Runner, StepOutcome, cargo},
 };
 
-/// The steps, in their order.
+/// Set of checks, by how long a developer waits for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Lane {
+    /// Format, page, unit and contract tests, in-process integration
+    Quick,
+    /// Everything that must pass before a merge
+    Full,
+    /// `full`, and five minutes of soak on each sandbox driver
+    All,
+}
+
+/// One check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Step {
     /// `cargo fmt --check`
     Fmt,
-    /// `cargo clippy`, where a warning is an error
+    /// `cargo clippy`, warnings denied
     Clippy,
-    /// The web UI: types and unit tests
+    /// The page: types and tests
     Ui,
-    /// `cargo test`: units, layers, and the real product in `tests/it`
+    /// `cargo nextest`: units, contracts, and the real product in `tests/it`
     Tests,
     /// The agent links neither sled nor bollard nor actix
     Links,
@@ -32,34 +43,46 @@ pub(crate) enum Step {
     Deny,
     /// The real product in a real browser
     Browser,
+    /// Random faults against the real product
+    Soak,
 }
 
-/// What the agent, which runs beside hostile code in any image, must not bring along.
+impl Lane {
+    fn steps(self) -> &'static [Step] {
+        use Step::{Browser, Clippy, Deny, Fmt, Links, Soak, Tests, Ui};
+        match self {
+            Lane::Quick => &[Fmt, Ui, Tests],
+            Lane::Full => &[Fmt, Clippy, Ui, Tests, Links, Deny, Browser],
+            Lane::All => &[Fmt, Clippy, Ui, Tests, Links, Deny, Browser, Soak],
+        }
+    }
+}
+
+/// Crates that the agent must not link: the agent runs beside hostile code in any image.
 const NOT_IN_THE_AGENT: [&str; 5] = ["actix", "actix-web", "actix-web-actors", "bollard", "sled"];
 
-/// Runs one step or all of them; the last line printed is `N passed, N failed`.
-pub(crate) fn run(only: Option<Step>, install: Install) -> ExitCode {
+/// Runs the steps of a lane, or one step of it. The last line printed is `N passed, N failed`.
+pub(crate) fn run(lane: Lane, only: Option<Step>, install: Install) -> ExitCode {
     let machine = Machine::new(install);
-    let steps: Vec<Step> = only.map_or_else(|| Step::value_variants().to_vec(), |step| vec![step]);
-    let mut total = Tally::default();
+    let steps = only.map_or_else(|| lane.steps().to_vec(), |step| vec![step]);
+    let mut total = TestCounts::default();
     let mut summary = Vec::new();
     let mut failed = false;
     for step in steps {
         println!("\n== {}", step.name());
         let began = Instant::now();
-        let went = step.run(&machine);
+        let outcome = step.run(lane, &machine);
         let took = began.elapsed();
-        let (tally, line) = match went {
-            Went::Well(tally) => (tally, format!("ok{}", counted(tally))),
-            Went::AtLast(tally, names) => (tally, format!("ok{}; UNSTEADY: {}", counted(tally), names.join(", "))),
-            Went::LeftOut(why) => (Tally::default(), format!("left out: {why}")),
-            Went::Wrong(tally, why) => {
+        let (counts, text) = match outcome {
+            StepOutcome::Passed(counts) => (counts, format!("ok{}", counted(counts))),
+            StepOutcome::Skipped(reason) => (TestCounts::default(), format!("skipped: {reason}")),
+            StepOutcome::Failed(counts, reason) => {
                 failed = true;
-                (Tally { failed: tally.failed.max(1), ..tally }, format!("FAILED: {why}"))
+                (TestCounts { failed: counts.failed.max(1), ..counts }, format!("FAILED: {reason}"))
             }
         };
-        total.add(tally);
-        let line = format!("{:<8} {:>7} {line}", step.name(), seconds(took));
+        total.add(counts);
+        let line = format!("{:<8} {:>7} {text}", step.name(), seconds(took));
         println!("== {line}");
         summary.push(line);
         if failed {
@@ -76,99 +99,129 @@ impl Step {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    fn run(self, machine: &Machine) -> Went {
+    fn run(self, lane: Lane, machine: &Machine) -> StepOutcome {
         match self {
-            Step::Fmt => Runner::cargo(&["fmt", "--all", "--check"]).went(),
+            Step::Fmt => Runner::cargo(&["fmt", "--all", "--check"]).outcome(),
             Step::Clippy => clippy(machine),
             Step::Ui => ui(machine),
-            Step::Tests => tests(machine),
+            Step::Tests => tests(lane, machine),
             Step::Links => links(),
             Step::Deny if !on_path("cargo-deny") => {
-                Went::LeftOut("`cargo-deny` is not installed (`cargo install cargo-deny`)".to_owned())
+                StepOutcome::Skipped("`cargo-deny` is not installed (`cargo install cargo-deny`)".to_owned())
             }
-            Step::Deny => Runner::cargo(&["deny", "check"]).went(),
+            Step::Deny => Runner::cargo(&["deny", "check"]).outcome(),
             Step::Browser => browser(machine),
+            Step::Soak => soak(machine),
         }
     }
 }
 
-fn clippy(machine: &Machine) -> Went {
+fn clippy(machine: &Machine) -> StepOutcome {
     // The build script of the server builds the web UI.
-    if let Err(why) = machine.ui() {
-        return Went::Wrong(Tally::default(), why);
+    if let Err(reason) = machine.ui() {
+        return StepOutcome::failed(reason);
     }
-    Runner::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).went()
+    Runner::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).outcome()
 }
 
-fn ui(machine: &Machine) -> Went {
-    if let Err(why) = machine.ui() {
-        return Went::Wrong(Tally::default(), why);
+fn ui(machine: &Machine) -> StepOutcome {
+    if let Err(reason) = machine.ui() {
+        return StepOutcome::failed(reason);
     }
-    let npm = |args: &[&str]| Runner::new("npm", args).at("static").went();
-    // The lints before built the server, and its build script installed the packages; alone, this step does it.
+    let npm = |args: &[&str]| Runner::new("npm", args).at("static");
+    // The server's build script installs the packages. This step may run before any build.
     if !root().join("static/node_modules").is_dir()
-        && let Went::Wrong(tally, why) = npm(&["ci", "--no-audit", "--no-fund"])
+        && let StepOutcome::Failed(counts, reason) = npm(&["ci", "--no-audit", "--no-fund"]).outcome()
     {
-        return Went::Wrong(tally, why);
+        return StepOutcome::Failed(counts, reason);
     }
-    match npm(&["run", "check"]) {
-        Went::Well(_) => npm(&["test"]),
+    match npm(&["run", "check"]).outcome() {
+        StepOutcome::Passed(_) => npm(&["test"]).node_tests(),
         other => other,
     }
 }
 
-/// The variable that makes a test fail, instead of leaving Docker out, where no engine answers.
-const ENGINE_IS_THERE: (&str, &str) = ("GREENROOM_TEST_DOCKER", "required");
+/// Makes a test fail if it needs Docker and no engine answers. Unset, the test is left out.
+const DOCKER_REQUIRED: (&str, &str) = ("GREENROOM_TEST_DOCKER", "required");
 
-fn tests(machine: &Machine) -> Went {
-    if let Err(why) = machine.clock() {
-        println!("  no clock is set: {why}");
+/// Everything but the real product: no engine, no browser, no server process.
+const QUICK_TESTS: &str = "not binary_id(greenroom::it) and not test(/(^|::)docker::/)";
+
+fn tests(lane: Lane, machine: &Machine) -> StepOutcome {
+    if let Err(reason) = machine.nextest() {
+        return StepOutcome::failed(reason);
     }
-    let docker = machine.engine().and_then(|()| images::make_all());
-    // One more at a time than there are cores: many wait, for an agent, a disk, a deadline.
-    let at_a_time = std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1).to_string();
-    let runner =
-        Runner::cargo(&["test", "--workspace", "--no-fail-fast"]).with(("RUST_TEST_THREADS", at_a_time.as_str()));
-    match docker {
-        Ok(()) => runner.with(ENGINE_IS_THERE).went_once_more(),
-        Err(why) => {
-            println!("  without Docker: {why}");
-            runner.went_once_more()
+    // One test more than there are cores: many tests wait for an agent, a disk or a deadline.
+    let threads = std::thread::available_parallelism().map_or(3, |cores| cores.get() + 1).to_string();
+    let nextest = |args: &[&str]| {
+        let all = [&["nextest", "run", "--workspace", "--test-threads", &threads], args].concat();
+        Runner::cargo(&all)
+    };
+    if lane == Lane::Quick {
+        return nextest(&["--filterset", QUICK_TESTS]).nextest();
+    }
+    if let Err(reason) = machine.fake_clock() {
+        println!("  tests that set the clock are left out: {reason}");
+    }
+    match machine.engine().and_then(|()| images::make_all()) {
+        Ok(()) => nextest(&[]).with(DOCKER_REQUIRED).nextest(),
+        Err(reason) => {
+            println!("  without Docker: {reason}");
+            nextest(&[]).nextest()
         }
     }
 }
 
-fn browser(machine: &Machine) -> Went {
+fn browser(machine: &Machine) -> StepOutcome {
+    if let Err(reason) = machine.nextest() {
+        return StepOutcome::failed(reason);
+    }
+    let args =
+        ["nextest", "run", "--workspace", "--run-ignored", "only", "--filterset", "binary_id(greenroom::browser)"];
     match machine.browser() {
-        Ok(()) => Runner::cargo(&["test", "--workspace", "--test", "browser", "--", "--ignored"]).went_once_more(),
-        Err(why) => Went::LeftOut(why),
+        Ok(()) => Runner::cargo(&args).nextest(),
+        Err(reason) => StepOutcome::Skipped(reason),
     }
 }
 
-fn links() -> Went {
+fn soak(machine: &Machine) -> StepOutcome {
+    let soak = |driver: &[&str]| {
+        let args = [&["bench", "--workspace", "--bench", "soak", "--", "--minutes", "5"], driver].concat();
+        Runner::cargo(&args).outcome()
+    };
+    match (soak(&[]), machine.engine().and_then(|()| images::make_all())) {
+        (StepOutcome::Passed(_), Ok(())) => soak(&["--docker"]),
+        (StepOutcome::Passed(counts), Err(reason)) => {
+            println!("  without Docker: {reason}");
+            StepOutcome::Passed(counts)
+        }
+        (other, _) => other,
+    }
+}
+
+fn links() -> StepOutcome {
     let args = ["tree", "--package", "greenroom-agent", "--edges", "normal", "--prefix", "none", "--format", "{p}"];
     let output = match cargo().args(args).current_dir(root()).output() {
         Ok(output) if output.status.success() => output,
-        Ok(output) => return Went::Wrong(Tally::default(), String::from_utf8_lossy(&output.stderr).into_owned()),
-        Err(e) => return Went::Wrong(Tally::default(), format!("cargo cannot be started: {e}")),
+        Ok(output) => return StepOutcome::failed(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(e) => return StepOutcome::failed(format!("cargo cannot be started: {e}")),
     };
     let tree = String::from_utf8_lossy(&output.stdout);
     let linked: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
     let wrong: Vec<&str> = NOT_IN_THE_AGENT.into_iter().filter(|name| linked.contains(name)).collect();
     if wrong.is_empty() {
-        return Went::Well(Tally::default());
+        return StepOutcome::Passed(TestCounts::default());
     }
-    let why = format!(
-        "greenroom-agent links {}; the agent is small and runs in any image: move what needs it to the server, and see \
-         who brings it with `cargo tree -p greenroom-agent -e normal -i {}`",
+    StepOutcome::failed(format!(
+        "greenroom-agent links {}; the agent is small and runs in any image: move the code that needs it to the server, \
+         and find the path with `cargo tree -p greenroom-agent -e normal -i {}`",
         wrong.join(", "),
         wrong[0]
-    );
-    Went::Wrong(Tally::default(), why)
+    ))
 }
 
-fn counted(tally: Tally) -> String {
-    if tally == Tally::default() { String::new() } else { format!(", {tally}") }
+fn counted(counts: TestCounts) -> String {
+    if counts == TestCounts::default() { String::new() } else { format!(", {counts}") }
 }
 
 fn seconds(took: Duration) -> String {
