@@ -6,13 +6,13 @@ import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 
-/** The most JavaScript that a first visit may load, in bytes of gzip. */
+/** Limit of JavaScript on first load, in bytes of gzip. */
 const FIRST_LOAD_LIMIT = 60 * 1024;
 
-/** Where the first load leaves what the parts share that come on demand. */
+/** Global object through which the first load shares modules with lazy files. */
 const SHARED = "globalThis.greenroom";
 
-/** The tab's icon: plain, while the agent works, while somebody is waited for, and when it has finished unseen. */
+/** Icons of the tab: plain, working, waiting, and finished unseen. */
 const ICONS = ["favicon.svg", "favicon-working.svg", "favicon-waiting.svg", "favicon-done.svg"];
 
 const root = dirname(fileURLToPath(import.meta.url));
@@ -42,7 +42,7 @@ async function buildApp() {
     chunkNames: "part-[name]-[hash]",
     splitting: true,
     minify: true,
-    // Beside the code, in files that the server hands out as well: people must be able to read them, not load them.
+    // Licences go into separate files, readable but not loaded by the page.
     legalComments: "linked",
     metafile: true,
   });
@@ -62,15 +62,15 @@ async function buildApp() {
 }
 
 /**
- * Joins what every visit loads into one plain script, and returns its file. Chromium keeps the compiled code of a plain script
- * from one visit to the next, and never uses what it keeps of modules. What comes on demand stays a module, and still imports
- * by name what it shares with that script: each such file becomes a few words that take it from there.
+ * Joins the first load into one plain script and returns its file. Chromium caches the compiled
+ * code of plain scripts between visits, not that of modules. Lazy files stay modules. Each shared
+ * file becomes a stub that re-exports from the script.
  */
 async function joinFirstLoad(metafile, entry) {
   const importsOf = (file, kind) => metafile.outputs[file].imports.filter((one) => one.kind === kind).map(({ path }) => path);
   const found = new Set([entry]);
   for (const file of found) for (const path of importsOf(file, "import-statement")) found.add(path);
-  const onDemand = [...found].flatMap((file) => importsOf(file, "dynamic-import"));
+  const lazyFiles = [...found].flatMap((file) => importsOf(file, "dynamic-import"));
   const parts = [...found].slice(1);
 
   const taken = parts.map((part, n) => `import * as part${n} from "./${basename(part)}";`);
@@ -82,11 +82,11 @@ async function joinFirstLoad(metafile, entry) {
       resolveDir: dirname(entry),
     },
     format: "iife",
-    external: onDemand.map((file) => `./${basename(file)}`),
+    external: lazyFiles.map((file) => `./${basename(file)}`),
     outdir: dirname(entry),
     entryNames: "app-[hash]",
     minify: true,
-    // Of a licence nothing is left here but where to read it.
+    // Only the address of the licence file stays in the script.
     legalComments: "inline",
     metafile: true,
   });
@@ -118,7 +118,7 @@ async function buildTests() {
     outdir: "dist-test",
     outExtension: { ".js": ".mjs" },
     platform: "node",
-    // jsdom reads files beside its own sources, so it cannot be bundled.
+    // jsdom reads files beside its sources, so bundling breaks it.
     external: ["jsdom"],
     sourcemap: "inline",
   });

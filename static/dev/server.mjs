@@ -1,17 +1,18 @@
-// For work on the UI alone: serves `dist/` and plays a scripted session, with neither the Rust server nor a sandbox.
-// `npm run dev`, then open http://127.0.0.1:3001. Every message plays `turn.mjs` once more.
+// Development server for the UI. Serves `dist/` and plays a scripted session, without the Rust
+// server and a sandbox. Run `npm run dev`, then open http://127.0.0.1:3001. Every message plays
+// `turn.mjs` again.
 
 import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { WebSocketServer } from "ws";
-import { Rehearsal } from "./rehearsal.mjs";
+import { ScriptedSession } from "./scriptedSession.mjs";
 
 const PORT = Number(process.env.PORT ?? 3001);
 const DIST = fileURLToPath(new URL("../dist/", import.meta.url));
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
-/** The same policy as the real server's, so that what it forbids is noticed here. */
+/** Content security policy of the real server, so violations show up here. */
 const CSP =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -21,10 +22,10 @@ const OPTIONS = {
   models: [{ name: "claude-sonnet-4-5", demo: false }, { name: "demo", demo: true }],
   limits: { upload_bytes: 64 * 1024 * 1024, memory_bytes: 2 ** 31, cpus: 2 },
   defaults: { agent: "greenroom", model: "demo", image: "debian:bookworm-slim" },
-  sandbox: { driver: "docker", isolation: "Rehearsed: nothing runs, so nothing is isolated.", network: "none" },
+  sandbox: { driver: "docker", isolation: "Scripted: nothing runs, nothing is isolated.", network: "none" },
 };
 
-/** @type {Map<string, Rehearsal>} */
+/** @type {Map<string, ScriptedSession>} */
 const sessions = new Map();
 
 const server = createServer(async (request, response) => {
@@ -66,7 +67,7 @@ async function api(request, response, url) {
 }
 
 function create(task) {
-  const session = new Rehearsal(task);
+  const session = new ScriptedSession(task);
   sessions.set(session.id, session);
   session.start();
   return session;

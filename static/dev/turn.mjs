@@ -1,6 +1,6 @@
-// The turn that a rehearsal plays: steps that each do one thing to the session.
+// Turn of a simulated session. Each step changes one thing.
 
-import { pause } from "./rehearsal.mjs";
+import { pause } from "./scriptedSession.mjs";
 
 const THOUGHT = `The task needs a small script. I write it, make it executable, run it, and look at what it prints.
 If it fails I correct it.`;
@@ -49,15 +49,15 @@ export async function* turn(task, number) {
   const item = (name) => `${name}-${number}`;
 
   yield* growing("thinking", item("t"), THOUGHT, 12);
-  yield (session) => session.observe("agent", "think", THOUGHT, {}, { item: item("t") });
+  yield (session) => session.addObservation("agent", "think", THOUGHT, {}, { item: item("t") });
   yield* growing("text", item("a"), `I begin with the script for “${task.slice(0, 60)}”.`, 12);
   yield (session) =>
-    session.observe("agent", "message", `I begin with the script for “${task.slice(0, 60)}”.`, {}, { item: item("a") });
-  yield (session) => session.spend(2300, 180);
+    session.addObservation("agent", "message", `I begin with the script for “${task.slice(0, 60)}”.`, {}, { item: item("a") });
+  yield (session) => session.addUsage(2300, 180);
 
   const plan = "- [x] write the script\n- [ ] run it\n- [ ] report";
   yield (session) =>
-    session.observe("agent", "plan", plan, {
+    session.addObservation("agent", "plan", plan, {
       path: "PLAN.md",
       items: [{ text: "write the script", done: true }, { text: "run it", done: false }, { text: "report", done: false }],
     }, { item: item("p") });
@@ -76,19 +76,19 @@ export async function* turn(task, number) {
     await asked;
   }
   const command = "./hello.sh && ./test.sh --all";
-  yield (session) => session.act("agent", "run", { command }, { item: item("x") });
+  yield (session) => session.addAction("agent", "run", { command }, { item: item("x") });
   const output = Array.from({ length: 13 }, (_, test) => `\x1b[32mtest ${test + 1}\x1b[0m ${test === 7 ? "FAILED" : "ok"}\n`);
   for (const line of ["hello, world\n", ...output]) {
     await pause(220);
     yield (session) => session.grow("output", item("x"), line);
   }
   yield (session) =>
-    session.observe("agent", "run", ["hello, world\n", ...output].join(""), { command, exit_code: 1, duration_ms: 3120 }, { item: item("x") });
-  yield (session) => session.spend(5100, 420);
+    session.addObservation("agent", "run", ["hello, world\n", ...output].join(""), { command, exit_code: 1, duration_ms: 3120 }, { item: item("x") });
+  yield (session) => session.addUsage(5100, 420);
 
   yield* growing("text", item("z"), REPORT, 14);
-  yield (session) => session.observe("agent", "message", REPORT, {}, { item: item("z") });
-  yield (session) => session.spend(6100, 520);
+  yield (session) => session.addObservation("agent", "message", REPORT, {}, { item: item("z") });
+  yield (session) => session.addUsage(6100, 520);
 }
 
 async function* growing(delta, item, text, everyMs) {
@@ -99,7 +99,7 @@ async function* growing(delta, item, text, everyMs) {
 }
 
 async function* call(item, name, args, takesMs, content, extras) {
-  yield (session) => session.act("agent", name, args, { item });
+  yield (session) => session.addAction("agent", name, args, { item });
   await pause(takesMs);
-  yield (session) => session.observe("agent", name, content, extras, { item });
+  yield (session) => session.addObservation("agent", name, content, extras, { item });
 }

@@ -1,10 +1,9 @@
-// What goes on beside the page: the tab's title and icon, notifications, a focus that was lost, a file that went astray. It can wait
-// until the page is drawn.
+// Parts of the UI beside the page itself. Loaded after the page is drawn.
 
-// Always there: see `later.ts`.
+// The app is already loaded. See `lazyBundle.ts` for the reason of the import.
 import "./components/App";
-import "./astray";
-import "./refocus";
-import "./state/missed";
-import "./state/notify";
-import "./state/title";
+import "./dom/strayDrops";
+import "./dom/restoreFocus";
+import "./state/orphanedEdits";
+import "./state/notifications";
+import "./state/titleBadge";

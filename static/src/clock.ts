@@ -1,4 +1,4 @@
-// The time of day as a signal that ticks once a second, while anybody looks at it.
+// Time of day as a signal. Ticks once a second while a component reads it.
 
 import { signal } from "@preact/signals";
 

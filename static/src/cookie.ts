@@ -1,13 +1,14 @@
-// What the first picture depends on, before the script is there: kept in a cookie, so that the server can say it in the page.
+// Settings that affect the first paint. Cookies let the server render them into the page before the
+// script runs.
 
-const A_YEAR_S = 365 * 24 * 60 * 60;
+const YEAR_S = 365 * 24 * 60 * 60;
 
-/** What was kept under a name, if it is one of those that are known. */
+/** Returns the stored value if it is among the `known` values. */
 export function readCookie<T extends string>(name: string, known: readonly T[]): T | undefined {
   return known.find((value) => document.cookie.split("; ").includes(`${name}=${value}`));
 }
 
-/** `null` is forgotten. */
-export function keepCookie(name: string, value: string | null): void {
-  document.cookie = `${name}=${value ?? ""}; Path=/; SameSite=Lax; Max-Age=${value === null ? 0 : A_YEAR_S}`;
+/** Stores a value for a year. `null` removes the cookie. */
+export function writeCookie(name: string, value: string | null): void {
+  document.cookie = `${name}=${value ?? ""}; Path=/; SameSite=Lax; Max-Age=${value === null ? 0 : YEAR_S}`;
 }

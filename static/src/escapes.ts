@@ -1,42 +1,47 @@
-// Escape sequences in what programs print: taken out, because they may ask a terminal for anything.
+// Terminal escape sequences in program output. All but colours are removed, because a sequence can
+// control a terminal.
 
-/** A sequence that sets colours. */
+/** Colour sequence (SGR). */
 const COLOUR = /\x1b\[[\d;:]*m/y;
 /**
- * Any other: strings up to their end (titles, clipboards, links), then control sequences, then short ones, then lone controls.
- * A string ends at the latest where the next sequence begins, so that no character is looked at again and again.
+ * Any other sequence: strings to their end (titles, clipboards, links), control sequences, short
+ * ones, lone controls. A string ends at the next sequence at the latest. This bound avoids
+ * quadratic scanning.
  */
 const OTHER =
   /(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|(?=\x1b)|$)|(?:\x1b\[|\x9b)[0-?]*[ -/]*(?:[@-~]|$)|\x1b[ -/]*(?:[0-~]|$)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/y;
 const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/g;
 
-/** The text without any sequence; with `colours`, those that set colours stay. */
-export function withoutEscapes(text: string, colours = false): string {
-  let kept = "";
+/** Removes escape sequences. With `colours`, colour sequences stay. */
+export function stripEscapes(text: string, colours = false): string {
+  let result = "";
   for (let at = 0; at < text.length; ) {
     COLOUR.lastIndex = OTHER.lastIndex = CONTROL.lastIndex = at;
     const colour = colours ? COLOUR.exec(text)?.[0] : undefined;
     const passed = colour ?? OTHER.exec(text)?.[0];
-    kept += colour ?? "";
+    result += colour ?? "";
     if (passed !== undefined) {
       at += passed.length;
       continue;
     }
     const next = CONTROL.exec(text)?.index ?? text.length;
-    kept += text.slice(at, next);
+    result += text.slice(at, next);
     at = next;
   }
-  return kept;
+  return result;
 }
 
-/** Lines as they stand in the end: a lone carriage return begins its line anew. */
-export function settledLines(text: string): string {
+/** Applies carriage returns: a lone one restarts its line. */
+export function applyCarriageReturns(text: string): string {
   const lines = text.split("\n");
-  return lines.map((line, n) => settled(line, n === lines.length - 1)).join("\n");
+  return lines.map((line, n) => lastOverwrite(line, n === lines.length - 1)).join("\n");
 }
 
-/** Carriage returns at the end are a part of the line break, or of one that has yet to come. */
-function settled(line: string, isLast: boolean): string {
+/**
+ * Returns the last overwrite of a line. Trailing carriage returns belong to the line break, or to
+ * one still to come.
+ */
+function lastOverwrite(line: string, isLast: boolean): string {
   let end = line.length;
   while (line[end - 1] === "\r") end -= 1;
   const from = line.slice(0, end).lastIndexOf("\r") + 1;
@@ -44,18 +49,19 @@ function settled(line: string, isLast: boolean): string {
 }
 
 /**
- * What takes no room, or looks like a blank and is none: controls, what Unicode says to leave unseen, what turns or breaks the
- * text around it, an empty Braille cell. A selector in a pictogram or a keycap is seen by what it makes of that.
+ * Characters that take no room or look like a blank. Controls, default-ignorable characters,
+ * bidirectional and line breaks, an empty Braille cell. A selector stays inside a pictogram or a
+ * keycap, where its effect is visible.
  */
-const UNSEEN =
+const INVISIBLE =
   /(?!(?<=\p{Extended_Pictographic})[\ufe0e\ufe0f]|\ufe0f\u20e3)[\x00-\x08\x0b-\x1f\x7f-\x9f\p{Default_Ignorable_Code_Point}\p{Cf}\p{Zl}\p{Zp}\u2800]/gu;
 
-/** The text with every character in sight: what a person is asked to allow must not look like something else. */
-export function inSight(text: string): string {
-  return text.replace(UNSEEN, (char) => `\\u{${char.codePointAt(0)?.toString(16)}}`);
+/** Makes every character visible. A text to approve must not look like another text. */
+export function escapeInvisible(text: string): string {
+  return text.replace(INVISIBLE, (char) => `\\u{${char.codePointAt(0)?.toString(16)}}`);
 }
 
-/** What a terminal without colours would show of an output in the end. */
+/** Returns the final output as a terminal without colours shows it. */
 export function plainOutput(text: string): string {
-  return settledLines(withoutEscapes(text));
+  return applyCarriageReturns(stripEscapes(text));
 }

@@ -1,10 +1,10 @@
-// When the page is on the screen for the first time. What can wait until then does: two cores draw sooner than they do both.
+// First paint of the page. Other work waits for it: on two cores the page draws sooner alone.
 
-/** A page that nobody sees is not painted, and goes on all the same, in milliseconds. */
+/** Limit of the wait in milliseconds. A hidden page is never painted. */
 const LATEST_MS = 500;
 
-/** Done when there is something to see. */
-export const painted = new Promise<void>((resolve) => {
+/** Resolves at the first contentful paint. */
+export const firstPaint = new Promise<void>((resolve) => {
   setTimeout(resolve, LATEST_MS);
   if (!("PerformanceObserver" in globalThis)) return;
   new PerformanceObserver((list, observer) => {

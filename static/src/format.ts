@@ -1,4 +1,4 @@
-// Numbers and times in words for a person.
+// Numbers and times as text.
 
 export function relativeTime(at: string, now: number): string {
   const seconds = Math.max(0, (now - Date.parse(at)) / 1000);
@@ -21,7 +21,7 @@ export function duration(ms: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** Whole seconds, for a clock that runs on the screen. */
+/** Formats whole seconds for a running clock. */
 export function elapsed(ms: number): string {
   const seconds = Math.floor(ms / 1000);
   return seconds < 1 ? "0 s" : duration(seconds * 1000).replace(/\.0 s$/, " s");
@@ -34,13 +34,13 @@ export function cost(usd: number | null | undefined): string {
   return `$${usd.toFixed(2)}`;
 }
 
-/** A cost to which others come that nobody knows is marked so. */
-export function costSoFar({ usd, isAll }: { usd: number; isAll: boolean }): string {
-  return isAll ? cost(usd) : `${cost(usd)} + ?`;
+/** Formats a cost. Marks a cost that lacks calls of unknown price. */
+export function costSoFar({ usd, isComplete }: { usd: number; isComplete: boolean }): string {
+  return isComplete ? cost(usd) : `${cost(usd)} + ?`;
 }
 
-/** What that mark means. */
-export const NOT_ALL_KNOWN = "The price of some calls is not known";
+/** Explanation of that mark. */
+export const PRICE_UNKNOWN = "Some calls have no known price";
 
 export function tokens(count: number): string {
   if (count < 1000) return String(count);

@@ -1,27 +1,28 @@
-// What is not there at first sight, in one file that comes on demand: many small ones would weigh more.
+// Code that the first view does not need, in one lazily loaded file. Many small files would weigh
+// more.
 
-// Always there before this is, and imported so that the bundler makes one file of it, in place of one for every set of entries
-// that share something.
+// The app is already loaded. The import makes the bundler emit one shared file instead of one for
+// each set of entries.
 import "./components/App";
-export { About } from "./components/About";
+export { SessionFacts } from "./components/SessionFacts";
 export { Admin } from "./components/Admin";
 export { ApiDocs } from "./components/ApiDocs";
 export { Attachments } from "./components/Attachments";
 export { ConfirmDock } from "./components/ConfirmDock";
 export { Divider } from "./components/Divider";
 export { ModelMenu } from "./components/ModelMenu";
-export { Outbox } from "./components/Outbox";
+export { RejectedRequests } from "./components/RejectedRequests";
 export { Palette } from "./components/Palette";
 export { Queue } from "./components/Queue";
 export { Recording } from "./components/Recording";
-export { SessionActs } from "./components/SessionActs";
-export { SessionQuestions } from "./components/SessionQuestions";
+export { SessionActions } from "./components/SessionActions";
+export { SessionDialog } from "./components/SessionDialog";
 export { Settings } from "./components/Settings";
 export { Shortcuts } from "./components/Shortcuts";
 export { SignedOut } from "./components/SignedOut";
 export { TaskFiles } from "./components/TaskFiles";
 export { TaskOptions } from "./components/TaskOptions";
 export { Workspace } from "./components/Workspace";
-export { begin } from "./state/begin";
-export { inOrder, readPast } from "./state/past";
+export { startTask } from "./state/startTask";
+export { mergeEarlier, readEarlierEvents } from "./state/earlierEvents";
 export { uploadFile } from "./wire/upload";

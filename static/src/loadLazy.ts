@@ -1,23 +1,26 @@
-// What is not there at first sight, on its way.
+// Loader of the lazy bundle.
 
 import { signal } from "@preact/signals";
 
-export type Later = typeof import("./later");
+export type LazyBundle = typeof import("./lazyBundle");
 
-/** `null` until it is there. */
-export const later = signal<Later | null>(null);
-let coming: Promise<Later> | null = null;
+/** `null` until loaded. */
+export const lazyBundle = signal<LazyBundle | null>(null);
+let pending: Promise<LazyBundle> | null = null;
 
-const AGAIN_MS = 1000;
-const LAST_MS = 30_000;
+const FIRST_RETRY_MS = 1000;
+const MAX_RETRY_MS = 30_000;
 
-/** Comes as soon as the server can be reached. Of some browsers a page must be loaded anew that could not get a file once. */
-export const loadLater = (): Promise<Later> => (coming ??= untilItComes());
+/**
+ * Loads the bundle once, with retries while the server is unreachable. Some browsers cannot retry a
+ * failed file without a page reload.
+ */
+export const loadLazy = (): Promise<LazyBundle> => (pending ??= importWithRetry());
 
-async function untilItComes(): Promise<Later> {
-  for (let wait = AGAIN_MS; ; wait = Math.min(2 * wait, LAST_MS)) {
+async function importWithRetry(): Promise<LazyBundle> {
+  for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, MAX_RETRY_MS)) {
     try {
-      return (later.value = await import("./later"));
+      return (lazyBundle.value = await import("./lazyBundle"));
     } catch {
       await new Promise((resolve) => setTimeout(resolve, wait));
     }

@@ -1,18 +1,18 @@
-// The web UI of Greenroom. Reading order: wire/ (what goes over the network), state/ (from frames to what the screen
-// knows), components/ (how it looks).
+// Web UI of Greenroom. Reading order: `wire/` (network), `state/` (frames to screen state),
+// `components/` (markup).
 
 import { options, render } from "preact";
 import { App } from "./components/App";
-import { painted } from "./painted";
-import { learn } from "./state/list";
+import { firstPaint } from "./firstPaint";
+import { mergeSessions } from "./state/sessionList";
 import "./theme";
-import { given } from "./wire/given";
+import { preloaded } from "./wire/preloaded";
 
-// What is begun beside drawing (effects) waits until there is something to see: two cores do both later.
-options.requestAnimationFrame = (effects) => void painted.then(effects);
-void painted.then(() => delete options.requestAnimationFrame);
+// Effects wait for the first paint. On two cores, running both at once delays the paint.
+options.requestAnimationFrame = (effects) => void firstPaint.then(effects);
+void firstPaint.then(() => delete options.requestAnimationFrame);
 
-if (given) learn([given.session]);
+if (preloaded) mergeSessions([preloaded.session]);
 
 const root = document.getElementById("app");
 if (root) render(<App />, root);

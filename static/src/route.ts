@@ -1,21 +1,21 @@
-// Which page is shown. The address is the only place where that is kept.
+// Current page. The address is its only storage.
 
 import { computed, signal } from "@preact/signals";
 
 export type Route =
   | { page: "home" }
   | { page: "session"; id: string }
-  /** `file` is an address of this server; empty: the person chooses a file of theirs. */
+  /** `file`: an address on this server. Empty: the user chooses a file. */
   | { page: "recording"; file: string }
   | { page: "admin" }
   | { page: "docs" }
   | { page: "unknown" };
 
-/** An object: who goes where they are already has gone somewhere, too. */
-const here = signal({ address: location.pathname + location.search });
+/** Address as an object, so that navigation to the same address also notifies subscribers. */
+const current = signal({ address: location.pathname + location.search });
 
 export const route = computed<Route>(() => {
-  const [pathname = "", search] = here.value.address.split(/\?(.*)/s);
+  const [pathname = "", search] = current.value.address.split(/\?(.*)/s);
   return parseRoute(pathname, search);
 });
 
@@ -31,7 +31,7 @@ export function parseRoute(pathname: string, search = ""): Route {
   return { page: "unknown" };
 }
 
-/** A `%` that encodes nothing names no session. */
+/** Parses a session id. A malformed `%` escape names no session. */
 function sessionPage(encoded: string): Route {
   try {
     return { page: "session", id: decodeURIComponent(encoded) };
@@ -42,12 +42,15 @@ function sessionPage(encoded: string): Route {
 
 export function navigate(to: string): void {
   if (to !== location.pathname + location.search) history.pushState(null, "", to);
-  here.value = { address: to };
+  current.value = { address: to };
 }
 
-addEventListener("popstate", () => (here.value = { address: location.pathname + location.search }));
+addEventListener("popstate", () => (current.value = { address: location.pathname + location.search }));
 
-/** Links within the UI change the page without loading it; what a modifier key asks for is left to the browser. */
+/**
+ * Links inside the UI change the page without a load. Clicks with a modifier key stay with the
+ * browser.
+ */
 document.addEventListener("click", (event) => {
   const link = (event.target as Element).closest?.("a[href^='/']");
   if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download")) return;

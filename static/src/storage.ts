@@ -1,36 +1,38 @@
-// What this browser keeps for a person over a reload, as far as it has room.
+// Browser storage that survives a reload, within the quota.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 /**
- * Keeps a text; an empty one is forgotten. Where there is no room it is not kept, and all else goes on. What is of one page alone
- * goes into `sessionStorage`.
+ * Stores a text; an empty text removes the key. Without room, the key is removed and nothing fails.
+ * `sessionStorage` holds texts of one page.
  */
-export function keep(key: string, text: string, storage = localStorage): void {
+export function storeText(key: string, text: string, storage = localStorage): void {
   try {
     if (text) storage.setItem(key, text);
     else storage.removeItem(key);
   } catch {
-    // What stood there before is not the newest any more.
+    // The former value is outdated.
     storage.removeItem(key);
   }
 }
 
 /**
- * Beside other pages with a text of their own under the same key. What is shown here is put back when theirs is done with, and when
- * this page goes: not at once, for each would put back its own for ever. Returns how to end that.
+ * Keeps a text against other tabs that use the same key. The shown text is stored again after
+ * another tab clears the key, and when this page closes. Storing it at once would make two tabs
+ * overwrite each other for ever. Returns a function that ends this.
  */
-export function keepBeside(key: string, shown: () => string): () => void {
+export function keepAcrossTabs(key: string, shown: () => string): () => void {
   const found = shown();
-  const isKept = () => localStorage.getItem(key) !== null;
+  const isStored = () => localStorage.getItem(key) !== null;
   const changed = (event: StorageEvent) => {
-    // Where it was the same text, it is done with here as well.
-    const isOthers = event.key === key && event.newValue === null && event.oldValue !== shown();
-    if (isOthers && shown() && !isKept()) keep(key, shown());
+    // An identical text in the other tab counts as handled here, too.
+    const isOtherTab = event.key === key && event.newValue === null && event.oldValue !== shown();
+    if (isOtherTab && shown() && !isStored()) storeText(key, shown());
   };
   const leave = () => {
-    // What was only found here may have been gone on with elsewhere. And where nothing is kept, this page is done with it.
-    if (shown() && shown() !== found && isKept()) keep(key, shown());
+    // An unchanged text may be newer in another tab. A cleared key means that this page's text was
+    // handled.
+    if (shown() && shown() !== found && isStored()) storeText(key, shown());
   };
   addEventListener("storage", changed);
   addEventListener("pagehide", leave);
@@ -41,21 +43,21 @@ export function keepBeside(key: string, shown: () => string): () => void {
   };
 }
 
-/** The same for a text that a component shows. */
-export function useKeptBeside(key: string, text: string): void {
+/** Applies `keepAcrossTabs` to the text of a component. */
+export function useAcrossTabs(key: string, text: string): void {
   const shown = useRef(text);
   shown.current = text;
-  useLayoutEffect(() => keepBeside(key, () => shown.current), [key]);
+  useLayoutEffect(() => keepAcrossTabs(key, () => shown.current), [key]);
 }
 
-/** What a person writes in a field, and how it is changed. */
-export function useKept(key: string): [string, (text: string) => void] {
+/** Returns a stored text and its setter, for a text field. */
+export function useStoredText(key: string): [string, (text: string) => void] {
   const [text, setText] = useState(() => localStorage.getItem(key) ?? "");
-  useKeptBeside(key, text);
+  useAcrossTabs(key, text);
   const change = (next: string) => {
     setText(next);
-    // Emptied, it forgets what it showed, and not what another page has there by now.
-    if (next || localStorage.getItem(key) === text) keep(key, next);
+    // Emptying the field removes only the text that it showed, not a newer text of another tab.
+    if (next || localStorage.getItem(key) === text) storeText(key, next);
   };
   return [text, change];
 }

@@ -1,4 +1,4 @@
-// An SVG file that is imported is its text.
+// SVG imports resolve to the text of the file.
 
 declare module "*.svg" {
   const text: string;

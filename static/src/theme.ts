@@ -1,7 +1,7 @@
-// Dark, light, or as the system has it.
+// Colour theme: dark, light, or the system's.
 
 import { effect, signal } from "@preact/signals";
-import { keepCookie, readCookie } from "./cookie";
+import { writeCookie, readCookie } from "./cookie";
 
 export type Theme = "system" | "light" | "dark";
 
@@ -14,7 +14,7 @@ effect(() => {
   const isChosen = theme.value !== "system";
   if (isChosen) document.documentElement.dataset.theme = theme.value;
   else delete document.documentElement.dataset.theme;
-  keepCookie(COOKIE, isChosen ? theme.value : null);
+  writeCookie(COOKIE, isChosen ? theme.value : null);
 });
 
 export function setTheme(to: Theme): void {

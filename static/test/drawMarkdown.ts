@@ -1,20 +1,20 @@
-// What is drawn of markdown, as a browser would write it down.
+// Rendered markdown as HTML.
 
 import { render } from "preact";
-import { advance, noBlocks, type Part } from "../src/markdown/blocks";
+import { advance, noBlocks, type BlockGroup } from "../src/markdown/blocks";
 
-export function drawn(blocks: Part): Element {
+export function drawToElement(blocks: BlockGroup): Element {
   const root = document.createElement("div");
   render(blocks, root);
   return root;
 }
 
-/** Without which way its texts go. */
-export function htmlOf(blocks: Part): string {
-  return drawn(blocks).innerHTML.replace(/ dir="\w+"/g, "");
+/** Returns the HTML without text directions. */
+export function htmlOf(blocks: BlockGroup): string {
+  return drawToElement(blocks).innerHTML.replace(/ dir="\w+"/g, "");
 }
 
-/** Of a text that has come to its end. */
-export function whole(markdown: string): Part {
+/** Renders a finished text. */
+export function drawFinished(markdown: string): BlockGroup {
   return advance(noBlocks, markdown, false).parts.flat();
 }

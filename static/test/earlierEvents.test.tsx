@@ -1,16 +1,16 @@
-// What lies before the newest part of a session, while it is on its way.
+// Earlier events of a session while they load.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
 import { render } from "preact";
 import { Chat } from "../src/components/Chat";
-import { painted } from "../src/painted";
-import { LiveSession } from "../src/state/live";
-import { inOrder, readPast } from "../src/state/past";
-import { empty } from "../src/state/session";
-import type { Event } from "../src/wire/event";
-import { root } from "./stage";
+import { firstPaint } from "../src/firstPaint";
+import { LiveSession } from "../src/state/liveSession";
+import { mergeEarlier, readEarlierEvents } from "../src/state/earlierEvents";
+import { emptyState } from "../src/state/screenState";
+import type { SessionEvent } from "../src/wire/event";
+import { root } from "./testSession";
 
 const message = (seq: number) => ({ seq, at: "2026-01-01T00:00:00.000Z", source: "agent", observation: "message", content: `text ${seq}`, extras: {} });
 
@@ -22,16 +22,16 @@ globalThis.fetch = (async (address: string) => {
   return new Response(JSON.stringify({ items: [message(1), message(2)] }));
 }) as typeof fetch;
 
-/** Time goes by, in steps in which everything that waits has its turn. */
-async function pass(context: TestContext, ms: number): Promise<void> {
+/** Advances time in steps, so pending promises settle in between. */
+async function advanceTime(context: TestContext, ms: number): Promise<void> {
   for (let step = 0; step < ms / 100; step += 1) {
     context.mock.timers.tick(100);
     for (let turn = 0; turn < 20; turn += 1) await new Promise(setImmediate);
   }
 }
 
-test("as long as it is not there the conversation does not seem to begin, and what hinders it is said", async (context) => {
-  await painted;
+test("conversation shows a loading note or error until earlier events arrive", async (context) => {
+  await firstPaint;
   context.mock.timers.enable({ apis: ["setTimeout"] });
   Object.assign(globalThis, { WebSocket: class { close() {} } });
   isAway = true;
@@ -39,30 +39,30 @@ test("as long as it is not there the conversation does not seem to begin, and wh
   context.after(() => live.close());
   render(<Chat live={live} />, root);
   const line = () => root.querySelector(".earlier")?.textContent;
-  await pass(context, 1500);
-  assert.match(root.textContent ?? "", /^Loading what came before….*text 3/);
-  await pass(context, 2000);
-  assert.equal(line(), "What came before could not be loaded yet (the disk is full). It is tried again.");
+  await advanceTime(context, 1500);
+  assert.match(root.textContent ?? "", /^Loading earlier messages….*text 3/);
+  await advanceTime(context, 2000);
+  assert.equal(line(), "Couldn't load earlier messages (the disk is full). Retrying…");
   isAway = false;
-  await pass(context, 2000);
+  await advanceTime(context, 2000);
   assert.equal(line(), undefined);
   assert.match(root.textContent ?? "", /^text 1.*text 2.*text 3/);
   render(null, root);
 });
 
-test("failures are said from the third on, until one is none", async (context) => {
+test("failures are reported from the third on until a success", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   isAway = true;
   const told: string[] = [];
-  const taken: Event[] = [];
-  const reader = { take: (events: Event[]) => void taken.push(...events), troubled: (why: string) => void told.push(why) };
-  const read = readPast("s1", 2, reader, new AbortController().signal);
-  await pass(context, 1500);
+  const taken: SessionEvent[] = [];
+  const reader = { take: (events: SessionEvent[]) => void taken.push(...events), failing: (why: string) => void told.push(why) };
+  const read = readEarlierEvents("s1", 2, reader, new AbortController().signal);
+  await advanceTime(context, 1500);
   assert.deepEqual(told, []);
-  await pass(context, 1000);
+  await advanceTime(context, 1000);
   assert.deepEqual(told, ["the disk is full"]);
   isAway = false;
-  await pass(context, 2000);
+  await advanceTime(context, 2000);
   await read;
   assert.deepEqual(told, ["the disk is full", ""]);
   assert.deepEqual(taken.map(({ seq }) => seq), [1, 2]);
@@ -73,48 +73,48 @@ for (const [from, answer] of [
   ["a proxy", () => new Response("nobody is there", { status: 404 })],
   ["nobody", () => Promise.reject(new Error("no answer"))],
 ] as const) {
-  test(`after a long time without an answer it comes within seconds (${from})`, async (context) => {
+  test(`reconnects within seconds after a long outage (${from})`, async (context) => {
     context.mock.timers.enable({ apis: ["setTimeout"] });
     const { fetch } = globalThis;
     context.after(() => (globalThis.fetch = fetch));
     globalThis.fetch = (async () => answer()) as typeof globalThis.fetch;
-    const taken: Event[] = [];
-    const read = readPast("s1", 2, { take: (events) => void taken.push(...events), troubled() {} }, new AbortController().signal);
-    await pass(context, 65_000);
+    const taken: SessionEvent[] = [];
+    const read = readEarlierEvents("s1", 2, { take: (events) => void taken.push(...events), failing() {} }, new AbortController().signal);
+    await advanceTime(context, 65_000);
     isAway = false;
     globalThis.fetch = fetch;
-    await pass(context, 5100);
+    await advanceTime(context, 5100);
     assert.deepEqual(taken.map(({ seq }) => seq), [1, 2]);
     await read;
   });
 }
 
-test("who leaves is not kept waiting, and told nothing any more", async (context) => {
+test("abort ends the wait and all reports", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   isAway = true;
   const told: string[] = [];
   const [between, within] = [new AbortController(), new AbortController()];
-  const reader = { take() {}, troubled: (why: string) => void told.push(why) };
-  const reads = [readPast("s1", 2, reader, between.signal), readPast("s1", 2, reader, within.signal)];
+  const reader = { take() {}, failing: (why: string) => void told.push(why) };
+  const reads = [readEarlierEvents("s1", 2, reader, between.signal), readEarlierEvents("s1", 2, reader, within.signal)];
   within.abort();
-  await pass(context, 500);
+  await advanceTime(context, 500);
   between.abort();
   await Promise.all(reads);
   assert.deepEqual(told, []);
 });
 
-test("what cannot be taken in is no failure of the network, and is not tried again", async () => {
+test("error while applying events is not retried", async () => {
   isAway = false;
   let tries = 0;
   const take = () => {
     tries += 1;
     throw new Error("a bug");
   };
-  await assert.rejects(readPast("s1", 2, { take, troubled: () => {} }, new AbortController().signal), /a bug/);
+  await assert.rejects(readEarlierEvents("s1", 2, { take, failing: () => {} }, new AbortController().signal), /a bug/);
   assert.equal(tries, 1);
 });
 
-test("the connection in which the past arrives is the one that it was", () => {
-  const shown = { ...empty, connections: 2 };
-  assert.equal(inOrder(empty, [{ local: "opened" }], shown).connections, 2, "else the next one would be taken for it, and resend nothing");
+test("merging earlier events keeps the current connection", () => {
+  const shown = { ...emptyState, connections: 2 };
+  assert.equal(mergeEarlier(emptyState, [{ local: "opened" }], shown).connections, 2, "a changed number would suppress the next resend");
 });

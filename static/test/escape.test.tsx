@@ -1,44 +1,44 @@
-// What Escape stops on the page of a session, by where the focus is.
+// Effect of Escape on a session page, by focus.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { render } from "preact";
 import { SessionPage } from "../src/components/SessionPage";
-import { loadLater } from "../src/ondemand";
-import { current, toggleWorkspace } from "../src/state/current";
-import type { Wish } from "../src/wire/frame";
-import { root, settled } from "./stage";
+import { loadLazy } from "../src/loadLazy";
+import { currentSession, toggleWorkspace } from "../src/state/currentSession";
+import type { ClientRequest } from "../src/wire/frame";
+import { root, settled } from "./testSession";
 
-test("it stops what runs from where messages and commands are written, and in another field of one line it does not", async (context) => {
+test("Escape interrupts from message and command fields, not from other single-line fields", async (context) => {
   context.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
-  const sent: Wish[] = [];
-  class FakeSocket {
+  const sent: ClientRequest[] = [];
+  class EscapeSocket {
     static readonly OPEN = 1;
-    static newest: FakeSocket;
+    static newest: EscapeSocket;
     readyState = 1;
     onmessage?: (message: { data: string }) => void;
     constructor() {
-      FakeSocket.newest = this;
+      EscapeSocket.newest = this;
     }
     send(text: string) {
-      sent.push(JSON.parse(text) as Wish);
+      sent.push(JSON.parse(text) as ClientRequest);
     }
     close() {}
   }
-  Object.assign(globalThis, { WebSocket: FakeSocket, fetch: async () => new Response('{"items":[]}') });
-  await loadLater();
+  Object.assign(globalThis, { WebSocket: EscapeSocket, fetch: async () => new Response('{"items":[]}') });
+  await loadLazy();
   render(<SessionPage id="s1" />, root);
   await settled();
-  const tell = (frame: object) => FakeSocket.newest.onmessage?.({ data: JSON.stringify(frame) });
+  const tell = (frame: object) => EscapeSocket.newest.onmessage?.({ data: JSON.stringify(frame) });
   tell({ status: "hello", session: null, last_seq: 0, state: "running" });
   tell({ status: "synced", seq: 0 });
   toggleWorkspace();
-  current.value!.layout.value = { ...current.value!.layout.value, tab: "commands" };
+  currentSession.value!.layout.value = { ...currentSession.value!.layout.value, tab: "commands" };
   await settled();
 
   const stops = async (selector: string) => {
-    // Another one soon after would be a double click.
+    // An immediate repeat would count as a double click.
     context.mock.timers.tick(5000);
     const before = sent.length;
     const field = root.querySelector<HTMLInputElement>(selector)!;

@@ -1,21 +1,21 @@
-// The raw frames, as they are read while more of them come.
+// Frame list while more frames arrive.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { EventsTab } from "../src/components/EventsTab";
-import "../src/refocus";
-import { everything, Sieve } from "../src/state/frames";
-import { FrameLog, type Entry } from "../src/wire/log";
-import { Script } from "./frames";
-import { root, settled, shown, Stage } from "./stage";
+import "../src/dom/restoreFocus";
+import { DEFAULT_FILTER, FilteredFrames } from "../src/state/frameFilter";
+import { FrameLog, type LoggedFrame } from "../src/wire/frameLog";
+import { FrameScript } from "./frameScript";
+import { root, settled, renderText, TestSession } from "./testSession";
 
 const ROW = 28;
 const list = () => root.querySelector<HTMLElement>(".long-list")!;
 const focused = () => document.activeElement?.querySelector(".frame-seq")?.textContent;
 
-/** A window of ten rows, as a browser would lay it out. */
+/** Simulated layout of a window with ten rows. */
 Object.defineProperties(window.HTMLElement.prototype, {
   clientHeight: { get: () => 10 * ROW, configurable: true },
   scrollHeight: {
@@ -33,26 +33,26 @@ async function scrollTo(top: number): Promise<void> {
   await settled();
 }
 
-/** A session that works on; `works` brings so many events more. */
-async function opened(): Promise<(events: number) => Promise<void>> {
-  const stage = new Stage();
-  const script = new Script();
-  await shown(<EventsTab live={stage.live} />);
+/** Opens a session; the returned function adds events. */
+async function openTab(): Promise<(events: number) => Promise<void>> {
+  const testSession = new TestSession();
+  const script = new FrameScript();
+  await renderText(<EventsTab live={testSession.live} />);
   return async (events) => {
-    for (let n = 0; n < events; n += 1) script.see("message", `said ${n}`, {});
-    stage.play(script);
+    for (let n = 0; n < events; n += 1) script.addObservation("message", `said ${n}`, {});
+    testSession.play(script);
     await settled();
-    // A browser says so when the list has moved itself.
+    // A browser reports a list that scrolled itself.
     await scrollTo(list().scrollTop);
   };
 }
 
 afterEach(() => render(null, root));
 
-test("who reads the frames by keyboard stays where they are while more come", async () => {
-  const works = await opened();
+test("list position stays for keyboard users while frames arrive", async () => {
+  const works = await openTab();
   await works(50);
-  assert.equal(list().scrollTop, 50 * ROW, "it follows its end");
+  assert.equal(list().scrollTop, 50 * ROW, "the list follows its end");
   const row = [...root.querySelectorAll<HTMLElement>(".frame")].at(-1)!;
   row.focus();
   assert.equal(focused(), "50");
@@ -61,15 +61,15 @@ test("who reads the frames by keyboard stays where they are while more come", as
   assert.equal(focused(), "50");
   row.blur();
   await works(10);
-  assert.equal(list().scrollTop, 50 * ROW, "they have not gone back to the end");
+  assert.equal(list().scrollTop, 50 * ROW, "the focus is not at the end yet");
   await scrollTo(list().scrollHeight - list().clientHeight);
   await works(10);
-  assert.equal(list().scrollTop, list().scrollHeight, "and now they have");
+  assert.equal(list().scrollTop, list().scrollHeight, "the focus is at the end");
 });
 
-test("a row that is scrolled away leaves the focus to its list", async () => {
+test("removed row passes the focus to its list", async () => {
   document.body.insertAdjacentHTML("beforeend", '<div class="composer"><textarea></textarea></div>');
-  const works = await opened();
+  const works = await openTab();
   await works(100);
   root.querySelector<HTMLElement>(".frame")!.focus();
   await scrollTo(0);
@@ -77,19 +77,19 @@ test("a row that is scrolled away leaves the focus to its list", async () => {
   document.querySelector(".composer")?.remove();
 });
 
-test("what came before does not take the place of what somebody looks at", () => {
+test("prepended frames do not replace the chosen one", () => {
   const log = new FrameLog();
   log.add("in", { status: "pong" }, 0, false);
   const [looked] = log.entries;
-  log.putBefore(Array.from({ length: 3 }, () => ({ status: "pong" }) as const));
+  log.prepend(Array.from({ length: 3 }, () => ({ status: "pong" }) as const));
   log.add("in", { status: "pong" }, 0, false);
   assert.equal(log.entries[3], looked);
   assert.deepEqual(log.entries.map(({ n }) => n), [-2, -1, 0, 1, 2]);
 });
 
-test("of frames that are filtered only the new ones are looked at", (context) => {
+test("filter checks only new frames", (context) => {
   let looks = 0;
-  const entry = (n: number, content: string): Entry => ({
+  const entry = (n: number, content: string): LoggedFrame => ({
     n,
     way: "in",
     at: 0,
@@ -100,8 +100,8 @@ test("of frames that are filtered only the new ones are looked at", (context) =>
     },
   });
   const log = Array.from({ length: 100 }, (_, n) => entry(n, n % 10 === 0 ? "A tenth" : "another"));
-  const sieve = new Sieve();
-  const tenths = { ...everything, deltas: true, text: "TENTH" };
+  const sieve = new FilteredFrames();
+  const tenths = { ...DEFAULT_FILTER, deltas: true, text: "TENTH" };
   assert.equal(sieve.of(log, tenths).length, 10);
   looks = 0;
   log.push(entry(100, "one tenth more"));
@@ -109,6 +109,6 @@ test("of frames that are filtered only the new ones are looked at", (context) =>
   assert.ok(looks < 5, `${looks} looks`);
   const written = context.mock.method(JSON, "stringify");
   assert.equal(sieve.of(log, { ...tenths, text: "another" }).length, 90);
-  assert.equal(written.mock.callCount(), 0, "what they say is known");
-  assert.equal(sieve.of(log.slice(50), tenths).length, 6, "the log has let go of the oldest");
+  assert.equal(written.mock.callCount(), 0, "texts are cached");
+  assert.equal(sieve.of(log.slice(50), tenths).length, 6, "the log dropped the oldest");
 });

@@ -1,7 +1,7 @@
 // Uploads without a server.
 
-/** A server that answers each upload at once, with the status of that moment. */
-export function answersUploads(status: () => number): void {
+/** Answers each upload at once with the current status. */
+export function answerUploads(status: () => number): void {
   class Uploaded {
     upload = {};
     status = status();

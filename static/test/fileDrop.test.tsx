@@ -1,17 +1,17 @@
-// Files that are dropped, wherever that is.
+// Dropped files on every part of the page.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
-import "../src/astray";
+import "../src/dom/strayDrops";
 import { App } from "../src/components/App";
 import { DropZone } from "../src/components/DropZone";
 import { Recording } from "../src/components/Recording";
 import { SessionPage } from "../src/components/SessionPage";
-import { current } from "../src/state/current";
-import { press, root, settled, shown } from "./stage";
+import { currentSession } from "../src/state/currentSession";
+import { press, root, settled, renderText } from "./testSession";
 
 beforeEach(() => {
   localStorage.clear();
@@ -19,17 +19,17 @@ beforeEach(() => {
 });
 afterEach(() => render(null, root));
 
-interface Dropped {
+interface DroppedItem {
   file: File;
   isDirectory?: boolean;
 }
-const item = ({ file, isDirectory = false }: Dropped) => ({
+const item = ({ file, isDirectory = false }: DroppedItem) => ({
   getAsFile: () => file,
   webkitGetAsEntry: () => ({ isDirectory, name: file.name }),
 });
 
-/** Whether the page has taken the event, and with what effect. */
-function drag(kind: "dragover" | "drop", on: Element, dropped: Dropped[], types = ["Files"]) {
+/** Returns if the page took the event, and its effect. */
+function drag(kind: "dragover" | "drop", on: Element, dropped: DroppedItem[], types = ["Files"]) {
   const dataTransfer = { types, items: dropped.map(item), dropEffect: "copy" };
   const event = Object.assign(new window.Event(kind, { bubbles: true, cancelable: true }), { dataTransfer });
   on.dispatchEvent(event);
@@ -38,20 +38,20 @@ function drag(kind: "dragover" | "drop", on: Element, dropped: Dropped[], types 
 
 const notes = { file: new File(["a"], "notes.txt") };
 
-test("beside what takes it a file does not make the browser leave the page", async () => {
-  await shown(<App />);
+test("file dropped outside of a drop zone does not leave the page", async () => {
+  await renderText(<App />);
   for (const kind of ["dragover", "drop"] as const) {
     assert.equal(drag(kind, root.querySelector(".sidebar")!, [notes]), "none", kind);
     assert.equal(drag(kind, root.querySelector(".home")!, [notes]), "copy", kind);
-    assert.equal(drag(kind, root.querySelector(".sidebar")!, [], ["text/plain"]), false, "a text is the browser's");
+    assert.equal(drag(kind, root.querySelector(".sidebar")!, [], ["text/plain"]), false, "the browser handles dropped text");
   }
   await settled();
   assert.equal(root.querySelector(".attachment-name")?.textContent, "notes.txt");
 });
 
-test("of a folder it is said what it is, and the files beside it are taken", async () => {
+test("dropped folder shows a notice and its sibling files are taken", async () => {
   const taken: string[] = [];
-  await shown(<DropZone hint="Drop" onFiles={(files) => void taken.push(...files.map(({ name }) => name))}>the page</DropZone>);
+  await renderText(<DropZone hint="Drop" onFiles={(files) => void taken.push(...files.map(({ name }) => name))}>the page</DropZone>);
   const zone = root.querySelector(".drop-zone")!;
   drag("drop", zone, [{ file: new File([], "photos"), isDirectory: true }, notes]);
   await settled();
@@ -62,7 +62,7 @@ test("of a folder it is said what it is, and the files beside it are taken", asy
   assert.equal(root.querySelector("[role=alert]"), null);
 });
 
-test("a session that has ended takes no files, and does not offer it", async () => {
+test("ended session takes no dropped files", async () => {
   class Silent {
     close() {}
   }
@@ -70,9 +70,9 @@ test("a session that has ended takes no files, and does not offer it", async () 
   const ended = (agent_state: string) => ({ seq: 1, at: "", source: "server", observation: "agent_state_changed", content: "", extras: { agent_state, since: "" } });
   for (const [state, effect, hint] of [["idle", "copy", true], ["ended", "none", false]] as const) {
     globalThis.fetch = (async () => new Response(JSON.stringify({ items: [ended(state)] }))) as typeof fetch;
-    await shown(<SessionPage key={state} id={state} />);
+    await renderText(<SessionPage key={state} id={state} />);
     await settled();
-    assert.equal(current.value?.live.state.value.agentState, state);
+    assert.equal(currentSession.value?.live.state.value.agentState, state);
     assert.equal(drag("dragover", root.querySelector(".conversation")!, [notes]), effect);
     await settled();
     assert.equal(root.querySelector(".drop-hint") !== null, hint);
@@ -80,12 +80,12 @@ test("a session that has ended takes no files, and does not offer it", async () 
   }
 });
 
-test("a recording can be dropped", async () => {
-  await shown(<Recording file="" />);
+test("dropped recording opens", async () => {
+  await renderText(<Recording file="" />);
   const text = readFileSync("test/recordings/whole-way.jsonl");
   drag("dragover", root.querySelector("h1")!, []);
   await settled();
-  assert.equal(root.querySelector(".drop-hint")?.textContent, "Drop to open it");
+  assert.equal(root.querySelector(".drop-hint")?.textContent, "Drop to open");
   drag("drop", root.querySelector("h1")!, [{ file: new File([text], "whole-way.jsonl") }]);
   await settled();
   await settled();

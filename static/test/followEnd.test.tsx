@@ -1,20 +1,20 @@
-// What grows is followed while the reader is at its end, and moves nobody who has left it.
+// Following of growing content. A reader who left the end is not moved.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { Chat } from "../src/components/Chat";
 import { CommandsTab } from "../src/components/CommandsTab";
 import { LongList } from "../src/components/LongList";
-import { Script } from "./frames";
-import { press, root, settled, shown, Stage } from "./stage";
+import { FrameScript } from "./frameScript";
+import { press, root, settled, renderText, TestSession } from "./testSession";
 
 const WINDOW = 100;
 let width = 0;
 const scrolledTo = new WeakMap<Element, number>();
 
-/** As a browser would lay it out, were each letter a pixel high and each row of a list as high as it says. */
+/** Simulated layout: one pixel per letter, list rows as high as declared. */
 const heightOf = (box: HTMLElement) =>
   Number.parseInt(box.querySelector<HTMLElement>(".long-list-all")?.style.height ?? `${box.textContent?.length}`);
 const furthest = (box: HTMLElement) => Math.max(0, heightOf(box) - WINDOW);
@@ -28,7 +28,7 @@ Object.defineProperties(window.HTMLElement.prototype, {
   },
   scrollTop: {
     get(this: HTMLElement) {
-      // What has become shorter is scrolled to its very end, and stays there.
+      // A browser scrolls shortened content to its end.
       scrolledTo.set(this, Math.min(scrolledTo.get(this) ?? 0, furthest(this)));
       return scrolledTo.get(this);
     },
@@ -42,37 +42,37 @@ const boxOf = (selector: string) => root.querySelector<HTMLElement>(selector)!;
 const isAtEnd = (box: HTMLElement) => box.scrollTop === furthest(box);
 const drawn = () => new Promise((resolve) => setImmediate(resolve));
 
-/** The reader scrolls by so many pixels; the browser says so a moment later. */
+/** Scrolls by pixels. The returned function fires the scroll event. */
 function scroll(box: HTMLElement, by: number): () => void {
   box.scrollTop += by;
   return () => box.dispatchEvent(new window.Event("scroll"));
 }
 
-/** A text of so many letters that grows on. */
-function writes(stage: Stage): (letters: number) => Promise<void> {
+/** Writes a text that grows by letters. */
+function startWriting(testSession: TestSession): (letters: number) => Promise<void> {
   let offset = 0;
   return async (letters) => {
-    stage.say({ delta: "text", item: "t", offset, content: "x".repeat(letters) });
+    testSession.receive({ delta: "text", item: "t", offset, content: "x".repeat(letters) });
     offset += letters;
     await settled();
   };
 }
 
-async function chat(script: Script): Promise<{ stage: Stage; box: HTMLElement; write: (letters: number) => Promise<void> }> {
-  const stage = new Stage();
-  stage.play(script);
-  await shown(<Chat live={stage.live} />);
+async function openChat(script: FrameScript): Promise<{ testSession: TestSession; box: HTMLElement; write: (letters: number) => Promise<void> }> {
+  const testSession = new TestSession();
+  testSession.play(script);
+  await renderText(<Chat live={testSession.live} />);
   const box = boxOf("[role=log]");
-  const write = writes(stage);
+  const write = startWriting(testSession);
   await write(1000);
   assert.ok(isAtEnd(box));
-  return { stage, box, write };
+  return { testSession, box, write };
 }
 
 afterEach(() => render(null, root));
 
-test("what the reader unfolds stays where it is while more comes", async () => {
-  const { box, write } = await chat(new Script().see("think", "t".repeat(300), {}));
+test("unfolded content stays in place while more arrives", async () => {
+  const { box, write } = await openChat(new FrameScript().addObservation("think", "t".repeat(300), {}));
   press("Thought");
   await drawn();
   const there = box.scrollTop;
@@ -81,8 +81,8 @@ test("what the reader unfolds stays where it is while more comes", async () => {
   assert.match(root.querySelector(".pill")?.textContent ?? "", /Latest/);
 });
 
-test("what is folded again before more comes is followed", async () => {
-  const { box, write } = await chat(new Script().see("think", "t".repeat(300), {}));
+test("refolded content is followed again", async () => {
+  const { box, write } = await openChat(new FrameScript().addObservation("think", "t".repeat(300), {}));
   for (const _ of ["unfolded", "folded"]) {
     press("Thought");
     await drawn();
@@ -92,15 +92,15 @@ test("what is folded again before more comes is followed", async () => {
   assert.equal(root.querySelector(".pill"), null);
 });
 
-test("so does what a tool call hides, and what is hidden in that", async () => {
-  const script = new Script().act("agent", "read", { path: "a" }, { item: "r" }).see("read", "t".repeat(60), { path: "a" }, { item: "r" });
-  const { box, write } = await chat(script);
+test("unfolded tool calls and their JSON stay in place", async () => {
+  const script = new FrameScript().addAction("agent", "read", { path: "a" }, { item: "r" }).addObservation("read", "t".repeat(60), { path: "a" }, { item: "r" });
+  const { box, write } = await openChat(script);
   boxOf(".tool-line").click();
   await drawn();
   let there = box.scrollTop;
   await write(10);
   assert.equal(box.scrollTop, there);
-  // Where it is unfolded already, and the reader has come back to the end.
+  // Unfolded already, with the reader back at the end.
   scroll(box, 1000)();
   await write(10);
   assert.ok(isAtEnd(box));
@@ -114,18 +114,18 @@ test("so does what a tool call hides, and what is hidden in that", async () => {
 });
 
 test("output that unfolds by itself is followed", async () => {
-  const { stage, box } = await chat(new Script().act("agent", "run", { command: "make" }, { item: "r" }));
+  const { testSession, box } = await openChat(new FrameScript().addAction("agent", "run", { command: "make" }, { item: "r" }));
   for (let offset = 0; offset < 600; offset += 200) {
-    stage.say({ delta: "output", item: "r", offset, content: "o".repeat(200) });
+    testSession.receive({ delta: "output", item: "r", offset, content: "o".repeat(200) });
     await settled();
     assert.ok(isAtEnd(box));
   }
 });
 
-test("a page of the past is drawn whenever it is asked for", async () => {
-  const script = new Script();
-  for (let n = 0; n < 200; n += 1) script.see("message", `said ${n}`, {});
-  const { box } = await chat(script);
+test("earlier rows load at any time", async () => {
+  const script = new FrameScript();
+  for (let n = 0; n < 200; n += 1) script.addObservation("message", `said ${n}`, {});
+  const { box } = await openChat(script);
   while (box.querySelector<HTMLElement>(".earlier")?.hidden) await settled();
   const mounted = () => box.querySelectorAll(".row").length;
   for (let page = 0; page < 3; page += 1) {
@@ -136,25 +136,25 @@ test("a page of the past is drawn whenever it is asked for", async () => {
   }
 });
 
-/** A box that follows its end, and what makes it grow. */
+/** Boxes that follow their end, with a way to grow each. */
 const GROWING: Record<string, () => Promise<{ box: HTMLElement; grow: () => Promise<unknown>; near: number }>> = {
   async conversation() {
-    const { box, write } = await chat(new Script());
+    const { box, write } = await openChat(new FrameScript());
     return { box, grow: () => write(10), near: 30 };
   },
   async commands() {
-    const { stage, grow } = prints();
-    await shown(<CommandsTab live={stage.live} />);
+    const { testSession, grow } = startPrinting();
+    await renderText(<CommandsTab live={testSession.live} />);
     return { box: boxOf(".screen"), grow, near: 30 };
   },
   async "output of a command"() {
-    const { stage, grow } = prints();
-    await shown(<Chat live={stage.live} />);
+    const { testSession, grow } = startPrinting();
+    await renderText(<Chat live={testSession.live} />);
     return { box: boxOf(".output"), grow, near: 15 };
   },
   async "list of frames"() {
     let count = 20;
-    const list = () => shown(<LongList label="Frames" count={count} rowHeight={28} row={() => null} />);
+    const list = () => renderText(<LongList label="Frames" count={count} rowHeight={28} row={() => null} />);
     await list();
     const grow = async () => {
       count += 1;
@@ -164,21 +164,21 @@ const GROWING: Record<string, () => Promise<{ box: HTMLElement; grow: () => Prom
   },
 };
 
-function prints() {
-  const stage = new Stage();
-  stage.play(new Script().act("agent", "run", { command: "make" }, { item: "r" }));
+function startPrinting() {
+  const testSession = new TestSession();
+  testSession.play(new FrameScript().addAction("agent", "run", { command: "make" }, { item: "r" }));
   let offset = 0;
   const print = (letters: number) => {
-    stage.say({ delta: "output", item: "r", offset, content: "o".repeat(letters) });
+    testSession.receive({ delta: "output", item: "r", offset, content: "o".repeat(letters) });
     offset += letters;
     return settled();
   };
   void print(500);
-  return { stage, grow: () => print(10) };
+  return { testSession, grow: () => print(10) };
 }
 
 for (const [name, open] of Object.entries(GROWING)) {
-  test(`${name}: a move upwards is a leave, however small, until the reader comes back`, async () => {
+  test(`${name}: any move upwards stops following until the reader returns`, async () => {
     const { box, grow, near } = await open();
     await grow();
     assert.ok(isAtEnd(box));
@@ -187,17 +187,17 @@ for (const [name, open] of Object.entries(GROWING)) {
       if (isTold) tell();
       const there = box.scrollTop;
       await grow();
-      // Where it was not told before it is told now.
+      // The scroll event arrives now at the latest.
       tell();
       await grow();
       assert.equal(box.scrollTop, there);
       scroll(box, furthest(box) - box.scrollTop - 5)();
       await grow();
-      assert.ok(isAtEnd(box), "they are near the end again");
+      assert.ok(isAtEnd(box), "the reader is near the end again");
     }
   });
 
-  test(`${name}: a slow move adds up`, async () => {
+  test(`${name}: small moves of a slow scroll add up`, async () => {
     const { box, grow } = await open();
     await grow();
     for (let step = 0; step < 10; step += 1) scroll(box, -0.5)();
@@ -206,7 +206,7 @@ for (const [name, open] of Object.entries(GROWING)) {
     assert.equal(box.scrollTop, there);
   });
 
-  test(`${name}: where the browser scrolls for another width, that was not the reader`, async () => {
+  test(`${name}: scrolling by the browser after a resize does not count as the reader's`, async () => {
     const { box, grow, near } = await open();
     await grow();
     width += 1;
@@ -219,11 +219,11 @@ for (const [name, open] of Object.entries(GROWING)) {
   });
 }
 
-test("what becomes shorter is followed", async () => {
-  const { stage, box } = await chat(new Script());
-  stage.say({ delta: "text", item: "t", offset: 0, content: "x".repeat(500) });
+test("shortened content is followed", async () => {
+  const { testSession, box } = await openChat(new FrameScript());
+  testSession.receive({ delta: "text", item: "t", offset: 0, content: "x".repeat(500) });
   await settled();
-  stage.say({ delta: "text", item: "t", offset: 500, content: "x".repeat(500) });
+  testSession.receive({ delta: "text", item: "t", offset: 500, content: "x".repeat(500) });
   await settled();
   assert.ok(isAtEnd(box));
 });

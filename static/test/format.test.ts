@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { plainOutput } from "../src/escapes";
 import { bytes, cost, duration, elapsed, plural, relativeTime, tokens } from "../src/format";
-import { actorTree } from "../src/state/actors";
+import { actorTree } from "../src/state/actorTree";
 
 test("durations", () => {
   assert.deepEqual([0, 12, 999, 1234, 12_345, 75_000, 3_725_000].map(duration), [
@@ -27,7 +27,7 @@ test("relative times", () => {
   assert.equal(relativeTime("nonsense", now), "");
 });
 
-test("a terminal's output as plain text", () => {
+test("terminal output as plain text", () => {
   const check = (raw: string, expected: string) => assert.equal(plainOutput(raw), expected);
   check("\x1b[1;32mok\x1b[0m\n", "ok\n");
   check("\x1b]0;title\x07text", "text");

@@ -1,16 +1,16 @@
-// Builds the frames of a session in the order in which a server would send them.
+// Builder of session frames in server order.
 
-import type { Actions, Event, Observations, Source } from "../src/wire/event";
-import { reduce, type Input } from "../src/state/reduce";
-import { empty, type SessionState } from "../src/state/session";
+import type { ActionArguments, SessionEvent, ObservationExtras, EventOrigin } from "../src/wire/event";
+import { reduce, type ReducerInput } from "../src/state/reduce";
+import { emptyState, type ScreenState } from "../src/state/screenState";
 
-interface Ties {
+interface EventTies {
   item?: string;
   cause?: number;
 }
 
-/** Who says what, where it is not the agent. */
-const SPEAKERS: Partial<Record<keyof Observations, Source>> = {
+/** Origins of observations other than the agent. */
+const ORIGINS: Partial<Record<keyof ObservationExtras, EventOrigin>> = {
   agent_state_changed: "server",
   chat: "user",
   confirmed: "server",
@@ -20,40 +20,40 @@ const SPEAKERS: Partial<Record<keyof Observations, Source>> = {
   usage: "server",
 };
 
-export class Script {
-  readonly frames: Input[] = [];
+export class FrameScript {
+  readonly frames: ReducerInput[] = [];
   private seq = 0;
 
-  act<K extends keyof Actions>(source: Source, action: K, args: Actions[K], ties: Ties = {}): this {
+  addAction<K extends keyof ActionArguments>(source: EventOrigin, action: K, args: ActionArguments[K], ties: EventTies = {}): this {
     return this.push({ ...this.base(source), ...ties, action, args });
   }
 
-  see<K extends keyof Observations>(observation: K, content: string, extras: Observations[K], ties: Ties = {}): this {
-    return this.push({ ...this.base(SPEAKERS[observation] ?? "agent"), ...ties, observation, content, extras });
+  addObservation<K extends keyof ObservationExtras>(observation: K, content: string, extras: ObservationExtras[K], ties: EventTies = {}): this {
+    return this.push({ ...this.base(ORIGINS[observation] ?? "agent"), ...ties, observation, content, extras });
   }
 
-  state(agent_state: Observations["agent_state_changed"]["agent_state"], reason?: string, more: { turn_over?: boolean } = {}): this {
-    return this.see("agent_state_changed", "", { agent_state, reason, since: "2026-01-01T00:00:00.000Z", ...more });
+  state(agent_state: ObservationExtras["agent_state_changed"]["agent_state"], reason?: string, more: { turn_over?: boolean } = {}): this {
+    return this.addObservation("agent_state_changed", "", { agent_state, reason, since: "2026-01-01T00:00:00.000Z", ...more });
   }
 
-  /** Any frame that has no seq. */
-  push(frame: Input): this {
+  /** Adds a frame without a seq. */
+  push(frame: ReducerInput): this {
     this.frames.push(frame);
     return this;
   }
 
-  play(from: SessionState = empty): SessionState {
+  play(from: ScreenState = emptyState): ScreenState {
     return reduce(from, this.frames);
   }
 
-  private base(source: Source): Pick<Event, "seq" | "at" | "source"> {
+  private base(source: EventOrigin): Pick<SessionEvent, "seq" | "at" | "source"> {
     this.seq += 1;
     return { seq: this.seq, at: new Date(Date.UTC(2026, 0, 1, 0, 0, this.seq)).toISOString(), source };
   }
 }
 
-/** The rows in short: one word for the kind, and what stands in them. */
-export function rowsOf(state: SessionState): string[] {
+/** Returns the rows in short form: kind and content. */
+export function rowsOf(state: ScreenState): string[] {
   return state.rows.map((row) => {
     switch (row.kind) {
       case "user":

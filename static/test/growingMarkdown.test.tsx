@@ -1,6 +1,6 @@
-// A message on the screen while it grows: what is finished stays the elements that it is.
+// Growing message: finished blocks keep their elements.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { render } from "preact";
@@ -14,7 +14,7 @@ function show(text: string, open: boolean, root: Element): Element[] {
 
 const CODE = "```js\nlet one;\n```";
 
-test("finished blocks are the same elements to the end", () => {
+test("finished blocks keep their elements", () => {
   const root = document.createElement("div");
   const text = `One.\n\n${CODE}\n\n- a\n\n`;
   const [paragraph, code] = show(`${text}T`, true, root);
@@ -26,7 +26,7 @@ test("finished blocks are the same elements to the end", () => {
   assert.equal(root.textContent, "One.let one;\naTwolet one;\nThree");
 });
 
-test("code that is coloured goes when another text comes", () => {
+test("highlighted code is replaced when the text changes", () => {
   const root = document.createElement("div");
   const coloured = () => {
     for (const code of root.querySelectorAll("code")) highlight(code);

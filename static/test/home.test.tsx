@@ -1,16 +1,16 @@
-// A task on its way to a session, and a person who does not stand still meanwhile.
+// Start of a task while the user navigates.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
 import { Home } from "../src/components/Home";
 import { navigate } from "../src/route";
-import * as written from "../src/state/task";
-import { press, root, settled, shown, write } from "./stage";
+import * as written from "../src/state/taskDraft";
+import { press, root, settled, renderText, write } from "./testSession";
 
 let asked: { key: string | null; task?: string; model?: string }[] = [];
-/** Answers what was asked first. */
+/** Answers the oldest open request. */
 let answer = (_: Response | Error) => {};
 let made = 0;
 
@@ -27,103 +27,103 @@ beforeEach(async () => {
   asked = [];
   made = 0;
   navigate("/sessions");
-  await shown(<Home />);
+  await renderText(<Home />);
   await write("");
 });
 afterEach(() => render(null, root));
 
-async function starts(task: string) {
+async function startTask(task: string) {
   await write(task);
   press("Start");
   await settled();
 }
-async function goes(to: string) {
+async function goTo(to: string) {
   navigate(to);
-  await shown(to === "/sessions" ? <Home /> : <p>elsewhere</p>);
+  await renderText(to === "/sessions" ? <Home /> : <p>elsewhere</p>);
 }
-async function isAnswered(by: Response | Error = session()) {
+async function answerRequest(by: Response | Error = session()) {
   answer(by);
   await settled();
 }
 
-test("whoever waits for the session is taken to it, and nothing of the task is left", async () => {
-  await starts("look around");
+test("start opens the session and clears the task", async () => {
+  await startTask("look around");
   assert.ok(root.querySelector<HTMLButtonElement>("[aria-label='Starting…']")?.disabled);
-  await isAnswered();
+  await answerRequest();
   assert.equal(location.pathname, "/sessions/s1");
   assert.deepEqual([written.task.value, Object.keys(localStorage)], ["", []]);
 });
 
-test("whoever went elsewhere meanwhile stays there", async () => {
-  await starts("look around");
-  await goes("/admin");
-  await isAnswered();
+test("start leaves a user on another page alone", async () => {
+  await startTask("look around");
+  await goTo("/admin");
+  await answerRequest();
   assert.equal(location.pathname, "/admin");
-  await goes("/sessions");
+  await goTo("/sessions");
   assert.equal(field().value, "");
 });
 
-test("whoever came back finds it on its way, and is taken to the session", async () => {
-  await starts("look around");
-  await goes("/admin");
-  await goes("/sessions");
+test("user who returns during the start reaches the session", async () => {
+  await startTask("look around");
+  await goTo("/admin");
+  await goTo("/sessions");
   assert.equal(field().value, "look around");
   press("Starting…");
   field().dispatchEvent(new window.KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
-  await isAnswered();
+  await answerRequest();
   assert.equal(asked.length, 1);
   assert.equal(location.pathname, "/sessions/s1");
 });
 
-test("a new task that was begun meanwhile is kept, and its writer left in peace", async () => {
-  await starts("look around");
-  await goes("/admin");
-  await goes("/sessions");
+test("task written during the start is kept and its page stays", async () => {
+  await startTask("look around");
+  await goTo("/admin");
+  await goTo("/sessions");
   await write("another");
-  await isAnswered();
+  await answerRequest();
   assert.equal(location.pathname, "/sessions");
   assert.equal(field().value, "another");
   render(null, root);
-  await shown(<Home />);
+  await renderText(<Home />);
   assert.equal(field().value, "another");
   press("Start");
   await settled();
   assert.notEqual(asked[1]?.key, asked[0]?.key);
-  await isAnswered();
+  await answerRequest();
 });
 
-test("what another tab has written is not cleared", async () => {
-  await starts("look around");
+test("task of another tab is not cleared", async () => {
+  await startTask("look around");
   localStorage.setItem("greenroom.task", "from another tab");
-  await isAnswered();
+  await answerRequest();
   assert.equal(localStorage.getItem("greenroom.task"), "from another tab");
 });
 
-test("an answer that was lost: the same again is the same session, and once more is another", async () => {
-  await starts("look around");
-  await goes("/admin");
-  await isAnswered(new Error("no answer"));
-  await goes("/sessions");
-  assert.match(root.textContent ?? "", /server does not answer/);
+test("retry after a lost answer starts the same session and a further start a new one", async () => {
+  await startTask("look around");
+  await goTo("/admin");
+  await answerRequest(new Error("no answer"));
+  await goTo("/sessions");
+  assert.match(root.textContent ?? "", /no reply from the server/);
   press("Try again");
   await settled();
-  await isAnswered();
-  await goes("/sessions");
-  await starts("look around");
-  await isAnswered();
+  await answerRequest();
+  await goTo("/sessions");
+  await startTask("look around");
+  await answerRequest();
   const [first, second, third] = asked.map(({ key }) => key);
   assert.equal(first, second);
   assert.notEqual(second, third);
 });
 
-test("files and choices of a task are still there when its writer comes back", async () => {
+test("files and choices survive navigation", async () => {
   await write("look around");
-  written.attach([new File(["a"], "a.txt")]);
-  written.chosen.value = { directory: "/tmp" };
-  await goes("/admin");
-  await goes("/sessions");
+  written.attachFiles([new File(["a"], "a.txt")]);
+  written.choices.value = { directory: "/tmp" };
+  await goTo("/admin");
+  await goTo("/sessions");
   assert.match(root.querySelector(".attachments")?.textContent ?? "", /a\.txt/);
-  assert.ok(root.querySelector(".task-options"), "what is chosen is in sight");
+  assert.ok(root.querySelector(".task-options"), "the chosen options are visible");
   written.files.value = [];
-  written.chosen.value = {};
+  written.choices.value = {};
 });

@@ -1,6 +1,6 @@
-// What a person asks for, from the moment they do until the server has taken it.
+// Requests of the user until the server accepts them.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
@@ -8,118 +8,118 @@ import { Attachments } from "../src/components/Attachments";
 import { CommandsTab } from "../src/components/CommandsTab";
 import { Composer } from "../src/components/Composer";
 import { ConfirmDock } from "../src/components/ConfirmDock";
-import { Outbox } from "../src/components/Outbox";
+import { RejectedRequests } from "../src/components/RejectedRequests";
 import { Queue } from "../src/components/Queue";
-import { LiveSession } from "../src/state/live";
-import { unsentOf } from "../src/state/unsent";
+import { LiveSession } from "../src/state/liveSession";
+import { storedRequests } from "../src/state/pendingStorage";
 import { uploadsOf } from "../src/state/uploads";
-import type { Wish } from "../src/wire/frame";
-import { Script } from "./frames";
-import { press, root, settled, shown, Stage, write } from "./stage";
-import { answersUploads } from "./upload";
+import type { ClientRequest } from "../src/wire/frame";
+import { FrameScript } from "./frameScript";
+import { press, root, settled, renderText, TestSession, write } from "./testSession";
+import { answerUploads } from "./fakeUploads";
 
-const kept = () => Object.keys(localStorage).filter((key) => key.startsWith("greenroom.unsent."));
+const storedKeys = () => Object.keys(localStorage).filter((key) => key.startsWith("greenroom.unsent."));
 
 beforeEach(() => localStorage.clear());
 afterEach(() => render(null, root));
 
-test("a message is kept until the server has taken it", () => {
-  const stage = new Stage();
-  stage.live.message("go on", "queue");
-  const [sent] = stage.sent;
-  assert.deepEqual(kept(), [`greenroom.unsent.s1.${sent?.id}`]);
-  stage.say({ status: "accepted", id: sent?.id, seq: 1 });
-  assert.deepEqual(kept(), []);
+test("message is stored until accepted", () => {
+  const testSession = new TestSession();
+  testSession.live.message("go on", "queue");
+  const [sent] = testSession.sent;
+  assert.deepEqual(storedKeys(), [`greenroom.unsent.s1.${sent?.id}`]);
+  testSession.receive({ status: "accepted", id: sent?.id, seq: 1 });
+  assert.deepEqual(storedKeys(), []);
 });
 
-test("one that was refused is kept until it is dropped, and other wishes are not", () => {
-  const stage = new Stage();
-  stage.live.message("go on", "queue");
-  stage.live.pause();
-  const id = stage.sent[0]!.id!;
-  stage.say({ error: { code: "busy", message: "no" }, id });
-  assert.equal(kept().length, 1);
-  assert.equal(JSON.parse(localStorage.getItem(kept()[0]!) ?? "").refusal, "no");
-  stage.live.drop(id);
-  assert.deepEqual(kept(), []);
+test("rejected message is stored until discarded, other requests are not", () => {
+  const testSession = new TestSession();
+  testSession.live.message("go on", "queue");
+  testSession.live.pause();
+  const id = testSession.sent[0]!.id!;
+  testSession.receive({ error: { code: "busy", message: "no" }, id });
+  assert.equal(storedKeys().length, 1);
+  assert.equal(JSON.parse(localStorage.getItem(storedKeys()[0]!) ?? "")["refusal"], "no");
+  testSession.live.dropRequest(id);
+  assert.deepEqual(storedKeys(), []);
 });
 
-test("who presses twice means it once, until that has been answered", () => {
-  const stage = new Stage();
-  const actions = () => stage.sent.map(({ action }) => action);
-  stage.live.pause();
-  stage.live.pause();
-  stage.live.removeFromQueue("a");
-  stage.live.removeFromQueue("a");
-  stage.live.removeFromQueue("b");
+test("double press sends one request until the reply", () => {
+  const testSession = new TestSession();
+  const actions = () => testSession.sent.map(({ action }) => action);
+  testSession.live.pause();
+  testSession.live.pause();
+  testSession.live.removeFromQueue("a");
+  testSession.live.removeFromQueue("a");
+  testSession.live.removeFromQueue("b");
   assert.deepEqual(actions(), ["pause", "edit_queue", "edit_queue"]);
-  stage.say({ status: "accepted", id: stage.sent[0]!.id!, seq: 0 });
-  stage.live.pause();
+  testSession.receive({ status: "accepted", id: testSession.sent[0]!.id!, seq: 0 });
+  testSession.live.pause();
   assert.deepEqual(actions(), ["pause", "edit_queue", "edit_queue", "pause"]);
 });
 
-test("a stop that could not be sent stops nothing that began after it", () => {
+test("unsent interrupt does not stop a later turn", () => {
   const hello = { status: "hello", session: null, last_seq: 1, state: "running" };
-  const after = (script: Script) => {
-    const stage = new Stage();
-    stage.play(new Script().state("running"));
-    stage.isConnected = false;
-    stage.live.interrupt();
-    stage.isConnected = true;
-    stage.listener.opened();
-    stage.say(hello, ...script.frames.slice(1), { status: "synced", seq: script.frames.length });
-    return stage.sent.map(({ action }) => action);
+  const after = (script: FrameScript) => {
+    const testSession = new TestSession();
+    testSession.play(new FrameScript().state("running"));
+    testSession.isConnected = false;
+    testSession.live.interrupt();
+    testSession.isConnected = true;
+    testSession.listener.opened();
+    testSession.receive(hello, ...script.frames.slice(1), { status: "synced", seq: script.frames.length });
+    return testSession.sent.map(({ action }) => action);
   };
-  assert.deepEqual(after(new Script().state("running")), ["interrupt"]);
-  assert.deepEqual(after(new Script().state("running").state("idle").state("running")), []);
+  assert.deepEqual(after(new FrameScript().state("running")), ["interrupt"]);
+  assert.deepEqual(after(new FrameScript().state("running").state("idle").state("running")), []);
 });
 
-test("a server that has the session again in the same connection is told nothing twice", () => {
-  const stage = new Stage();
-  stage.listener.opened();
+test("second hello on the same connection resends nothing", () => {
+  const testSession = new TestSession();
+  testSession.listener.opened();
   const back = [{ status: "hello", session: null, last_seq: 0, state: "idle" }, { status: "synced", seq: 0 }];
-  stage.say(...back);
-  stage.live.message("go on", "queue");
-  stage.live.interrupt();
-  stage.say({ error: { code: "journal_unavailable", message: "the disk is full" } });
-  assert.equal(stage.live.state.value.trouble, "the disk is full");
-  stage.say(...back);
-  assert.equal(stage.live.state.value.trouble, null);
-  assert.deepEqual(stage.sent.map(({ action }) => action), ["message", "interrupt"]);
-  stage.listener.opened();
-  stage.say(...back);
-  assert.deepEqual(stage.sent.map(({ action }) => action), ["message", "interrupt", "message", "interrupt"]);
+  testSession.receive(...back);
+  testSession.live.message("go on", "queue");
+  testSession.live.interrupt();
+  testSession.receive({ error: { code: "journal_unavailable", message: "the disk is full" } });
+  assert.equal(testSession.live.state.value.problem, "the disk is full");
+  testSession.receive(...back);
+  assert.equal(testSession.live.state.value.problem, null);
+  assert.deepEqual(testSession.sent.map(({ action }) => action), ["message", "interrupt"]);
+  testSession.listener.opened();
+  testSession.receive(...back);
+  assert.deepEqual(testSession.sent.map(({ action }) => action), ["message", "interrupt", "message", "interrupt"]);
 });
 
-test("before `hello` nothing but a stop goes out: what waits from before comes first", () => {
-  const stage = new Stage();
-  stage.isConnected = false;
-  stage.live.message("first", "queue");
-  stage.isConnected = true;
-  stage.listener.opened();
-  stage.live.message("second", "queue");
-  stage.live.interrupt();
-  assert.deepEqual(stage.sent.map(({ action }) => action), ["interrupt"]);
-  stage.say({ status: "hello", session: null, last_seq: 0, state: "running" });
-  stage.live.message("third", "queue");
-  const said = stage.sent.flatMap((wish) => (wish.action === "message" ? [wish.args.content] : []));
+test("only interrupts are sent before hello, others keep their order", () => {
+  const testSession = new TestSession();
+  testSession.isConnected = false;
+  testSession.live.message("first", "queue");
+  testSession.isConnected = true;
+  testSession.listener.opened();
+  testSession.live.message("second", "queue");
+  testSession.live.interrupt();
+  assert.deepEqual(testSession.sent.map(({ action }) => action), ["interrupt"]);
+  testSession.receive({ status: "hello", session: null, last_seq: 0, state: "running" });
+  testSession.live.message("third", "queue");
+  const said = testSession.sent.flatMap((request) => (request.action === "message" ? [request.args.content] : []));
   assert.deepEqual(said, ["first", "second", "third"]);
-  assert.equal(new Set(stage.sent.map(({ id }) => id)).size, 4, "each of them once");
+  assert.equal(new Set(testSession.sent.map(({ id }) => id)).size, 4, "each message is sent once");
 });
 
-test("where the browser has no room nothing breaks", (context) => {
+test("full browser storage breaks nothing", (context) => {
   context.mock.method(Object.getPrototypeOf(localStorage) as Storage, "setItem", () => {
     throw new Error("the quota is exceeded");
   });
-  const stage = new Stage();
-  stage.live.message("go on", "queue");
-  assert.equal(stage.sent.length, 1);
-  assert.deepEqual(kept(), []);
+  const testSession = new TestSession();
+  testSession.live.message("go on", "queue");
+  assert.equal(testSession.sent.length, 1);
+  assert.deepEqual(storedKeys(), []);
 });
 
-test("what was not taken is there again when the session opens, under the same id", async () => {
+test("unaccepted requests return under their ids when the session opens", async () => {
   const sockets: { sent: string[]; onmessage?: (message: { data: string }) => void }[] = [];
-  class FakeSocket {
+  class SilentSocket {
     static readonly OPEN = 1;
     readyState = 1;
     sent: string[] = [];
@@ -131,242 +131,242 @@ test("what was not taken is there again when the session opens, under the same i
     }
     close() {}
   }
-  Object.assign(globalThis, { WebSocket: FakeSocket, fetch: async () => new Response('{"items":[]}') });
-  const before = new Stage();
+  Object.assign(globalThis, { WebSocket: SilentSocket, fetch: async () => new Response('{"items":[]}') });
+  const before = new TestSession();
   before.isConnected = false;
   before.live.message("first", "queue");
   before.live.message("second", "steer");
   const after = new LiveSession("s1");
-  assert.deepEqual(after.state.value.sending, before.live.state.value.sending);
+  assert.deepEqual(after.state.value.pending, before.live.state.value.pending);
   await settled();
   const socket = sockets[0]!;
   socket.onmessage?.({ data: JSON.stringify({ status: "hello", session: null, last_seq: 0, state: "idle" }) });
   socket.onmessage?.({ data: JSON.stringify({ status: "synced", seq: 0 }) });
-  const sent = socket.sent.map((text) => JSON.parse(text) as Wish & { id: string });
-  assert.deepEqual(sent.map(({ id }) => id), before.live.state.value.sending.map(({ id }) => id));
-  assert.equal(kept().length, 2);
+  const sent = socket.sent.map((text) => JSON.parse(text) as ClientRequest & { id: string });
+  assert.deepEqual(sent.map(({ id }) => id), before.live.state.value.pending.map(({ id }) => id));
+  assert.equal(storedKeys().length, 2);
   after.close();
-  before.listener.refused("no_such_session");
-  assert.deepEqual(kept(), [], "nobody will ever take them");
+  before.listener.ended("no_such_session");
+  assert.deepEqual(storedKeys(), [], "a deleted session accepts no requests");
 });
 
-test("all that a person typed is kept until it is taken, and what they only pressed is not", () => {
-  const before = new Stage();
+test("typed requests are stored until accepted, pressed buttons are not", () => {
+  const before = new TestSession();
   before.isConnected = false;
   before.live.editQueue("m", "as it shall be");
   before.live.run("make");
-  before.live.answer("q", "deny", "too dangerous");
-  before.live.answer("r", "allow");
+  before.live.answerApproval("q", "deny", "too dangerous");
+  before.live.answerApproval("r", "allow");
   before.live.removeFromQueue("n");
   before.live.setModel("demo");
   before.live.interrupt();
-  const typed = before.live.state.value.sending.slice(0, 3);
-  assert.deepEqual(unsentOf("s1"), typed);
+  const typed = before.live.state.value.pending.slice(0, 3);
+  assert.deepEqual(storedRequests("s1"), typed);
   before.isConnected = true;
-  before.say({ status: "hello", session: null, last_seq: 0, state: "idle" });
+  before.receive({ status: "hello", session: null, last_seq: 0, state: "idle" });
   assert.deepEqual(before.sent.slice(0, 3).map(({ id }) => id), typed.map(({ id }) => id));
-  for (const { id } of typed) before.say({ status: "accepted", id, seq: 1 });
-  assert.deepEqual(kept(), []);
+  for (const { id } of typed) before.receive({ status: "accepted", id, seq: 1 });
+  assert.deepEqual(storedKeys(), []);
 });
 
-test("a change that was saved without a connection outlives the page", async () => {
-  const stage = new Stage();
-  stage.play(new Script().see("queue", "", { items: [{ item: "m", content: "as it was" }] }));
-  stage.isConnected = false;
-  await shown(<Queue live={stage.live} />);
+test("saved edit without a connection survives a reload", async () => {
+  const testSession = new TestSession();
+  testSession.play(new FrameScript().addObservation("queue", "", { items: [{ item: "m", content: "as it was" }] }));
+  testSession.isConnected = false;
+  await renderText(<Queue live={testSession.live} />);
   press("Edit");
   await settled();
   await write("as it shall be");
-  press("Keep the change");
+  press("Save change");
   await settled();
-  assert.deepEqual(unsentOf("s1").map(({ wish }) => "args" in wish && wish.args), [{ item: "m", content: "as it shall be" }]);
+  assert.deepEqual(storedRequests("s1").map(({ request }) => "args" in request && request.args), [{ item: "m", content: "as it shall be" }]);
 });
 
-test("what is too long is not sent, and can be attached in its place", async () => {
-  const stage = new Stage();
-  stage.live.message("é".repeat(600_000), "queue", ["uploads/plan.md"]);
-  assert.deepEqual(stage.sent, []);
-  const text = await shown(<Outbox live={stage.live} />);
-  assert.match(text, /This is 1\.1 MiB long, and 1 MiB can be sent at once\. Attach it as a file\./);
+test("overlong message is not sent and can be attached as a file", async () => {
+  const testSession = new TestSession();
+  testSession.live.message("é".repeat(600_000), "queue", ["uploads/plan.md"]);
+  assert.deepEqual(testSession.sent, []);
+  const text = await renderText(<RejectedRequests live={testSession.live} />);
+  assert.match(text, /1\.1 MiB exceeds the limit of 1 MiB\. Attach it as a file\./);
   assert.doesNotMatch(text, /Send again/);
   let status = 413;
-  answersUploads(() => status);
+  answerUploads(() => status);
   const uploads = uploadsOf("s1");
   press("Attach as a file");
   await settled();
-  assert.deepEqual([uploads.all.value.length, stage.live.state.value.sending.length], [1, 1], "its words are nowhere else yet");
+  assert.deepEqual([uploads.all.value.length, testSession.live.state.value.pending.length], [1, 1], "the text exists nowhere else yet");
   uploads.clear();
   status = 201;
   press("Attach as a file");
   await settled();
   assert.deepEqual(uploads.all.value.map(({ name, size }) => [name, size]), [["message.txt", 1_200_000], ["plan.md", null]]);
-  assert.deepEqual(stage.live.state.value.sending, []);
+  assert.deepEqual(testSession.live.state.value.pending, []);
 });
 
-test("without a connection one interrupt is enough", (context) => {
+test("one interrupt suffices without a connection", (context) => {
   context.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
-  const stage = new Stage();
-  stage.isConnected = false;
-  stage.live.interrupt();
+  const testSession = new TestSession();
+  testSession.isConnected = false;
+  testSession.live.interrupt();
   context.mock.timers.tick(5000);
-  stage.live.interrupt();
-  assert.equal(stage.live.state.value.sending.length, 1);
-  stage.say({ status: "synced", seq: 0 });
-  stage.live.interrupt();
-  assert.equal(stage.live.state.value.sending.length, 2, "the server goes to harder means");
+  testSession.live.interrupt();
+  assert.equal(testSession.live.state.value.pending.length, 1);
+  testSession.receive({ status: "synced", seq: 0 });
+  testSession.live.interrupt();
+  assert.equal(testSession.live.state.value.pending.length, 2, "the second interrupt escalates");
 });
 
-test("what came of one stop says nothing about the next", (context) => {
+test("outcome of an earlier interrupt does not end the current one", (context) => {
   context.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
-  const stage = new Stage();
-  stage.play(new Script().state("running"));
-  stage.say({ status: "synced", seq: 1 });
-  stage.live.interrupt();
-  stage.say({ error: { code: "unavailable", message: "not now" }, id: stage.sent[0]!.id });
-  assert.equal(stage.live.stopping.value, 0, "it was refused");
-  stage.live.interrupt();
-  stage.say({ delta: "text", item: "t", offset: 0, content: "still at it" });
-  assert.equal(stage.live.stopping.value, 1_000_000);
-  stage.live.interrupt();
-  assert.equal(stage.sent.length, 2, "a double click is no second question");
-  assert.deepEqual(stage.live.state.value.sending.map(({ refusal }) => refusal), ["not now", undefined]);
+  const testSession = new TestSession();
+  testSession.play(new FrameScript().state("running"));
+  testSession.receive({ status: "synced", seq: 1 });
+  testSession.live.interrupt();
+  testSession.receive({ error: { code: "unavailable", message: "not now" }, id: testSession.sent[0]!.id });
+  assert.equal(testSession.live.stopping.value, 0, "the interrupt was rejected");
+  testSession.live.interrupt();
+  testSession.receive({ delta: "text", item: "t", offset: 0, content: "still at it" });
+  assert.equal(testSession.live.stopping.value, 1_000_000);
+  testSession.live.interrupt();
+  assert.equal(testSession.sent.length, 2, "a double click sends one interrupt");
+  assert.deepEqual(testSession.live.state.value.pending.map(({ rejection }) => rejection), ["not now", undefined]);
 });
 
-test("a stop that is taken back before it was sent is no stop any more", () => {
+test("withdrawn unsent interrupt is no longer shown", () => {
   const hello = (state: string) => ({ status: "hello", session: null, last_seq: 1, state });
-  /** What is shown of a stop that was pressed without a connection, once it is known what came meanwhile. */
-  const stopping = (before: Script, meanwhile: (script: Script) => Script) => {
-    const stage = new Stage();
-    stage.play(before);
-    stage.isConnected = false;
-    stage.live.interrupt();
-    assert.notEqual(stage.live.stopping.value, 0);
-    stage.isConnected = true;
-    stage.listener.opened();
+  /** Returns the shown state of an interrupt pressed without a connection, after the reconnect. */
+  const stopping = (before: FrameScript, meanwhile: (script: FrameScript) => FrameScript) => {
+    const testSession = new TestSession();
+    testSession.play(before);
+    testSession.isConnected = false;
+    testSession.live.interrupt();
+    assert.notEqual(testSession.live.stopping.value, 0);
+    testSession.isConnected = true;
+    testSession.listener.opened();
     const first = before.frames.length;
     const script = meanwhile(before);
-    stage.say(hello(stage.live.state.value.agentState ?? "idle"), ...script.frames.slice(first), { status: "synced", seq: script.frames.length });
-    return { isShown: stage.live.stopping.value !== 0, sent: stage.sent.length };
+    testSession.receive(hello(testSession.live.state.value.agentState ?? "idle"), ...script.frames.slice(first), { status: "synced", seq: script.frames.length });
+    return { isShown: testSession.live.stopping.value !== 0, sent: testSession.sent.length };
   };
   const over = { isShown: false, sent: 0 };
-  const asks = () => new Script().state("running").see("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow"] });
-  const paused = () => new Script().state("running").state("paused");
+  const asks = () => new FrameScript().state("running").addObservation("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow"] });
+  const paused = () => new FrameScript().state("running").state("paused");
   assert.deepEqual(stopping(asks().state("awaiting_confirmation"), (script) => script.state("running").state("idle")), over);
   assert.deepEqual(stopping(paused(), (script) => script.state("running").state("idle")), over);
-  assert.deepEqual(stopping(new Script().state("running"), (script) => script.state("idle").state("running")), over);
+  assert.deepEqual(stopping(new FrameScript().state("running"), (script) => script.state("idle").state("running")), over);
   assert.deepEqual(stopping(paused(), (script) => script.state("running")), { isShown: true, sent: 1 });
 });
 
-test("a stop that was taken is shown until it is known what came of it", () => {
-  const stage = new Stage();
-  const script = new Script().state("running").see("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow"] });
-  stage.play(script.state("awaiting_confirmation"));
-  stage.say({ status: "synced", seq: 3 });
-  stage.live.interrupt();
-  const { id } = stage.sent[0]!;
-  stage.say({ status: "accepted", id, seq: 4 });
-  stage.play(script.act("user", "interrupt", {}));
-  assert.deepEqual([stage.live.state.value.sending, stage.live.stopping.value === 0], [[], false]);
-  stage.play(script.see("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "asked", partial: false }));
-  assert.equal(stage.live.stopping.value, 0);
+test("accepted interrupt is shown until its outcome arrives", () => {
+  const testSession = new TestSession();
+  const script = new FrameScript().state("running").addObservation("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow"] });
+  testSession.play(script.state("awaiting_confirmation"));
+  testSession.receive({ status: "synced", seq: 3 });
+  testSession.live.interrupt();
+  const { id } = testSession.sent[0]!;
+  testSession.receive({ status: "accepted", id, seq: 4 });
+  testSession.play(script.addAction("user", "interrupt", {}));
+  assert.deepEqual([testSession.live.state.value.pending, testSession.live.stopping.value === 0], [[], false]);
+  testSession.play(script.addObservation("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "asked", partial: false }));
+  assert.equal(testSession.live.stopping.value, 0);
 });
 
-test("who stops what has ended by itself is not told so", () => {
-  const stage = new Stage();
-  stage.play(new Script().state("running"));
-  stage.live.interrupt();
-  stage.say({ error: { code: "nothing_to_interrupt", message: "nothing is running" }, id: stage.sent[0]!.id });
-  assert.deepEqual([stage.live.stopping.value, stage.live.state.value.sending], [0, []]);
+test("interrupt of an already ended turn shows no error", () => {
+  const testSession = new TestSession();
+  testSession.play(new FrameScript().state("running"));
+  testSession.live.interrupt();
+  testSession.receive({ error: { code: "nothing_to_interrupt", message: "nothing is running" }, id: testSession.sent[0]!.id });
+  assert.deepEqual([testSession.live.stopping.value, testSession.live.state.value.pending], [0, []]);
 });
 
-test("an answer on its way cannot be given twice, unless it is refused", async () => {
-  const stage = new Stage();
-  stage.play(new Script().see("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow", "deny"] }));
+test("pending answer blocks a second one unless rejected", async () => {
+  const testSession = new TestSession();
+  testSession.play(new FrameScript().addObservation("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow", "deny"] }));
   const disabled = () => [...root.querySelectorAll<HTMLButtonElement>("button, input")].map((one) => one.disabled);
-  await shown(<ConfirmDock live={stage.live} />);
+  await renderText(<ConfirmDock live={testSession.live} />);
   assert.deepEqual(disabled(), [false, false, false]);
   press("Deny");
   await settled();
   assert.deepEqual(disabled(), [true, true, true]);
-  assert.equal(root.querySelector("[role=status]")?.textContent, "Your answer is on its way…");
-  stage.say({ error: { code: "busy", message: "no" }, id: stage.sent[0]!.id });
+  assert.equal(root.querySelector("[role=status]")?.textContent, "Sending your answer…");
+  testSession.receive({ error: { code: "busy", message: "no" }, id: testSession.sent[0]!.id });
   await settled();
   assert.deepEqual(disabled(), [false, false, false]);
   assert.equal(root.querySelector("[role=status]")?.textContent, "");
 });
 
-test("a command on its way stands below the others", async () => {
-  const stage = new Stage();
-  stage.play(new Script().act("user", "run", { command: "ls" }, { item: "r" }));
-  stage.live.run("make");
-  assert.match(await shown(<CommandsTab live={stage.live} />), /ls.*make\s*sending…/);
-  stage.say({ error: { code: "busy", message: "no" }, id: stage.sent[0]!.id });
-  assert.doesNotMatch(await shown(<CommandsTab live={stage.live} />), /make/);
+test("pending command is listed below the others", async () => {
+  const testSession = new TestSession();
+  testSession.play(new FrameScript().addAction("user", "run", { command: "ls" }, { item: "r" }));
+  testSession.live.run("make");
+  assert.match(await renderText(<CommandsTab live={testSession.live} />), /ls.*make\s*Sending…/);
+  testSession.receive({ error: { code: "busy", message: "no" }, id: testSession.sent[0]!.id });
+  assert.doesNotMatch(await renderText(<CommandsTab live={testSession.live} />), /make/);
 });
 
 
-test("a change that was refused can be sent as a new message", async () => {
-  const stage = new Stage();
-  stage.live.editQueue("m", "as it shall be");
-  stage.say({ error: { code: "not_found", message: "it is not in the queue" }, id: stage.sent[0]!.id });
-  assert.match(await shown(<Outbox live={stage.live} />), /it is not in the queueas it shall be/);
+test("rejected edit can be sent as a new message", async () => {
+  const testSession = new TestSession();
+  testSession.live.editQueue("m", "as it shall be");
+  testSession.receive({ error: { code: "not_found", message: "it is not in the queue" }, id: testSession.sent[0]!.id });
+  assert.match(await renderText(<RejectedRequests live={testSession.live} />), /it is not in the queueas it shall be/);
   press("Send again");
-  assert.deepEqual(stage.sent.map(({ action }) => action), ["edit_queue", "message"]);
+  assert.deepEqual(testSession.sent.map(({ action }) => action), ["edit_queue", "message"]);
 });
 
-test("what was refused is sent again under its own id, and a change as long as its message waits", async () => {
-  const stage = new Stage();
-  stage.play(new Script().see("queue", "", { items: [{ item: "m", content: "as it was" }] }));
+test("rejected request is resent under its id, an edit only while its message is queued", async () => {
+  const testSession = new TestSession();
+  testSession.play(new FrameScript().addObservation("queue", "", { items: [{ item: "m", content: "as it was" }] }));
   for (const [ask, name] of [
-    [() => stage.live.message("go on", "steer", ["uploads/plan.md"]), "Send again"],
-    [() => stage.live.run("make all"), "Try again"],
-    [() => stage.live.editQueue("m", "as it shall be"), "Send again"],
+    [() => testSession.live.message("go on", "steer", ["uploads/plan.md"]), "Send again"],
+    [() => testSession.live.run("make all"), "Try again"],
+    [() => testSession.live.editQueue("m", "as it shall be"), "Send again"],
   ] as const) {
     ask();
-    const [first] = stage.sent.splice(0);
-    stage.say({ error: { code: "unanswered", message: "whether it was done, the journal tells" }, id: first!.id });
-    await shown(<Outbox live={stage.live} />);
+    const [first] = testSession.sent.splice(0);
+    testSession.receive({ error: { code: "unanswered", message: "whether it was done, the journal tells" }, id: first!.id });
+    await renderText(<RejectedRequests live={testSession.live} />);
     press(name);
-    assert.deepEqual(stage.sent.splice(0), [first]);
-    stage.say({ status: "accepted", id: first!.id, seq: 1 });
-    assert.deepEqual(stage.live.state.value.sending, []);
+    assert.deepEqual(testSession.sent.splice(0), [first]);
+    testSession.receive({ status: "accepted", id: first!.id, seq: 1 });
+    assert.deepEqual(testSession.live.state.value.pending, []);
   }
 });
 
-test("why somebody denied it is given back with the refusal", async () => {
-  const stage = new Stage();
-  stage.live.answer("q", "deny", "too dangerous");
-  stage.say({ error: { code: "no_request", message: "nobody asks that any more" }, id: stage.sent[0]!.id });
-  assert.equal(await shown(<Outbox live={stage.live} />), "nobody asks that any moretoo dangerousDismiss");
+test("rejected denial returns its reason", async () => {
+  const testSession = new TestSession();
+  testSession.live.answerApproval("q", "deny", "too dangerous");
+  testSession.receive({ error: { code: "no_request", message: "nobody asks that any more" }, id: testSession.sent[0]!.id });
+  assert.equal(await renderText(<RejectedRequests live={testSession.live} />), "nobody asks that any moretoo dangerousDismiss");
 });
 
-test("a command that was refused is given back", async () => {
-  const stage = new Stage();
-  stage.live.run("make all");
-  stage.say({ error: { code: "busy", message: "not now" }, id: stage.sent[0]!.id });
-  assert.match(await shown(<Outbox live={stage.live} />), /not nowmake all/);
+test("rejected command returns its text", async () => {
+  const testSession = new TestSession();
+  testSession.live.run("make all");
+  testSession.receive({ error: { code: "busy", message: "not now" }, id: testSession.sent[0]!.id });
+  assert.match(await renderText(<RejectedRequests live={testSession.live} />), /not nowmake all/);
   press("Try again");
-  assert.deepEqual(stage.sent.map((wish) => wish.action === "run" && wish.args.command), ["make all", "make all"]);
-  assert.equal(stage.live.state.value.sending.length, 1);
+  assert.deepEqual(testSession.sent.map((request) => request.action === "run" && request.args.command), ["make all", "make all"]);
+  assert.equal(testSession.live.state.value.pending.length, 1);
 });
 
-test("a file that could not be uploaded holds the message back", async () => {
-  const stage = new Stage();
+test("failed upload holds the message back", async () => {
+  const testSession = new TestSession();
   const uploads = uploadsOf("s1");
   uploads.clear();
   uploads.all.value = [{ id: "u", name: "big.bin", size: 9, progress: 0, problem: "it is too large" }];
-  await shown(<Composer live={stage.live} />);
+  await renderText(<Composer live={testSession.live} />);
   await write("look at it");
   const send = async () => {
     root.querySelector("textarea")!.dispatchEvent(new window.KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
     await settled();
   };
   await send();
-  assert.deepEqual(stage.sent, []);
-  assert.equal(root.querySelector(".send")?.getAttribute("aria-label"), "Not all files are there");
-  assert.match(await shown(<Attachments uploads={uploads} />), /too large.*The message waits/);
+  assert.deepEqual(testSession.sent, []);
+  assert.equal(root.querySelector(".send")?.getAttribute("aria-label"), "Some files are not uploaded");
+  assert.match(await renderText(<Attachments uploads={uploads} />), /too large.*Remove failed files/);
   uploads.remove("u");
-  await shown(<Composer live={stage.live} />);
+  await renderText(<Composer live={testSession.live} />);
   await send();
-  assert.equal(stage.sent.length, 1);
+  assert.equal(testSession.sent.length, 1);
 });

@@ -1,11 +1,11 @@
-// Markdown is drawn without HTML on the way. It looks as the HTML would that the parser itself makes of it.
+// Rendering without HTML gives the result of the parser's own HTML.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
 import { Marked, type Token, type Tokens } from "marked";
-import { drawn, whole } from "./drawn";
+import { drawToElement, drawFinished } from "./drawMarkdown";
 
 const escape = (text: string) => text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`);
 
@@ -18,7 +18,7 @@ const marked = new Marked({
     },
     image: ({ href, text }) => `<a href="${escape(href)}">${escape(text || href)}</a>`,
   },
-  // Links in links cannot be written as HTML.
+  // HTML has no links inside links.
   walkTokens(token) {
     if (token.type !== "link" || token.autolink) return;
     const flat = (inner: Token): Token =>
@@ -27,7 +27,7 @@ const marked = new Marked({
   },
 });
 
-/** What is shown of the parser's own HTML. It has none of the message in it: that was made text above. */
+/** Renders the parser's own HTML. The message is escaped text in it. */
 function asHtml(markdown: string): Element {
   const root = document.createElement("div");
   root.innerHTML = marked.parse(markdown, { async: false });
@@ -45,14 +45,16 @@ function asHtml(markdown: string): Element {
 
 const INLINE = new Set(["a", "br", "code", "del", "em", "input", "strong"]);
 
-/** All that can be seen of it: without the box around a table, the line breaks between blocks, and which way a text goes. */
+/**
+ * Returns the visible content, without table wrappers, breaks between blocks and text directions.
+ */
 function seen(root: Element): string {
   root.normalize();
   const children = [...root.childNodes].map((node) => {
     if (node.nodeType === Node.ELEMENT_NODE) return seen(node as Element);
     const text = node.nodeValue ?? "";
     if (root.localName === "code") return text;
-    // At the edges of a block, blanks are not seen.
+    // Blanks at the edges of a block are invisible.
     const [before, after] = [node.previousSibling, node.nextSibling].map((one) => one && INLINE.has((one as Element).localName));
     const isInline = INLINE.has(root.localName);
     return text.replace(/^\s+/, before || isInline ? " " : "").replace(/\s+$/, after || isInline ? " " : "");
@@ -64,15 +66,15 @@ function seen(root: Element): string {
 }
 
 function check(markdown: string): void {
-  assert.equal(seen(drawn(whole(markdown))), seen(asHtml(markdown)), JSON.stringify(markdown.slice(0, 200)));
+  assert.equal(seen(drawToElement(drawFinished(markdown))), seen(asHtml(markdown)), JSON.stringify(markdown.slice(0, 200)));
 }
 
-test("what is written by hand", () => {
+test("handwritten examples", () => {
   const docs = readdirSync("../docs").filter((name) => name.endsWith(".md")).map((name) => `../docs/${name}`);
   for (const file of ["README.md", "../README.md", "../ARCHITECTURE.md", "../CHANGELOG.md", ...docs]) check(readFileSync(file, "utf8"));
 });
 
-test("each thing that markdown knows", () => {
+test("every markdown feature", () => {
   check("# One\n## Two ##\nThree\n===\nFour\n---\n###### Six `c` *e*\n\n* * *\n\n***\n");
   check("- a\n- b\n  c\n\n- d\n\n      code\n  - e\n    1. f\n    2. g\n- - h\n");
   check("3. three\n4. four\n\n0) none\n\n1. one\n\n   more\n");
@@ -88,7 +90,7 @@ test("each thing that markdown knows", () => {
   check("[a [b](https://c.d) e](https://f.g) [![a](https://b.c)](https://d.e) [*a* `b` <b>](https://c.d)");
 });
 
-test("whatever else", () => {
+test("random mixtures", () => {
   const pieces = ["a", "b c", "\n", "\n\n", " ", "    ", "\t", "> ", "| a | b |", "|-|:-:|", "===", "---", "- ", "1. ", "# ", "<b>", "<div>", "```", "`c` d", "**e** f", "_", "é", "[a]: /x", "[a]", "[ ] ", "*", "~~", "&amp;", "&", "\\", "<br>", "[z](https://y.z '&quot;') ", "~~~c&#43;&#43;\n", "7. ", "&nbsp;", "<https://a.b> "];
   let seed = 1;
   const random = (below: number) => (seed = (seed * 48_271) % 2_147_483_647) % below;

@@ -1,11 +1,11 @@
-// A task whose page was loaded again before its files were brought anywhere.
+// Task after a reload before its files were uploaded.
 
-import { KEY } from "./lost";
+import { KEY } from "./storedTask";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Home } from "../src/components/Home";
-import * as written from "../src/state/task";
-import { press, root, settled, shown, write } from "./stage";
+import * as written from "../src/state/taskDraft";
+import { press, root, settled, renderText, write } from "./testSession";
 
 const asked: object[] = [];
 globalThis.fetch = (async (_: string, { method, body }: RequestInit) => {
@@ -18,30 +18,30 @@ const enter = async () => {
   await settled();
 };
 
-test("it does not start without them before its writer has said so", async () => {
-  assert.match(await shown(<Home />), /`a.txt` and `b.txt` are not here any more: .*Attach them again, or start without them\.Start without them/);
+test("task does not start without missing files before the user agrees", async () => {
+  assert.match(await renderText(<Home />), /`a.txt` and `b.txt` are missing: .*Attach them again or start without them\.Start without them/);
   await enter();
-  assert.deepEqual([asked, label()], [[], "Not all files are there"]);
-  written.attach([new File(["a"], "a.txt")]);
+  assert.deepEqual([asked, label()], [[], "Some files are missing"]);
+  written.attachFiles([new File(["a"], "a.txt")]);
   await settled();
-  assert.match(root.textContent ?? "", /`b.txt` is not here any more/);
-  assert.deepEqual(JSON.parse(localStorage.getItem(KEY) ?? ""), ["b.txt", "a.txt"], "one more reload finds both missing");
+  assert.match(root.textContent ?? "", /`b.txt` is missing/);
+  assert.deepEqual(JSON.parse(localStorage.getItem(KEY) ?? ""), ["b.txt", "a.txt"], "a further reload finds both missing");
   await write("look at them again");
   await enter();
   assert.deepEqual(asked, []);
-  assert.match(root.textContent ?? "", /`b.txt` and `c.txt` are/, "what is another task now does not come with that of the first");
+  assert.match(root.textContent ?? "", /`b.txt` and `c.txt` are/, "a new task does not inherit the files");
   press("Start without them");
   await settled();
   assert.equal(asked.length, 1);
   assert.match(root.textContent ?? "", /not now/);
-  assert.doesNotMatch(root.textContent ?? "", /not here any more/);
+  assert.doesNotMatch(root.textContent ?? "", / missing:/);
   assert.equal(label(), "Start");
 });
 
-test("where nothing is left of the task, nothing is missed", async () => {
-  written.lost.value = { names: ["b.txt"], why: "it is gone" };
+test("emptied task misses no files", async () => {
+  written.missing.value = { names: ["b.txt"], reason: "it is gone" };
   written.files.value = [];
   await write("");
-  assert.equal(written.lost.value, null);
+  assert.equal(written.missing.value, null);
   assert.deepEqual(Object.keys(localStorage), []);
 });

@@ -1,14 +1,14 @@
-// The menu of models, where the server does not say at once what it offers.
+// Model menu without an immediate answer of the server.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ModelMenu } from "../src/components/ModelMenu";
 import { Popover } from "../src/components/Popover";
-import "../src/refocus";
-import { press, root, settled, shown, Stage } from "./stage";
+import "../src/dom/restoreFocus";
+import { press, root, settled, renderText, TestSession } from "./testSession";
 
-test("it says why there are none, and goes on where it is tried again", async () => {
+test("menu shows the error and loads after a retry", async () => {
   let status = 500;
   const answers = { 500: { error: { message: "the disk is full" } }, 200: { models: [{ name: "demo", demo: true }] } };
   const fetched: (() => void)[] = [];
@@ -18,8 +18,8 @@ test("it says why there are none, and goes on where it is tried again", async ()
     fetched.shift()?.();
     await settled();
   };
-  const stage = new Stage();
-  await shown(<Popover label="Model">{(close) => <ModelMenu live={stage.live} onChosen={close} />}</Popover>);
+  const testSession = new TestSession();
+  await renderText(<Popover label="Model">{(close) => <ModelMenu live={testSession.live} onChosen={close} />}</Popover>);
   press("Model");
   await settled();
   await settled();
@@ -31,8 +31,8 @@ test("it says why there are none, and goes on where it is tried again", async ()
   status = 200;
   press("Try again");
   await settled();
-  assert.equal(panel(), "the disk is fullTry again", "the focus stays in it");
+  assert.equal(panel(), "the disk is fullTry again", "the focus stays in the menu");
   await answer();
-  assert.match(panel() ?? "", /^From the next turn ondemo/);
+  assert.match(panel() ?? "", /^Applies from the next turndemo/);
   assert.equal(document.activeElement, root.querySelector(".menu-entry"));
 });

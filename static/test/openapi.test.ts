@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { groups, typeName, type OpenApi } from "../src/state/openapi";
+import { apiGroups, typeName, type OpenApiDocument } from "../src/state/openapi";
 
-const api: OpenApi = {
+const api: OpenApiDocument = {
   paths: {
     "/api/things": {
       post: {
@@ -28,8 +28,8 @@ const api: OpenApi = {
   },
 };
 
-test("operations are grouped by tag and keep the usual order of methods", () => {
-  const told = groups(api).map(({ name, operations }) => [name, operations.map((o) => `${o.method} ${o.path}`)]);
+test("operations are grouped by tag in the usual order of methods", () => {
+  const told = apiGroups(api).map(({ name, operations }) => [name, operations.map((o) => `${o.method} ${o.path}`)]);
   assert.deepEqual(told, [
     ["sessions", ["GET /api/sessions"]],
     ["things", ["GET /api/things", "POST /api/things", "GET /api/things/{id}"]],
@@ -37,8 +37,8 @@ test("operations are grouped by tag and keep the usual order of methods", () => 
   ]);
 });
 
-test("an operation tells what to send, what comes back, and how to try it", () => {
-  const post = groups(api)[1]!.operations[1]!;
+test("operation lists its parameters, answers and curl call", () => {
+  const post = apiGroups(api)[1]!.operations[1]!;
   assert.equal(post.anchor, "post-api-things");
   assert.deepEqual(post.fields, [
     { name: "Idempotency-Key", where: "header", type: "string", required: false, description: "" },
@@ -47,12 +47,12 @@ test("an operation tells what to send, what comes back, and how to try it", () =
   ]);
   assert.deepEqual(post.answers, [{ status: "201", what: "Thing: made" }]);
   assert.match(post.curl, /-X POST .* -d '\{"title":"…"\}' "http:\/\/127\.0\.0\.1:3000\/api\/things"$/);
-  const get = groups(api)[1]!.operations[2]!;
+  const get = apiGroups(api)[1]!.operations[2]!;
   assert.match(get.curl, /things\/\$ID"$/);
   assert.doesNotMatch(get.curl, /-X|-d/);
 });
 
-test("types are told in one word where one does", () => {
+test("type names", () => {
   assert.equal(typeName(undefined), "");
   assert.equal(typeName({ type: "array", items: { $ref: "#/a/Row" } }), "Row[]");
   assert.equal(typeName({ enum: ["a", "b"] }), '"a" | "b"');

@@ -1,16 +1,16 @@
-// The palette, while what it offers changes.
+// Command palette while its entries change.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { Palette } from "../src/components/Palette";
-import { show } from "../src/state/current";
-import { learn, newest } from "../src/state/list";
-import { LiveSession } from "../src/state/live";
+import { showSession } from "../src/state/currentSession";
+import { mergeSessions, newest } from "../src/state/sessionList";
+import { LiveSession } from "../src/state/liveSession";
 import type { ServerFrame, Session } from "../src/wire/frame";
-import { Script } from "./frames";
-import { root, settled, shown, Stage, write } from "./stage";
+import { FrameScript } from "./frameScript";
+import { root, settled, renderText, TestSession, write } from "./testSession";
 
 Object.assign(window.HTMLDialogElement.prototype, { showModal() {}, close() {} });
 window.HTMLElement.prototype.scrollIntoView = () => {};
@@ -23,65 +23,65 @@ async function key(name: string): Promise<void> {
   await settled();
 }
 
-/** What a poll brings. */
-async function lists(...titles: string[]): Promise<void> {
+/** Simulates a refresh of the list. */
+async function refreshList(...titles: string[]): Promise<void> {
   newest.value = titles.map((title) => ({ id: title, title, state: "idle", last_seq: 1 }) as Session);
-  learn(newest.value);
+  mergeSessions(newest.value);
   await settled();
 }
 
 afterEach(() => render(null, root));
 
-test("what is chosen in the palette stays that, and where it is, whatever happens meanwhile", async () => {
-  const stage = new Stage();
-  const script = new Script().state("running");
-  stage.play(script);
-  const hide = show(stage.live);
-  await lists("one");
-  await shown(<Palette />);
+test("chosen entry keeps its place while entries change", async () => {
+  const testSession = new TestSession();
+  const script = new FrameScript().state("running");
+  testSession.play(script);
+  const hide = showSession(testSession.live);
+  await refreshList("one");
+  await renderText(<Palette />);
   await write("p", "input");
   const before = texts();
   while (chosen() !== "Pause") await key("ArrowDown");
-  stage.play(script.state("idle"));
-  await lists("pear", "one");
+  testSession.play(script.state("idle"));
+  await refreshList("pear", "one");
   assert.equal(chosen(), "Pause");
   assert.deepEqual(texts().slice(0, before.length), before);
   assert.deepEqual(texts().slice(before.length), ["pear", "Stop the sandbox"]);
-  assert.match(root.querySelector("[aria-disabled=true][aria-selected=true]")?.textContent ?? "", /not possible now/);
+  assert.match(root.querySelector("[aria-disabled=true][aria-selected=true]")?.textContent ?? "", /Not available now/);
   await key("Enter");
-  assert.deepEqual(stage.sent, [], "nothing else is done in its place");
+  assert.deepEqual(testSession.sent, [], "no other entry runs instead");
   await write("pear", "input");
-  assert.deepEqual([chosen(), texts()], ["pear", ["pear"]], "who types on sees what there is");
+  assert.deepEqual([chosen(), texts()], ["pear", ["pear"]], "typing refreshes the entries");
   hide();
 });
 
-test("what became impossible in the last moment is not done, and said", async () => {
-  const stage = new Stage();
-  const script = new Script().state("idle").see("queue", "", { items: [{ item: "m", content: "wait" }] });
-  stage.play(script);
-  const hide = show(stage.live);
-  await shown(<Palette />);
+test("entry that became impossible is marked and not run", async () => {
+  const testSession = new TestSession();
+  const script = new FrameScript().state("idle").addObservation("queue", "", { items: [{ item: "m", content: "wait" }] });
+  testSession.play(script);
+  const hide = showSession(testSession.live);
+  await renderText(<Palette />);
   await write("resume", "input");
-  stage.play(script.see("queue", "", { items: [] }));
+  testSession.play(script.addObservation("queue", "", { items: [] }));
   await key("Enter");
-  assert.deepEqual(stage.sent, []);
-  assert.match(root.querySelector("[aria-disabled=true]")?.textContent ?? "", /Resume.*not possible now/);
+  assert.deepEqual(testSession.sent, []);
+  assert.match(root.querySelector("[aria-disabled=true]")?.textContent ?? "", /Resume.*Not available now/);
   hide();
 });
 
-test("an act on one session is not done to the next", async () => {
-  const stage = new Stage();
+test("action for one session does not run on the next", async () => {
+  const testSession = new TestSession();
   const next = new LiveSession("s2", (listener) => {
-    setImmediate(() => listener.received(new Script().state("idle").frames as ServerFrame[]));
+    setImmediate(() => listener.received(new FrameScript().state("idle").frames as ServerFrame[]));
     return { send: () => assert.fail("it was done to the next"), retryNow() {}, close() {} };
   });
-  stage.play(new Script().state("idle"));
-  show(stage.live);
-  await shown(<Palette />);
+  testSession.play(new FrameScript().state("idle"));
+  showSession(testSession.live);
+  await renderText(<Palette />);
   await write("stop the sandbox", "input");
-  const hide = show(next);
+  const hide = showSession(next);
   await settled();
   await key("Enter");
-  assert.deepEqual(stage.sent, []);
+  assert.deepEqual(testSession.sent, []);
   hide();
 });

@@ -1,11 +1,11 @@
-// Where a menu opens: nothing has a size here, so the test says where its button stands.
+// Placement of a menu. jsdom has no layout, so the test sets the button's position.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { Popover } from "../src/components/Popover";
-import { press, root, settled, shown } from "./stage";
+import { press, root, settled, renderText } from "./testSession";
 
 const windowIs = (clientHeight: number) =>
   Object.defineProperties(document.documentElement, {
@@ -26,30 +26,30 @@ const placed = () => {
 
 async function check(at: number, inset: string, room: string) {
   top = at;
-  await shown(<Popover label="Menu">{() => <button>Rename</button>}</Popover>);
+  await renderText(<Popover label="Menu">{() => <button>Rename</button>}</Popover>);
   press("Menu");
   await settled();
   assert.deepEqual(placed(), [inset, room]);
   render(null, root);
 }
 
-test("a menu opens below its button, or above where there is more room", async () => {
+test("menu opens below its button or above if there is more room", async () => {
   await check(100, "136px 80px auto auto", "660px");
   await check(420, "456px 80px auto auto", "340px");
   await check(440, "auto 80px 364px auto", "432px");
   await check(760, "auto 80px 44px auto", "752px");
 });
 
-test("in a low window it opens to where there is more, and scrolls", async () => {
+test("menu in a low window opens to the larger side and scrolls", async () => {
   windowIs(300);
   await check(40, "76px 80px auto auto", "220px");
   await check(200, "auto 80px 104px auto", "192px");
 });
 
-test("it stays beside its button, whatever moves that", async () => {
+test("menu follows its button", async () => {
   const view = () => <ul><li><Popover label="Menu">{() => <button>Rename</button>}</Popover></li></ul>;
   top = 40;
-  await shown(view());
+  await renderText(view());
   press("Menu");
   await settled();
   const list = root.querySelector("ul")!;
@@ -62,5 +62,5 @@ test("it stays beside its button, whatever moves that", async () => {
   top += 10;
   const beside = document.body.appendChild(document.createElement("div"));
   beside.dispatchEvent(new window.Event("scroll"));
-  assert.notEqual(placed()[0], `${top + 36}px 80px auto auto`, "what scrolls beside it does not");
+  assert.notEqual(placed()[0], `${top + 36}px 80px auto auto`, "unrelated scrolling does not move the menu");
 });

@@ -1,14 +1,14 @@
-// The queue, while somebody changes what waits in it and the agent, or somebody else, takes it away.
+// Queue edits while messages leave the queue.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
 import { Composer } from "../src/components/Composer";
 import { Queue } from "../src/components/Queue";
-import "../src/refocus";
-import { Script } from "./frames";
-import { press, root, settled, shown, Stage, write } from "./stage";
+import "../src/dom/restoreFocus";
+import { FrameScript } from "./frameScript";
+import { press, root, settled, renderText, TestSession, write } from "./testSession";
 
 const WAITING = [
   { item: "a", content: "first" },
@@ -17,76 +17,76 @@ const WAITING = [
 ];
 const editor = () => root.querySelector<HTMLTextAreaElement>(".queue textarea");
 const lines = () => [...root.querySelectorAll(".queue li")].map((line) => line.querySelector("textarea")?.value ?? line.querySelector(".queue-text")?.textContent);
-const said = () => root.querySelector(".queue [role=alert]")?.textContent;
+const notice = () => root.querySelector(".queue [role=alert]")?.textContent;
 const key = (name: string) => editor()!.dispatchEvent(new window.KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true }));
 
-let stage: Stage;
-let script: Script;
-const leaves = async (...items: string[]) => {
-  stage.play(script.see("queue", "", { items: WAITING.filter(({ item }) => !items.includes(item)) }));
+let testSession: TestSession;
+let script: FrameScript;
+const removeFromQueue = async (...items: string[]) => {
+  testSession.play(script.addObservation("queue", "", { items: WAITING.filter(({ item }) => !items.includes(item)) }));
   await settled();
 };
-const isTaken = (item: string) => void script.see("chat", "", {}, { item });
+const deliver = (item: string) => void script.addObservation("chat", "", {}, { item });
 
 beforeEach(async () => {
   localStorage.clear();
-  stage = new Stage();
-  script = new Script().state("running").see("queue", "", { items: WAITING });
-  stage.play(script);
-  await shown(<><Queue live={stage.live} /><Composer live={stage.live} /></>);
-  // The second of them is changed.
+  testSession = new TestSession();
+  script = new FrameScript().state("running").addObservation("queue", "", { items: WAITING });
+  testSession.play(script);
+  await renderText(<><Queue live={testSession.live} /><Composer live={testSession.live} /></>);
+  // Edits the second message.
   [...root.querySelectorAll<HTMLElement>("[aria-label=Edit]")][1]!.click();
   await settled();
 });
 afterEach(() => render(null, root));
 
-test("who changes a message that the agent takes goes on where they write, and sends that alone", async () => {
+test("edit of a delivered message stays open and is sent alone", async () => {
   await write("an unrelated draft", ".composer textarea");
   await write("second, or", ".queue textarea");
   const field = editor();
   field!.focus();
-  isTaken("a");
-  isTaken("b");
-  await leaves("a", "b");
+  deliver("a");
+  deliver("b");
+  await removeFromQueue("a", "b");
   assert.equal(editor(), field, "the same field");
   assert.equal(document.activeElement, field);
-  assert.match(said() ?? "", /The agent has taken this message as it was/);
+  assert.match(notice() ?? "", /The agent already received this message/);
   await write("second, or fourth", ".queue textarea");
   key("Enter");
   await settled();
-  assert.deepEqual(stage.sent.map((wish) => "args" in wish && wish.args), [{ content: "second, or fourth", mode: "queue" }]);
+  assert.deepEqual(testSession.sent.map((request) => "args" in request && request.args), [{ content: "second, or fourth", mode: "queue" }]);
   assert.deepEqual(lines(), ["third"]);
   assert.equal(root.querySelector<HTMLTextAreaElement>(".composer textarea")!.value, "an unrelated draft");
 });
 
-test("one that somebody removed says so, and can be queued again with its files", async () => {
+test("edit of a removed message can be queued again with its files", async () => {
   await write("second, or", ".queue textarea");
-  await leaves("b");
-  assert.match(said() ?? "", /This message was removed from the queue/);
+  await removeFromQueue("b");
+  assert.match(notice() ?? "", /This message was removed/);
   press("Queue again");
   await settled();
-  assert.deepEqual(stage.sent.map((wish) => "args" in wish && wish.args), [
+  assert.deepEqual(testSession.sent.map((request) => "args" in request && request.args), [
     { content: "second, or", mode: "queue", attachments: ["uploads/plan.md"] },
   ]);
 });
 
-test("it stays in its place, whatever else leaves, also where nothing was changed yet", async () => {
-  await leaves("b");
+test("edit keeps its place while other messages leave", async () => {
+  await removeFromQueue("b");
   assert.deepEqual(lines(), ["first", "second", "third"]);
-  await leaves("a", "b");
+  await removeFromQueue("a", "b");
   assert.deepEqual(lines(), ["second", "third"]);
-  await leaves("a", "b", "c");
+  await removeFromQueue("a", "b", "c");
   assert.deepEqual(lines(), ["second"]);
-  await leaves("a", "b");
+  await removeFromQueue("a", "b");
   assert.deepEqual(lines(), ["second", "third"]);
   key("Escape");
   await settled();
   assert.deepEqual(lines(), ["third"]);
-  assert.deepEqual(stage.sent, []);
+  assert.deepEqual(testSession.sent, []);
 });
 
-test("one that nobody changes leaves at once", async () => {
-  await leaves("a");
+test("unedited message leaves at once", async () => {
+  await removeFromQueue("a");
   assert.deepEqual(lines(), ["second", "third"]);
-  assert.equal(said(), undefined);
+  assert.equal(notice(), undefined);
 });

@@ -1,17 +1,17 @@
-// A page that goes on with what one before it has begun, until it finds the words of another tab in their place.
+// Page with an attempt of an earlier page, and then another tab's task in its place.
 
-import { KEY } from "./lost";
+import { KEY } from "./storedTask";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { attempt, lost, openTask } from "../src/state/task";
+import { attempt, missing, openTask } from "../src/state/taskDraft";
 
-test("those words do not go where the others were to, and the tab beside this one goes on with what it has", () => {
+test("task of another tab does not continue the stored attempt", () => {
   const kept = localStorage.getItem("greenroom.task.attempt");
   openTask();
   assert.equal(attempt.current?.session, "s1");
   localStorage.setItem("greenroom.task", "look elsewhere");
   localStorage.setItem(KEY, '["d.txt"]');
   openTask();
-  assert.deepEqual([attempt.current, lost.peek()?.names], [null, ["d.txt"]]);
+  assert.deepEqual([attempt.current, missing.peek()?.names], [null, ["d.txt"]]);
   assert.equal(localStorage.getItem("greenroom.task.attempt"), kept);
 });

@@ -1,20 +1,20 @@
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LiveSession } from "../src/state/live";
-import { draftKey, unsentOf } from "../src/state/unsent";
-import { endSession } from "../src/wire/manage";
-import { getSession, newestEvents, RequestError } from "../src/wire/rest";
+import { LiveSession } from "../src/state/liveSession";
+import { draftKey, storedRequests } from "../src/state/pendingStorage";
+import { endSession } from "../src/wire/lazyRest";
+import { getSession, newestEvents, RestError } from "../src/wire/rest";
 
-test("a connection that breaks within an answer is one like any other", async () => {
+test("connection broken within an answer is a connection error", async () => {
   const broken = new ReadableStream({ start: (stream) => stream.error(new TypeError("terminated")) });
   for (const answer of [async () => new Response(broken), () => Promise.reject(new TypeError("refused"))]) {
     globalThis.fetch = answer as typeof fetch;
-    await assert.rejects(getSession("s1"), (error) => error instanceof RequestError && error.status === 0);
+    await assert.rejects(getSession("s1"), (error) => error instanceof RestError && error.status === 0);
   }
 });
 
-test("a server that falls silent is given up, and one that is slow is not", async (context) => {
+test("silent server times out and a slow one does not", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   const passes = async (ms: number) => {
     await new Promise(setImmediate);
@@ -32,12 +32,12 @@ test("a server that falls silent is given up, and one that is slow is not", asyn
       });
       begins = () => resolve(new Response(body));
     })) as typeof fetch;
-  /** What becomes of a call when so much time has passed. */
+  /** Returns the outcome of a call after some time. */
   const after = async (call: Promise<unknown>, ms: number) => {
     let became = "waits";
     call.then(
       () => (became = "answered"),
-      (error: unknown) => (became = error instanceof RequestError && error.status === 0 ? "given up" : String(error)),
+      (error: unknown) => (became = error instanceof RestError && error.status === 0 ? "given up" : String(error)),
     );
     await passes(ms);
     return became;
@@ -45,7 +45,7 @@ test("a server that falls silent is given up, and one that is slow is not", asyn
   assert.equal(await after(getSession("s1"), 9000), "waits");
   assert.equal(await after(getSession("s1"), 11_000), "given up");
   assert.equal(await after(newestEvents("s1", 60), 2100), "given up", "the socket waits for these");
-  assert.equal(await after(endSession("s1"), 60_000), "waits", "it may have been done");
+  assert.equal(await after(endSession("s1"), 60_000), "waits", "the write may have succeeded");
 
   const slow = newestEvents("s1", 60);
   await passes(1500);
@@ -59,10 +59,10 @@ test("a server that falls silent is given up, and one that is slow is not", asyn
   assert.deepEqual(await slow, [{ seq: 7 }, { grüße: 1 }]);
   const broken = getSession("s1");
   begins();
-  assert.equal(await after(broken, 11_000), "given up", "within an answer, too");
+  assert.equal(await after(broken, 11_000), "given up", "also within an answer");
 });
 
-test("a session is gone where Greenroom says so, and not where a proxy finds no Greenroom", async (context) => {
+test("only Greenroom's own 404 means that the session is gone", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   let sockets: { onclose?: (event: { code: number }) => void }[] = [];
   class Socket {
@@ -83,18 +83,18 @@ test("a session is gone where Greenroom says so, and not where a proxy finds no 
     for (let turn = 0; turn < 20; turn += 1) await new Promise(setImmediate);
     const { phase } = live.state.value.connection;
     live.close();
-    return [phase, localStorage.getItem(draftKey("s1")), unsentOf("s1").length];
+    return [phase, localStorage.getItem(draftKey("s1")), storedRequests("s1").length];
   };
   const foreign = ["<html>404 page not found</html>", '{"error":"not found"}', '{"error":{"message":"no upstream"}}', '{"error":{"code":"no_route","message":"x"}}'];
   for (const body of foreign) {
     assert.deepEqual(await isAnswered(() => new Response(body, { status: 404 })), ["lost", "half a thought", 1], body);
-    for (const { id } of unsentOf("s1")) localStorage.removeItem(`greenroom.unsent.s1.${id}`);
+    for (const { id } of storedRequests("s1")) localStorage.removeItem(`greenroom.unsent.s1.${id}`);
   }
   const own = '{"error":{"code":"not_found","message":"no session `s1`"}}';
   assert.deepEqual(await isAnswered(() => new Response(own, { status: 404 })), ["refused", null, 0]);
 });
 
-test("where the network is gone, the socket of a session does not wait for its newest events for long", async (context) => {
+test("session socket waits only briefly for its newest events", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   let sockets = 0;
   class Socket {

@@ -1,6 +1,6 @@
-// Boxes that scroll, for those who have no mouse.
+// Scrolling boxes for keyboard users.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { render, type VNode } from "preact";
@@ -9,12 +9,12 @@ import { Markdown } from "../src/components/Markdown";
 import { Output } from "../src/components/Output";
 import { ToolCall } from "../src/components/ToolCall";
 import type { ToolRow } from "../src/state/rows";
-import { settled } from "./stage";
+import { settled } from "./testSession";
 
-/** How much more is in each box than it shows, in pixels. */
+/** Overflow of each box in pixels. */
 let beyond = 0;
 
-/** As in a browser, it is asked once at first. */
+/** Browsers call the observer once at first. */
 globalThis.ResizeObserver = class {
   constructor(private readonly changed: ResizeObserverCallback) {}
   observe() {
@@ -25,8 +25,8 @@ globalThis.ResizeObserver = class {
 };
 Object.defineProperty(window.HTMLElement.prototype, "scrollHeight", { get: () => beyond });
 
-/** The stops on the way through what is drawn, by their names. */
-async function stops(view: VNode, more: number): Promise<(string | null)[]> {
+/** Returns the labels of the tab stops. */
+async function tabStops(view: VNode, more: number): Promise<(string | null)[]> {
   beyond = more;
   const root = document.createElement("div");
   render(view, root);
@@ -36,7 +36,7 @@ async function stops(view: VNode, more: number): Promise<(string | null)[]> {
   return found.map((box) => box.getAttribute("aria-label"));
 }
 
-test("what scrolls is a stop on the way, and nothing else", async () => {
+test("only overflowing boxes are tab stops", async () => {
   const text = "```\ncode\n```\n\n| a |\n|---|\n| b |\n";
   const written = { kind: "tool", name: "edit", seq: 1, args: { path: "x" }, input: { text: "" }, output: { text: "" }, end: { outcome: "ok", content: "", extras: { diff: "@@ -1 +1 @@\n-a\n+b\n" } } } as unknown as ToolRow;
   const views: [VNode, string[]][] = [
@@ -46,12 +46,12 @@ test("what scrolls is a stop on the way, and nothing else", async () => {
     [<ToolCall row={written} />, ["Diff"]],
   ];
   for (const [view, names] of views) {
-    assert.deepEqual(await stops(view, 0), []);
-    assert.deepEqual(await stops(view, 100), names);
+    assert.deepEqual(await tabStops(view, 0), []);
+    assert.deepEqual(await tabStops(view, 100), names);
   }
 });
 
-test("an output becomes one as it grows", async () => {
+test("output becomes a tab stop as it grows", async () => {
   const root = document.createElement("div");
   beyond = 0;
   render(<Output text="a" live />, root);

@@ -1,11 +1,11 @@
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { learn, listError, moment, newest, refreshSessions, search, sessionOf, sessions, showArchived, watchSessions } from "../src/state/list";
+import { mergeSessions, listError, mergeCount, newest, refreshSessions, search, sessionOf, sessions, showArchived, watchSessions } from "../src/state/sessionList";
 import type { Session } from "../src/wire/frame";
 
-/** A server with these sessions; returns what it is asked. */
-function serves(titles: readonly string[]): string[] {
+/** Simulates a server with these sessions. Returns the requested addresses. */
+function serveSessions(titles: readonly string[]): string[] {
   const asked: string[] = [];
   globalThis.fetch = (async (address: string) => {
     asked.push(address);
@@ -18,8 +18,8 @@ function serves(titles: readonly string[]): string[] {
 
 const ids = (list: typeof sessions) => list.value?.map(({ id }) => id);
 
-test("who tells what happens knows of all sessions, whatever the list shows", async () => {
-  const asked = serves(["alpha", "beta"]);
+test("newest sessions are independent of search and filter", async () => {
+  const asked = serveSessions(["alpha", "beta"]);
   await refreshSessions();
   assert.deepEqual([ids(sessions), ids(newest), asked.length], [["alpha", "beta"], ["alpha", "beta"], 1]);
   search.value = "be";
@@ -31,10 +31,10 @@ test("who tells what happens knows of all sessions, whatever the list shows", as
   assert.deepEqual(asked.slice(3).map((address) => address.includes("archived=true")), [true, false]);
 });
 
-test("a hidden page looks seldom, and looks", async (context) => {
+test("hidden page refreshes less often", async (context) => {
   context.mock.timers.enable({ apis: ["setInterval", "Date"], now: 1_000_000 });
   context.mock.getter(document, "hidden", () => true);
-  const asked = serves([]);
+  const asked = serveSessions([]);
   showArchived.value = false;
   const stop = watchSessions();
   for (let second = 0; second < 60; second += 1) {
@@ -45,7 +45,7 @@ test("a hidden page looks seldom, and looks", async (context) => {
   assert.ok(asked.length >= 3 && asked.length <= 5, `${asked.length} times in a minute`);
 });
 
-test("one question at a time is under way, and a newer one takes its place", async (context) => {
+test("newer request aborts the one in flight", async (context) => {
   context.mock.timers.enable({ apis: ["setInterval"] });
   context.mock.getter(document, "hidden", () => false);
   search.value = "";
@@ -62,7 +62,7 @@ test("one question at a time is under way, and a newer one takes its place", asy
     })) as typeof fetch;
   const stop = watchSessions();
   context.mock.timers.tick(12_000);
-  assert.equal(asked.length, 1, "a poll waits for the one before");
+  assert.equal(asked.length, 1, "a refresh waits for the previous one");
   showArchived.value = true;
   const filtered = refreshSessions();
   assert.deepEqual(asked.map(({ signal }) => signal.aborted), [true, false, false]);
@@ -71,18 +71,18 @@ test("one question at a time is under way, and a newer one takes its place", asy
   await filtered;
   assert.deepEqual([ids(sessions), ids(newest), listError.value], [["archived"], ["new"], null]);
   context.mock.timers.tick(4000);
-  assert.equal(asked.length, 5, "and then polls go on");
+  assert.equal(asked.length, 5, "refreshes continue");
   stop();
   showArchived.value = false;
 });
 
-test("an answer does not bring back a state that was left behind", async () => {
+test("late answer does not restore an older state", async () => {
   const told = (state: Session["state"], last_seq: number, title = "t") => ({ id: "s", state, last_seq, title }) as Session;
-  /** The server's answer, and what is told meanwhile: it was asked for before that. */
+  /** Applies a server answer that was requested before newer data arrived. */
   const answers = (session: Session, meanwhile: Session[] = []) => {
     globalThis.fetch = async () => new Response(JSON.stringify({ items: [session], next_cursor: null, total: 1 }));
     const answered = refreshSessions();
-    if (meanwhile.length > 0) learn(meanwhile);
+    if (meanwhile.length > 0) mergeSessions(meanwhile);
     return answered;
   };
   const shown = () => [sessions, newest].map((list) => `${list.value?.[0]?.title} ${list.value?.[0]?.state}`);
@@ -93,16 +93,16 @@ test("an answer does not bring back a state that was left behind", async () => {
   assert.deepEqual(shown(), ["t running", "t running"]);
 });
 
-test("a server whose data were put back from a backup is believed", async () => {
+test("older data after a server restore is accepted", async () => {
   const told = (id: string, state: Session["state"], last_seq: number) => ({ id, state, last_seq, title: id }) as Session;
   globalThis.fetch = async () => new Response(JSON.stringify({ items: [told("b", "idle", 3)], next_cursor: null, total: 1 }));
-  learn([told("b", "running", 9), told("unlisted", "running", 9)]);
+  mergeSessions([told("b", "running", 9), told("unlisted", "running", 9)]);
   await refreshSessions();
   assert.equal(sessionOf("b")?.state, "idle");
-  // Of what is not in the list, a socket that was opened since tells.
-  const opened = moment();
-  learn([told("unlisted", "idle", 3)], opened);
+  // A socket opened later reports sessions outside of the list.
+  const opened = mergeCount();
+  mergeSessions([told("unlisted", "idle", 3)], opened);
   assert.equal(sessionOf("unlisted")?.state, "idle");
-  learn([told("unlisted", "running", 2)], opened);
-  assert.equal(sessionOf("unlisted")?.state, "idle", "what it told before that is older");
+  mergeSessions([told("unlisted", "running", 2)], opened);
+  assert.equal(sessionOf("unlisted")?.state, "idle", "the earlier list is older");
 });

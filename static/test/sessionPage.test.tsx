@@ -1,45 +1,45 @@
-// What a page of a session does with keys and clicks.
+// Keys and clicks on a session page.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
 import { Composer } from "../src/components/Composer";
 import { ConfirmDock } from "../src/components/ConfirmDock";
-import { Outbox } from "../src/components/Outbox";
+import { RejectedRequests } from "../src/components/RejectedRequests";
 import { Popover } from "../src/components/Popover";
 import { Queue } from "../src/components/Queue";
 import { StateLine } from "../src/components/StateLine";
 import { TextField } from "../src/components/TextField";
 import { Workspace } from "../src/components/Workspace";
-import "../src/refocus";
-import { current, show } from "../src/state/current";
-import { AT_FIRST } from "../src/state/layout";
-import { Script } from "./frames";
-import { press, root, settled, shown, Stage, write } from "./stage";
+import "../src/dom/restoreFocus";
+import { currentSession, showSession } from "../src/state/currentSession";
+import { DEFAULT_LAYOUT } from "../src/state/layout";
+import { FrameScript } from "./frameScript";
+import { press, root, settled, renderText, TestSession, write } from "./testSession";
 
 beforeEach(() => localStorage.clear());
 afterEach(() => render(null, root));
 
-test("a stop that was pressed shows at once", async () => {
-  const stage = new Stage();
-  const script = new Script().state("running");
-  stage.play(script);
-  await shown(<StateLine live={stage.live} />);
+test("pressed Stop shows at once", async () => {
+  const testSession = new TestSession();
+  const script = new FrameScript().state("running");
+  testSession.play(script);
+  await renderText(<StateLine live={testSession.live} />);
   press("Stop");
   await settled();
   assert.equal(root.querySelector(".state-text")?.textContent, "Stopping…");
   assert.equal(root.querySelector(".stop")?.textContent?.trim(), "Stopping…");
-  stage.play(script.see("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "asked", partial: false }).state("idle"));
+  testSession.play(script.addObservation("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "asked", partial: false }).state("idle"));
   await settled();
   assert.equal(root.querySelector(".state-text")?.textContent, "Ready");
 });
 
-test("while the agent works Enter queues and Ctrl or ⌘ with it steers; else all is queued", async () => {
-  const stage = new Stage();
-  const script = new Script().state("running");
-  stage.play(script);
-  await shown(<Composer live={stage.live} />);
+test("Enter queues and Ctrl or ⌘ with Enter steers only while the agent works", async () => {
+  const testSession = new TestSession();
+  const script = new FrameScript().state("running");
+  testSession.play(script);
+  await renderText(<Composer live={testSession.live} />);
   const send = async (text: string, held: KeyboardEventInit = {}) => {
     await write(text);
     root.querySelector("textarea")!.dispatchEvent(new window.KeyboardEvent("keydown", { key: "Enter", bubbles: true, ...held }));
@@ -48,33 +48,33 @@ test("while the agent works Enter queues and Ctrl or ⌘ with it steers; else al
   await send("first");
   await send("second", { ctrlKey: true });
   await send("third", { metaKey: true });
-  stage.play(script.state("idle"));
+  testSession.play(script.state("idle"));
   await send("fourth", { ctrlKey: true });
-  const said = stage.sent.map((wish) => wish.action === "message" && [wish.args.content, wish.args.mode]);
+  const said = testSession.sent.map((request) => request.action === "message" && [request.args.content, request.args.mode]);
   assert.deepEqual(said, [["first", "queue"], ["second", "steer"], ["third", "steer"], ["fourth", "queue"]]);
 });
 
-test("of what is pasted the text is taken where there is one, else the files", async () => {
+test("paste takes the text if present and otherwise the files", async () => {
   const pasted: string[] = [];
   const take = (files: readonly File[]) => void pasted.push(...files.map(({ name }) => name));
   const field = { label: "Message", placeholder: "", value: "", rows: 1, sendLabel: "Send", sendDisabled: false };
-  await shown(<TextField {...field} onChange={() => {}} onSend={() => {}} onFiles={take} />);
+  await renderText(<TextField {...field} onChange={() => {}} onSend={() => {}} onFiles={take} />);
   const paste = (...types: string[]) => {
     const clipboardData = { files: [new File(["x"], "cells.png")], types };
     const event = Object.assign(new window.Event("paste", { bubbles: true, cancelable: true }), { clipboardData });
     root.querySelector("textarea")!.dispatchEvent(event);
     return event.defaultPrevented;
   };
-  assert.equal(paste("text/plain", "text/html", "Files"), false, "the browser puts the text in");
+  assert.equal(paste("text/plain", "text/html", "Files"), false, "the browser inserts the text");
   assert.equal(paste("text/html", "Files"), true);
-  assert.equal(paste("text/plain", "Files"), true, "that text is the file's name");
+  assert.equal(paste("text/plain", "Files"), true, "the text is the file's name");
   assert.deepEqual(pasted, ["cells.png", "cells.png"]);
 });
 
-test("an Enter that is held down sends once", async () => {
+test("held Enter sends once", async () => {
   let sent = 0;
   const field = { label: "Message", placeholder: "", value: "words", rows: 1, sendLabel: "Send", sendDisabled: false };
-  await shown(<TextField {...field} onChange={() => {}} onSend={() => (sent += 1)} />);
+  await renderText(<TextField {...field} onChange={() => {}} onSend={() => (sent += 1)} />);
   for (const repeat of [false, true, true]) {
     const key = new window.KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true, repeat });
     root.querySelector("textarea")!.dispatchEvent(key);
@@ -83,10 +83,10 @@ test("an Enter that is held down sends once", async () => {
   assert.equal(sent, 1);
 });
 
-test("Escape that an input method takes leaves a change as it is", async () => {
-  const stage = new Stage();
-  stage.play(new Script().see("queue", "", { items: [{ item: "m", content: "as it was" }] }));
-  await shown(<Queue live={stage.live} />);
+test("Escape of an input method keeps the edit", async () => {
+  const testSession = new TestSession();
+  testSession.play(new FrameScript().addObservation("queue", "", { items: [{ item: "m", content: "as it was" }] }));
+  await renderText(<Queue live={testSession.live} />);
   press("Edit");
   await settled();
   const escape = async (how: KeyboardEventInit) => {
@@ -100,78 +100,78 @@ test("Escape that an input method takes leaves a change as it is", async () => {
   assert.equal(await escape({}), false);
 });
 
-test("an open panel takes Escape wherever the focus is", async () => {
-  await shown(<Popover label="About">{() => <p>plain text</p>}</Popover>);
+test("open panel takes Escape from any focus", async () => {
+  await renderText(<Popover label="About">{() => <p>plain text</p>}</Popover>);
   const escape = () => {
     const key = new window.KeyboardEvent("keydown", { key: "Escape", bubbles: true, cancelable: true });
     document.body.dispatchEvent(key);
     return key.defaultPrevented;
   };
-  assert.equal(escape(), false, "it is closed");
+  assert.equal(escape(), false, "the panel is closed");
   press("About");
   await settled();
   assert.equal(escape(), true);
   await settled();
   assert.equal(root.querySelector(".popover-panel"), null);
-  assert.equal(escape(), false, "the next one stops what runs");
+  assert.equal(escape(), false, "the next Escape interrupts");
 });
 
-test("the tab of the workspace does not change under a person", async () => {
-  const stage = new Stage();
-  const view = () => shown(<Workspace live={stage.live} layout={AT_FIRST} onChange={() => {}} />);
+test("workspace tab does not change by itself", async () => {
+  const testSession = new TestSession();
+  const view = () => renderText(<Workspace live={testSession.live} layout={DEFAULT_LAYOUT} onChange={() => {}} />);
   const tab = () => root.querySelector("[role=tab][aria-selected=true]")?.id;
-  assert.doesNotMatch(await view(), /No plan yet/, "nobody knows");
-  const script = new Script().act("user", "run", { command: "ls" }, { item: "r" });
-  stage.play(script);
-  stage.say({ status: "synced", seq: 1 });
+  assert.doesNotMatch(await view(), /No plan yet/, "the plan is still unknown");
+  const script = new FrameScript().addAction("user", "run", { command: "ls" }, { item: "r" });
+  testSession.play(script);
+  testSession.receive({ status: "synced", seq: 1 });
   await view();
   assert.equal(tab(), "tab-commands");
-  stage.play(script.act("agent", "plan", { content: "- [ ] look" }));
+  testSession.play(script.addAction("agent", "plan", { content: "- [ ] look" }));
   await view();
   assert.equal(tab(), "tab-commands");
   render(null, root);
   await view();
-  assert.equal(tab(), "tab-plan", "when it opens again");
+  assert.equal(tab(), "tab-plan", "after reopening");
 });
 
-test("a question, and a refusal, bring the conversation back that was folded away, once each", async () => {
-  const stage = new Stage();
-  const hide = show(stage.live);
-  const { layout } = current.value!;
+test("approval request and rejection each unfold the conversation once", async () => {
+  const testSession = new TestSession();
+  const hide = showSession(testSession.live);
+  const { layout } = currentSession.value!;
   const fold = () => (layout.value = { ...layout.value, folded: "chat" });
   fold();
-  const script = new Script().see("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow", "deny"] });
-  stage.play(script);
-  await shown(<ConfirmDock live={stage.live} />);
+  const script = new FrameScript().addObservation("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow", "deny"] });
+  testSession.play(script);
+  await renderText(<ConfirmDock live={testSession.live} />);
   assert.equal(layout.value.folded, null);
   fold();
-  stage.play(script.see("message", "meanwhile", {}));
+  testSession.play(script.addObservation("message", "meanwhile", {}));
   await settled();
-  assert.equal(layout.value.folded, "chat", "the person wants it so");
-  stage.live.pause();
-  stage.say({ error: { code: "busy", message: "no" }, id: stage.sent[0]!.id });
-  await shown(<Outbox live={stage.live} />);
+  assert.equal(layout.value.folded, "chat", "the user folded it again");
+  testSession.live.pause();
+  testSession.receive({ error: { code: "busy", message: "no" }, id: testSession.sent[0]!.id });
+  await renderText(<RejectedRequests live={testSession.live} />);
   assert.equal(layout.value.folded, null);
   hide();
 });
 
-test("when what has the focus goes away, the message field has it", async () => {
-  const stage = new Stage();
-  const script = new Script().state("running");
-  stage.play(script);
-  await shown(<><StateLine live={stage.live} /><Composer live={stage.live} /></>);
+test("message field takes over a lost focus", async () => {
+  const testSession = new TestSession();
+  const script = new FrameScript().state("running");
+  testSession.play(script);
+  await renderText(<><StateLine live={testSession.live} /><Composer live={testSession.live} /></>);
   const focused = () => document.activeElement?.getAttribute("aria-label");
   const pause = () => [...root.querySelectorAll("button")].find((one) => one.textContent?.includes("Pause"))!;
   pause().focus();
-  stage.play(script.state("paused"));
+  testSession.play(script.state("paused"));
   await settled();
   assert.equal(focused(), "Message");
-  stage.play(script.state("running"));
+  testSession.play(script.state("running"));
   await settled();
   pause().focus();
   document.body.dispatchEvent(new window.Event("pointerdown", { bubbles: true }));
   pause().blur();
-  stage.play(script.state("idle"));
+  testSession.play(script.state("idle"));
   await settled();
-  assert.equal(document.activeElement, document.body, "who pressed beside all fields meant none");
+  assert.equal(document.activeElement, document.body, "a click outside of all fields clears the focus");
 });

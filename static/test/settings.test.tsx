@@ -1,13 +1,13 @@
-// The menu at the foot of the list.
+// Settings menu of the sidebar.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { Sidebar } from "../src/components/Sidebar";
-import { loadLater } from "../src/ondemand";
+import { loadLazy } from "../src/loadLazy";
 import { theme } from "../src/theme";
-import { press, root, settled, shown } from "./stage";
+import { press, root, settled, renderText } from "./testSession";
 
 let asked: string[] = [];
 globalThis.fetch = (async (address: string) => {
@@ -17,17 +17,17 @@ globalThis.fetch = (async (address: string) => {
 
 afterEach(() => render(null, root));
 
-async function opened() {
-  await loadLater();
-  await shown(<Sidebar />);
+async function openSettings() {
+  await loadLazy();
+  await renderText(<Sidebar />);
   press("Settings");
   await settled();
 }
 const entry = (text: string) => [...root.querySelectorAll<HTMLElement>(".settings button")].find((one) => one.textContent?.includes(text))!;
 
-test("colours are chosen by their names, and the menu stays", async () => {
-  await opened();
-  assert.ok(root.querySelector(".settings")?.contains(document.activeElement), "who opens it by a key goes on by keys");
+test("colour buttons keep the menu open", async () => {
+  await openSettings();
+  assert.ok(root.querySelector(".settings")?.contains(document.activeElement), "the menu takes the focus for keyboard users");
   entry("dark").click();
   await settled();
   assert.equal(theme.value, "dark");
@@ -37,8 +37,8 @@ test("colours are chosen by their names, and the menu stays", async () => {
   assert.doesNotMatch(document.cookie, /greenroom_theme/);
 });
 
-test("while archived sessions are listed it is said, with a way back", async () => {
-  await opened();
+test("list of archived sessions is labelled and can be left", async () => {
+  await openSettings();
   asked = [];
   entry("Archived sessions").click();
   await settled();
@@ -46,7 +46,7 @@ test("while archived sessions are listed it is said, with a way back", async () 
   assert.match(asked[0]!, /archived=true/);
   assert.match(root.querySelector(".list-kind")!.textContent!, /Archived sessions/);
   asked = [];
-  press("Back to the others");
+  press("Show active sessions");
   await settled();
   assert.match(asked[0]!, /archived=false/);
   assert.equal(root.querySelector(".list-kind"), null);

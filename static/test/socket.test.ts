@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
-import { SessionSocket, type Listener, type Refusal } from "../src/wire/socket";
+import { SessionSocket, type TransportListener, type SocketEndReason } from "../src/wire/socket";
 
-/** A browser's socket, whose server is the test. */
+/** Browser socket with the test as its server. */
 class FakeSocket {
   static readonly OPEN = 1;
   static all: FakeSocket[] = [];
@@ -48,14 +48,14 @@ class FakeSocket {
   }
 }
 
-/** What the page tells the socket. */
-const told = new Map<string, () => void>();
-const tellable = { addEventListener: (name: string, hear: () => void) => told.set(name, hear), removeEventListener() {} };
+/** Browser events sent to the socket. */
+const listeners = new Map<string, () => void>();
+const eventTarget = { addEventListener: (name: string, hear: () => void) => listeners.set(name, hear), removeEventListener() {} };
 
 mock.timers.enable({ apis: ["setTimeout", "setInterval", "Date"] });
-Object.assign(globalThis, tellable, {
+Object.assign(globalThis, eventTarget, {
   window: globalThis,
-  document: { ...tellable, hidden: false },
+  document: { ...eventTarget, hidden: false },
   location: { protocol: "http:", host: "127.0.0.1:3000" },
   WebSocket: FakeSocket,
 });
@@ -63,7 +63,7 @@ Object.assign(globalThis, tellable, {
 let cursor = 0;
 let madeAt = "";
 let heard: string[] = [];
-let diagnosis: Refusal | Promise<null> | null = null;
+let diagnosis: SocketEndReason | Promise<null> | null = null;
 
 beforeEach(() => {
   FakeSocket.all = [];
@@ -74,13 +74,13 @@ beforeEach(() => {
 });
 
 function connect(before?: Promise<void>): SessionSocket {
-  const listener: Listener = {
+  const listener: TransportListener = {
     cursor: () => ({ seq: cursor, at: madeAt }),
     opened: () => heard.push("opened"),
     received: (frames) => heard.push(`${frames.length} frames`),
     lost: () => heard.push("lost"),
-    refused: (why) => heard.push(why),
-    setBack: () => {
+    ended: (why) => heard.push(why),
+    rolledBack: () => {
       heard.push("set back");
       cursor = 0;
     },
@@ -91,7 +91,7 @@ function connect(before?: Promise<void>): SessionSocket {
 
 const synced = { status: "synced", seq: 1 };
 
-test("frames come in batches, and a replay's end at once", () => {
+test("frames arrive in batches and the end of a replay at once", () => {
   const socket = connect();
   FakeSocket.newest.open().say({ seq: 1 }, { seq: 2 });
   assert.deepEqual(heard, ["opened"]);
@@ -104,20 +104,20 @@ test("frames come in batches, and a replay's end at once", () => {
 });
 
 for (const code of [1000, 1001, 1006, 1013]) {
-  test(`after close code ${code} it comes back from its cursor`, () => {
+  test(`reconnects from the cursor after close code ${code}`, () => {
     const socket = connect();
     assert.equal(FakeSocket.newest.url, "ws://127.0.0.1:3000/ws?session=s1");
     FakeSocket.newest.open().say(synced).say({ seq: 7 });
     cursor = 7;
     FakeSocket.newest.drop(code);
-    assert.deepEqual(heard, ["opened", "1 frames", "1 frames", "lost"], "what had come is not thrown away");
+    assert.deepEqual(heard, ["opened", "1 frames", "1 frames", "lost"], "received frames are kept");
     mock.timers.tick(250);
     assert.equal(FakeSocket.newest.url, "ws://127.0.0.1:3000/ws?session=s1&after=6");
     socket.close();
   });
 }
 
-test("it tries for ever, and never waits longer than ten seconds", () => {
+test("retries for ever with at most ten seconds between", () => {
   const socket = connect();
   for (let attempt = 1; attempt <= 50; attempt += 1) {
     FakeSocket.newest.open().drop(1006);
@@ -127,7 +127,7 @@ test("it tries for ever, and never waits longer than ten seconds", () => {
   socket.close();
 });
 
-test("the server's refusals end it", () => {
+test("final close codes end the socket", () => {
   for (const [code, why] of [[4401, "signed_out"], [4404, "no_such_session"]] as const) {
     const socket = connect();
     FakeSocket.newest.open().drop(code);
@@ -139,7 +139,7 @@ test("the server's refusals end it", () => {
   }
 });
 
-test("a handshake that fails is looked into", async () => {
+test("failed handshake is diagnosed", async () => {
   const socket = connect();
   FakeSocket.newest.drop(1006);
   await Promise.resolve();
@@ -152,7 +152,7 @@ test("a handshake that fails is looked into", async () => {
   socket.close();
 });
 
-test("a ping without an answer means a new connection; an answer keeps it", () => {
+test("unanswered ping reconnects, an answered one does not", () => {
   const socket = connect();
   const first = FakeSocket.newest.open().say(synced);
   mock.timers.tick(20_000);
@@ -168,12 +168,12 @@ test("a ping without an answer means a new connection; an answer keeps it", () =
   socket.close();
 });
 
-/** How long the newest connection is waited for before it is given up, from the next ping on; it is another one then. */
-function patience(): number {
+/** Returns the time from the next ping to the end of the newest connection. */
+function measurePongLimit(): number {
   const { newest } = FakeSocket;
   const pings = newest.sent.length;
   for (let second = 0; newest.sent.length === pings; second += 1) {
-    assert.ok(second <= 20, "nobody asks whether it is alive");
+    assert.ok(second <= 20, "no ping is due");
     mock.timers.tick(1000);
   }
   for (let second = 1; ; second += 1) {
@@ -185,22 +185,22 @@ function patience(): number {
   }
 }
 
-test("who waits in vain is more patient next time, until a replay is through and a ping is answered", () => {
+test("pong limit doubles until a replay ends and a ping is answered", () => {
   const socket = connect();
   FakeSocket.newest.open().say(synced);
   const waited = Array.from({ length: 7 }, () => {
-    const seconds = patience();
-    // A long frame is on its way: the server says what comes before it, and what comes after it never comes.
+    const seconds = measurePongLimit();
+    // A long frame is arriving: only the frames before it are delivered.
     FakeSocket.newest.open().say({ status: "hello", session: null, last_seq: 9 }, { status: "pong" });
     return seconds;
   });
   assert.deepEqual(waited, [10, 20, 40, 80, 160, 160, 160]);
   FakeSocket.newest.say({ seq: 9 }, synced, { status: "pong" });
-  assert.equal(patience(), 10);
+  assert.equal(measurePongLimit(), 10);
   socket.close();
 });
 
-test("whatever comes is a sign of life, and a line that is dead after that is noticed as soon", () => {
+test("any frame counts as an answer, and later silence is still detected", () => {
   const socket = connect();
   const only = FakeSocket.newest.open().say(synced);
   mock.timers.tick(20_000);
@@ -208,24 +208,24 @@ test("whatever comes is a sign of life, and a line that is dead after that is no
   only.say({ seq: 2 });
   mock.timers.tick(11_000);
   assert.equal(only.readyState, 1);
-  // The first ping was never answered as such, and the second is waited for all the same.
+  // Another frame answered the first ping; the second one still has its limit.
   mock.timers.tick(10_000);
   assert.deepEqual([only.readyState, only.sent.length], [3, 2]);
   socket.close();
 });
 
-test("who hurries again and again does not put off that a line is found dead", () => {
+test("repeated early retries do not extend the pong limit", () => {
   const socket = connect();
   const only = FakeSocket.newest.open().say(synced);
   for (let second = 0; second < 10; second += 1) {
-    told.get("online")?.();
+    listeners.get("online")?.();
     mock.timers.tick(1000);
   }
   assert.deepEqual([only.readyState, only.sent.length], [3, 1]);
   socket.close();
 });
 
-test("while the line takes what is sent here it is waited for, and no longer", () => {
+test("pong limit extends while queued bytes are sent", () => {
   const socket = connect();
   const only = FakeSocket.newest.open().say(synced);
   only.bufferedAmount = 300_000;
@@ -239,12 +239,12 @@ test("while the line takes what is sent here it is waited for, and no longer", (
   assert.equal(only.readyState, 3);
   const stuck = (mock.timers.tick(10_000), FakeSocket.newest.open());
   stuck.bufferedAmount = 300_000;
-  assert.equal(patience(), 20, "it takes nothing");
+  assert.equal(measurePongLimit(), 20, "the line sends nothing");
   assert.equal(stuck.readyState, 3);
   socket.close();
 });
 
-test("a server that has less than the screen is asked for all of it, once", () => {
+test("older server data triggers one full replay", () => {
   cursor = 41;
   const socket = connect();
   const first = FakeSocket.newest.open();
@@ -253,21 +253,21 @@ test("a server that has less than the screen is asked for all of it, once", () =
   assert.deepEqual(FakeSocket.all.map(({ url }) => url.split("s1")[1]), ["&after=40", ""]);
   FakeSocket.newest.open().say({ status: "hello", session: null, last_seq: 30 }, { seq: 1 }, synced);
   assert.deepEqual(heard, ["opened", "set back", "opened", "3 frames"]);
-  // An agent may write into its events what it likes.
+  // Agents may put any field into their events.
   cursor = 30;
   FakeSocket.newest.say({ seq: 31, source: "agent", status: "hello", last_seq: -1 });
   assert.deepEqual([FakeSocket.all.length, heard.includes("set back", 2)], [2, false]);
   socket.close();
 });
 
-test("a server that has something else in the place of the newest event is asked for all of it, once", () => {
+test("differing event at the cursor triggers one full replay", () => {
   const event = (seq: number, at: string) => ({ seq, at, source: "agent", observation: "message", content: "", extras: {} });
   cursor = 7;
   madeAt = "monday";
   const socket = connect();
   const first = FakeSocket.newest.open().say({ status: "hello", session: null, last_seq: 9 });
   first.say(event(7, "monday"), event(8, "monday"), synced);
-  assert.deepEqual(heard, ["opened", "3 frames"], "what the screen has is not handed on again");
+  assert.deepEqual(heard, ["opened", "3 frames"], "known events are not delivered again");
   cursor = 8;
   first.drop(1001);
   mock.timers.tick(250);
@@ -281,30 +281,30 @@ test("a server that has something else in the place of the newest event is asked
 
 const conflict = { error: { code: "conflict", message: "another version of Greenroom wrote it" } };
 
-test("what another version has written is shown, and not asked for again but by somebody who comes or presses", () => {
+test("unreadable session is shown and retried only on request", () => {
   const hello = { status: "hello", session: null, last_seq: 1 };
   for (const [n, frames] of [[hello, conflict, { seq: 1 }, synced], [hello, synced, conflict]].entries()) {
     const socket = connect();
     const only = FakeSocket.newest.open().say(...frames);
     assert.deepEqual([heard.at(-1), only.readyState], ["unreadable", 3]);
-    assert.ok(heard.includes(n === 0 ? "4 frames" : "1 frames"), "its journal has come");
+    assert.ok(heard.includes(n === 0 ? "4 frames" : "1 frames"), "the journal has arrived");
     const before = FakeSocket.all.length;
     mock.timers.tick(600_000);
     assert.equal(FakeSocket.all.length, before);
     socket.retryNow();
     assert.equal(FakeSocket.all.length, before + 1);
     FakeSocket.newest.open().say(hello, conflict, { ...hello, last_seq: 2 }, synced);
-    assert.equal(FakeSocket.newest.readyState, 1, "it can be had again");
+    assert.equal(FakeSocket.newest.readyState, 1, "the session can be loaded again");
     FakeSocket.newest.say({ error: { code: "busy", message: "not now" }, id: "v" });
-    assert.equal(FakeSocket.newest.readyState, 1, "that is about a wish alone");
+    assert.equal(FakeSocket.newest.readyState, 1, "the error concerns one request");
     heard = [];
     FakeSocket.newest.say({ ...conflict, id: "w" });
-    assert.deepEqual([heard, FakeSocket.newest.readyState], [["2 frames", "unreadable"], 3], "who asks for something may be told so first");
+    assert.deepEqual([heard, FakeSocket.newest.readyState], [["2 frames", "unreadable"], 3], "a reply may carry the error first");
     socket.close();
   }
 });
 
-test("a connection that does not come is given up after ten seconds", () => {
+test("connection attempt ends after ten seconds", () => {
   const socket = connect();
   const first = FakeSocket.newest;
   mock.timers.tick(9999);
@@ -315,56 +315,56 @@ test("a connection that does not come is given up after ten seconds", () => {
   assert.equal(FakeSocket.all.length, 2);
   FakeSocket.newest.open();
   mock.timers.tick(10_000);
-  assert.deepEqual(heard, ["lost", "opened"], "one that came is kept");
+  assert.deepEqual(heard, ["lost", "opened"], "an open connection is kept");
   socket.close();
 });
 
-test("who hurries does not wait for a connection that hangs", () => {
+test("early retry replaces a hanging connection", () => {
   const socket = connect();
   const first = FakeSocket.newest;
   mock.timers.tick(1000);
-  told.get("online")?.();
-  assert.equal(FakeSocket.all.length, 1, "it has only just begun");
+  listeners.get("online")?.();
+  assert.equal(FakeSocket.all.length, 1, "the attempt has just begun");
   mock.timers.tick(1500);
-  told.get("online")?.();
+  listeners.get("online")?.();
   assert.deepEqual([FakeSocket.all.length, first.readyState], [2, 3]);
   socket.retryNow();
-  assert.equal(FakeSocket.all.length, 3, "a person need not wait at all");
+  assert.equal(FakeSocket.all.length, 3, "a user's retry is immediate");
   FakeSocket.newest.open();
   socket.retryNow();
-  told.get("online")?.();
+  listeners.get("online")?.();
   assert.equal(FakeSocket.all.length, 3);
   assert.deepEqual(FakeSocket.newest.sent, [{ action: "ping" }]);
   socket.close();
 });
 
-test("nobody hurries before it is known from where to begin", async () => {
-  told.clear();
+test("early retry waits for the cursor", async () => {
+  listeners.clear();
   let there = () => {};
   const socket = connect(new Promise((resolve) => (there = resolve)));
-  told.get("online")?.();
-  told.get("visibilitychange")?.();
+  listeners.get("online")?.();
+  listeners.get("visibilitychange")?.();
   assert.equal(FakeSocket.all.length, 0);
   cursor = 7;
   there();
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(FakeSocket.all.map(({ url }) => url), ["ws://127.0.0.1:3000/ws?session=s1&after=6"]);
   mock.timers.tick(2500);
-  told.get("online")?.();
-  assert.equal(FakeSocket.all.length, 2, "from then on they do");
+  listeners.get("online")?.();
+  assert.equal(FakeSocket.all.length, 2, "early retries work from then on");
   socket.close();
 });
 
-test("one that is closed before that never connects", async () => {
-  told.clear();
+test("socket closed before its start never connects", async () => {
+  listeners.clear();
   let there = () => {};
   connect(new Promise((resolve) => (there = resolve))).close();
   there();
   await new Promise((resolve) => setImmediate(resolve));
-  assert.deepEqual([FakeSocket.all.length, told.size], [0, 0]);
+  assert.deepEqual([FakeSocket.all.length, listeners.size], [0, 0]);
 });
 
-test("a socket that was given up says nothing any more", () => {
+test("abandoned socket delivers nothing", () => {
   const socket = connect();
   const { onclose } = FakeSocket.newest;
   socket.retryNow();
@@ -375,7 +375,7 @@ test("a socket that was given up says nothing any more", () => {
   socket.close();
 });
 
-test("what is found out about a connection does not count when there is another one", async () => {
+test("diagnosis is ignored once a newer connection exists", async () => {
   const socket = connect();
   let find = () => {};
   diagnosis = new Promise<null>((resolve) => (find = () => resolve(null)));
@@ -389,7 +389,7 @@ test("what is found out about a connection does not count when there is another 
   socket.close();
 });
 
-test("a closed one stays closed", () => {
+test("closed socket stays closed", () => {
   const socket = connect();
   const only = FakeSocket.newest.open();
   socket.close();

@@ -1,11 +1,11 @@
-// A page that was loaded again while a task was on its way.
+// Page reloaded while a task was starting.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { beginWith, type Attempt } from "../src/state/begin";
-import { readAttempt } from "../src/state/task";
-import { answersUploads } from "./upload";
+import { startWith, type StartAttempt } from "../src/state/startTask";
+import { attemptJson, parseAttempt } from "../src/state/taskDraft";
+import { answerUploads } from "./fakeUploads";
 
 let asked: { path: string; key: string | null; body: unknown }[] = [];
 let isAway = false;
@@ -16,49 +16,49 @@ globalThis.fetch = (async (path: string, { method, headers, body }: RequestInit)
   return new Response('{"id":"s1","items":[],"total":0}');
 }) as typeof fetch;
 
-/** Begins something, and comes back to what would be left of it if the page were loaded now. */
-async function reloaded(wish: Parameters<typeof beginWith>[1], files: readonly File[], isLost: boolean) {
+/** Starts a task and returns the state after a reload at this point. */
+async function stateAfterReload(task: Parameters<typeof startWith>[1], files: readonly File[], isLost: boolean) {
   asked = [];
   let left = "";
   const last = {
-    held: null as Attempt | null,
+    held: null as StartAttempt | null,
     get current() {
       return this.held;
     },
-    set current(attempt: Attempt | null) {
+    set current(attempt: StartAttempt | null) {
       this.held = attempt;
-      left = JSON.stringify(attempt);
+      left = attempt ? attemptJson(attempt) : "";
     },
   };
   isAway = isLost;
-  await beginWith(last, wish, files).catch(() => {});
+  await startWith(last, task, files).catch(() => {});
   isAway = false;
-  return { ...readAttempt(left, wish.task)!, before: asked.splice(0) };
+  return { ...parseAttempt(left, task.task)!, before: asked.splice(0) };
 }
 
-test("the same task started again leads to the same session", async () => {
+test("same task after a reload reaches the same session", async () => {
   const task = "look around";
-  const { attempt, chosen, before } = await reloaded({ model: "m", agent: "a", budget: " 0.50", task }, [], true);
+  const { attempt, chosen, before } = await stateAfterReload({ model: "m", agent: "a", budget: " 0.50", task }, [], true);
   assert.deepEqual(chosen, { model: "m", agent: "a", budget: "0.5" });
-  await beginWith({ current: attempt }, { ...chosen, task }, []);
+  await startWith({ current: attempt }, { ...chosen, task }, []);
   assert.deepEqual(asked, before);
 });
 
-test("a task that came with files is given once, to the session that was made for it", async () => {
-  answersUploads(() => 201);
+test("task with files is sent once to the session created for it", async () => {
+  answerUploads(() => 201);
   const task = "look at it";
-  const { attempt, chosen, before } = await reloaded({ task }, [new File(["a"], "a.txt")], false);
-  await beginWith({ current: attempt }, { ...chosen, task }, []);
+  const { attempt, chosen, before } = await stateAfterReload({ task }, [new File(["a"], "a.txt")], false);
+  await startWith({ current: attempt }, { ...chosen, task }, []);
   assert.deepEqual(asked, before);
   assert.deepEqual(asked.at(-1)?.body, { content: task, attachments: ["uploads/a.txt"] });
 });
 
-test("what was written while another task started is a task of its own", async () => {
-  const { attempt } = await reloaded({ task: "A" }, [], true);
-  assert.equal(readAttempt(JSON.stringify(attempt), "A")?.attempt.key, attempt.key);
-  assert.equal(readAttempt(JSON.stringify(attempt), "B"), null);
+test("task written during a start is a new task", async () => {
+  const { attempt } = await stateAfterReload({ task: "A" }, [], true);
+  assert.equal(parseAttempt(attemptJson(attempt), "A")?.attempt.key, attempt.key);
+  assert.equal(parseAttempt(attemptJson(attempt), "B"), null);
 });
 
-test("what nobody has left, or in a form that nobody knows, is nothing", () => {
-  for (const text of [null, "", "{", "{}", "[1]", '{"wish":"{"}']) assert.equal(readAttempt(text, ""), null, String(text));
+test("missing or invalid stored attempt is ignored", () => {
+  for (const text of [null, "", "{", "{}", "[1]", '{"wish":"{"}']) assert.equal(parseAttempt(text, ""), null, String(text));
 });

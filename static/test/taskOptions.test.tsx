@@ -1,19 +1,19 @@
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { useState } from "preact/hooks";
 import { TaskOptions } from "../src/components/TaskOptions";
-import type { Chosen } from "../src/state/begin";
-import { root, shown, write } from "./stage";
+import type { TaskChoices } from "../src/state/startTask";
+import { root, renderText, write } from "./testSession";
 
-test("a budget stands as it is typed", async () => {
+test("budget field keeps the typed text", async () => {
   function Home() {
-    const [chosen, setChosen] = useState<Chosen>({});
+    const [chosen, setChosen] = useState<TaskChoices>({});
     return <TaskOptions chosen={chosen} onChange={setChosen} />;
   }
-  await shown(<Home />);
+  await renderText(<Home />);
   for (const text of ["0", "0.", "0.0", "0.05"]) {
-    await write(text, "[placeholder='no limit']");
-    assert.equal(root.querySelector<HTMLInputElement>("[placeholder='no limit']")?.value, text);
+    await write(text, "[placeholder='No limit']");
+    assert.equal(root.querySelector<HTMLInputElement>("[placeholder='No limit']")?.value, text);
   }
 });

@@ -1,71 +1,71 @@
-// A task that is written in one tab, while another one is loaded and looked at. This page is the other one.
+// Task written in one tab, seen from another one.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 
 const TASK = "greenroom.task";
 const FILES = "greenroom.task.files";
 
-/** What the tab beside this one keeps of its task. */
-function theirs(task: string, ...names: string[]): void {
+/** Stores the task of the other tab. */
+function storeOtherTab(task: string, ...names: string[]): void {
   localStorage.setItem(TASK, task);
   if (names.length > 0) localStorage.setItem(FILES, JSON.stringify(names));
   else localStorage.removeItem(FILES);
 }
 
-// They have attached one and not written a word yet, and then this page is loaded.
-theirs("", "a.txt");
-const { attach, files, lost, openTask, task, write } = await import("../src/state/task");
+// The other tab attached a file without a text before this page loads.
+storeOtherTab("", "a.txt");
+const { attachFiles, files, missing, openTask, task, writeTask } = await import("../src/state/taskDraft");
 const loaded = localStorage.getItem(FILES);
-const missing = () => lost.peek()?.names ?? [];
-const noted = () => JSON.parse(localStorage.getItem(FILES) ?? "[]") as unknown;
+const missingNames = () => missing.peek()?.names ?? [];
+const storedNames = () => JSON.parse(localStorage.getItem(FILES) ?? "[]") as unknown;
 
 beforeEach(() => {
   files.value = [];
-  write("");
+  writeTask("");
 });
 
-test("a page that is loaded leaves what they have noted as it is", () => {
+test("loading a page keeps the other tab's stored names", () => {
   assert.equal(loaded, '["a.txt"]');
 });
 
-test("words that are taken from there come with what is missing of their files", () => {
-  theirs("look at it", "a.txt", "b.txt");
+test("adopted task lists its missing files", () => {
+  storeOtherTab("look at it", "a.txt", "b.txt");
   openTask();
-  assert.deepEqual([task.peek(), missing()], ["look at it", ["a.txt", "b.txt"]]);
+  assert.deepEqual([task.peek(), missingNames()], ["look at it", ["a.txt", "b.txt"]]);
   openTask();
-  assert.deepEqual(missing(), ["a.txt", "b.txt"], "each is missed once");
-  attach([new File(["a"], "a.txt")]);
-  assert.deepEqual(missing(), ["b.txt"]);
-  theirs("look at them", "a.txt", "b.txt", "c.txt");
+  assert.deepEqual(missingNames(), ["a.txt", "b.txt"], "each file is missing once");
+  attachFiles([new File(["a"], "a.txt")]);
+  assert.deepEqual(missingNames(), ["b.txt"]);
+  storeOtherTab("look at them", "a.txt", "b.txt", "c.txt");
   openTask();
-  assert.deepEqual(missing(), ["b.txt", "c.txt"], "this page has one of them");
+  assert.deepEqual(missingNames(), ["b.txt", "c.txt"], "this page has one of the files");
 });
 
-test("a task of theirs that came without a file misses none", () => {
-  theirs("look at it", "a.txt");
+test("adopted task without files misses none", () => {
+  storeOtherTab("look at it", "a.txt");
   openTask();
-  theirs("another one");
+  storeOtherTab("another one");
   openTask();
-  assert.deepEqual(missing(), []);
+  assert.deepEqual(missingNames(), []);
 });
 
-test("nor does none at all, and a look at it takes nothing of what they have noted", () => {
-  theirs("look at it", "a.txt");
+test("empty task of another tab misses no files and keeps the stored names", () => {
+  storeOtherTab("look at it", "a.txt");
   openTask();
-  theirs("", "of-the-next.txt");
+  storeOtherTab("", "of-the-next.txt");
   openTask();
-  assert.deepEqual([missing(), noted()], [[], ["of-the-next.txt"]]);
+  assert.deepEqual([missingNames(), storedNames()], [[], ["of-the-next.txt"]]);
 });
 
-test("what is noted are the files of the words that are kept", () => {
-  write("mine");
-  theirs("theirs", "a.txt");
-  attach([new File(["b"], "b.txt")]);
-  assert.deepEqual(noted(), ["a.txt"]);
-  write("mine again");
-  assert.deepEqual(noted(), ["b.txt"]);
+test("stored names belong to the stored task", () => {
+  writeTask("mine");
+  storeOtherTab("theirs", "a.txt");
+  attachFiles([new File(["b"], "b.txt")]);
+  assert.deepEqual(storedNames(), ["a.txt"]);
+  writeTask("mine again");
+  assert.deepEqual(storedNames(), ["b.txt"]);
   files.value = [];
-  assert.deepEqual(noted(), []);
+  assert.deepEqual(storedNames(), []);
 });

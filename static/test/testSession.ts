@@ -1,47 +1,47 @@
-// A session whose server is the test, and what a person does with what is drawn of it.
+// Session with the test as its server, and user actions on the rendered page.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { render, type VNode } from "preact";
-import { LiveSession } from "../src/state/live";
-import type { ServerFrame, Wish } from "../src/wire/frame";
-import type { Listener } from "../src/wire/socket";
-import type { Script } from "./frames";
+import { LiveSession } from "../src/state/liveSession";
+import type { ServerFrame, ClientRequest } from "../src/wire/frame";
+import type { TransportListener } from "../src/wire/socket";
+import type { FrameScript } from "./frameScript";
 
-export class Stage {
-  readonly sent: (Wish & { id?: string })[] = [];
+export class TestSession {
+  readonly sent: (ClientRequest & { id?: string })[] = [];
   isConnected = true;
-  listener!: Listener;
+  listener!: TransportListener;
   readonly live = new LiveSession("s1", (listener) => {
     this.listener = listener;
-    return { send: (wish) => this.isConnected && this.sent.push(wish) > 0, retryNow() {}, close() {} };
+    return { send: (request) => this.isConnected && this.sent.push(request) > 0, retryNow() {}, close() {} };
   });
 
-  say(...frames: object[]): void {
+  receive(...frames: object[]): void {
     this.listener.received(frames as ServerFrame[]);
   }
 
-  play(script: Script): void {
-    this.say(...script.frames);
+  play(script: FrameScript): void {
+    this.receive(...script.frames);
   }
 }
 
 export const root = document.body.appendChild(document.createElement("div"));
 
-/** When what was begun has come to its end. Counted in turns, not in time alone: a busy machine takes longer for each of them. */
+/** Waits until started work settles. Counts turns, because a busy machine takes longer for each. */
 export async function settled(): Promise<void> {
   for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setTimeout(resolve, 4));
 }
 
-/** For what takes an unknown time, and comes in the end. */
-export async function until(isSo: () => boolean): Promise<void> {
+/** Waits for a condition of unknown duration. */
+export async function waitUntil(isSo: () => boolean): Promise<void> {
   for (let turn = 0; !isSo(); turn += 1) {
     assert.ok(turn < 200, `it does not come to be: ${isSo}`);
     await settled();
   }
 }
 
-export async function shown(view: VNode): Promise<string> {
+export async function renderText(view: VNode): Promise<string> {
   render(view, root);
   await settled();
   return root.textContent ?? "";

@@ -1,20 +1,23 @@
-// A window for what needs one. Import it first: signals that read the browser take what they find when they are loaded.
+// jsdom window for tests. Must be imported first, because signals read the browser when they load.
 
 import { JSDOM } from "jsdom";
 
 const { window } = new JSDOM("<!doctype html>", { url: "http://127.0.0.1/" });
 
-/** What jsdom has not: nothing here has a size, so nothing ever changes it. */
+/** Stub of `ResizeObserver`. jsdom has no sizes, so nothing changes. */
 class ResizeObserver {
   observe() {}
   disconnect() {}
 }
 
-/** What jsdom has for pages alone that are seen. Without it Preact waits 35 ms for each effect. */
+/**
+ * Replacement for `requestAnimationFrame`, which jsdom lacks here. Preact would wait 35 ms per
+ * effect.
+ */
 const requestAnimationFrame = (draw: FrameRequestCallback) => setTimeout(() => draw(performance.now()));
 const cancelAnimationFrame = (frame: ReturnType<typeof setTimeout>) => clearTimeout(frame);
 
-// What was begun by the one name is ended by the other, also where a test puts its own clock under them later.
+// Both names share one timer, also when a test mocks them later.
 for (const name of ["setTimeout", "clearTimeout", "setInterval", "clearInterval"] as const) {
   Object.defineProperty(window, name, { get: () => globalThis[name] });
 }

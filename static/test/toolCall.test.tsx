@@ -1,31 +1,31 @@
-// What a tool call shows.
+// Content of a tool call.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { render } from "preact";
 import { now } from "../src/clock";
 import { Diff } from "../src/components/Diff";
 import { ToolCall } from "../src/components/ToolCall";
-import { nothing, type ToolEnd, type ToolRow } from "../src/state/rows";
+import { noText, type ToolEnd, type ToolRow } from "../src/state/rows";
 
-/** The lines of a diff as they are shown, with their looks. */
+/** Returns the rendered diff lines with their classes. */
 function diff(...lines: string[]): string[] {
   const root = document.createElement("div");
   render(<Diff text={lines.map((line) => `${line}\n`).join("")} />, root);
   return [...root.querySelectorAll("pre > div")].map((line) => `${line.className}|${line.textContent}`);
 }
 
-test("of a diff nothing is left out but its head", () => {
+test("diff is complete except for its header", () => {
   const shown = diff("--- a/q.sql", "+++ b/q.sql", "@@ -1,2 +1,2 @@", " select 1", "--- old", "+++ new", "@@ -9 +9 @@", "-x");
   assert.deepEqual(shown, ["place|@@ -1,2 +1,2 @@", "| select 1", "removed|--- old", "added|+++ new", "place|@@ -9 +9 @@", "removed|-x"]);
-  assert.deepEqual(diff("--- old"), ["removed|--- old"], "what has no place has no head");
+  assert.deepEqual(diff("--- old"), ["removed|--- old"], "a diff without hunks has no header");
 });
 
-test("a call's line says how long it took, and while it runs a clock from the first second on", () => {
+test("call shows its duration and a clock after the first second", () => {
   const root = document.createElement("div");
   const call = (more: Partial<ToolRow>) => {
-    const row: ToolRow = { kind: "tool", key: "t", seq: 1, source: "agent", name: "run", args: { command: "ls" }, input: nothing, output: nothing, end: null, ...more };
+    const row: ToolRow = { kind: "tool", key: "t", seq: 1, source: "agent", name: "run", args: { command: "ls" }, input: noText, output: noText, end: null, ...more };
     render(<ToolCall key={JSON.stringify(more)} row={row} />, root);
     return root.querySelector(".tool-facts")!.textContent;
   };
@@ -38,11 +38,11 @@ test("a call's line says how long it took, and while it runs a clock from the fi
   render(null, root);
 });
 
-test("how a call ended", () => {
+test("outcomes of a call", () => {
   const root = document.createElement("div");
   const ended = (outcome: ToolEnd["outcome"], extras: Record<string, unknown> = {}) => {
     const end = { outcome, at: "", content: "", extras, durationMs: null };
-    const row: ToolRow = { kind: "tool", key: "t", seq: 1, source: "agent", name: "run", args: {}, input: nothing, output: nothing, end };
+    const row: ToolRow = { kind: "tool", key: "t", seq: 1, source: "agent", name: "run", args: {}, input: noText, output: noText, end };
     render(<ToolCall key={outcome} row={row} />, root);
     return root.querySelector(".outcome")?.textContent;
   };

@@ -1,15 +1,15 @@
-// A session that another version of Greenroom has written: its journal is shown, and nobody goes on with it.
+// Session written by another version of Greenroom: its journal is shown, and it cannot continue.
 
-import "./dom";
+import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
-import { Outbox } from "../src/components/Outbox";
+import { RejectedRequests } from "../src/components/RejectedRequests";
 import { StateLine } from "../src/components/StateLine";
-import { readPast } from "../src/state/past";
-import { changeSession } from "../src/wire/manage";
-import { Script, rowsOf } from "./frames";
-import { press, root, settled, shown, Stage } from "./stage";
+import { readEarlierEvents } from "../src/state/earlierEvents";
+import { changeSession } from "../src/wire/lazyRest";
+import { FrameScript, rowsOf } from "./frameScript";
+import { press, root, settled, renderText, TestSession } from "./testSession";
 
 const WORDS = "session `s1` cannot go on: another version of Greenroom wrote it; start that one, or a newer one, on this journal";
 const hello = { status: "hello", session: null, last_seq: 2, state: "running" };
@@ -18,54 +18,54 @@ const conflict = { error: { code: "conflict", message: WORDS } };
 beforeEach(() => localStorage.clear());
 afterEach(() => render(null, root));
 
-/** A page that has its journal, and has left it for what it is. */
-function left(stage = new Stage()): Stage {
-  stage.listener.opened();
-  stage.say(hello, conflict, ...new Script().see("message", "what was said", {}).state("running").frames, { status: "synced", seq: 2 });
-  stage.listener.refused("unreadable");
-  return stage;
+/** Opens such a page whose socket has ended. */
+function openUnreadable(testSession = new TestSession()): TestSession {
+  testSession.listener.opened();
+  testSession.receive(hello, conflict, ...new FrameScript().addObservation("message", "what was said", {}).state("running").frames, { status: "synced", seq: 2 });
+  testSession.listener.ended("unreadable");
+  return testSession;
 }
 
-test("it says so in words, with a way to ask again, and beside what can be read", async () => {
-  const { live, listener } = left();
-  const view = <><Outbox live={live} /><StateLine live={live} /></>;
-  assert.equal(await shown(view), `${WORDS}Try againIt can only be read`);
-  assert.deepEqual([rowsOf(live.state.value), live.isWhole], [["text: what was said"], true]);
+test("unreadable session shows its journal, the error and a retry", async () => {
+  const { live, listener } = openUnreadable();
+  const view = <><RejectedRequests live={live} /><StateLine live={live} /></>;
+  assert.equal(await renderText(view), `${WORDS}Try againRead-only`);
+  assert.deepEqual([rowsOf(live.state.value), live.isComplete], [["text: what was said"], true]);
   press("Try again");
   listener.opened();
   listener.received([hello as never, conflict, { status: "synced", seq: 2 }]);
   const before = root.querySelector("[role=alert]");
-  listener.refused("unreadable");
+  listener.ended("unreadable");
   await settled();
-  assert.equal(root.textContent, `${WORDS}Try againIt can only be read`, "and nothing of a connection");
-  assert.equal(root.querySelector("[role=alert]"), before, "it is said once");
+  assert.equal(root.textContent, `${WORDS}Try againRead-only`, "no connection status");
+  assert.equal(root.querySelector("[role=alert]"), before, "the error is shown once");
   listener.opened();
   listener.received([hello as never, { status: "synced", seq: 2 }]);
   await settled();
-  assert.doesNotMatch(root.textContent ?? "", /can only be read|cannot go on/, "a newer server has it again");
+  assert.doesNotMatch(root.textContent ?? "", /Read-only|cannot go on/, "a newer server can continue the session");
 });
 
-test("what is asked of it is given back with these words, and nothing seems to be on its way", async () => {
-  const stage = new Stage();
-  stage.isConnected = false;
-  stage.live.message("written before", "queue");
-  stage.live.interrupt();
-  left(stage).live.message("written now", "queue");
-  const { sending } = stage.live.state.value;
-  assert.deepEqual(sending.map(({ refusal }) => refusal), [WORDS, WORDS, WORDS]);
-  assert.equal(stage.live.stopping.value, 0);
-  assert.deepEqual(stage.sent, []);
-  assert.equal(Object.keys(localStorage).length, 2, "the words are kept");
+test("requests are rejected with the error and none stays pending", async () => {
+  const testSession = new TestSession();
+  testSession.isConnected = false;
+  testSession.live.message("written before", "queue");
+  testSession.live.interrupt();
+  openUnreadable(testSession).live.message("written now", "queue");
+  const { pending } = testSession.live.state.value;
+  assert.deepEqual(pending.map(({ rejection }) => rejection), [WORDS, WORDS, WORDS]);
+  assert.equal(testSession.live.stopping.value, 0);
+  assert.deepEqual(testSession.sent, []);
+  assert.equal(Object.keys(localStorage).length, 2, "the text is kept");
 });
 
-test("a connection that is refused for it is not tried again either", async () => {
-  const { listener, live } = new Stage();
+test("rejected connection is not retried", async () => {
+  const { listener, live } = new TestSession();
   globalThis.fetch = (async () => new Response(JSON.stringify(conflict), { status: 409 })) as typeof fetch;
   assert.equal(await listener.diagnose(), "unreadable");
-  assert.equal(live.state.value.trouble, WORDS);
+  assert.equal(live.state.value.problem, WORDS);
 });
 
-test("a past that the server refuses is said at once, and asked for seldom", async (context) => {
+test("rejected earlier events are reported at once and retried rarely", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   let asked = 0;
   globalThis.fetch = (async () => {
@@ -74,7 +74,7 @@ test("a past that the server refuses is said at once, and asked for seldom", asy
   }) as typeof fetch;
   const told: string[] = [];
   const leave = new AbortController();
-  const read = readPast("s1", 2, { take() {}, troubled: (why) => void told.push(why) }, leave.signal);
+  const read = readEarlierEvents("s1", 2, { take() {}, failing: (why) => void told.push(why) }, leave.signal);
   for (let second = 0; second < 59; second += 1) {
     context.mock.timers.tick(1000);
     for (let turn = 0; turn < 20; turn += 1) await new Promise(setImmediate);
@@ -84,20 +84,20 @@ test("a past that the server refuses is said at once, and asked for seldom", asy
   await read;
 });
 
-test("where another thing was told first, it is known by the answer to a wish, and so said", () => {
-  const stage = new Stage();
-  stage.listener.opened();
-  stage.say({ ...hello, state: "idle" }, { error: { code: "overloaded", message: "not now" } }, { status: "synced", seq: 2 });
-  stage.live.message("first", "queue");
-  stage.live.message("second", "queue");
-  stage.say({ ...conflict, id: stage.sent[0]!.id });
-  stage.listener.refused("unreadable");
-  const { sending, trouble } = stage.live.state.value;
-  assert.deepEqual([trouble, ...sending.map(({ refusal }) => refusal)], [WORDS, WORDS, WORDS]);
+test("session is recognised as unreadable by a reply", () => {
+  const testSession = new TestSession();
+  testSession.listener.opened();
+  testSession.receive({ ...hello, state: "idle" }, { error: { code: "overloaded", message: "not now" } }, { status: "synced", seq: 2 });
+  testSession.live.message("first", "queue");
+  testSession.live.message("second", "queue");
+  testSession.receive({ ...conflict, id: testSession.sent[0]!.id });
+  testSession.listener.ended("unreadable");
+  const { pending, problem } = testSession.live.state.value;
+  assert.deepEqual([problem, ...pending.map(({ rejection }) => rejection)], [WORDS, WORDS, WORDS]);
 });
 
-test("a conflict that REST answers is of what was asked there alone", async () => {
-  const { live } = new Stage();
+test("conflict from REST concerns only that call", async () => {
+  const { live } = new TestSession();
   const before = live.state.value;
   globalThis.fetch = (async () => new Response('{"error":{"code":"conflict","message":"it was changed meanwhile"}}', { status: 409 })) as typeof fetch;
   await assert.rejects(changeSession("s1", { title: "mine" }), /changed meanwhile/);

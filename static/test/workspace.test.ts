@@ -1,19 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { coloured } from "../src/state/ansi";
-import { matching, sessionEntries, type PaletteEntry } from "../src/state/entries";
-import { inSight, plainOutput, withoutEscapes } from "../src/escapes";
-import { everything, kindOf, latency, Sieve, summary } from "../src/state/frames";
+import { colouredTexts } from "../src/state/ansi";
+import { matching, sessionEntries, type PaletteEntry } from "../src/state/paletteEntries";
+import { escapeInvisible, plainOutput, stripEscapes } from "../src/escapes";
+import { DEFAULT_FILTER, kindOf, latency, FilteredFrames, summary } from "../src/state/frameFilter";
 import { moveByKey } from "../src/state/divider";
-import { AT_FIRST, clampShare, layoutOfNext, readLayout, type Layout } from "../src/state/layout";
-import { withLoad } from "../src/state/sandboxes";
-import { FrameLog, toJsonLines, type Entry } from "../src/wire/log";
-import { readRecording } from "../src/wire/record";
+import { DEFAULT_LAYOUT, clampShare, initialLayout, parseLayout, type PaneLayout } from "../src/state/layout";
+import { withLoad } from "../src/state/sandboxLoad";
+import { FrameLog, toJsonLines, type LoggedFrame } from "../src/wire/frameLog";
+import { readRecording } from "../src/wire/recordingFile";
 import type { Session } from "../src/wire/frame";
-import type { SandboxRow } from "../src/wire/manage";
-import { nameOf } from "../src/wire/upload";
+import type { SandboxRow } from "../src/wire/lazyRest";
+import { uploadName } from "../src/wire/upload";
 
-test("the divider stays where both sides can be read", () => {
+test("divider keeps both sides readable", () => {
   assert.deepEqual([0, 0.25, 0.5, 0.9].map(clampShare), [0.25, 0.25, 0.5, 0.75]);
   const half = { share: 0.5, folded: null, tab: null };
   const keys = ["ArrowLeft", "ArrowRight"] as const;
@@ -25,28 +25,28 @@ test("the divider stays where both sides can be read", () => {
   assert.equal(moveByKey(half, "ArrowUp", keys), null);
 });
 
-test("a layout that was kept is read as far as it makes sense", () => {
-  const open = { ...AT_FIRST, folded: null };
+test("stored layout is parsed as far as valid", () => {
+  const open = { ...DEFAULT_LAYOUT, folded: null };
   for (const kept of [null, "{", "7", '{"share":"x","folded":"x","tab":"x"}']) {
-    assert.deepEqual(readLayout(kept), AT_FIRST);
-    assert.deepEqual(readLayout(kept, open), open);
+    assert.deepEqual(parseLayout(kept), DEFAULT_LAYOUT);
+    assert.deepEqual(parseLayout(kept, open), open);
   }
-  assert.deepEqual(readLayout('{"share":9,"folded":"chat","tab":"events"}'), { share: 0.75, folded: "chat", tab: "events" });
+  assert.deepEqual(parseLayout('{"share":9,"folded":"chat","tab":"events"}'), { share: 0.75, folded: "chat", tab: "events" });
 });
 
-test("the workspace waits until it is asked for, and then comes with the next session too", () => {
-  assert.equal(AT_FIRST.folded, "workspace");
-  const left = (folded: Layout["folded"]): Layout => ({ share: 0.4, folded, tab: "events" });
-  assert.deepEqual(layoutOfNext(left(null), false), { share: 0.4, folded: null, tab: null });
-  assert.equal(layoutOfNext(left(null), true).folded, "workspace", "on a narrow screen it would stand before the conversation");
-  assert.equal(layoutOfNext(left("workspace"), false).folded, "workspace");
-  assert.equal(layoutOfNext(left("chat"), false).folded, null, "nobody begins without the conversation");
+test("workspace opens on request and then also with the next session", () => {
+  assert.equal(DEFAULT_LAYOUT.folded, "workspace");
+  const left = (folded: PaneLayout["folded"]): PaneLayout => ({ share: 0.4, folded, tab: "events" });
+  assert.deepEqual(initialLayout(left(null), false), { share: 0.4, folded: null, tab: null });
+  assert.equal(initialLayout(left(null), true).folded, "workspace", "on a narrow screen it would cover the conversation");
+  assert.equal(initialLayout(left("workspace"), false).folded, "workspace");
+  assert.equal(initialLayout(left("chat"), false).folded, null, "a session never opens without the conversation");
 });
 
-test("of escape sequences nothing is left but colours, and those only where they are wanted", () => {
+test("escape sequences are removed, except colours on request", () => {
   const check = (text: string, plain: string, colours = plain) => {
-    assert.equal(withoutEscapes(text), plain, JSON.stringify(text));
-    assert.equal(withoutEscapes(text, true), colours, JSON.stringify(text));
+    assert.equal(stripEscapes(text), plain, JSON.stringify(text));
+    assert.equal(stripEscapes(text, true), colours, JSON.stringify(text));
   };
   check("\x1b[31mred\x1b[0m", "red", "\x1b[31mred\x1b[0m");
   check("a\x1b]0;a title\x07b", "ab");
@@ -65,7 +65,7 @@ test("of escape sequences nothing is left but colours, and those only where they
   check("a\x1b]0;cut short\x1b[31mb", "ab", "a\x1b[31mb");
 });
 
-test("a flood of one character takes no longer than any other", () => {
+test("flood of one character takes no longer than other text", () => {
   const check = (text: string, plain: string) => assert.ok(plainOutput(text) === plain, JSON.stringify(text.slice(0, 9)));
   const many = 65_536;
   check("x".repeat(many), "x".repeat(many));
@@ -74,30 +74,30 @@ test("a flood of one character takes no longer than any other", () => {
   check(`${"\x9d".repeat(many)}\x1b`, "");
   check(`${"\x1b]".repeat(many)}\x1b`, "");
   check(`${"\n".repeat(40_000)}x`, `${"\n".repeat(40_000)}x`);
-  const shown = (text: string) => coloured(text).map((piece) => piece.text).join("");
+  const shown = (text: string) => colouredTexts(text).map((piece) => piece.text).join("");
   assert.ok(shown(`${"\n".repeat(39_999)}x`) === `${"\n".repeat(39_999)}x`);
-  assert.ok(shown("x".repeat(many)) === "x".repeat(40_000), "only its end, also where there is no line to begin with");
-  assert.ok(shown(`${"x".repeat(many)}\n${"y".repeat(39_500)}`) === "y".repeat(39_500), "a whole line, where there is one");
+  assert.ok(shown("x".repeat(many)) === "x".repeat(40_000), "only the end, also without a line break");
+  assert.ok(shown(`${"x".repeat(many)}\n${"y".repeat(39_500)}`) === "y".repeat(39_500), "a whole line if possible");
 });
 
-test("what hides is brought in sight", () => {
-  assert.equal(inSight("rm -r build\x1b[2K\rls\n\tok"), "rm -r build\\u{1b}[2K\\u{d}ls\n\tok");
-  assert.equal(inSight("a\u202eb\u200bc\u2066d"), "a\\u{202e}b\\u{200b}c\\u{2066}d");
+test("invisible characters are made visible", () => {
+  assert.equal(escapeInvisible("rm -r build\x1b[2K\rls\n\tok"), "rm -r build\\u{1b}[2K\\u{d}ls\n\tok");
+  assert.equal(escapeInvisible("a\u202eb\u200bc\u2066d"), "a\\u{202e}b\\u{200b}c\\u{2066}d");
   const unseen = "\u00ad\u034f\u115f\u1160\u180e\u2028\u2029\u2800\u3164\ufe0f\uffa0\u{e0001}\u{e0041}\u{e007f}\u{e0100}";
-  for (const char of unseen) assert.equal(inSight(`a${char}b`), `a\\u{${char.codePointAt(0)!.toString(16)}}b`);
+  for (const char of unseen) assert.equal(escapeInvisible(`a${char}b`), `a\\u{${char.codePointAt(0)!.toString(16)}}b`);
   const seen = "Größe\u0301 日本 한글 عربي ❤\ufe0f ⚠\ufe0e 1\ufe0f\u20e3 🎭";
-  assert.equal(inSight(seen), seen);
-  assert.equal(inSight("❤\ufe0f\ufe0f"), "❤\ufe0f\\u{fe0f}");
+  assert.equal(escapeInvisible(seen), seen);
+  assert.equal(escapeInvisible("❤\ufe0f\ufe0f"), "❤\ufe0f\\u{fe0f}");
 });
 
-test("a line that was written over shows its end", () => {
+test("overwritten line shows its last text", () => {
   assert.equal(plainOutput("10 %\r50 %\rdone\nnext\r\n"), "done\nnext\n");
-  assert.equal(plainOutput("10 %\r50 %\r\r"), "50 %\r\r", "nothing is written over yet");
+  assert.equal(plainOutput("10 %\r50 %\r\r"), "50 %\r\r", "no text follows yet");
 });
 
-test("colours become classes, and nothing else does", () => {
+test("only colours become classes", () => {
   const check = (text: string, expected: unknown[]) =>
-    assert.deepEqual(coloured(text).map(({ text, look, colours }) => [text, look, colours]), expected);
+    assert.deepEqual(colouredTexts(text).map(({ text, className, colours }) => [text, className, colours]), expected);
   check("", []);
   check("plain\n", [["plain", undefined, undefined]]);
   check("\x1b[31mred\x1b[0m plain", [["red", "ansi-red", undefined], [" plain", undefined, undefined]]);
@@ -107,10 +107,10 @@ test("colours become classes, and nothing else does", () => {
   check('<img src=x onerror="alert(1)">', [['<img src=x onerror="alert(1)">', undefined, undefined]]);
 });
 
-const entry = (n: number, way: Entry["way"], frame: object, at = 1000, replayed = false): Entry =>
-  ({ n, way, frame, at, replayed }) as unknown as Entry;
+const entry = (n: number, way: LoggedFrame["way"], frame: object, at = 1000, replayed = false): LoggedFrame =>
+  ({ n, way, frame, at, replayed }) as unknown as LoggedFrame;
 
-test("frames are told in words, filtered, and timed", () => {
+test("frames are summarised, filtered and timed", () => {
   const at = new Date(900).toISOString();
   const all = [
     entry(1, "in", { status: "hello", session: null }),
@@ -123,20 +123,20 @@ test("frames are told in words, filtered, and timed", () => {
     entry(8, "in", { error: { code: "busy", message: "no" }, id: "z" }),
   ];
   assert.deepEqual(all.map((one) => `${kindOf(one).family} ${kindOf(one).name}`), [
-    "status hello", "wish message", "action message", "status accepted", "delta text", "observation message", "observation usage", "error busy",
+    "status hello", "request message", "action message", "status accepted", "delta text", "observation message", "observation usage", "error busy",
   ]);
   assert.deepEqual(all.map((one) => latency(one, all)), [null, null, 100, 30, null, null, null, null]);
   assert.deepEqual(all.map(summary), [
     '{"session":null}', '{"content":"go"}', "Message: go.", '{"id":"w","seq":1}', "He", "Hello", '{"model":"m"}', "no",
   ]);
-  const numbers = (filter: Partial<typeof everything>) => new Sieve().of(all, { ...everything, ...filter }).map(({ n }) => n);
+  const numbers = (filter: Partial<typeof DEFAULT_FILTER>) => new FilteredFrames().of(all, { ...DEFAULT_FILTER, ...filter }).map(({ n }) => n);
   assert.deepEqual(numbers({}), [1, 2, 3, 4, 6, 7, 8]);
   assert.deepEqual(numbers({ deltas: true }), [1, 2, 3, 4, 5, 6, 7, 8]);
   assert.deepEqual(numbers({ way: "out" }), [2]);
   assert.deepEqual(numbers({ text: "HELLO" }), [1, 6]);
 });
 
-test("the log forgets the oldest, and what it saves can be read again", () => {
+test("log drops the oldest frames and its download can be read again", () => {
   const log = new FrameLog();
   for (let n = 0; n < 60_000; n += 1) log.add("in", { status: "pong" }, 0, false);
   assert.ok(log.entries.length <= 25_000);
@@ -148,7 +148,7 @@ test("the log forgets the oldest, and what it saves can be read again", () => {
   assert.deepEqual(read, [{ seq: 1, at: "2026-01-01T00:00:00.000Z", source: "user", action: "pause", args: {} }]);
 });
 
-test("what is no recording says why", () => {
+test("invalid recording reports the reason", () => {
   const refused = (text: string, why: RegExp) => assert.throws(() => readRecording(text), why);
   refused("", /no event/);
   refused("hello", /line 1 is not JSON/);
@@ -157,17 +157,17 @@ test("what is no recording says why", () => {
   refused('{"session":{"id":"x"}}', /no event/);
 });
 
-test("how busy a sandbox is follows from two looks", () => {
+test("sandbox load follows from two samples", () => {
   const row = (cpu_us: number | null): SandboxRow => ({ session: "s", driver: "process", state: "running", memory_bytes: 1, cpu_us, processes: 1 });
   const first = withLoad([row(1_000_000)], 10_000, []);
   assert.equal(first[0]?.cpu, null);
   assert.equal(withLoad([row(2_000_000)], 12_000, first)[0]?.cpu, 0.5);
-  assert.equal(withLoad([row(0)], 12_000, first)[0]?.cpu, 0, "it was started anew");
+  assert.equal(withLoad([row(0)], 12_000, first)[0]?.cpu, 0, "the sandbox was restarted");
   assert.equal(withLoad([row(null)], 12_000, first)[0]?.cpu, null);
 });
 
-test("a file's name fits any file system", () => {
-  const check = (name: string, attempt: number, expected: string) => assert.equal(nameOf(name, attempt), expected);
+test("uploaded file name fits any file system", () => {
+  const check = (name: string, attempt: number, expected: string) => assert.equal(uploadName(name, attempt), expected);
   check("plan.pdf", 1, "plan.pdf");
   check("plan.pdf", 3, "plan-3.pdf");
   check("../../etc/passwd", 1, "etc-passwd");
@@ -177,9 +177,9 @@ test("a file's name fits any file system", () => {
   check("Grüße 🎭.txt", 1, "Grüße 🎭.txt");
 });
 
-test("the palette finds by any word, and words that begin one first", () => {
+test("palette matches any word, starts of words first", () => {
   const entries = ["Export as Markdown", "Fix the exporter", "Remark", "New session"].map((text): PaletteEntry => ({
-    id: text, text, group: "Greenroom", act() {},
+    id: text, text, group: "Greenroom", run() {},
   }));
   const find = (query: string) => matching(entries, query).map(({ text }) => text);
   assert.deepEqual(find("mark"), ["Export as Markdown", "Remark"]);
@@ -188,9 +188,9 @@ test("the palette finds by any word, and words that begin one first", () => {
   assert.equal(find("").length, 4);
 });
 
-test("the palette finds any session by its title, and shows no more than a person reads", () => {
+test("palette finds any session and limits the number shown", () => {
   const told = Array.from({ length: 200 }, (_, n) => ({ id: `s${n}`, title: `work ${n}.`, state: "idle" }) as Session);
-  const entries = [...sessionEntries(told, () => {}), { id: "a", text: "work offline", group: "Greenroom", act() {} } as const];
+  const entries = [...sessionEntries(told, () => {}), { id: "a", text: "work offline", group: "Greenroom", run() {} } as const];
   assert.deepEqual(matching(entries, "work 177.").map(({ id }) => id), ["session-s177"]);
   assert.equal(matching(entries, "work").length, 31);
 });

@@ -1,12 +1,12 @@
-// The live actors, a line each, below whom they belong to.
+// Table of live actors, each below its owner.
 
 import { now } from "../clock";
 import { bytes, relativeTime } from "../format";
-import type { Branch } from "../state/actors";
-import type { Actor } from "../wire/manage";
+import type { ActorTreeRow } from "../state/actorTree";
+import type { ActorRow } from "../wire/lazyRest";
 
-export function ActorTable({ branches }: { branches: Branch[] }) {
-  if (branches.length === 0) return <p class="muted">No actor is alive.</p>;
+export function ActorTable({ branches }: { branches: ActorTreeRow[] }) {
+  if (branches.length === 0) return <p class="muted">No live actors</p>;
   return (
     <table>
       <thead>
@@ -44,8 +44,8 @@ export function ActorTable({ branches }: { branches: Branch[] }) {
   );
 }
 
-/** Messages that wait; where a client is served, what it has not confirmed yet. */
-function queue({ kind, queued }: Actor): string {
+/** Returns the queued messages. For a client socket, the unconfirmed bytes. */
+function queue({ kind, queued }: ActorRow): string {
   if (queued === null || queued === undefined) return "–";
   return kind.endsWith("_socket") ? bytes(queued) : queued.toLocaleString("en");
 }

@@ -1,29 +1,29 @@
-// The server from inside: its live actors as a tree by session, and its sandboxes with what they take.
+// Admin page: live actors as a tree, and sandboxes with their resource use.
 
 import { useEffect, useState } from "preact/hooks";
 import { plural } from "../format";
-import { actorTree } from "../state/actors";
-import { withLoad, type Loaded } from "../state/sandboxes";
-import { listActors, listSandboxes, type Actor } from "../wire/manage";
+import { actorTree } from "../state/actorTree";
+import { withLoad, type SandboxLoad } from "../state/sandboxLoad";
+import { listActors, listSandboxes, type ActorRow } from "../wire/lazyRest";
 import { ActorTable } from "./ActorTable";
-import { Problem } from "./Problem";
+import { ErrorNotice } from "./ErrorNotice";
 import { SandboxTable } from "./SandboxTable";
 import { SidebarButton } from "./SidebarButton";
 
 const REFRESH_MS = 2000;
 
 export function Admin() {
-  const [actors, setActors] = useState<Actor[] | null>(null);
-  const [sandboxes, setSandboxes] = useState<Loaded[] | null>(null);
+  const [actors, setActors] = useState<ActorRow[] | null>(null);
+  const [sandboxes, setSandboxes] = useState<SandboxLoad[] | null>(null);
   const [problems, setProblems] = useState<string[]>([]);
 
   const refresh = async () => {
-    // Each for itself: an engine that does not answer hides the sandboxes, not the actors.
-    const [living, boxes] = await Promise.allSettled([listActors(), listSandboxes()]);
+    // Independent requests: a silent engine hides the sandboxes, not the actors.
+    const [actorsResult, sandboxesResult] = await Promise.allSettled([listActors(), listSandboxes()]);
     const at = Date.now();
-    if (living.status === "fulfilled") setActors(living.value.items);
-    if (boxes.status === "fulfilled") setSandboxes((before) => withLoad(boxes.value.items, at, before ?? []));
-    const failed = [living, boxes].flatMap((one) => (one.status === "rejected" ? [(one.reason as Error).message] : []));
+    if (actorsResult.status === "fulfilled") setActors(actorsResult.value.items);
+    if (sandboxesResult.status === "fulfilled") setSandboxes((before) => withLoad(sandboxesResult.value.items, at, before ?? []));
+    const failed = [actorsResult, sandboxesResult].flatMap((one) => (one.status === "rejected" ? [(one.reason as Error).message] : []));
     setProblems([...new Set(failed)]);
   };
 
@@ -42,7 +42,7 @@ export function Admin() {
       </header>
       <div class="admin-body" tabIndex={0} role="region" aria-label="Actors and sandboxes">
         {problems.map((problem) => (
-          <Problem key={problem} text={problem} onRetry={() => void refresh()} />
+          <ErrorNotice key={problem} text={problem} onRetry={() => void refresh()} />
         ))}
         {actors && (
           <section>

@@ -1,15 +1,15 @@
-// What a program printed, in the colours that it asked for. Nothing else that a terminal can be told is done: no title, no
-// clipboard, no link, no cursor that wanders.
+// Program output in its colours. No other terminal feature works: no title, clipboard, link or
+// cursor movement.
 
-import { coloured } from "../state/ansi";
+import { colouredTexts } from "../state/ansi";
 
 export function AnsiText({ text }: { text: string }) {
-  const pieces = coloured(text);
+  const pieces = colouredTexts(text);
   if (pieces.length === 0) return null;
   return (
     <pre class="ansi">
-      {pieces.map(({ text, colours, look }, index) => (
-        <span key={index} class={look} style={colours}>
+      {pieces.map(({ text, colours, className }, index) => (
+        <span key={index} class={className} style={colours}>
           {text}
         </span>
       ))}

@@ -1,18 +1,18 @@
-// The REST API for people, from the document that machines read. Loaded when it is asked for.
+// REST API reference, built from the OpenAPI document. Loaded on request.
 
 import { useEffect, useState } from "preact/hooks";
-import { groups, type Field, type Group, type Operation } from "../state/openapi";
-import { getOpenApi } from "../wire/manage";
-import { Problem } from "./Problem";
+import { apiGroups, type ApiField, type ApiGroup, type ApiOperation } from "../state/openapi";
+import { getOpenApi } from "../wire/lazyRest";
+import { ErrorNotice } from "./ErrorNotice";
 import { SidebarButton } from "./SidebarButton";
 
 export function ApiDocs() {
-  const [found, setFound] = useState<Group[] | null>(null);
+  const [found, setFound] = useState<ApiGroup[] | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
 
   const load = async () => {
     try {
-      setFound(groups(await getOpenApi()));
+      setFound(apiGroups(await getOpenApi()));
       setProblem(null);
     } catch (error) {
       setProblem((error as Error).message);
@@ -32,13 +32,13 @@ export function ApiDocs() {
         <a href="/api/openapi.json">openapi.json</a>
       </header>
       <div class="admin-body docs">
-        {problem && <Problem text={problem} onRetry={() => void load()} />}
+        {problem && <ErrorNotice text={problem} onRetry={() => void load()} />}
         {!found && !problem && <div class="skeleton tall" role="status" aria-label="Loading" />}
         {found && (
           <p class="muted">
-            Every error is <code>{'{"error": {"code", "message"}}'}</code>. A browser that has opened the server’s link is
-            signed in; a script sends <code>Authorization: Bearer $TOKEN</code>, and <code>greenroom token</code> prints
-            the token. A write takes an <code>Idempotency-Key</code> where it says so.
+            Errors have the form <code>{'{"error": {"code", "message"}}'}</code>. Browsers sign in through the server’s
+            link. Scripts send <code>Authorization: Bearer $TOKEN</code>; print the token with{" "}
+            <code>greenroom token</code>. Writes accept an <code>Idempotency-Key</code> where listed.
           </p>
         )}
         {found?.map((group) => <Section key={group.name} group={group} />)}
@@ -47,18 +47,18 @@ export function ApiDocs() {
   );
 }
 
-function Section({ group }: { group: Group }) {
+function Section({ group }: { group: ApiGroup }) {
   return (
     <section>
       <h2>{group.name}</h2>
       {group.operations.map((operation) => (
-        <Entry key={operation.anchor} operation={operation} />
+        <ApiOperationEntry key={operation.anchor} operation={operation} />
       ))}
     </section>
   );
 }
 
-function Entry({ operation }: { operation: Operation }) {
+function ApiOperationEntry({ operation }: { operation: ApiOperation }) {
   const { anchor, method, path, summary, fields, answers, curl } = operation;
   return (
     <article id={anchor}>
@@ -83,12 +83,12 @@ function Entry({ operation }: { operation: Operation }) {
   );
 }
 
-/** What stands between backticks is code. */
+/** Renders text between backticks as code. */
 function withCode(text: string) {
   return text.split("`").map((part, n) => (n % 2 === 1 ? <code key={n}>{part}</code> : part));
 }
 
-function Fields({ fields }: { fields: Field[] }) {
+function Fields({ fields }: { fields: ApiField[] }) {
   return (
     <dl>
       {fields.map((field) => (

@@ -1,16 +1,16 @@
-// The whole page: the sidebar, and beside it what the address names.
+// Whole page: the sidebar, and beside it the current page.
 
 import { useEffect, useLayoutEffect } from "preact/hooks";
-import { loadLater } from "../ondemand";
+import { loadLazy } from "../loadLazy";
 import { route } from "../route";
-import { asked } from "../state/asked";
+import { sessionDialog } from "../state/sessionDialog";
 import { overlay } from "../state/keys";
-import { watchSessions } from "../state/list";
+import { watchSessions } from "../state/sessionList";
 import { sidebarCovers, sidebarOpen } from "../state/sidebar";
 import { signedOut } from "../wire/rest";
 import { Home } from "./Home";
 import { lazy, pageSkeleton } from "./lazy";
-import { Page } from "./Page";
+import { PlainPage } from "./PlainPage";
 import { SessionPage } from "./SessionPage";
 import { Sidebar } from "./Sidebar";
 import { enterSidebar } from "./SidebarButton";
@@ -19,16 +19,16 @@ const Admin = lazy((later) => later.Admin, pageSkeleton);
 const ApiDocs = lazy((later) => later.ApiDocs, pageSkeleton);
 const Recording = lazy((later) => later.Recording, pageSkeleton);
 const Palette = lazy((later) => later.Palette);
-const SessionQuestions = lazy((later) => later.SessionQuestions);
+const SessionQuestions = lazy((later) => later.SessionDialog);
 const SignedOut = lazy((later) => later.SignedOut);
 const Shortcuts = lazy((later) => later.Shortcuts);
 
 export function App() {
   useEffect(watchSessions, []);
   useEffect(() => {
-    void import("../outside");
-    // What is here already need not be asked of a server that has become another version meanwhile, and has not these files.
-    void loadLater();
+    void import("../background");
+    // Loads the bundle early. An upgraded server no longer has this version's files.
+    void loadLazy();
   }, []);
   const covered = sidebarCovers.value;
   useLayoutEffect(() => (covered ? enterSidebar() : undefined), [covered]);
@@ -39,21 +39,21 @@ export function App() {
       <button
         type="button"
         class="veil"
-        aria-label="Close the list of sessions"
+        aria-label="Close the session list"
         hidden={!sidebarOpen.value}
         onClick={() => (sidebarOpen.value = false)}
       />
       <main class="main" inert={covered}>
-        <Shown />
+        <CurrentPage />
       </main>
       {overlay.value === "palette" && <Palette />}
       {overlay.value === "shortcuts" && <Shortcuts />}
-      {asked.value && <SessionQuestions key={`${asked.value.act} ${asked.value.session.id}`} {...asked.value} />}
+      {sessionDialog.value && <SessionQuestions key={`${sessionDialog.value.action} ${sessionDialog.value.session.id}`} {...sessionDialog.value} />}
     </div>
   );
 }
 
-function Shown() {
+function CurrentPage() {
   const shown = route.value;
   switch (shown.page) {
     case "home":
@@ -68,11 +68,11 @@ function Shown() {
       return <ApiDocs />;
     case "unknown":
       return (
-        <Page title="There is no such page">
+        <PlainPage title="Page not found">
           <p>
-            <a href="/sessions">To the sessions</a>
+            <a href="/sessions">Go to the sessions</a>
           </p>
-        </Page>
+        </PlainPage>
       );
   }
 }

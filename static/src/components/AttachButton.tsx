@@ -1,4 +1,4 @@
-// Opens the browser's file chooser.
+// Button that opens the file chooser.
 
 import { useRef } from "preact/hooks";
 import { Icon } from "./Icon";

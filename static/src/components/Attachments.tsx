@@ -1,10 +1,10 @@
-// The files of the message that is being written: on their way, there, or refused.
+// Files of the message draft: uploading, uploaded, or failed.
 
 import { bytes } from "../format";
-import type { Uploads } from "../state/uploads";
+import type { UploadList } from "../state/uploads";
 import { Icon } from "./Icon";
 
-export function Attachments({ uploads }: { uploads: Uploads }) {
+export function Attachments({ uploads }: { uploads: UploadList }) {
   const all = uploads.all.value;
   return (
     <ul class="attachments" aria-label="Attached files">
@@ -26,7 +26,7 @@ export function Attachments({ uploads }: { uploads: Uploads }) {
           </button>
         </li>
       ))}
-      {all.some(({ problem }) => problem) && <li class="under">The message waits: remove what could not be uploaded, or attach it again.</li>}
+      {all.some(({ problem }) => problem) && <li class="under">Remove failed files or attach them again.</li>}
     </ul>
   );
 }

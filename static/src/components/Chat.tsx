@@ -1,42 +1,44 @@
-// The conversation. It follows what is new only while the reader is at its end.
+// Conversation. Follows new rows only while the reader is at the end.
 
 import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Following } from "../follow";
-import type { LiveSession } from "../state/live";
-import type { Row } from "../state/rows";
+import { EndFollower } from "../dom/followEnd";
+import type { LiveSession } from "../state/liveSession";
+import type { ChatRow } from "../state/rows";
 import { Icon } from "./Icon";
 import { RowView } from "./RowView";
 
-/** As high as most rows are, in pixels: at first as many are mounted as a window holds of those, and more while there is room. */
+/**
+ * Typical row height in pixels. The first rows fill one window; more follow while there is room.
+ */
 const ROW_HEIGHT = 100;
-/** So many more come at once, whenever the reader nears the top, and until there are `WINDOW`. */
+/** Rows added per step, near the top and up to `WINDOW`. */
 const STEP = 24;
-/** How many rows are mounted while nobody looks further back. */
+/** Number of mounted rows at the end of the conversation. */
 const WINDOW = 96;
-/** Between two steps of that, milliseconds: what else there is to draw comes first. */
+/** Delay between two steps in milliseconds. Other drawing comes first. */
 const STEP_MS = 30;
-/** How near to the top that is, in pixels. */
+/** Distance to the top that loads more rows, in pixels. */
 const NEAR_TOP = 400;
-/** How near to the end still counts as being there, in pixels. */
+/** Distance to the end that counts as being there, in pixels. */
 const NEAR_END = 48;
 
 export function Chat({ live }: { live: LiveSession }) {
-  const { rows, sending, lastSeq } = live.state.value;
+  const { rows, pending, lastSeq } = live.state.value;
   const scroller = useRef<HTMLDivElement>(null);
-  const end = useRef(new Following(NEAR_END)).current;
+  const end = useRef(new EndFollower(NEAR_END)).current;
   const from = useRef(0);
   const first = useRef<string | undefined>(undefined);
-  const drawn = useRef(new WeakMap<Row, VNode>());
+  const drawn = useRef(new WeakMap<ChatRow, VNode>());
   const keepFromEnd = useRef<number | null>(null);
   const [mounted, setMounted] = useState(windowful);
-  /** The newest event when the reader left the end; `null` while they are there. */
-  const [left, setLeft] = useState<number | null>(null);
+  /** Newest event when the reader left the end. `null` at the end. */
+  const [leftAtSeq, setLeftAtSeq] = useState<number | null>(null);
   const [, redraw] = useState({});
 
-  // While the reader is elsewhere the window only grows: taking rows away above would move the page. Rows that were put
-  // before it move it along.
-  if (end.isOn) from.current = Math.max(0, rows.length - mounted);
+  // Away from the end the window only grows, because removing rows above would move the page. Rows
+  // merged in front shift it.
+  if (end.isFollowing) from.current = Math.max(0, rows.length - mounted);
   else if (first.current && rows[from.current]?.key !== first.current) {
     from.current = Math.max(0, rows.findIndex((row) => row.key === first.current));
   }
@@ -47,13 +49,13 @@ export function Chat({ live }: { live: LiveSession }) {
     const element = scroller.current;
     if (!element) return;
     if (hasMore && element.scrollHeight <= element.clientHeight) setMounted(mounted + windowful());
-    if (keepFromEnd.current === null) end.follow(element);
+    if (keepFromEnd.current === null) end.contentGrew(element);
     else {
       element.scrollTop = element.scrollHeight - keepFromEnd.current;
-      end.settle(element);
+      end.laidOut(element);
     }
     keepFromEnd.current = null;
-    tell();
+    updatePill();
   });
 
   useEffect(() => {
@@ -62,37 +64,37 @@ export function Chat({ live }: { live: LiveSession }) {
     return () => clearTimeout(timer);
   }, [hasMore, mounted]);
 
-  // Whatever takes room from the conversation, its end stays in sight.
+  // A changed height keeps the end visible.
   useLayoutEffect(() => {
     const element = scroller.current;
     if (!element) return;
-    const resized = new ResizeObserver(() => end.settle(element));
+    const resized = new ResizeObserver(() => end.laidOut(element));
     resized.observe(element);
     return () => resized.disconnect();
   }, []);
 
-  // What the reader unfolds grows away from the end without a scroll event. Where that leaves them is asked before anything else is
-  // drawn; what unfolds by itself was drawn with all else, and its end is in sight then.
+  // Unfolding grows the content without a scroll event, so the follow state is checked first.
+  // Content that unfolds by itself is drawn with the rest and followed.
   useLayoutEffect(() => {
     const element = scroller.current;
     if (!element) return;
     const unfolded = new MutationObserver(() => {
-      end.look(element);
-      tell();
+      end.readerMoved(element);
+      updatePill();
     });
     unfolded.observe(element, { subtree: true, attributeFilter: ["aria-expanded", "open"] });
     return () => unfolded.disconnect();
   }, [live]);
 
-  /** The button beside the conversation says whether the reader follows it, and whether more has come since they do not. */
-  const tell = () => setLeft((before) => (end.isOn ? null : before ?? live.state.peek().lastSeq));
+  /** Updates the pill beside the conversation: hidden at the end, marked after new events. */
+  const updatePill = () => setLeftAtSeq((before) => (end.isFollowing ? null : before ?? live.state.peek().lastSeq));
 
   const scrolled = () => {
     const element = scroller.current;
     if (!element) return;
-    end.look(element);
-    tell();
-    if (!end.isOn && from.current > 0 && element.scrollTop < NEAR_TOP) showEarlier();
+    end.readerMoved(element);
+    updatePill();
+    if (!end.isFollowing && from.current > 0 && element.scrollTop < NEAR_TOP) showEarlier();
   };
 
   const showEarlier = () => {
@@ -106,17 +108,17 @@ export function Chat({ live }: { live: LiveSession }) {
   };
 
   const jump = () => {
-    if (scroller.current) end.comeBack(scroller.current);
-    tell();
+    if (scroller.current) end.returnToEnd(scroller.current);
+    updatePill();
   };
 
-  const view = (row: Row) => {
+  const view = (row: ChatRow) => {
     const known = drawn.current.get(row) ?? <RowView key={row.key} row={row} />;
     drawn.current.set(row, known);
     return known;
   };
 
-  const unsent = sending.filter((sent) => sent.wish.action === "message" && sent.refusal === undefined);
+  const unsent = pending.filter((sent) => sent.request.action === "message" && sent.rejection === undefined);
   return (
     <div class="chat-frame">
       <div class="chat" ref={scroller} role="log" aria-live="off" aria-label="Conversation" tabIndex={0} onScroll={scrolled}>
@@ -126,20 +128,20 @@ export function Chat({ live }: { live: LiveSession }) {
               Show {Math.min(STEP, from.current)} earlier of {from.current}
             </button>
           )}
-          {from.current === 0 && live.past && <Past trouble={live.past.trouble} hasRows={rows.length > 0} />}
-          {rows.length === 0 && <Waiting whole={live.isWhole} />}
+          {from.current === 0 && live.earlierEvents && <EarlierStatus problem={live.earlierEvents.problem} hasRows={rows.length > 0} />}
+          {rows.length === 0 && <EmptyChat isComplete={live.isComplete} />}
           {rows.slice(from.current).map(view)}
           {unsent.map((sent) => (
             <div key={sent.id} class="row user unsent">
-              <div class="bubble" dir="auto">{"args" in sent.wish && "content" in sent.wish.args ? sent.wish.args.content : ""}</div>
-              <span class="under">sending…</span>
+              <div class="bubble" dir="auto">{"args" in sent.request && "content" in sent.request.args ? sent.request.args.content : ""}</div>
+              <span class="under">Sending…</span>
             </div>
           ))}
         </div>
       </div>
-      {left !== null && (
-        <button type="button" class={left === lastSeq ? "pill" : "pill new"} onClick={jump}>
-          <Icon name="down" /> {left === lastSeq ? "Latest" : "New events"}
+      {leftAtSeq !== null && (
+        <button type="button" class={leftAtSeq === lastSeq ? "pill" : "pill new"} onClick={jump}>
+          <Icon name="down" /> {leftAtSeq === lastSeq ? "Latest" : "New events"}
         </button>
       )}
     </div>
@@ -150,19 +152,22 @@ function windowful(): number {
   return Math.ceil(innerHeight / ROW_HEIGHT);
 }
 
-/** Stands where the button will stand that shows what came before: without it the conversation would seem to begin here. */
-function Past({ trouble, hasRows }: { trouble: string; hasRows: boolean }) {
-  // Where there is no row at all, what stands in place of them says that they are on their way.
-  if (!trouble && !hasRows) return null;
+/**
+ * Loading note in place of the button for earlier rows. Without it the conversation would seem to
+ * start here.
+ */
+function EarlierStatus({ problem, hasRows }: { problem: string; hasRows: boolean }) {
+  // Without rows, the skeleton already shows that they are loading.
+  if (!problem && !hasRows) return null;
   return (
     <p class="muted centred earlier" role="status">
-      {trouble ? `What came before could not be loaded yet (${trouble}). It is tried again.` : "Loading what came before…"}
+      {problem ? `Couldn't load earlier messages (${problem}). Retrying…` : "Loading earlier messages…"}
     </p>
   );
 }
 
-function Waiting({ whole }: { whole: boolean }) {
-  if (whole) return <p class="muted centred">Nothing has happened here yet. Write what should be done.</p>;
+function EmptyChat({ isComplete }: { isComplete: boolean }) {
+  if (isComplete) return <p class="muted centred">No messages yet. Describe what to do.</p>;
   return (
     <div role="status" aria-label="Loading">
       <div class="skeleton tall" />

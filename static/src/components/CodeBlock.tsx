@@ -1,21 +1,21 @@
-// A piece of finished code in a message. When it is on the screen, it gets its colours and a button that copies it.
+// Finished code in a message, with highlighting and a copy button.
 
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
-import { useReach } from "../reach";
+import { useScrollFocus } from "../dom/scrollFocus";
 
-export function Code({ children }: { children: VNode }) {
-  const box = useReach<HTMLPreElement>("Code");
-  useEffect(() => void (box.current && dress(box.current)), []);
+export function CodeBlock({ children }: { children: VNode }) {
+  const box = useScrollFocus<HTMLPreElement>("Code");
+  useEffect(() => void (box.current && decorate(box.current)), []);
   return <pre dir="ltr" ref={box}>{children}</pre>;
 }
 
-async function dress(box: HTMLElement): Promise<void> {
+async function decorate(box: HTMLElement): Promise<void> {
   const code = box.querySelector("code");
   if (!code) return;
-  // Browsers offer the clipboard to secure pages only.
+  // Browsers offer the clipboard only to secure pages.
   if (navigator.clipboard) box.append(copyButton(code.textContent ?? ""));
-  // Code without colours can be read as well.
+  // Without the highlighter, code stays plain.
   const loaded = await import("../markdown/highlight").catch(() => null);
   loaded?.highlight(code);
 }

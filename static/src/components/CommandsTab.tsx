@@ -1,37 +1,37 @@
-// Every command that ran, with its output as a terminal shows it; and a line to run one's own.
+// Commands of the session with their output, and a field for the user's own.
 
 import type { ComponentChildren, VNode } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { now } from "../clock";
-import { Following } from "../follow";
+import { EndFollower } from "../dom/followEnd";
 import { duration, elapsed } from "../format";
-import { useKept } from "../keep";
+import { useStoredText } from "../storage";
 import { commandsOf, outputOf } from "../state/commands";
-import type { LiveSession } from "../state/live";
+import type { LiveSession } from "../state/liveSession";
 import type { ToolRow } from "../state/rows";
-import { commandKey } from "../state/unsent";
-import { truncatedOf } from "../wire/shape";
+import { commandKey } from "../state/pendingStorage";
+import { truncationOf } from "../wire/eventShape";
 import { AnsiText } from "./AnsiText";
-import { Empty } from "./Empty";
+import { EmptyState } from "./EmptyState";
 import { pageSkeleton } from "./lazy";
-import { Whole } from "./Whole";
+import { TruncationNote } from "./TruncationNote";
 
-/** How many commands are on the screen at first. */
+/** Number of commands shown at first. */
 const WINDOW = 40;
-/** How near to the end still counts as being there, in pixels. */
+/** Distance to the end that counts as being there, in pixels. */
 const NEAR_END = 40;
 
 export function CommandsTab({ live }: { live: LiveSession }) {
-  const { rows, agentState, connection, sending } = live.state.value;
+  const { rows, agentState, connection, pending } = live.state.value;
   const all = commandsOf(rows);
-  const unsent = sending.filter((sent) => sent.wish.action === "run" && sent.refusal === undefined);
+  const unsent = pending.filter((sent) => sent.request.action === "run" && sent.rejection === undefined);
   const [limit, setLimit] = useState(WINDOW);
   const screen = useRef<HTMLDivElement>(null);
-  const end = useRef(new Following(NEAR_END)).current;
+  const end = useRef(new EndFollower(NEAR_END)).current;
   const drawn = useRef(new WeakMap<ToolRow, VNode>());
 
   useLayoutEffect(() => {
-    if (screen.current) end.follow(screen.current);
+    if (screen.current) end.contentGrew(screen.current);
   });
 
   const view = (row: ToolRow) => {
@@ -44,20 +44,20 @@ export function CommandsTab({ live }: { live: LiveSession }) {
   return (
     <div class="commands">
       {all.length + unsent.length === 0 ? (
-        <NoneYet known={live.isWhole} />
+        <NoCommands isComplete={live.isComplete} />
       ) : (
-        <div class="screen" ref={screen} onScroll={(event) => end.look(event.currentTarget)} tabIndex={0} role="region" aria-label="Commands">
+        <div class="screen" ref={screen} onScroll={(event) => end.readerMoved(event.currentTarget)} tabIndex={0} role="region" aria-label="Commands">
           {all.length > limit && (
             <button type="button" class="button" onClick={() => setLimit(limit + WINDOW)}>
               Show {Math.min(WINDOW, all.length - limit)} earlier of {all.length - limit}
             </button>
           )}
           {all.slice(-limit).map(view)}
-          {unsent.map(({ id, wish }) => (
+          {unsent.map(({ id, request }) => (
             <div key={id} class="unsent">
-              <Line user command={wish.action === "run" ? wish.args.command : ""}>
-                <span class="ending">sending…</span>
-              </Line>
+              <CommandLine user command={request.action === "run" ? request.args.command : ""}>
+                <span class="ending">Sending…</span>
+              </CommandLine>
             </div>
           ))}
         </div>
@@ -67,12 +67,12 @@ export function CommandsTab({ live }: { live: LiveSession }) {
   );
 }
 
-function NoneYet({ known }: { known: boolean }) {
-  if (!known) return pageSkeleton;
+function NoCommands({ isComplete }: { isComplete: boolean }) {
+  if (!isComplete) return pageSkeleton;
   return (
-    <Empty icon="terminal" title="No command yet">
-      What the agent runs, and what you run, shows here with its output while it is printed.
-    </Empty>
+    <EmptyState icon="terminal" title="No commands yet">
+      Commands and their live output appear here.
+    </EmptyState>
   );
 }
 
@@ -80,16 +80,16 @@ function Command({ row }: { row: ToolRow }) {
   const command = typeof row.args.command === "string" ? row.args.command : "";
   return (
     <div class="command">
-      <Line user={row.source === "user"} command={command}>
-        <Ending row={row} />
-      </Line>
+      <CommandLine user={row.source === "user"} command={command}>
+        <CommandOutcome row={row} />
+      </CommandLine>
       <AnsiText text={outputOf(row)} />
-      <Whole truncated={truncatedOf(row.end?.extras)} />
+      <TruncationNote truncated={truncationOf(row.end?.extras)} />
     </div>
   );
 }
 
-function Line({ user, command, children }: { user: boolean; command: string; children: ComponentChildren }) {
+function CommandLine({ user, command, children }: { user: boolean; command: string; children: ComponentChildren }) {
   return (
     <div class="command-line">
       <span class="prompt" aria-hidden="true">
@@ -101,7 +101,7 @@ function Line({ user, command, children }: { user: boolean; command: string; chi
   );
 }
 
-function Ending({ row }: { row: ToolRow }) {
+function CommandOutcome({ row }: { row: ToolRow }) {
   if (!row.end) {
     return (
       <span class="ending">
@@ -112,7 +112,7 @@ function Ending({ row }: { row: ToolRow }) {
   }
   const { outcome, extras, durationMs } = row.end;
   const cut = outcome === "cut" ? "cut short" : "stopped";
-  const code = typeof extras.exit_code === "number" ? `exit ${extras.exit_code}` : extras.timed_out ? "out of time" : cut;
+  const code = typeof extras.exit_code === "number" ? `exit ${extras.exit_code}` : extras.timed_out ? "timed out" : cut;
   return (
     <span class={`ending ${outcome}`}>
       {outcome !== "ok" && <span>{code}</span>}
@@ -122,8 +122,8 @@ function Ending({ row }: { row: ToolRow }) {
 }
 
 function Prompt({ live }: { live: LiveSession }) {
-  // One that was begun outlives its tab, and the page.
-  const [command, setCommand] = useKept(commandKey(live.id));
+  // The draft survives the tab and the page.
+  const [command, setCommand] = useStoredText(commandKey(live.id));
   const submit = (event: Event) => {
     event.preventDefault();
     if (!command.trim()) return;

@@ -1,21 +1,21 @@
-// The field to speak to the agent. Never locked while the session can be spoken to.
+// Message field. Never locked while the session accepts messages.
 
-import { useKept } from "../keep";
-import { isOccupied, isStoppable } from "../state/activity";
+import { useStoredText } from "../storage";
+import { isBusy, isInterruptible } from "../state/activity";
 import { MOD } from "../state/keys";
-import type { LiveSession } from "../state/live";
-import { draftKey } from "../state/unsent";
+import type { LiveSession } from "../state/liveSession";
+import { draftKey } from "../state/pendingStorage";
 import { uploadsOf } from "../state/uploads";
 import { lazy } from "./lazy";
 import { TextField } from "./TextField";
 
 const Attachments = lazy((later) => later.Attachments);
 
-/** What a message says that only brings files. */
+/** Text of a message with files only. */
 const FILES_ALONE = "Look at the attached files.";
 
 export function Composer({ live }: { live: LiveSession }) {
-  const [text, change] = useKept(draftKey(live.id));
+  const [text, change] = useStoredText(draftKey(live.id));
   const state = live.state.value.agentState;
   const uploads = uploadsOf(live.id);
   const attached = uploads.all.value.length > 0;
@@ -23,12 +23,12 @@ export function Composer({ live }: { live: LiveSession }) {
   if (state === "ended") {
     return (
       <p class="read-only">
-        This session has ended and is read-only. <a href="/sessions">Start a new one</a>
+        This session has ended and is read-only. <a href="/sessions">Start a new session</a>
       </p>
     );
   }
 
-  const atWork = isOccupied(live.state.value);
+  const atWork = isBusy(live.state.value);
   const isEmpty = !text.trim() && uploads.paths.length === 0;
   const send = (chord: boolean) => {
     if (isEmpty || uploads.isIncomplete) return;
@@ -42,18 +42,18 @@ export function Composer({ live }: { live: LiveSession }) {
       {attached && <Attachments uploads={uploads} />}
       <TextField
         label="Message"
-        placeholder={atWork ? "Say something for when it is done, or steer it" : "Say what to do next"}
+        placeholder={atWork ? "Queue a message, or steer the agent" : "Describe what to do next"}
         value={text}
         rows={1}
         focus
         onChange={change}
         onSend={send}
         onFiles={(files) => uploads.add(files)}
-        sendLabel={uploads.isIncomplete ? "Not all files are there" : atWork ? "Queue" : "Send"}
+        sendLabel={uploads.isIncomplete ? "Some files are not uploaded" : atWork ? "Queue" : "Send"}
         sendDisabled={isEmpty || uploads.isIncomplete}
       />
       <div class={atWork ? "keys" : "keys while-writing"}>
-        {(atWork || text) && <Keys atWork={atWork} stoppable={isStoppable(live.state.value)} />}
+        {(atWork || text) && <Keys atWork={atWork} stoppable={isInterruptible(live.state.value)} />}
       </div>
     </div>
   );

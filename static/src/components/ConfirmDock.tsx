@@ -1,29 +1,29 @@
-// The agent asks: may it? Answered here or in another tab, it goes away in all.
+// Approval dock. An answer in one tab closes the dock in all.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { isComposing } from "../composing";
-import { inSight } from "../escapes";
-import { focusField } from "../focus";
+import { isComposing } from "../dom/ime";
+import { escapeInvisible } from "../escapes";
+import { focusField } from "../dom/focusField";
 import { plural } from "../format";
-import type { LiveSession } from "../state/live";
-import { unfoldConversation } from "../state/unfold";
-import type { Decision } from "../wire/event";
+import type { LiveSession } from "../state/liveSession";
+import { unfoldConversation } from "../state/unfoldConversation";
+import type { ApprovalDecision } from "../wire/event";
 
-const LABELS: Record<Decision, string> = { allow: "Allow once", allow_always: "Always allow", deny: "Deny" };
+const LABELS: Record<ApprovalDecision, string> = { allow: "Allow once", allow_always: "Always allow", deny: "Deny" };
 
 export function ConfirmDock({ live }: { live: LiveSession }) {
   const [reason, setReason] = useState("");
-  const { question, sending } = live.state.value;
+  const { approval, pending } = live.state.value;
   useEffect(unfoldConversation, []);
-  if (!question) return null;
-  const answered = sending.some(
-    ({ wish, refusal }) => wish.action === "confirm" && wish.args.request === question.request && refusal === undefined,
+  if (!approval) return null;
+  const answered = pending.some(
+    ({ request, rejection }) => request.action === "confirm" && request.args.request === approval.request && rejection === undefined,
   );
-  const answer = (decision: Decision) => {
-    live.answer(question.request, decision, decision === "deny" && reason.trim() ? reason.trim() : undefined);
+  const answer = (decision: ApprovalDecision) => {
+    live.answerApproval(approval.request, decision, decision === "deny" && reason.trim() ? reason.trim() : undefined);
     focusField();
   };
-  const button = (option: Decision) => (
+  const button = (option: ApprovalDecision) => (
     <button
       key={option}
       type="button"
@@ -36,36 +36,36 @@ export function ConfirmDock({ live }: { live: LiveSession }) {
   );
   const keyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || isComposing(event)) return;
-    // The message field has the focus in the midst of this key, and would take it for a line break.
+    // The message field receives the focus during this key and would insert a line break.
     event.preventDefault();
     if (!event.repeat && reason.trim()) answer("deny");
   };
   return (
-    <section class="confirm" role="group" aria-label="The agent asks">
+    <section class="confirm" role="group" aria-label="Approval request">
       <div class="confirm-head">
-        <h2>May it do this?</h2>
-        <span class={question.risk === "high" ? "badge risky" : "badge"} title={`${inSight(question.risk)} risk`}>
-          {inSight(question.risk)} risk
+        <h2>Allow this action?</h2>
+        <span class={approval.risk === "high" ? "badge risky" : "badge"} title={`${escapeInvisible(approval.risk)} risk`}>
+          {escapeInvisible(approval.risk)} risk
         </span>
         <span class="muted" role="status">
-          {answered && "Your answer is on its way…"}
+          {answered && "Sending your answer…"}
         </span>
       </div>
-      <Wanted text={question.action} />
-      {question.why && (
+      <RequestedAction text={approval.action} />
+      {approval.explanation && (
         <p class="why muted" dir="auto" tabIndex={0}>
-          {inSight(question.why)}
+          {escapeInvisible(approval.explanation)}
         </p>
       )}
       <div class="confirm-buttons">
-        {question.options.filter((option) => option !== "deny").map(button)}
-        {question.options.includes("deny") && (
+        {approval.options.filter((option) => option !== "deny").map(button)}
+        {approval.options.includes("deny") && (
           <div class="confirm-deny" role="group" aria-label="Deny">
             <input
               class="field"
-              aria-label="Why not"
+              aria-label="Reason"
               dir="auto"
-              placeholder="If not, why? (optional)"
+              placeholder="Reason (optional)"
               disabled={answered}
               value={reason}
               onInput={(event) => setReason(event.currentTarget.value)}
@@ -79,11 +79,11 @@ export function ConfirmDock({ live }: { live: LiveSession }) {
   );
 }
 
-/** Empty lines, or blanks within a line, that would put what follows them out of sight. */
+/** Run of empty lines or blanks long enough to push text out of sight. */
 const GAP = /((?<=^|\n)(?:[^\S\n]*\n){3,}|[^\S\n]{40,})/;
 
-/** What the agent wants to do. However long it is, nobody takes its beginning for all of it. */
-function Wanted({ text }: { text: string }) {
+/** Requested action. A cut-off text is marked, so its beginning does not pass for the whole. */
+function RequestedAction({ text }: { text: string }) {
   const box = useRef<HTMLPreElement>(null);
   const [isCut, setIsCut] = useState(false);
 
@@ -100,7 +100,7 @@ function Wanted({ text }: { text: string }) {
   return (
     <>
       <pre class="code" tabIndex={0} ref={box}>
-        {inSight(text).split(GAP).map((piece, index) => (index % 2 === 0 ? piece : <Gap key={index} blanks={piece} />))}
+        {escapeInvisible(text).split(GAP).map((piece, index) => (index % 2 === 0 ? piece : <Gap key={index} blanks={piece} />))}
       </pre>
       {isCut && <p class="cut">{plural(text.trimEnd().split("\n").length, "line")}, scroll to read all</p>}
     </>

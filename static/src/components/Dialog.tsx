@@ -1,23 +1,23 @@
-// A modal question. Escape and a click beside it say no.
+// Modal dialog. Escape and a click outside cancel it.
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-interface Props {
+interface DialogProps {
   title: string;
-  /** A palette shows no heading of its own and stands higher; a sheet is wider. */
+  /** Kind of dialog. A palette has no heading and stands higher; a sheet is wider. */
   kind?: "question" | "sheet" | "palette";
   onClose: () => void;
   children: ComponentChildren;
 }
 
-export function Dialog({ title, kind = "question", onClose, children }: Props) {
+export function Dialog({ title, kind = "question", onClose, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
-  // With its first picture: what is typed then belongs to it.
+  // Opens before the first paint, so typed keys go to the dialog.
   useLayoutEffect(() => {
     const shown = dialog.current;
     shown?.showModal();
-    // Before it is taken away: then the browser gives the focus back.
+    // Closes before removal, so the browser restores the focus.
     return () => shown?.close();
   }, []);
   return (
@@ -25,7 +25,7 @@ export function Dialog({ title, kind = "question", onClose, children }: Props) {
       ref={dialog}
       class={`dialog ${kind}`}
       aria-label={title}
-      // What closes because it is taken away has been answered.
+      // A dialog closed by its removal has been answered.
       onClose={() => dialog.current && onClose()}
       onClick={(event) => event.target === dialog.current && onClose()}
     >

@@ -1,13 +1,13 @@
-// A unified diff, line by line.
+// Unified diff, line by line.
 
-import { useReach } from "../reach";
+import { useScrollFocus } from "../dom/scrollFocus";
 
 const KINDS: Record<string, string> = { "+": "added", "-": "removed", "@": "place" };
 
 export function Diff({ text }: { text: string }) {
-  const box = useReach<HTMLPreElement>("Diff", text);
+  const box = useScrollFocus<HTMLPreElement>("Diff", text);
   const all = text.replace(/\n$/, "").split("\n");
-  // What stands before the first place names the file, which the call does already.
+  // The file header is redundant: the call names the file.
   const lines = all.slice(Math.max(0, all.findIndex((line) => line.startsWith("@@"))));
   return (
     <pre class="diff" ref={box}>

@@ -1,15 +1,15 @@
-// Between two panes: dragged, or moved by keys.
+// Divider between two panes, moved by pointer or keys.
 
 import { moveByKey } from "../state/divider";
-import { clampShare, LARGEST, SMALLEST, type Layout } from "../state/layout";
+import { clampShare, MAX_SHARE, MIN_SHARE, type PaneLayout } from "../state/layout";
 
-interface Props {
-  layout: Layout;
+interface DividerProps {
+  layout: PaneLayout;
   stacked: boolean;
-  onChange: (layout: Layout) => void;
+  onChange: (layout: PaneLayout) => void;
 }
 
-export function Divider({ layout, stacked, onChange }: Props) {
+export function Divider({ layout, stacked, onChange }: DividerProps) {
   const drag = (event: PointerEvent) => {
     const divider = event.currentTarget as HTMLElement;
     if (!divider.hasPointerCapture(event.pointerId) || !divider.parentElement) return;
@@ -30,8 +30,8 @@ export function Divider({ layout, stacked, onChange }: Props) {
       tabIndex={0}
       aria-label="Divider between conversation and workspace"
       aria-orientation={stacked ? "horizontal" : "vertical"}
-      aria-valuemin={Math.round(SMALLEST * 100)}
-      aria-valuemax={Math.round(LARGEST * 100)}
+      aria-valuemin={Math.round(MIN_SHARE * 100)}
+      aria-valuemax={Math.round(MAX_SHARE * 100)}
       aria-valuenow={Math.round(layout.share * 100)}
       onPointerDown={(event) => event.currentTarget.setPointerCapture(event.pointerId)}
       onPointerMove={drag}

@@ -1,19 +1,19 @@
-// Files may be dropped anywhere on a page that takes them.
+// Page area that accepts dropped files.
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 
-interface Props {
+interface DropZoneProps {
   hint: string;
-  /** `null`: it takes none now. */
+  /** `null`: accepts no files now. */
   onFiles: ((files: readonly File[]) => void) | null;
   children: ComponentChildren;
 }
 
-/** Whether files are dragged, and not a text or a link. */
-export const isFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") === true;
+/** Detects dragged files, as opposed to a text or a link. */
+export const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") === true;
 
-export function DropZone({ hint, onFiles, children }: Props) {
+export function DropZone({ hint, onFiles, children }: DropZoneProps) {
   const [over, setOver] = useState(false);
   const [folder, setFolder] = useState<string | null>(null);
 
@@ -21,7 +21,7 @@ export function DropZone({ hint, onFiles, children }: Props) {
     <div
       class="drop-zone"
       onDragOver={(event) => {
-        if (!onFiles || !isFiles(event)) return;
+        if (!onFiles || !hasFiles(event)) return;
         event.preventDefault();
         setOver(true);
         setFolder(null);
@@ -31,11 +31,11 @@ export function DropZone({ hint, onFiles, children }: Props) {
       }}
       onDrop={(event) => {
         setOver(false);
-        if (!onFiles || !isFiles(event)) return;
+        if (!onFiles || !hasFiles(event)) return;
         event.preventDefault();
         const items = [...(event.dataTransfer?.items ?? [])];
         const entries = items.map((item) => item.webkitGetAsEntry());
-        // A folder comes as a file, too: one that cannot be read.
+        // A dropped folder also appears as an unreadable file.
         const files = items.flatMap((item, n) => (entries[n]?.isDirectory ? [] : (item.getAsFile() ?? [])));
         setFolder(entries.find((entry) => entry?.isDirectory)?.name ?? null);
         if (files.length > 0) onFiles(files);
@@ -45,7 +45,7 @@ export function DropZone({ hint, onFiles, children }: Props) {
       {over && onFiles && <div class="drop-hint">{hint}</div>}
       {folder !== null && (
         <div class="problem drop-problem" role="alert">
-          <span>“{folder}” is a folder, and only files can be taken. Drop those that are in it.</span>
+          <span>“{folder}” is a folder. Drop its files instead.</span>
           <button type="button" class="button" onClick={() => setFolder(null)}>
             Dismiss
           </button>

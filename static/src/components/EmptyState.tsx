@@ -1,15 +1,15 @@
-// What stands where nothing is yet: what will be here, and how it comes.
+// Placeholder of an empty view: its future content and how to get there.
 
 import type { ComponentChildren } from "preact";
 import { Icon, type IconName } from "./Icon";
 
-interface Props {
+interface EmptyStateProps {
   icon: IconName;
   title: string;
   children: ComponentChildren;
 }
 
-export function Empty({ icon, title, children }: Props) {
+export function EmptyState({ icon, title, children }: EmptyStateProps) {
   return (
     <div class="empty">
       <Icon name={icon} />

@@ -1,13 +1,13 @@
-// Something went wrong: what, and a way out.
+// Error with its text and a way out.
 
-interface Props {
+interface ErrorNoticeProps {
   text: string;
   onRetry?: () => void;
-  /** What that does, where it does something else. */
+  /** Label of the action, if not a retry. */
   retryLabel?: string;
 }
 
-export function Problem({ text, onRetry, retryLabel = "Try again" }: Props) {
+export function ErrorNotice({ text, onRetry, retryLabel = "Try again" }: ErrorNoticeProps) {
   return (
     <div class="problem" role="alert">
       <span>{text}</span>

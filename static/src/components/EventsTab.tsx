@@ -1,30 +1,30 @@
-// The raw frames of this page, both ways, newest last: filtered, opened, saved.
+// Raw frames, both ways, newest last: filter, details, download.
 
 import { useRef, useState } from "preact/hooks";
-import { everything, kindOf, latency, Sieve, summary, type Filter } from "../state/frames";
+import { DEFAULT_FILTER, kindOf, latency, FilteredFrames, summary, type FrameFilter } from "../state/frameFilter";
 import { duration } from "../format";
-import type { LiveSession } from "../state/live";
-import { toJsonLines, type Entry } from "../wire/log";
-import { saveFile } from "../save";
+import type { LiveSession } from "../state/liveSession";
+import { toJsonLines, type LoggedFrame } from "../wire/frameLog";
+import { downloadText } from "../dom/download";
 import { Icon } from "./Icon";
 import { LongList } from "./LongList";
 
 const ROW_HEIGHT = 28;
 
-const WAYS: readonly { way: Filter["way"]; text: string }[] = [
+const WAYS: readonly { way: FrameFilter["way"]; text: string }[] = [
   { way: "both", text: "Both ways" },
   { way: "in", text: "Received" },
   { way: "out", text: "Sent" },
 ];
 
 export function EventsTab({ live }: { live: LiveSession }) {
-  const [filter, setFilter] = useState(everything);
-  const [chosen, setChosen] = useState<Entry | null>(null);
-  const sieve = useRef(new Sieve());
-  // The log is no signal; it changes exactly when the state does.
+  const [filter, setFilter] = useState(DEFAULT_FILTER);
+  const [chosen, setChosen] = useState<LoggedFrame | null>(null);
+  const filtered = useRef(new FilteredFrames());
+  // The log is no signal. It changes together with the state.
   void live.state.value;
   const all = live.log.entries;
-  const shown = sieve.current.of(all, filter);
+  const shown = filtered.current.of(all, filter);
 
   return (
     <div class="events">
@@ -43,7 +43,7 @@ export function EventsTab({ live }: { live: LiveSession }) {
           class="field"
           aria-label="Direction"
           value={filter.way}
-          onChange={(event) => setFilter({ ...filter, way: event.currentTarget.value as Filter["way"] })}
+          onChange={(event) => setFilter({ ...filter, way: event.currentTarget.value as FrameFilter["way"] })}
         >
           {WAYS.map(({ way, text }) => (
             <option key={way} value={way}>
@@ -64,7 +64,7 @@ export function EventsTab({ live }: { live: LiveSession }) {
           class="icon-button"
           aria-label="Download these frames as JSONL"
           title="Download these frames as JSONL"
-          onClick={() => saveFile(`greenroom-${live.id}-frames.jsonl`, "application/x-ndjson", toJsonLines(shown))}
+          onClick={() => downloadText(`greenroom-${live.id}-frames.jsonl`, "application/x-ndjson", toJsonLines(shown))}
         >
           <Icon name="download" />
         </button>
@@ -75,45 +75,45 @@ export function EventsTab({ live }: { live: LiveSession }) {
         rowHeight={ROW_HEIGHT}
         row={(index) => {
           const entry = shown[index];
-          return entry && <Row key={entry.n} entry={entry} all={all} chosen={entry === chosen} onChoose={setChosen} />;
+          return entry && <FrameRow key={entry.n} entry={entry} all={all} chosen={entry === chosen} onChoose={setChosen} />;
         }}
       />
       <p class="events-count muted" role="status">
         {shown.length.toLocaleString("en")} of {all.length.toLocaleString("en")} frames
       </p>
-      {chosen && <Opened entry={chosen} onClose={() => setChosen(null)} />}
+      {chosen && <FrameDetails entry={chosen} onClose={() => setChosen(null)} />}
     </div>
   );
 }
 
-interface RowProps {
-  entry: Entry;
-  all: readonly Entry[];
+interface FrameRowProps {
+  entry: LoggedFrame;
+  all: readonly LoggedFrame[];
   chosen: boolean;
-  onChoose: (entry: Entry) => void;
+  onChoose: (entry: LoggedFrame) => void;
 }
 
-function Row({ entry, all, chosen, onChoose }: RowProps) {
+function FrameRow({ entry, all, chosen, onChoose }: FrameRowProps) {
   const { family, name } = kindOf(entry);
   const took = latency(entry, all);
   return (
     <button type="button" class={chosen ? "frame chosen" : "frame"} aria-pressed={chosen} onClick={() => onChoose(entry)}>
-      <span class="frame-way" title={entry.way === "in" ? "received" : "sent"}>
+      <span class="frame-way" title={entry.way === "in" ? "Received" : "Sent"}>
         {entry.way === "in" ? "↓" : "↑"}
       </span>
       <span class="frame-seq">{"seq" in entry.frame ? entry.frame.seq : ""}</span>
       <span class={`frame-kind ${family}`}>{name}</span>
       <span class="frame-text">{summary(entry)}</span>
-      <span class="frame-took" title="from the server’s clock to this page, or from a wish to its answer">
+      <span class="frame-took" title="Time from the server or the request">
         {took === null ? "" : duration(took)}
       </span>
     </button>
   );
 }
 
-function Opened({ entry, onClose }: { entry: Entry; onClose: () => void }) {
+function FrameDetails({ entry, onClose }: { entry: LoggedFrame; onClose: () => void }) {
   return (
-    <div class="frame-opened" role="region" aria-label="The chosen frame">
+    <div class="frame-opened" role="region" aria-label="Selected frame">
       <header>
         <span class="muted">
           {entry.way === "in" ? "Received" : "Sent"} {new Date(entry.at).toLocaleTimeString()}

@@ -1,14 +1,14 @@
-// Where a session begins: one field for the task.
+// Start page with one field for a task.
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
-import type { Chosen } from "../state/begin";
-import { newest } from "../state/list";
-import { loadOptions, options } from "../state/options";
-import { attach, chosen, files, lost, lostText, openTask, problem, start, starting, startWithout, task, write } from "../state/task";
+import type { TaskChoices } from "../state/startTask";
+import { newest } from "../state/sessionList";
+import { loadOptions, options } from "../state/serverOptions";
+import { attachFiles, choices, files, missing, missingText, openTask, problem, start, starting, startWithoutFiles, task, writeTask } from "../state/taskDraft";
 import { DropZone } from "./DropZone";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
-import { Problem } from "./Problem";
+import { ErrorNotice } from "./ErrorNotice";
 import { SidebarButton } from "./SidebarButton";
 import { TextField } from "./TextField";
 
@@ -18,7 +18,7 @@ const TaskOptions = lazy((later) => later.TaskOptions);
 const EXAMPLES = [
   "Write a bash script that prints hello, and run it",
   "Make a small Python program that finds prime numbers, with tests",
-  "Look around in the workspace and tell me what is there",
+  "List the files in the workspace and explain them",
 ];
 
 export function Home() {
@@ -27,57 +27,57 @@ export function Home() {
   useLayoutEffect(openTask, []);
   useEffect(() => void loadOptions(), []);
 
-  const choose = (to: Chosen) => (chosen.value = to);
+  const choose = (to: TaskChoices) => (choices.value = to);
 
   return (
-    <DropZone hint="Drop to attach to your task" onFiles={attach}>
+    <DropZone hint="Drop to attach to your task" onFiles={attachFiles}>
       <div class="home">
         <SidebarButton />
         <div class="home-middle">
           <h1>What should be done?</h1>
-          <p class="muted">An agent works on it in a sandbox of its own, while you watch, steer, and stop it.</p>
+          <p class="muted">An agent works in its own sandbox. Watch, steer or stop it.</p>
           <TextField
             label="Task"
             placeholder="Describe a task"
             value={task.value}
             focus
             rows={3}
-            onChange={write}
+            onChange={writeTask}
             onSend={() => void start()}
-            onFiles={attach}
-            sendLabel={starting.value ? "Starting…" : lost.value ? "Not all files are there" : "Start"}
-            sendDisabled={starting.value || lost.value !== null || !task.value.trim()}
+            onFiles={attachFiles}
+            sendLabel={starting.value ? "Starting…" : missing.value ? "Some files are missing" : "Start"}
+            sendDisabled={starting.value || missing.value !== null || !task.value.trim()}
           />
           {files.value.length > 0 && <TaskFiles files={files.value} onChange={(left) => (files.value = left)} />}
           <div class="task-choices">
-            <ModelChoice chosen={chosen.value} onChange={choose} />
+            <ModelChoice chosen={choices.value} onChange={choose} />
             <button type="button" class="fold" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
               <Icon name="chevron" /> More options
             </button>
           </div>
-          {unfolded && <TaskOptions chosen={chosen.value} onChange={choose} />}
-          {lost.value && (
-            <Problem
-              text={lostText(lost.value)}
-              retryLabel={lost.value.names.length === 1 ? "Start without it" : "Start without them"}
-              onRetry={() => void startWithout()}
+          {unfolded && <TaskOptions chosen={choices.value} onChange={choose} />}
+          {missing.value && (
+            <ErrorNotice
+              text={missingText(missing.value)}
+              retryLabel={missing.value.names.length === 1 ? "Start without it" : "Start without them"}
+              onRetry={() => void startWithoutFiles()}
             />
           )}
-          {problem.value && <Problem text={problem.value} onRetry={() => void start()} />}
-          <Examples onChoose={write} />
+          {problem.value && <ErrorNotice text={problem.value} onRetry={() => void start()} />}
+          <Examples onChoose={writeTask} />
         </div>
       </div>
     </DropZone>
   );
 }
 
-/** Whether something was chosen that is folded away. */
+/** Reports if a folded option is set. */
 function hasMore(): boolean {
-  const { model: _, ...more } = chosen.peek();
+  const { model: _, ...more } = choices.peek();
   return Object.values(more).some((value) => value !== undefined);
 }
 
-function ModelChoice({ chosen, onChange }: { chosen: Chosen; onChange: (chosen: Chosen) => void }) {
+function ModelChoice({ chosen, onChange }: { chosen: TaskChoices; onChange: (chosen: TaskChoices) => void }) {
   const offered = options.value;
   const models = offered?.models ?? [];
   if (models.length === 0) return <span class="muted" />;
@@ -99,7 +99,7 @@ function ModelChoice({ chosen, onChange }: { chosen: Chosen; onChange: (chosen: 
   );
 }
 
-/** For those who have not begun yet; who has sessions knows what to write. Seen or not they keep their place: nothing jumps. */
+/** Examples for a new user. Hidden ones keep their place, so nothing moves. */
 function Examples({ onChoose }: { onChoose: (task: string) => void }) {
   const isNew = newest.value !== null && newest.value.length <= 3;
   return (

@@ -1,4 +1,4 @@
-// The icons: those of Lucide that are used, under the names of what they stand for here.
+// Icons from Lucide, named by their meaning here.
 
 import { h } from "preact";
 import {

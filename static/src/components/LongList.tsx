@@ -1,24 +1,24 @@
-// A list of any length, of rows of one height: only those in sight are mounted. It follows its end while that is in sight, and
-// nobody goes through its rows by keyboard: what follows takes them away.
+// List of any length with rows of one height. Mounts only visible rows and follows its end. Rows
+// are no tab stops, because following removes them.
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Following } from "../follow";
+import { EndFollower } from "../dom/followEnd";
 
-interface Props {
+interface LongListProps {
   label: string;
   count: number;
-  /** In pixels. */
+  /** Row height in pixels. */
   rowHeight: number;
   row: (index: number) => ComponentChildren;
 }
 
-/** Rows that are mounted beyond what is in sight, on each side. */
+/** Rows mounted beyond the visible ones, on each side. */
 const MARGIN = 10;
 
-export function LongList({ label, count, rowHeight, row }: Props) {
+export function LongList({ label, count, rowHeight, row }: LongListProps) {
   const box = useRef<HTMLDivElement>(null);
-  const end = useRef(new Following(rowHeight)).current;
+  const end = useRef(new EndFollower(rowHeight)).current;
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
 
@@ -36,19 +36,19 @@ export function LongList({ label, count, rowHeight, row }: Props) {
     const element = box.current;
     if (!element) return;
     if (rowWithFocus()) end.leave(element);
-    end.follow(element);
+    end.contentGrew(element);
   }, [count]);
 
-  // What opens beside the list takes its room, and not the row that it was opened with.
+  // A panel beside the list shrinks it. The row that opened the panel stays visible.
   useLayoutEffect(() => {
-    if (box.current) end.settle(box.current);
+    if (box.current) end.laidOut(box.current);
     rowWithFocus()?.scrollIntoView({ block: "nearest" });
   }, [height]);
 
   const scrolled = () => {
     const element = box.current;
     if (!element) return;
-    end.look(element);
+    end.readerMoved(element);
     setTop(element.scrollTop);
   };
 

@@ -1,19 +1,19 @@
-// Markdown that may still grow. Finished blocks keep their DOM.
+// Growing markdown. Finished blocks keep their DOM.
 
 import type { VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { advance, expectGrowth, noBlocks, type Part } from "../markdown/blocks";
+import { advance, loadMarkdownCloser, noBlocks, type BlockGroup } from "../markdown/blocks";
 
 export function Markdown({ text, open }: { text: string; open: boolean }) {
   const blocks = useRef(noBlocks);
-  const drawn = useRef(new WeakMap<Part, VNode>());
+  const drawn = useRef(new WeakMap<BlockGroup, VNode>());
   const { parts, tail } = (blocks.current = advance(blocks.current, text, open));
 
   useEffect(() => {
-    if (open) void expectGrowth();
+    if (open) void loadMarkdownCloser();
   }, [open]);
 
-  const view = (part: Part, index: number) => {
+  const view = (part: BlockGroup, index: number) => {
     const known = drawn.current.get(part) ?? (
       <div key={index} class="block">
         {part}

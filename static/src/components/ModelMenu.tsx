@@ -1,10 +1,10 @@
-// The models that a session may go on with, from its next turn on.
+// Menu of models, effective from the next turn.
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { loadOptions, options, optionsError } from "../state/options";
-import { isDemo, NOBODY_THINKS } from "../state/model";
-import type { LiveSession } from "../state/live";
-import { Problem } from "./Problem";
+import { loadOptions, options, optionsError } from "../state/serverOptions";
+import { isDemo, DEMO_NOTE } from "../state/demoModel";
+import type { LiveSession } from "../state/liveSession";
+import { ErrorNotice } from "./ErrorNotice";
 
 export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () => void }) {
   useEffect(() => void loadOptions(), []);
@@ -12,13 +12,13 @@ export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () 
   const models = options.value?.models;
   const menu = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => menu.current?.querySelector<HTMLElement>("button:enabled")?.focus(), [models]);
-  // It stays while it is tried again: the button that was pressed must not lose the focus, or the menu would close.
-  if (!models && optionsError.value) return <Problem text={optionsError.value} onRetry={() => void loadOptions()} />;
+  // The notice stays during a retry. Removing the focused button would close the menu.
+  if (!models && optionsError.value) return <ErrorNotice text={optionsError.value} onRetry={() => void loadOptions()} />;
   if (!models) return <p class="menu-note muted">Loading…</p>;
-  if (models.length === 0) return <p class="menu-note muted">This server offers no model</p>;
+  if (models.length === 0) return <p class="menu-note muted">No models on this server</p>;
   return (
     <div ref={menu}>
-      <p class="menu-note muted">From the next turn on</p>
+      <p class="menu-note muted">Applies from the next turn</p>
       {models.map(({ name, needs }) => (
         <button
           key={name}
@@ -33,7 +33,7 @@ export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () 
         >
           {name}
           {needs && <span class="menu-needs">needs {needs}</span>}
-          {isDemo(name) && <span class="menu-needs">{NOBODY_THINKS}</span>}
+          {isDemo(name) && <span class="menu-needs">{DEMO_NOTE}</span>}
         </button>
       ))}
     </div>

@@ -1,9 +1,9 @@
-// A page that says one thing, in the middle.
+// Page with a single centred statement.
 
 import type { ComponentChildren } from "preact";
 import { SidebarButton } from "./SidebarButton";
 
-export function Page({ title, children }: { title: string; children: ComponentChildren }) {
+export function PlainPage({ title, children }: { title: string; children: ComponentChildren }) {
   return (
     <div class="page">
       <SidebarButton />

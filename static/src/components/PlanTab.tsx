@@ -1,18 +1,18 @@
-// The agent's newest plan, and how far it has come.
+// Newest plan of the agent and its progress.
 
-import type { LiveSession } from "../state/live";
-import { Empty } from "./Empty";
+import type { LiveSession } from "../state/liveSession";
+import { EmptyState } from "./EmptyState";
 import { pageSkeleton } from "./lazy";
 import { Markdown } from "./Markdown";
 
 export function PlanTab({ live }: { live: LiveSession }) {
   const { plan } = live.state.value;
   if (!plan) {
-    if (!live.isWhole) return pageSkeleton;
+    if (!live.isComplete) return pageSkeleton;
     return (
-      <Empty icon="plan" title="No plan yet">
-        For work of several steps the agent writes a plan. It stands here, and its boxes are ticked as it goes.
-      </Empty>
+      <EmptyState icon="plan" title="No plan yet">
+        The agent's plan for longer tasks appears here.
+      </EmptyState>
     );
   }
   const { items, markdown } = plan;

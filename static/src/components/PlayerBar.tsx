@@ -1,11 +1,11 @@
-// Plays a recording: on and off, how fast, and where it stands.
+// Playback controls of a recording.
 
-import type { Player } from "../state/player";
+import type { RecordingPlayer } from "../state/recordingPlayer";
 import { Icon } from "./Icon";
 
 const SPEEDS = [1, 4, 16];
 
-export function PlayerBar({ player }: { player: Player }) {
+export function PlayerBar({ player }: { player: RecordingPlayer }) {
   const at = player.at.value;
   const playing = player.playing.value;
   return (
@@ -13,15 +13,15 @@ export function PlayerBar({ player }: { player: Player }) {
       <button
         type="button"
         class="icon-button"
-        aria-label={playing ? "Halt" : "Play"}
-        title={playing ? "Halt" : "Play"}
+        aria-label={playing ? "Pause" : "Play"}
+        title={playing ? "Pause" : "Play"}
         onClick={() => (playing ? player.pause() : player.play())}
       >
         <Icon name={playing ? "pause" : "play"} />
       </button>
       <input
         type="range"
-        aria-label="Place in the recording"
+        aria-label="Position in the recording"
         aria-valuetext={`frame ${at} of ${player.length}`}
         min={0}
         max={player.length}

@@ -1,35 +1,39 @@
-// A small panel below a button, or above it where there is no room. Escape, and a click or the focus elsewhere, close it.
+// Panel below a button, or above it if there is more room. Escape, a click outside and a lost focus
+// close it.
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon, type IconName } from "./Icon";
 
-/** Room for any menu, in pixels. Where there is less below, the panel opens to where there is more; what has no room there scrolls. */
+/**
+ * Room for any menu, in pixels. With less below, the panel opens to the larger side and scrolls.
+ */
 const ENOUGH = 340;
-/** Between it and the button, and between it and the edge of the window. */
+/** Gap to the button and to the edge of the window. */
 const GAP = 4;
 
-interface Props {
+interface PopoverProps {
   label: string;
   icon?: IconName;
-  /** What the button says in place of an icon, and how it looks. */
+  /** Content and class of the button, in place of an icon. */
   text?: ComponentChildren;
-  look?: string;
-  /** The panel; `close` closes it. */
+  buttonClass?: string;
+  /** Content of the panel. `close` closes it. */
   children: (close: () => void) => ComponentChildren;
 }
 
-export function Popover({ label, icon, text, look = "icon-button", children }: Props) {
+export function Popover({ label, icon, text, buttonClass = "icon-button", children }: PopoverProps) {
   const [open, setOpen] = useState(false);
   const root = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
   const panel = useRef<HTMLDivElement>(null);
 
   const place = () => button.current && panel.current && putBeside(button.current, panel.current);
-  // With every picture: what the button stands in may have changed its order.
+  // Places the panel after every render, because the button may have moved.
   useLayoutEffect(() => void place());
 
-  // With the picture: what is asked by a dialog right after it must not lose its Escape to a panel that is gone.
+  // Attaches the listeners before paint. A dialog opened right afterwards must receive its own
+  // Escape.
   useLayoutEffect(() => {
     if (!open) return;
     const outside = (event: Event) => {
@@ -38,7 +42,7 @@ export function Popover({ label, icon, text, look = "icon-button", children }: P
     const moved = (event: Event) => {
       if ((event.target as Node).contains(root.current)) place();
     };
-    // Wherever the focus is (a click on plain text in the panel leaves it nowhere), and before anything else hears of it.
+    // Captures Escape anywhere and first. A click on plain text in the panel clears the focus.
     const escape = (event: KeyboardEvent) => {
       if (event.key !== "Escape") return;
       event.preventDefault();
@@ -68,7 +72,7 @@ export function Popover({ label, icon, text, look = "icon-button", children }: P
       <button
         ref={button}
         type="button"
-        class={look}
+        class={buttonClass}
         aria-label={label}
         title={label}
         aria-expanded={open}
@@ -86,7 +90,7 @@ export function Popover({ label, icon, text, look = "icon-button", children }: P
   );
 }
 
-/** In the window, not in what the button scrolls with: that would cut the panel off at its edge. */
+/** Places the panel in the window. Inside the button's scroll box, the panel would be cut off. */
 function putBeside(button: Element, panel: HTMLElement): void {
   const { clientWidth, clientHeight } = document.documentElement;
   const { top, right, bottom } = button.getBoundingClientRect();

@@ -1,32 +1,32 @@
-// The messages that wait for the agent; each can be changed or taken away.
+// Queued messages, each editable and removable.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { isComposing } from "../composing";
-import { focusField } from "../focus";
-import { keep, useKeptBeside } from "../keep";
-import type { LiveSession } from "../state/live";
-import { fateOf, FATES, type Fate } from "../state/session";
-import { changeKey } from "../state/unsent";
-import type { QueueItem } from "../wire/event";
+import { isComposing } from "../dom/ime";
+import { focusField } from "../dom/focusField";
+import { storeText, useAcrossTabs } from "../storage";
+import type { LiveSession } from "../state/liveSession";
+import { queueExitOf, QUEUE_EXIT_TEXTS, type QueueExit } from "../state/screenState";
+import { queueEditKey } from "../state/pendingStorage";
+import type { QueuedMessage } from "../wire/event";
 import { Icon } from "./Icon";
 import { TextField } from "./TextField";
 
 export function Queue({ live }: { live: LiveSession }) {
   const { queue } = live.state.value;
   const [changed, setChanged] = useState<readonly string[]>([]);
-  const shown = useRef<readonly QueueItem[]>([]);
-  shown.current = withThoseThatLeft(queue, shown.current, changed);
+  const shown = useRef<readonly QueuedMessage[]>([]);
+  shown.current = withEditedLeavers(queue, shown.current, changed);
   if (shown.current.length === 0) return null;
   const mark = (item: string, isChanged: boolean) =>
     setChanged((before) => [...before.filter((other) => other !== item), ...(isChanged ? [item] : [])]);
   return (
-    <ul class="queue" aria-label="Messages that wait for the agent">
+    <ul class="queue" aria-label="Queued messages">
       {shown.current.map((queued) => (
-        <Waiting
+        <QueueEntry
           key={queued.item}
           live={live}
           queued={queued}
-          fate={queue.includes(queued) ? null : fateOf(live.state.value, queued.item)}
+          exit={queue.includes(queued) ? null : queueExitOf(live.state.value, queued.item)}
           onChanged={mark}
         />
       ))}
@@ -34,8 +34,11 @@ export function Queue({ live }: { live: LiveSession }) {
   );
 }
 
-/** The queue, and in their places those that left it while somebody changes them: neither words nor the focus may get lost. */
-function withThoseThatLeft(queue: readonly QueueItem[], before: readonly QueueItem[], changed: readonly string[]): QueueItem[] {
+/**
+ * Returns the queue plus messages that left it while being edited, in their places. Text and focus
+ * survive.
+ */
+function withEditedLeavers(queue: readonly QueuedMessage[], before: readonly QueuedMessage[], changed: readonly string[]): QueuedMessage[] {
   const shown = [...queue];
   for (const [at, queued] of before.entries()) {
     if (!changed.includes(queued.item) || queue.some(({ item }) => item === queued.item)) continue;
@@ -45,70 +48,70 @@ function withThoseThatLeft(queue: readonly QueueItem[], before: readonly QueueIt
   return shown;
 }
 
-interface WaitingProps {
+interface QueueEntryProps {
   live: LiveSession;
-  queued: QueueItem;
-  /** What became of it, once it has left the queue. */
-  fate: Fate | null;
-  /** Says whether a change to it is being written. */
+  queued: QueuedMessage;
+  /** Fate of the message after leaving the queue. */
+  exit: QueueExit | null;
+  /** Reports if an edit is open. */
   onChanged: (item: string, isChanged: boolean) => void;
 }
 
-function Waiting({ live, queued, fate, onChanged }: WaitingProps) {
-  const key = changeKey(live.id, queued.item);
-  // One that was begun before a reload, or before a look at another session, is gone on with.
+function QueueEntry({ live, queued, exit, onChanged }: QueueEntryProps) {
+  const key = queueEditKey(live.id, queued.item);
+  // An edit survives a reload and a visit to another session.
   const [edited, setEdited] = useState(() => localStorage.getItem(key));
   const change = edited?.trim() ?? "";
-  const asked = useRef(false);
-  /** What is kept of it: nothing where it changes nothing. */
+  const focusRequested = useRef(false);
+  /** Returns the text to store. Empty if nothing changes. */
   const changeOf = (text: string) => (text.trim() === "" || text.trim() === queued.content ? "" : text);
-  useKeptBeside(key, changeOf(edited ?? ""));
+  useAcrossTabs(key, changeOf(edited ?? ""));
 
-  // Before the next frame comes, which may take it out of the queue.
+  // Runs before the next frame, which may remove the message.
   const isChanged = edited !== null;
   useLayoutEffect(() => onChanged(queued.item, isChanged), [isChanged]);
 
   const write = (text: string) => {
     setEdited(text);
-    keep(key, changeOf(text));
+    storeText(key, changeOf(text));
   };
   const close = () => {
     setEdited(null);
-    keep(key, "");
+    storeText(key, "");
     focusField();
   };
   if (edited !== null) {
     const save = () => {
-      if (change && fate === null) live.editQueue(queued.item, change);
-      // The files of one that was taken are with the agent already.
-      if (change && fate !== null) live.message(change, "queue", fate === "removed" ? queued.attachments : []);
+      if (change && exit === null) live.editQueue(queued.item, change);
+      // Files of a delivered message already reached the agent.
+      if (change && exit !== null) live.message(change, "queue", exit === "removed" ? queued.attachments : []);
       close();
     };
     return (
       <li
-        class={fate ? "left" : undefined}
+        class={exit ? "left" : undefined}
         onKeyDown={(event) => {
           if (event.key !== "Escape" || isComposing(event)) return;
           event.preventDefault();
           close();
         }}
       >
-        {fate && <p role="alert">{FATES[fate]}</p>}
+        {exit && <p role="alert">{QUEUE_EXIT_TEXTS[exit]}</p>}
         <TextField
-          label="Waiting message"
+          label="Queued message"
           placeholder=""
           value={edited}
           rows={1}
-          focus={asked.current && "asked"}
+          focus={focusRequested.current && "asked"}
           onChange={write}
           onSend={save}
-          sendLabel={fate ? null : "Keep the change"}
+          sendLabel={exit ? null : "Save change"}
           sendDisabled={!change}
         />
-        {fate && (
+        {exit && (
           <>
             <button type="button" class="button" disabled={!change} onClick={save}>
-              {fate === "taken" ? "Send again" : "Queue again"}
+              {exit === "taken" ? "Send again" : "Queue again"}
             </button>
             <button type="button" class="button" onClick={close}>
               Dismiss
@@ -118,9 +121,9 @@ function Waiting({ live, queued, fate, onChanged }: WaitingProps) {
       </li>
     );
   }
-  if (fate) return null;
+  if (exit) return null;
   const edit = () => {
-    asked.current = true;
+    focusRequested.current = true;
     setEdited(queued.content);
   };
   const remove = () => {

@@ -1,29 +1,29 @@
-// A recorded session, shown without any agent: from a file of this server, or one that the person chooses.
+// Recorded session without an agent, from this server or from the user's disk.
 
 import { useEffect, useState } from "preact/hooks";
-import { show } from "../state/current";
-import { Player } from "../state/player";
-import { readRecording } from "../wire/record";
-import { fetchText } from "../wire/manage";
+import { showSession } from "../state/currentSession";
+import { RecordingPlayer } from "../state/recordingPlayer";
+import { readRecording } from "../wire/recordingFile";
+import { fetchText } from "../wire/lazyRest";
 import { Chat } from "./Chat";
 import { DropZone } from "./DropZone";
-import { Page } from "./Page";
+import { PlainPage } from "./PlainPage";
 import { PlayerBar } from "./PlayerBar";
-import { Problem } from "./Problem";
+import { ErrorNotice } from "./ErrorNotice";
 import { SessionHeader } from "./SessionHeader";
 import { SessionView } from "./SessionView";
 import { pageSkeleton } from "./lazy";
 
 export function Recording({ file }: { file: string }) {
-  const [player, setPlayer] = useState<Player | null>(null);
+  const [player, setPlayer] = useState<RecordingPlayer | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
 
   const open = async (read: Promise<string>) => {
     try {
-      setPlayer(new Player(readRecording(await read)));
+      setPlayer(new RecordingPlayer(readRecording(await read)));
       setProblem(null);
     } catch (error) {
-      setProblem(`This is no recording that can be shown: ${(error as Error).message}.`);
+      setProblem(`Couldn't open the recording: ${(error as Error).message}.`);
     }
   };
 
@@ -31,16 +31,16 @@ export function Recording({ file }: { file: string }) {
     if (file) void open(fetchText(file));
   }, [file]);
 
-  if (player) return <Shown player={player} />;
+  if (player) return <RecordingView player={player} />;
   if (file && !problem) return pageSkeleton;
   return <Chooser problem={problem} onFile={(chosen) => void open(chosen.text())} />;
 }
 
-function Shown({ player }: { player: Player }) {
+function RecordingView({ player }: { player: RecordingPlayer }) {
   const [ready, setReady] = useState(false);
 
   useEffect(() => {
-    const hide = show(player.live);
+    const hide = showSession(player.live);
     setReady(true);
     return () => {
       hide();
@@ -67,11 +67,10 @@ function Shown({ player }: { player: Player }) {
 
 function Chooser({ problem, onFile }: { problem: string | null; onFile: (file: File) => void }) {
   return (
-    <DropZone hint="Drop to open it" onFiles={([dropped]) => dropped && onFile(dropped)}>
-      <Page title="Open a recording">
+    <DropZone hint="Drop to open" onFiles={([dropped]) => dropped && onFile(dropped)}>
+      <PlainPage title="Open a recording">
         <p class="muted">
-          A session that was exported as JSONL, or frames that were saved in the Events tab. It is shown here as it was;
-          nothing is sent anywhere, and nothing runs.
+          Choose a JSONL export or an Events download. Nothing is sent or run.
         </p>
         <input
           type="file"
@@ -82,8 +81,8 @@ function Chooser({ problem, onFile }: { problem: string | null; onFile: (file: F
             if (chosen) onFile(chosen);
           }}
         />
-        {problem && <Problem text={problem} />}
-      </Page>
+        {problem && <ErrorNotice text={problem} />}
+      </PlainPage>
     </DropZone>
   );
 }

@@ -1,45 +1,45 @@
-// What the server cannot do, or did not carry out, and why.
+// Problems of the server and rejected requests, with their reasons.
 
 import { useEffect, useState } from "preact/hooks";
-import { openLive } from "../state/current";
-import type { LiveSession } from "../state/live";
-import { whyUnreadable, type Sent } from "../state/session";
-import { unfoldConversation } from "../state/unfold";
+import { currentLive } from "../state/currentSession";
+import type { LiveSession } from "../state/liveSession";
+import { unreadableReason, type PendingRequest } from "../state/screenState";
+import { unfoldConversation } from "../state/unfoldConversation";
 import { uploadsOf } from "../state/uploads";
-import type { Wish } from "../wire/frame";
-import { tooLong } from "../wire/limit";
-import { Problem } from "./Problem";
+import type { ClientRequest } from "../wire/frame";
+import { tooLongError } from "../wire/frameLimit";
+import { ErrorNotice } from "./ErrorNotice";
 
-export function Outbox({ live }: { live: LiveSession }) {
-  const { sending, trouble } = live.state.value;
-  const refused = sending.filter((sent) => sent.refusal !== undefined);
+export function RejectedRequests({ live }: { live: LiveSession }) {
+  const { pending, problem } = live.state.value;
+  const refused = pending.filter((sent) => sent.rejection !== undefined);
   const newest = refused.at(-1)?.id;
-  // Nothing asks again by itself then.
-  const isLeft = whyUnreadable(live.state.value) !== undefined;
+  // An unreadable session has no automatic retry.
+  const isLeft = unreadableReason(live.state.value) !== undefined;
   useEffect(() => {
     if (newest !== undefined) unfoldConversation();
   }, [newest]);
   useEffect(() => {
-    if (trouble) unfoldConversation();
-  }, [trouble]);
+    if (problem) unfoldConversation();
+  }, [problem]);
   return (
     <>
-      {trouble && <Problem text={trouble} onRetry={isLeft ? () => live.retryNow() : undefined} />}
+      {problem && <ErrorNotice text={problem} onRetry={isLeft ? () => live.retryNow() : undefined} />}
       {refused.map((sent) => (
-        <Refused key={sent.id} live={live} sent={sent} />
+        <RejectedRequest key={sent.id} live={live} sent={sent} />
       ))}
     </>
   );
 }
 
-function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
-  const written = writtenIn(sent.wish);
-  const isAgain = canBeAgain(sent.wish, live);
-  const text = written?.content ?? otherWordsIn(sent.wish);
-  const isTooLong = tooLong({ ...sent.wish, id: sent.id }) !== undefined;
+function RejectedRequest({ live, sent }: { live: LiveSession; sent: PendingRequest }) {
+  const written = messageIn(sent.request);
+  const isAgain = canResend(sent.request, live);
+  const text = written?.content ?? otherTextIn(sent.request);
+  const isTooLong = tooLongError({ ...sent.request, id: sent.id }) !== undefined;
   const again = () => {
-    if (isAgain) return live.again(sent.id);
-    live.drop(sent.id);
+    if (isAgain) return live.resendRequest(sent.id);
+    live.dropRequest(sent.id);
     if (written) live.message(written.content, written.mode, written.attachments);
   };
   const [isAttaching, setIsAttaching] = useState(false);
@@ -49,27 +49,27 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
     if (!written) return;
     const uploads = uploadsOf(live.id);
     setIsAttaching(true);
-    const trouble = await uploads.add([new File([written.content], "message.txt", { type: "text/plain" })]);
+    const problem = await uploads.add([new File([written.content], "message.txt", { type: "text/plain" })]);
     setIsAttaching(false);
-    setWhy(trouble);
-    // Its person may have left meanwhile, and come back: then it is this session's other screen that shows it.
-    const now = openLive.peek()?.id === live.id ? openLive.peek()! : live;
-    // Until that file lies there, its words are nowhere else; nor where no message will name it.
-    if (trouble !== null || now.state.peek().agentState === "ended") return;
+    setWhy(problem);
+    // The user may have left and reopened the session. The newer screen then shows the file.
+    const now = currentLive.peek()?.id === live.id ? currentLive.peek()! : live;
+    // The text stays until the file is uploaded, and in an ended session for good.
+    if (problem !== null || now.state.peek().agentState === "ended") return;
     uploads.take(written.attachments ?? []);
-    now.drop(sent.id);
+    now.dropRequest(sent.id);
   };
   return (
     <div class="problem" role="alert">
       <span>
-        {sent.refusal}
+        {sent.rejection}
         {text && (
           <q class="muted" dir="auto" tabIndex={0}>
             {text}
           </q>
         )}
-        {/* Elsewhere it is said beside the message that is being written. */}
-        {isEnded && why !== null && ` It could not be attached: ${why}.`}
+        {/* In an open session the attachment list shows the problem. */}
+        {isEnded && why !== null && ` Couldn't attach it: ${why}.`}
       </span>
       {written && isTooLong && !isEnded && (
         <button type="button" class="button" disabled={isAttaching} onClick={() => void attach()}>
@@ -81,29 +81,31 @@ function Refused({ live, sent }: { live: LiveSession; sent: Sent }) {
           {written ? "Send again" : "Try again"}
         </button>
       )}
-      <button type="button" class="button" onClick={() => live.drop(sent.id)}>
+      <button type="button" class="button" onClick={() => live.dropRequest(sent.id)}>
         Dismiss
       </button>
     </div>
   );
 }
 
-/** Whether the same wish can still be sent. A change cannot, once its message has left the queue. */
-function canBeAgain(wish: Wish, live: LiveSession): boolean {
-  if (wish.action !== "edit_queue") return wish.action === "message" || wish.action === "run";
-  const { item, content } = wish.args;
+/**
+ * Reports if the same request can be sent again. An edit cannot after its message left the queue.
+ */
+function canResend(request: ClientRequest, live: LiveSession): boolean {
+  if (request.action !== "edit_queue") return request.action === "message" || request.action === "run";
+  const { item, content } = request.args;
   return content !== undefined && live.state.value.queue.some((queued) => queued.item === item);
 }
 
-/** What else a person typed. */
-function otherWordsIn(wish: Wish): string | undefined {
-  if (wish.action === "run") return wish.args.command;
-  return wish.action === "confirm" ? wish.args.reason : undefined;
+/** Returns other typed text of a request. */
+function otherTextIn(request: ClientRequest): string | undefined {
+  if (request.action === "run") return request.args.command;
+  return request.action === "confirm" ? request.args.reason : undefined;
 }
 
-/** The message that a wish holds: a change of one that waited can still be sent as a new one. */
-function writtenIn(wish: Wish): Extract<Wish, { action: "message" }>["args"] | null {
-  if (wish.action === "message") return wish.args;
-  if (wish.action === "edit_queue" && wish.args.content !== undefined) return { content: wish.args.content, mode: "queue" };
+/** Returns the message of a request. An edit can be sent as a new message. */
+function messageIn(request: ClientRequest): Extract<ClientRequest, { action: "message" }>["args"] | null {
+  if (request.action === "message") return request.args;
+  if (request.action === "edit_queue" && request.args.content !== undefined) return { content: request.args.content, mode: "queue" };
   return null;
 }

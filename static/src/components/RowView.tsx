@@ -1,18 +1,18 @@
-// One row of the conversation, by its kind.
+// Row of the conversation, by kind.
 
 import { useState } from "preact/hooks";
-import { inSight } from "../escapes";
-import { useReach } from "../reach";
-import type { NoticeRow, PlanRow, Row, TextRow, UserRow } from "../state/rows";
+import { escapeInvisible } from "../escapes";
+import { useScrollFocus } from "../dom/scrollFocus";
+import type { NoticeRow, PlanRow, ChatRow, TextRow, UserRow } from "../state/rows";
 import { Icon } from "./Icon";
 import { Markdown } from "./Markdown";
 import { ToolCall } from "./ToolCall";
-import { Whole } from "./Whole";
+import { TruncationNote } from "./TruncationNote";
 
-export function RowView({ row }: { row: Row }) {
+export function RowView({ row }: { row: ChatRow }) {
   switch (row.kind) {
     case "user":
-      return <User row={row} />;
+      return <UserMessage row={row} />;
     case "text":
       return <AgentText row={row} />;
     case "thinking":
@@ -26,8 +26,8 @@ export function RowView({ row }: { row: Row }) {
   }
 }
 
-function User({ row }: { row: UserRow }) {
-  // What waits is shown in the queue, and what was taken out of it nowhere.
+function UserMessage({ row }: { row: UserRow }) {
+  // The queue shows queued messages. Withdrawn ones are hidden.
   if (row.phase === "queued" || row.phase === "withdrawn") return null;
   return (
     <article class="row user" aria-label="You">
@@ -44,7 +44,7 @@ function AgentText({ row }: { row: TextRow }) {
   return (
     <article class={row.open ? "row agent open" : "row agent"} aria-label="Agent" aria-busy={row.open}>
       <Markdown text={row.text} open={row.open} />
-      <Whole truncated={row.truncated} />
+      <TruncationNote truncated={row.truncated} />
       {row.partial && <span class="under">cut short</span>}
     </article>
   );
@@ -61,7 +61,7 @@ function Thinking({ row }: { row: TextRow }) {
         {row.open ? "Thinking…" : row.partial ? "Thought, cut short" : "Thought"}
       </button>
       {shown && <div class="thought" dir="auto">{row.text}</div>}
-      {shown && <Whole truncated={row.truncated} />}
+      {shown && <TruncationNote truncated={row.truncated} />}
     </div>
   );
 }
@@ -86,7 +86,7 @@ function Plan({ row }: { row: PlanRow }) {
         )}
       </h3>
       <Markdown text={row.markdown} open={false} />
-      <Whole truncated={row.truncated} />
+      <TruncationNote truncated={row.truncated} />
     </section>
   );
 }
@@ -94,9 +94,9 @@ function Plan({ row }: { row: PlanRow }) {
 function Notice({ row }: { row: NoticeRow }) {
   return (
     <div class={`row notice ${row.tone}`}>
-      {/* What was done says that it is. */}
+      {/* The report itself states that the task is done. */}
       <span class={row.tone === "good" && row.detail ? "visually-hidden" : undefined} dir="auto">
-        <Said {...row} />
+        <NoticeText {...row} />
       </span>
       {row.detail && row.tone === "good" && <Markdown text={row.detail} open={false} />}
       {row.detail && row.tone !== "good" && <Detail text={row.detail} />}
@@ -104,8 +104,8 @@ function Notice({ row }: { row: NoticeRow }) {
   );
 }
 
-/** A notice's words; a command among them is set as one. */
-function Said({ text, code }: NoticeRow) {
+/** Notice text with its command set as code. */
+function NoticeText({ text, code }: NoticeRow) {
   const [before, after] = code ? text.split(`\`${code}\``) : [text];
   return (
     <>
@@ -118,8 +118,8 @@ function Said({ text, code }: NoticeRow) {
 
 function Detail({ text }: { text: string }) {
   return (
-    <pre class="detail" ref={useReach("Details", text)}>
-      {inSight(text)}
+    <pre class="detail" ref={useScrollFocus("Details", text)}>
+      {escapeInvisible(text)}
     </pre>
   );
 }

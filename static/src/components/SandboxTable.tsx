@@ -1,11 +1,11 @@
-// The sandboxes, and what each takes of the machine.
+// Table of sandboxes with their resource use.
 
 import { bytes } from "../format";
-import { sessions } from "../state/list";
-import type { Loaded } from "../state/sandboxes";
+import { sessions } from "../state/sessionList";
+import type { SandboxLoad } from "../state/sandboxLoad";
 
-export function SandboxTable({ sandboxes }: { sandboxes: readonly Loaded[] }) {
-  if (sandboxes.length === 0) return <p class="muted">No sandbox is there. A session's first task starts one.</p>;
+export function SandboxTable({ sandboxes }: { sandboxes: readonly SandboxLoad[] }) {
+  if (sandboxes.length === 0) return <p class="muted">No sandboxes. Start a task to create one.</p>;
   return (
     <table>
       <thead>

@@ -1,35 +1,35 @@
-// The menu of a session: resume, rename, archive, export, end, delete.
+// Menu of a session: resume, rename, archive, export, end, delete.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
-import type { Asked } from "../state/asked";
+import type { SessionDialogRequest } from "../state/sessionDialog";
 import type { Session } from "../wire/frame";
-import { exportAddress } from "../wire/manage";
+import { exportAddress } from "../wire/lazyRest";
 
-interface Props {
+interface SessionActionsProps {
   session: Session;
-  /** `null`: the menu has done its work. */
-  onChosen: (act: Asked["act"] | null) => void;
+  /** `null`: the menu itself completed the action. */
+  onChosen: (act: SessionDialogRequest["action"] | null) => void;
 }
 
-export function SessionActs({ session, onChosen }: Props) {
+export function SessionActions({ session, onChosen }: SessionActionsProps) {
   const { id, state, archived } = session;
   const menu = useRef<HTMLDivElement>(null);
-  // Whoever opened it by a key goes on by keys.
+  // The first entry receives the focus for keyboard users.
   useLayoutEffect(() => menu.current?.querySelector("button")?.focus(), []);
   return (
     <div ref={menu}>
-      {(state === "paused" || state === "stopped") && <Act text="Resume" onClick={() => onChosen("resume")} />}
-      <Act text="Rename…" onClick={() => onChosen("rename")} />
-      <Act text={archived ? "Take out of the archive" : "Archive"} onClick={() => onChosen("archive")} />
+      {(state === "paused" || state === "stopped") && <MenuAction text="Resume" onClick={() => onChosen("resume")} />}
+      <MenuAction text="Rename…" onClick={() => onChosen("rename")} />
+      <MenuAction text={archived ? "Unarchive" : "Archive"} onClick={() => onChosen("archive")} />
       <Download text="Export as Markdown" href={exportAddress(id, "md")} onClick={() => onChosen(null)} />
       <Download text="Export as JSONL" href={exportAddress(id, "jsonl")} onClick={() => onChosen(null)} />
-      {state !== "ended" && <Act text="End…" onClick={() => onChosen("end")} />}
-      <Act text="Delete…" danger onClick={() => onChosen("purge")} />
+      {state !== "ended" && <MenuAction text="End…" onClick={() => onChosen("end")} />}
+      <MenuAction text="Delete…" danger onClick={() => onChosen("purge")} />
     </div>
   );
 }
 
-function Act({ text, danger, onClick }: { text: string; danger?: boolean; onClick: () => void }) {
+function MenuAction({ text, danger, onClick }: { text: string; danger?: boolean; onClick: () => void }) {
   return (
     <button type="button" class={danger ? "menu-entry danger" : "menu-entry"} onClick={onClick}>
       {text}

@@ -1,23 +1,23 @@
-// What was chosen in a session's menu: asked where it needs an answer, then done; what did not work is said.
+// Dialogs of session actions: confirmation if needed, the action, and its failure.
 
 import { useEffect, useState } from "preact/hooks";
-import { isComposing } from "../composing";
+import { isComposing } from "../dom/ime";
 import { navigate, route } from "../route";
-import { asked, type Asked } from "../state/asked";
-import { learn, refreshSessions } from "../state/list";
-import { forgetUnsent } from "../state/unsent";
-import { changeSession, endSession, purgeSession, resumeSession } from "../wire/manage";
+import { sessionDialog, type SessionDialogRequest } from "../state/sessionDialog";
+import { mergeSessions, refreshSessions } from "../state/sessionList";
+import { forgetSession } from "../state/pendingStorage";
+import { changeSession, endSession, purgeSession, resumeSession } from "../wire/lazyRest";
 import type { Session } from "../wire/frame";
 import { Dialog } from "./Dialog";
-import { Problem } from "./Problem";
+import { ErrorNotice } from "./ErrorNotice";
 
-export function SessionQuestions({ session, act: chosen }: Asked) {
+export function SessionDialog({ session, action: chosen }: SessionDialogRequest) {
   const [problem, setProblem] = useState<string | null>(null);
 
   const done = () => {
-    // Something else may have been chosen meanwhile.
-    const now = asked.peek();
-    if (now?.session === session && now.act === chosen) asked.value = null;
+    // Another dialog may have opened meanwhile.
+    const now = sessionDialog.peek();
+    if (now?.session === session && now.action === chosen) sessionDialog.value = null;
   };
   const act = async (work: () => Promise<unknown>) => {
     try {
@@ -28,15 +28,15 @@ export function SessionQuestions({ session, act: chosen }: Asked) {
       setProblem((error as Error).message);
     }
   };
-  const change = async (to: { title?: string; archived?: boolean }) => learn([await changeSession(session.id, to)]);
+  const change = async (to: { title?: string; archived?: boolean }) => mergeSessions([await changeSession(session.id, to)]);
   const purge = async () => {
     await purgeSession(session.id);
-    forgetUnsent(session.id);
+    forgetSession(session.id);
     const shown = route.peek();
     if (shown.page === "session" && shown.id === session.id) navigate("/sessions");
   };
 
-  // These two need no question.
+  // Resume and archive need no confirmation.
   useEffect(() => {
     if (chosen === "resume") void act(() => resumeSession(session.id));
     if (chosen === "archive") void act(() => change({ archived: !session.archived }));
@@ -45,10 +45,10 @@ export function SessionQuestions({ session, act: chosen }: Asked) {
   switch (chosen) {
     case "resume":
     case "archive":
-      return problem === null ? null : <Failed problem={problem} onClose={done} />;
+      return problem === null ? null : <FailureDialog problem={problem} onClose={done} />;
     case "rename":
       return (
-        <Rename
+        <RenameDialog
           session={session}
           problem={problem}
           onClose={done}
@@ -57,37 +57,37 @@ export function SessionQuestions({ session, act: chosen }: Asked) {
       );
     case "end":
       return (
-        <Sure
+        <ConfirmDialog
           title="End this session?"
-          text="Its sandbox is taken down and it becomes read-only. The conversation stays."
+          text="Its sandbox is removed. The conversation stays, read-only."
           verb="End"
           problem={problem}
           onClose={done}
-          onSure={() => void act(() => endSession(session.id))}
+          onConfirm={() => void act(() => endSession(session.id))}
         />
       );
     case "purge":
       return (
-        <Sure
+        <ConfirmDialog
           title="Delete this session?"
-          text="The conversation, its files and its sandbox are removed for good. This cannot be undone."
+          text="Its conversation, files and sandbox are deleted. This cannot be undone."
           verb="Delete"
           problem={problem}
           onClose={done}
-          onSure={() => void act(purge)}
+          onConfirm={() => void act(purge)}
         />
       );
   }
 }
 
-interface RenameProps {
+interface RenameDialogProps {
   session: Session;
   problem: string | null;
   onClose: () => void;
   onRename: (title: string) => void;
 }
 
-function Rename({ session, problem, onClose, onRename }: RenameProps) {
+function RenameDialog({ session, problem, onClose, onRename }: RenameDialogProps) {
   const [title, setTitle] = useState(session.title);
   return (
     <Dialog title="Rename" onClose={onClose}>
@@ -100,7 +100,7 @@ function Rename({ session, problem, onClose, onRename }: RenameProps) {
         onInput={(event) => setTitle(event.currentTarget.value)}
         onKeyDown={(event) => event.key === "Enter" && !isComposing(event) && title.trim() && onRename(title.trim())}
       />
-      {problem && <Problem text={problem} />}
+      {problem && <ErrorNotice text={problem} />}
       <div class="dialog-buttons">
         <button type="button" class="button" onClick={onClose}>
           Cancel
@@ -113,25 +113,25 @@ function Rename({ session, problem, onClose, onRename }: RenameProps) {
   );
 }
 
-interface SureProps {
+interface ConfirmDialogProps {
   title: string;
   text: string;
   verb: string;
   problem: string | null;
   onClose: () => void;
-  onSure: () => void;
+  onConfirm: () => void;
 }
 
-function Sure({ title, text, verb, problem, onClose, onSure }: SureProps) {
+function ConfirmDialog({ title, text, verb, problem, onClose, onConfirm }: ConfirmDialogProps) {
   return (
     <Dialog title={title} onClose={onClose}>
       <p>{text}</p>
-      {problem && <Problem text={problem} />}
+      {problem && <ErrorNotice text={problem} />}
       <div class="dialog-buttons">
         <button type="button" class="button" autofocus onClick={onClose}>
           Cancel
         </button>
-        <button type="button" class="button danger" onClick={onSure}>
+        <button type="button" class="button danger" onClick={onConfirm}>
           {verb}
         </button>
       </div>
@@ -139,10 +139,10 @@ function Sure({ title, text, verb, problem, onClose, onSure }: SureProps) {
   );
 }
 
-function Failed({ problem, onClose }: { problem: string; onClose: () => void }) {
+function FailureDialog({ problem, onClose }: { problem: string; onClose: () => void }) {
   return (
-    <Dialog title="That did not work" onClose={onClose}>
-      <Problem text={problem} />
+    <Dialog title="Action failed" onClose={onClose}>
+      <ErrorNotice text={problem} />
       <div class="dialog-buttons">
         <button type="button" class="button" autofocus onClick={onClose}>
           Close

@@ -1,15 +1,15 @@
-// What a session is made of, for those who ask.
+// Facts of a session for “About this session”.
 
 import { cost, costSoFar, plural, tokens } from "../format";
-import { isDemo } from "../state/model";
-import { takenBy, type SessionState } from "../state/session";
+import { isDemo } from "../state/demoModel";
+import { usageTotals, type ScreenState } from "../state/screenState";
 import type { Session } from "../wire/frame";
 
-export function About({ state, told }: { state: SessionState; told: Session | undefined }) {
+export function SessionFacts({ state, listed }: { state: ScreenState; listed: Session | undefined }) {
   const { session, usage } = state;
-  const { read, written, cost: spent } = takenBy(state, told);
+  const { read, written, cost: spent } = usageTotals(state, listed);
   const facts: [string, string | null | undefined][] = [
-    ["Isolation", state.isolation ?? "not known before the sandbox has started"],
+    ["Isolation", state.isolation ?? "Unknown until the sandbox starts"],
     ["Model", state.model && isDemo(state.model) ? `${state.model} (scripted, no real model)` : state.model],
     ["Agent", session?.agent],
     ["Image", session?.image],

@@ -1,21 +1,21 @@
-// What can be done with a session as a whole. The button is here; what it opens comes when it is pressed.
+// Menu button of a session. The menu loads when opened.
 
-import { asked } from "../state/asked";
+import { sessionDialog } from "../state/sessionDialog";
 import type { Session } from "../wire/frame";
 import { lazy } from "./lazy";
 import { Popover } from "./Popover";
 
-const SessionActs = lazy((later) => later.SessionActs);
+const SessionActs = lazy((later) => later.SessionActions);
 
 export function SessionMenu({ session }: { session: Session }) {
   return (
-    <Popover label={`What to do with “${session.title || "Untitled"}”`} icon="more">
+    <Popover label={`Actions for “${session.title || "Untitled"}”`} icon="more">
       {(close) => (
         <SessionActs
           session={session}
-          onChosen={(act) => {
+          onChosen={(action) => {
             close();
-            if (act) asked.value = { session, act };
+            if (action) sessionDialog.value = { session, action };
           }}
         />
       )}

@@ -1,31 +1,31 @@
-// One session: its header, its conversation beside its workspace, and below that what it does now and the field to speak to it.
+// Session page: header, conversation, workspace, state line, message field.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { isComposing } from "../composing";
-import { isStoppable } from "../state/activity";
-import { current, show } from "../state/current";
-import { LiveSession } from "../state/live";
+import { isComposing } from "../dom/ime";
+import { isInterruptible } from "../state/activity";
+import { currentSession, showSession } from "../state/currentSession";
+import { LiveSession } from "../state/liveSession";
 import { uploadsOf } from "../state/uploads";
 import { Chat } from "./Chat";
 import { Composer } from "./Composer";
 import { DropZone } from "./DropZone";
 import { lazy } from "./lazy";
-import { Page } from "./Page";
+import { PlainPage } from "./PlainPage";
 import { SessionHeader } from "./SessionHeader";
 import { SessionView } from "./SessionView";
 import { StateLine } from "./StateLine";
 
 const ConfirmDock = lazy((later) => later.ConfirmDock);
-const Outbox = lazy((later) => later.Outbox);
+const Outbox = lazy((later) => later.RejectedRequests);
 const Queue = lazy((later) => later.Queue);
 
 export function SessionPage({ id }: { id: string }) {
   const [live, setLive] = useState<LiveSession | null>(null);
 
-  // Before the browser paints: so the first picture has its events.
+  // Opens before the first paint, so that it shows the events.
   useLayoutEffect(() => {
     const opened = new LiveSession(id);
-    const hide = show(opened);
+    const hide = showSession(opened);
     setLive(opened);
     return () => {
       hide();
@@ -33,23 +33,23 @@ export function SessionPage({ id }: { id: string }) {
     };
   }, [id]);
 
-  return live && current.value?.live === live ? <Opened live={live} /> : null;
+  return live && currentSession.value?.live === live ? <OpenedSession live={live} /> : null;
 }
 
-function Opened({ live }: { live: LiveSession }) {
-  const { agentState, connection, queue, question, sending, trouble } = live.state.value;
-  // What left the queue may be there still, because somebody was about to change it.
+function OpenedSession({ live }: { live: LiveSession }) {
+  const { agentState, connection, queue, approval, pending, problem } = live.state.value;
+  // The queue view stays, because an edited message may have left the queue.
   const hasQueued = useRef(false);
   hasQueued.current ||= queue.length > 0;
 
   useEffect(() => {
     const interrupt = (event: KeyboardEvent) => {
       if (event.key !== "Escape" || event.repeat || event.defaultPrevented || isComposing(event)) return;
-      // In a field of one line it is about that field, as browsers have it. A box that is ticked has no use for it, and where
-      // commands are written it stops one, as in every terminal.
+      // Escape belongs to single-line fields. A checkbox ignores it, and the command field
+      // interrupts as in a terminal.
       const isOfField = (event.target as Element).matches?.("input:not([type=checkbox], .command-field), select");
       if (document.querySelector("dialog[open]") || isOfField) return;
-      if (isStoppable(live.state.peek())) live.interrupt();
+      if (isInterruptible(live.state.peek())) live.interrupt();
     };
     addEventListener("keydown", interrupt);
     return () => removeEventListener("keydown", interrupt);
@@ -57,14 +57,14 @@ function Opened({ live }: { live: LiveSession }) {
 
   if (connection.phase === "refused" && connection.why === "no_such_session") {
     return (
-      <Page title="There is no such session">
+      <PlainPage title="Session not found">
         <p class="muted">It may have been deleted.</p>
         <p>
           <a class="button" href="/sessions">
-            Start a new one
+            Start a new session
           </a>
         </p>
-      </Page>
+      </PlainPage>
     );
   }
   return (
@@ -79,8 +79,8 @@ function Opened({ live }: { live: LiveSession }) {
           <>
             <Chat live={live} />
             <div class="dock">
-              {(trouble || sending.some((sent) => sent.refusal !== undefined)) && <Outbox live={live} />}
-              {question && <ConfirmDock key={question.request} live={live} />}
+              {(problem || pending.some((sent) => sent.rejection !== undefined)) && <Outbox live={live} />}
+              {approval && <ConfirmDock key={approval.request} live={live} />}
               <StateLine live={live} />
               {hasQueued.current && <Queue live={live} />}
               <Composer live={live} />

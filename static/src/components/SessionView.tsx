@@ -1,27 +1,27 @@
-// How a session's page is laid out, live or recorded: header, conversation, workspace, and what a screen reader hears.
+// Layout of a session, live or recorded: header, conversation, workspace, announcements.
 
 import type { ComponentChildren } from "preact";
-import { current } from "../state/current";
-import type { LiveSession } from "../state/live";
-import { isNarrow } from "../state/width";
+import { currentSession } from "../state/currentSession";
+import type { LiveSession } from "../state/liveSession";
+import { isNarrow } from "../state/narrowScreen";
 import { lazy, pageSkeleton } from "./lazy";
-import { Split } from "./Split";
+import { SplitPane } from "./SplitPane";
 
 const Workspace = lazy((later) => later.Workspace, <div class="workspace">{pageSkeleton}</div>);
 
-interface Props {
+interface SessionViewProps {
   live: LiveSession;
   header: ComponentChildren;
   chat: ComponentChildren;
 }
 
-export function SessionView({ live, header, chat }: Props) {
-  const layout = current.value?.layout;
+export function SessionView({ live, header, chat }: SessionViewProps) {
+  const layout = currentSession.value?.layout;
   if (!layout) return null;
   return (
     <div class="session">
       {header}
-      <Split
+      <SplitPane
         layout={layout.value}
         stacked={isNarrow.value}
         onChange={(next) => (layout.value = next)}
@@ -29,7 +29,7 @@ export function SessionView({ live, header, chat }: Props) {
         second={<Workspace key={live.id} live={live} layout={layout.value} onChange={(next) => (layout.value = next)} />}
       />
       <div class="visually-hidden" aria-live="polite">
-        {live.state.value.spoken.map(({ seq, text }) => (
+        {live.state.value.announcements.map(({ seq, text }) => (
           <p key={seq}>{text}</p>
         ))}
       </div>

@@ -1,14 +1,14 @@
-// The menu of the sidebar: how the page behaves, and the way to what is needed seldom.
+// Settings menu of the sidebar.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { overlay } from "../state/keys";
-import { showArchived, toggleArchived } from "../state/list";
-import { canNotify, notifying, toggleNotifying } from "../state/notifying";
+import { showArchived, toggleArchived } from "../state/sessionList";
+import { canNotify, notificationsOn, toggleNotifications } from "../state/notificationSetting";
 import { setTheme, theme, THEMES } from "../theme";
 
 export function Settings({ onChosen }: { onChosen: () => void }) {
   const menu = useRef<HTMLDivElement>(null);
-  // Whoever opened it by a key goes on by keys.
+  // The first entry receives the focus for keyboard users.
   useLayoutEffect(() => menu.current?.querySelector("button")?.focus(), []);
   const chooses = (act: () => void) => () => {
     onChosen();
@@ -28,11 +28,11 @@ export function Settings({ onChosen }: { onChosen: () => void }) {
         <button
           type="button"
           class="menu-entry"
-          title="When a session finishes or waits for you while you look elsewhere"
-          aria-pressed={notifying.value}
-          onClick={() => void toggleNotifying()}
+          title="Notify when a session finishes or waits"
+          aria-pressed={notificationsOn.value}
+          onClick={() => void toggleNotifications()}
         >
-          Notifications <Mark on={notifying.value} />
+          Notifications <Mark on={notificationsOn.value} />
         </button>
       )}
       <button type="button" class="menu-entry" aria-pressed={showArchived.value} onClick={chooses(toggleArchived)}>
@@ -48,7 +48,7 @@ export function Settings({ onChosen }: { onChosen: () => void }) {
   );
 }
 
-/** Said aloud by the button itself. */
+/** Visible state of a toggle. The button itself announces it. */
 function Mark({ on }: { on: boolean }) {
   return (
     <span class="muted" aria-hidden="true">

@@ -1,38 +1,38 @@
-// The sheet of keyboard shortcuts.
+// Sheet of keyboard shortcuts.
 
 import { MOD, overlay, setSingleKeys, singleKeys } from "../state/keys";
 import { Dialog } from "./Dialog";
 
-interface Shortcut {
+interface ShortcutEntry {
   keys: string;
   what: string;
 }
 
-const SHORTCUTS: readonly { where: string; list: readonly Shortcut[] }[] = [
+const SHORTCUTS: readonly { where: string; list: readonly ShortcutEntry[] }[] = [
   {
     where: "Everywhere",
     list: [
       { keys: `${MOD} K`, what: "Search sessions and actions" },
       { keys: `${MOD} Shift O`, what: "New session" },
-      { keys: `${MOD} B`, what: "Put the list of sessions away, and bring it back" },
-      { keys: "/", what: "To the field to write in; a letter goes there by itself" },
-      { keys: "?", what: "This sheet" },
+      { keys: `${MOD} B`, what: "Hide or show the session list" },
+      { keys: "/", what: "Focus the text field; so does any letter" },
+      { keys: "?", what: "Show this sheet" },
     ],
   },
   {
     where: "Writing",
     list: [
       { keys: "Enter", what: "Send; queue while the agent works" },
-      { keys: `${MOD} Enter`, what: "Steer: the agent reads it at its next step" },
-      { keys: "Shift Enter", what: "A new line" },
+      { keys: `${MOD} Enter`, what: "Steer the agent at its next step" },
+      { keys: "Shift Enter", what: "Add a line" },
     ],
   },
   {
     where: "In a session",
     list: [
-      { keys: "Esc", what: "Stop what runs; once more to force it" },
-      { keys: `${MOD} J`, what: "Open and close the workspace" },
-      { keys: "← →", what: "Move the divider, or to the next tab, where it has the focus" },
+      { keys: "Esc", what: "Stop running work; press again to force" },
+      { keys: `${MOD} J`, what: "Open or close the workspace" },
+      { keys: "← →", what: "Move the focused divider, or switch tabs" },
     ],
   },
 ];
@@ -59,7 +59,7 @@ export function Shortcuts() {
       ))}
       <label class="check">
         <input type="checkbox" checked={singleKeys.value} onChange={(event) => setSingleKeys(event.currentTarget.checked)} />
-        Single keys act when nothing is being written
+        Use single-key shortcuts outside text fields
       </label>
       <div class="dialog-buttons">
         <button type="button" class="button" autofocus onClick={() => (overlay.value = null)}>

@@ -1,16 +1,16 @@
-// The list of sessions, and the way to everything else.
+// Sidebar with the session list.
 
 import { useEffect, useRef } from "preact/hooks";
 import mark from "../../favicon.svg";
-import { listError, MOST, refreshSessions, search, sessions, showArchived, showMore, toggleArchived, total } from "../state/list";
+import { listError, MAX_LISTED, refreshSessions, search, sessions, showArchived, showMore, toggleArchived, total } from "../state/sessionList";
 import { MOD, overlay } from "../state/keys";
-import { loadOptions } from "../state/options";
+import { loadOptions } from "../state/serverOptions";
 import { toggleSidebar } from "../state/sidebar";
 import { route } from "../route";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
 import { Popover } from "./Popover";
-import { Problem } from "./Problem";
+import { ErrorNotice } from "./ErrorNotice";
 import { SessionItem } from "./SessionItem";
 
 const Settings = lazy((later) => later.Settings);
@@ -28,8 +28,8 @@ export function Sidebar() {
         <button
           type="button"
           class="icon-button put-away"
-          aria-label="Put the list of sessions away"
-          title={`Put the list of sessions away (${MOD} B)`}
+          aria-label="Hide the session list"
+          title={`Hide the session list (${MOD} B)`}
           onClick={toggleSidebar}
         >
           <Icon name="sidebar" />
@@ -42,7 +42,7 @@ export function Sidebar() {
       {showArchived.value && (
         <p class="list-kind">
           Archived sessions
-          <button type="button" class="icon-button" aria-label="Back to the others" title="Back to the others" onClick={toggleArchived}>
+          <button type="button" class="icon-button" aria-label="Show active sessions" title="Show active sessions" onClick={toggleArchived}>
             <Icon name="cross" />
           </button>
         </p>
@@ -50,7 +50,7 @@ export function Sidebar() {
       <nav class="session-list" aria-label="All sessions">
         <List />
       </nav>
-      <Popover label="Settings" icon="settings" text="Settings" look="sidebar-settings">
+      <Popover label="Settings" icon="settings" text="Settings" buttonClass="sidebar-settings">
         {(close) => <Settings onChosen={close} />}
       </Popover>
     </aside>
@@ -93,12 +93,12 @@ function List() {
   const items = sessions.value;
   const shown = route.value;
   const current = shown.page === "session" ? shown.id : null;
-  if (listError.value && !items) return <Problem text={listError.value} onRetry={() => void refreshSessions()} />;
+  if (listError.value && !items) return <ErrorNotice text={listError.value} onRetry={() => void refreshSessions()} />;
   if (!items) return <Skeletons />;
   if (items.length === 0) return <p class="muted list-empty">{emptyText()}</p>;
   return (
     <>
-      {listError.value && <Problem text={listError.value} onRetry={() => void refreshSessions()} />}
+      {listError.value && <ErrorNotice text={listError.value} onRetry={() => void refreshSessions()} />}
       <ul>
         {items.map((session) => (
           <SessionItem key={session.id} session={session} current={session.id === current} />
@@ -110,7 +110,7 @@ function List() {
 }
 
 function More({ shown }: { shown: number }) {
-  if (shown >= MOST) return <p class="muted list-empty">Older ones are found by searching.</p>;
+  if (shown >= MAX_LISTED) return <p class="muted list-empty">Search to find older sessions.</p>;
   return (
     <button type="button" class="button list-more" onClick={showMore}>
       Show more of {total.value.toLocaleString("en")}
@@ -120,8 +120,8 @@ function More({ shown }: { shown: number }) {
 
 function emptyText(): string {
   if (search.value) return `No session matches “${search.value}”.`;
-  if (showArchived.value) return "Nothing is archived.";
-  return "No sessions here. Write a task, and one starts.";
+  if (showArchived.value) return "No archived sessions.";
+  return "No sessions yet. Describe a task to start.";
 }
 
 function Skeletons() {

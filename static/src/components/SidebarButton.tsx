@@ -1,16 +1,16 @@
-// Brings the list of sessions back where it is out of sight: put away, or on a narrow screen. Hidden beside the list itself.
+// Button that shows a hidden sidebar. Not visible beside the sidebar itself.
 
 import { plural } from "../format";
-import { waitingElsewhere } from "../state/current";
+import { othersWaiting } from "../state/currentSession";
 import { MOD } from "../state/keys";
 import { sidebarCovers, sidebarOpen, toggleSidebar } from "../state/sidebar";
-import { isNarrow } from "../state/width";
+import { isNarrow } from "../state/narrowScreen";
 import { Icon } from "./Icon";
 
-const SHOW = "Show the list of sessions";
+const SHOW = "Show the session list";
 
 export function SidebarButton() {
-  const waiting = waitingElsewhere.value;
+  const waiting = othersWaiting.value;
   const label = waiting > 0 ? `${SHOW}, ${plural(waiting, "waits", "wait")} for you` : SHOW;
   return (
     <button
@@ -27,7 +27,10 @@ export function SidebarButton() {
   );
 }
 
-/** Moves the focus to the first link in it; the returned function gives it back, unless the page has it by then. */
+/**
+ * Focuses the sidebar's first link. The returned function restores the focus, unless the page took
+ * it.
+ */
 export function enterSidebar(): () => void {
   document.querySelector<HTMLElement>(".sidebar a")?.focus();
   return () => {
@@ -35,7 +38,7 @@ export function enterSidebar(): () => void {
   };
 }
 
-/** Escape closes it, and does nothing else then: what listens at the window hears of it later. */
+/** Escape closes the covering sidebar and nothing else. Listeners on the window run later. */
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.defaultPrevented || !sidebarCovers.peek()) return;
   if (document.querySelector("dialog[open]")) return;

@@ -1,19 +1,19 @@
-// What stands where this browser holds no valid cookie: how to get one.
+// Page for a browser without a valid cookie.
 
-import { Page } from "./Page";
+import { PlainPage } from "./PlainPage";
 
 export function SignedOut() {
   return (
-    <Page title="Open the link that greenroom printed">
+    <PlainPage title="Open the link that greenroom printed">
       <p class="muted">
-        When it starts, greenroom prints one line with a link: <code>listening on http://…/?token=…</code>. Opening that
-        link signs this browser in. Where the line is gone, <code>greenroom token</code> prints the token again.
+        At start, greenroom prints <code>listening on http://…/?token=…</code>. Open that link to sign in. Print the
+        token again with <code>greenroom token</code>.
       </p>
       <p>
         <button type="button" class="button" onClick={() => location.reload()}>
-          I have opened it
+          Reload the page
         </button>
       </p>
-    </Page>
+    </PlainPage>
   );
 }

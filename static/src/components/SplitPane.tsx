@@ -1,20 +1,20 @@
-// Two panes side by side, or one above the other on a narrow screen, with a divider between them.
+// Two panes with a divider, side by side or stacked on a narrow screen.
 
 import type { ComponentChildren } from "preact";
-import type { Layout } from "../state/layout";
+import type { PaneLayout } from "../state/layout";
 import { lazy } from "./lazy";
 
 const Divider = lazy((later) => later.Divider, <div class="divider" />);
 
-interface Props {
-  layout: Layout;
+interface SplitPaneProps {
+  layout: PaneLayout;
   stacked: boolean;
-  onChange: (layout: Layout) => void;
+  onChange: (layout: PaneLayout) => void;
   first: ComponentChildren;
   second: ComponentChildren;
 }
 
-export function Split({ layout, stacked, onChange, first, second }: Props) {
+export function SplitPane({ layout, stacked, onChange, first, second }: SplitPaneProps) {
   const { share, folded } = layout;
   return (
     <div class={stacked ? "split stacked" : "split"} style={{ "--first": `${share}fr`, "--second": `${1 - share}fr` }}>

@@ -1,9 +1,9 @@
-// A session's state as a coloured dot, with its word for those who do not see colours.
+// Session state as a coloured dot with a text label.
 
-import { STATE_WORDS } from "../state/activity";
+import { STATE_LABELS } from "../state/activity";
 import type { AgentState } from "../wire/event";
 
 export function StateDot({ state }: { state: AgentState }) {
-  const word = STATE_WORDS[state] ?? state;
+  const word = STATE_LABELS[state] ?? state;
   return <span class={`dot dot-${state}`} role="img" aria-label={word} title={word} />;
 }

@@ -1,18 +1,18 @@
-// What the session does right now, and beside it the buttons that stop, pause and resume it.
+// State line with the buttons Stop, Pause and Resume.
 
 import { useEffect, useState } from "preact/hooks";
 import { now } from "../clock";
 import { elapsed, plural } from "../format";
-import { activity, isResumable, isStoppable, isWorking } from "../state/activity";
-import type { LiveSession } from "../state/live";
-import type { SessionState } from "../state/session";
+import { activityOf, isResumable, isInterruptible, isWorking } from "../state/activity";
+import type { LiveSession } from "../state/liveSession";
+import type { ScreenState } from "../state/screenState";
 import { Icon } from "./Icon";
 
 const CAUGHT_UP_MS = 4000;
 
 export function StateLine({ live }: { live: LiveSession }) {
   const state = live.state.value;
-  const shown = activity(state);
+  const shown = activityOf(state);
   const stopping = live.stopping.value > 0 || state.agentState === "interrupting";
   return (
     <div class="state-line">
@@ -25,15 +25,15 @@ export function StateLine({ live }: { live: LiveSession }) {
         {!stopping && shown.since && <Clock since={shown.since} />}
         {!stopping && shown.hint && <span class="hint">{shown.hint}</span>}
       </div>
-      <Connection live={live} />
+      <ConnectionStatus live={live} />
       <Controls live={live} state={state} stopping={stopping} />
     </div>
   );
 }
 
 function Clock({ since }: { since: string }) {
-  // The clocks of server and browser may differ a little.
-  // Not said aloud: a screen reader would count the seconds.
+  // Server and browser clocks may differ. Hidden from screen readers, which would count the
+  // seconds.
   return (
     <span class="clock" aria-hidden="true">
       {elapsed(Math.max(0, now.value - Date.parse(since)))}
@@ -41,28 +41,28 @@ function Clock({ since }: { since: string }) {
   );
 }
 
-function Connection({ live }: { live: LiveSession }) {
+function ConnectionStatus({ live }: { live: LiveSession }) {
   const { connection, connections, caughtUp } = live.state.value;
-  const [told, setTold] = useState(0);
+  const [dismissed, setDismissed] = useState(0);
 
   useEffect(() => {
     if (!caughtUp) return;
-    const timer = setTimeout(() => setTold(caughtUp.at), CAUGHT_UP_MS);
+    const timer = setTimeout(() => setDismissed(caughtUp.at), CAUGHT_UP_MS);
     return () => clearTimeout(timer);
   }, [caughtUp]);
 
   if (connection.phase === "lost") {
     return (
       <span class="connection lost" role="status">
-        Connection lost, trying again{" "}
+        Connection lost. Retrying…{" "}
         <button type="button" class="link" onClick={() => live.retryNow()}>
-          now
+          Retry now
         </button>
       </span>
     );
   }
   if (connection.phase === "replaying" && connections > 1) return <span class="connection">Catching up…</span>;
-  if (caughtUp && caughtUp.at > told) {
+  if (caughtUp && caughtUp.at > dismissed) {
     return (
       <span class="connection" role="status">
         {caughtUp.events === 0 ? "Connected again" : `Caught up, ${plural(caughtUp.events, "event")}`}
@@ -72,7 +72,7 @@ function Connection({ live }: { live: LiveSession }) {
   return null;
 }
 
-function Controls({ live, state, stopping }: { live: LiveSession; state: SessionState; stopping: boolean }) {
+function Controls({ live, state, stopping }: { live: LiveSession; state: ScreenState; stopping: boolean }) {
   return (
     <div class="controls">
       {isResumable(state) && (
@@ -85,11 +85,11 @@ function Controls({ live, state, stopping }: { live: LiveSession; state: Session
           <Icon name="pause" /> Pause
         </button>
       )}
-      {isStoppable(state) && (
+      {isInterruptible(state) && (
         <button
           type="button"
           class="button stop"
-          title={stopping ? "Press again to stop it by force" : "Stop (Esc)"}
+          title={stopping ? "Press again to force the stop" : "Stop (Esc)"}
           onClick={() => live.interrupt()}
         >
           <Icon name="stop" /> {stopping ? "Stopping…" : "Stop"}

@@ -1,13 +1,13 @@
-// The files that come with a task; they are sent when it is.
+// Files of a new task, sent at its start.
 
 import { Icon } from "./Icon";
 
-interface Props {
+interface TaskFilesProps {
   files: readonly File[];
   onChange: (files: readonly File[]) => void;
 }
 
-export function TaskFiles({ files, onChange }: Props) {
+export function TaskFiles({ files, onChange }: TaskFilesProps) {
   return (
     <ul class="attachments" aria-label="Attached files">
       {files.map((file) => (

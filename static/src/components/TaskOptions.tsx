@@ -1,16 +1,16 @@
-// What a new session may be told beside its task. Empty fields are the server's choice.
+// Options of a new session. The server chooses for empty fields.
 
-import type { Chosen } from "../state/begin";
-import { options } from "../state/options";
+import type { TaskChoices } from "../state/startTask";
+import { options } from "../state/serverOptions";
 
-interface Props {
-  chosen: Chosen;
-  onChange: (chosen: Chosen) => void;
+interface TaskOptionsProps {
+  chosen: TaskChoices;
+  onChange: (chosen: TaskChoices) => void;
 }
 
-export function TaskOptions({ chosen, onChange }: Props) {
+export function TaskOptions({ chosen, onChange }: TaskOptionsProps) {
   const offered = options.value;
-  const set = (change: Partial<Chosen>) => onChange({ ...chosen, ...change });
+  const set = (change: Partial<TaskChoices>) => onChange({ ...chosen, ...change });
   const text = (name: "image" | "directory", value: string) => set({ [name]: value.trim() === "" ? undefined : value });
   return (
     <fieldset class="task-options">
@@ -48,7 +48,7 @@ export function TaskOptions({ chosen, onChange }: Props) {
         <input
           class="field"
           inputMode="decimal"
-          placeholder="no limit"
+          placeholder="No limit"
           value={chosen.budget ?? ""}
           onInput={(event) => set({ budget: event.currentTarget.value })}
         />

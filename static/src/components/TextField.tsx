@@ -1,58 +1,59 @@
-// The field that messages and tasks are written in: grows with its text, Enter sends, Shift+Enter breaks the line.
+// Text field for messages and tasks. Grows with its text; Enter sends, Shift+Enter breaks the line.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { isComposing } from "../composing";
-import { isTouched } from "../focus";
+import { isComposing } from "../dom/ime";
+import { isTouchScreen } from "../dom/focusField";
 import { AttachButton } from "./AttachButton";
 import { Icon } from "./Icon";
 
-interface Props {
+interface TextFieldProps {
   label: string;
   placeholder: string;
   value: string;
   rows: number;
-  /** It has the focus when it appears: with its page, or because somebody `asked` for it. */
+  /** Focus on appearance: with the page, or `"asked"` by the user. */
   focus?: boolean | "asked";
   onChange: (text: string) => void;
   /** `chord`: with Ctrl or ⌘ held. */
   onSend: (chord: boolean) => void;
-  /** Takes files that are chosen or pasted; without it there is no button for them. */
+  /** Receives chosen and pasted files. Without it there is no button for files. */
   onFiles?: (files: readonly File[]) => void;
-  /** `null`: what sends it stands elsewhere. */
+  /** `null`: no send button in the field. */
   sendLabel: string | null;
   sendDisabled: boolean;
 }
 
-/** Further than any text goes, in pixels: how far this one does need not be measured. */
+/** Scroll position beyond any text, in pixels, which saves measuring. */
 const FAR_DOWN = 1e6;
 
-export function TextField({ label, placeholder, value, rows, focus, onChange, onSend, onFiles, sendLabel, sendDisabled }: Props) {
+export function TextField({ label, placeholder, value, rows, focus, onChange, onSend, onFiles, sendLabel, sendDisabled }: TextFieldProps) {
   const field = useRef<HTMLTextAreaElement>(null);
 
-  /** How wide it was when it was measured. */
+  /** Width at the last measurement. */
   const width = useRef(0);
 
-  // With the field's first picture: what is typed then must not get lost. On a touch screen the keyboard would come up by itself, and
-  // cover the page that somebody came to see.
+  // Focuses before the first paint, so no typed key is lost. A touch screen would open its keyboard
+  // and cover the page.
   useLayoutEffect(() => {
-    if (focus === "asked" || (focus && !isTouched())) field.current?.focus();
+    if (focus === "asked" || (focus && !isTouchScreen())) field.current?.focus();
   }, [focus]);
 
   const fit = () => {
     const element = field.current;
     if (!element) return;
-    // Measuring lays the whole page out: an empty field is as high as its rows anyway.
+    // Measuring lays out the whole page, so an empty field skips it.
     element.style.height = "";
     if (element.value === "") return;
     const height = element.scrollHeight;
     width.current = element.offsetWidth;
-    // Folded away it has none.
+    // A folded field has no height.
     if (height > 0) element.style.height = `${height}px`;
   };
   useLayoutEffect(fit, [value]);
 
-  // Whatever makes it wider or narrower, or shows it again. In the next frame: a height that changes while sizes are told is an error
-  // to browsers. And where it gave way, its caret, which is at the end nearly always, stays in sight.
+  // Measures again after a change of width or visibility. Runs in the next frame, because a height
+  // change inside the observer is a browser error. A shrunk field keeps its caret visible, which is
+  // usually at the end.
   useLayoutEffect(() => {
     const element = field.current;
     if (!element) return;
@@ -67,7 +68,7 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
   const keyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || event.shiftKey || event.altKey || isComposing(event)) return;
     event.preventDefault();
-    // Held down it has done its work, be it here or on a button that gave the focus to this field.
+    // A held Enter sends once, also if pressed on a button that moved the focus here.
     if (!event.repeat) onSend(event.ctrlKey || event.metaKey);
   };
 
@@ -85,7 +86,8 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
         onKeyDown={keyDown}
         onPaste={(event) => {
           const { files = [], types = [] } = event.clipboardData ?? {};
-          // Of a table's cells there is a picture, too: who copied text means the text. Beside a file there may be its name.
+          // Copied table cells include a picture, but the user means the text. A copied file may
+          // include its name as text.
           const isText = types.includes("text/plain") && (types.includes("text/html") || types.includes("text/rtf"));
           if (!onFiles || files.length === 0 || isText) return;
           event.preventDefault();

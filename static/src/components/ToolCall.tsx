@@ -1,31 +1,31 @@
-// A tool call: a line that says what it does, its state and its duration; below it, on request, input and output.
+// Tool call: one line with action, state and duration. Unfolds to input and output.
 
 import { useState } from "preact/hooks";
 import { now } from "../clock";
 import { duration, elapsed, firstLine } from "../format";
-import { useReach } from "../reach";
+import { useScrollFocus } from "../dom/scrollFocus";
 import type { ToolRow } from "../state/rows";
-import { truncatedOf } from "../wire/shape";
+import { truncationOf } from "../wire/eventShape";
 import { Diff } from "./Diff";
 import { Icon, type IconName } from "./Icon";
 import { Output } from "./Output";
-import { Whole } from "./Whole";
+import { TruncationNote } from "./TruncationNote";
 
-/** A call that has run for less time than this shows no clock yet: it would count nothing. */
+/** Age from which a running call shows a clock. */
 const CLOCK_FROM_MS = 1000;
 
-/** A diff of no more lines than this is shown at once. */
+/** Longest diff shown unfolded, in lines. */
 const SHORT_DIFF = 24;
 
-interface Look {
+interface ToolAppearance {
   icon: IconName;
   doing: string;
   done: string;
-  /** The argument that the line shows. */
+  /** Argument shown in the line. */
   subject: string;
 }
 
-const LOOKS: Record<string, Look> = {
+const TOOL_APPEARANCES: Record<string, ToolAppearance> = {
   run: { icon: "terminal", doing: "Running", done: "Ran", subject: "command" },
   read: { icon: "file", doing: "Reading", done: "Read", subject: "path" },
   write: { icon: "pencil", doing: "Writing", done: "Wrote", subject: "path" },
@@ -34,12 +34,12 @@ const LOOKS: Record<string, Look> = {
 };
 
 export function ToolCall({ row }: { row: ToolRow }) {
-  const [wanted, setWanted] = useState<boolean | null>(null);
-  const shown = wanted ?? opensItself(row);
-  const { icon, verb, subject } = lookOf(row);
+  const [chosen, setChosen] = useState<boolean | null>(null);
+  const shown = chosen ?? opensItself(row);
+  const { icon, verb, subject } = appearanceOf(row);
   return (
     <div class={`row tool ${row.end?.outcome ?? "running"}`}>
-      <button type="button" class="tool-line" aria-expanded={shown} onClick={() => setWanted(!shown)}>
+      <button type="button" class="tool-line" aria-expanded={shown} onClick={() => setChosen(!shown)}>
         <Icon name={icon} />
         <span class="tool-verb">
           {row.source === "user" && "You: "}
@@ -49,14 +49,14 @@ export function ToolCall({ row }: { row: ToolRow }) {
         <Facts row={row} />
         <Icon name="chevron" />
       </button>
-      {shown && <Body row={row} subject={subject} whole={wanted === true} />}
+      {shown && <Body row={row} subject={subject} withJson={chosen === true} />}
     </div>
   );
 }
 
-function lookOf(row: ToolRow): { icon: IconName; verb: string; subject: string } {
+function appearanceOf(row: ToolRow): { icon: IconName; verb: string; subject: string } {
   if (row.name === null) return { icon: "tool", verb: "Preparing the next step", subject: "" };
-  const look = Object.hasOwn(LOOKS, row.name) ? LOOKS[row.name] : undefined;
+  const look = Object.hasOwn(TOOL_APPEARANCES, row.name) ? TOOL_APPEARANCES[row.name] : undefined;
   if (!look) return { icon: "tool", verb: row.end ? "Used" : "Using", subject: row.name };
   const subject = row.args[look.subject];
   return { icon: look.icon, verb: row.end ? look.done : look.doing, subject: typeof subject === "string" ? subject : "" };
@@ -92,7 +92,7 @@ function Outcome({ row }: { row: ToolRow }) {
   const code = row.end?.extras.exit_code;
   switch (row.end?.outcome) {
     case "failed":
-      return <span class="outcome">{row.end.extras.timed_out ? "out of time" : typeof code === "number" ? `exit ${code}` : "failed"}</span>;
+      return <span class="outcome">{row.end.extras.timed_out ? "timed out" : typeof code === "number" ? `exit ${code}` : "failed"}</span>;
     case "stopped":
       return <span class="outcome">stopped</span>;
     case "cut":
@@ -102,11 +102,11 @@ function Outcome({ row }: { row: ToolRow }) {
   }
 }
 
-/** `whole`: asked for by the person, and not opened by itself. */
-function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: boolean }) {
+/** `whole`: unfolded by the user. */
+function Body({ row, subject, withJson }: { row: ToolRow; subject: string; withJson: boolean }) {
   const diff = diffOf(row);
   const output = row.end ? row.end.content : row.output.text;
-  // What was written is its own output.
+  // A diff or the written content serves as output.
   const isSilent = diff !== null || (row.name === "write" && output === "");
   return (
     <div class="tool-body">
@@ -114,10 +114,10 @@ function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: b
       {row.name === "run" && subject.includes("\n") && <Lines label="Command" text={subject} />}
       {row.name === "write" && typeof row.args.content === "string" && <Lines label="Content" text={row.args.content} />}
       {diff && <Diff text={diff} />}
-      {row.name !== null && !Object.hasOwn(LOOKS, row.name) && <Lines label="Input" text={JSON.stringify(row.args, null, 2)} />}
+      {row.name !== null && !Object.hasOwn(TOOL_APPEARANCES, row.name) && <Lines label="Input" text={JSON.stringify(row.args, null, 2)} />}
       {row.seq !== null && !isSilent && <Output text={output} live={row.end === null} />}
-      <Whole truncated={truncatedOf(row.end?.extras)} />
-      {whole && (
+      <TruncationNote truncated={truncationOf(row.end?.extras)} />
+      {withJson && (
         <details class="raw">
           <summary>Input and output as JSON</summary>
           <Lines label="Input and output" text={JSON.stringify({ input: row.args, output: row.end?.extras ?? null }, null, 2)} />
@@ -129,7 +129,7 @@ function Body({ row, subject, whole }: { row: ToolRow; subject: string; whole: b
 
 function Lines({ label, text }: { label: string; text: string }) {
   return (
-    <pre class="code" ref={useReach(label, text)}>
+    <pre class="code" ref={useScrollFocus(label, text)}>
       {text}
     </pre>
   );

@@ -1,16 +1,16 @@
-// Says that a text is shown in part, and where the whole is.
+// Note on a partly shown text, with a link to the whole.
 
 import { bytes } from "../format";
-import type { Truncated } from "../wire/event";
+import type { Truncation } from "../wire/event";
 
-export function Whole({ truncated }: { truncated: Truncated | undefined }) {
+export function TruncationNote({ truncated }: { truncated: Truncation | undefined }) {
   if (!truncated) return null;
   return (
     <p class="under">
-      Shown in part: the whole has {bytes(truncated.bytes)}.{" "}
+      Shown in part, {bytes(truncated.bytes)} in all.{" "}
       {truncated.href && (
         <a href={truncated.href} target="_blank" rel="noopener">
-          Open it
+          Open all
         </a>
       )}
     </p>

@@ -1,29 +1,29 @@
-// The pane beside the conversation: what the agent plans, the commands that ran, and the raw frames.
+// Workspace pane: plan, commands, raw frames.
 
 import { useRef } from "preact/hooks";
-import type { LiveSession } from "../state/live";
+import type { LiveSession } from "../state/liveSession";
 import { commandsOf } from "../state/commands";
-import { TABS, type Layout, type Tab } from "../state/layout";
+import { TABS, type PaneLayout, type WorkspaceTab } from "../state/layout";
 import { CommandsTab } from "./CommandsTab";
 import { EventsTab } from "./EventsTab";
 import { Icon } from "./Icon";
 import { PlanTab } from "./PlanTab";
 
-interface Props {
+interface WorkspaceProps {
   live: LiveSession;
-  layout: Layout;
-  onChange: (layout: Layout) => void;
+  layout: PaneLayout;
+  onChange: (layout: PaneLayout) => void;
 }
 
-const NAMES: Record<Tab, string> = { plan: "Plan", commands: "Commands", events: "Events" };
+const NAMES: Record<WorkspaceTab, string> = { plan: "Plan", commands: "Commands", events: "Events" };
 
-export function Workspace({ live, layout, onChange }: Props) {
-  // Chosen once, when all is known: a tab that changed under somebody who types would send their words elsewhere.
-  const first = useRef<Tab | null>(null);
-  if (live.isWhole) first.current ??= firstWithContent(live);
+export function Workspace({ live, layout, onChange }: WorkspaceProps) {
+  // First tab, chosen once after loading. A later change would redirect typed text.
+  const first = useRef<WorkspaceTab | null>(null);
+  if (live.isComplete) first.current ??= firstWithContent(live);
   const shown = layout.tab ?? first.current ?? "plan";
 
-  /** Arrow keys walk through the tabs, as tabs are used everywhere. */
+  /** Handles arrow keys between tabs. */
   const keyDown = (event: KeyboardEvent) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (step === undefined) return;
@@ -81,12 +81,12 @@ export function Workspace({ live, layout, onChange }: Props) {
   );
 }
 
-function firstWithContent(live: LiveSession): Tab {
+function firstWithContent(live: LiveSession): WorkspaceTab {
   const { plan, rows } = live.state.peek();
   return plan || !rows.some((row) => row.kind === "tool" && row.name === "run") ? "plan" : "commands";
 }
 
-function Panel({ live, tab }: { live: LiveSession; tab: Tab }) {
+function Panel({ live, tab }: { live: LiveSession; tab: WorkspaceTab }) {
   switch (tab) {
     case "plan":
       return <PlanTab live={live} />;
@@ -97,7 +97,7 @@ function Panel({ live, tab }: { live: LiveSession; tab: Tab }) {
   }
 }
 
-function Count({ live, tab }: { live: LiveSession; tab: Tab }) {
+function Count({ live, tab }: { live: LiveSession; tab: WorkspaceTab }) {
   const { rows, plan, lastSeq } = live.state.value;
   switch (tab) {
     case "plan":

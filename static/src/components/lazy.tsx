@@ -1,22 +1,22 @@
-// Components that most visits do not need, in a file that comes later.
+// Components of the lazy bundle.
 
 import type { ComponentType, FunctionComponent, VNode } from "preact";
 import { useEffect } from "preact/hooks";
-import { later, loadLater, type Later } from "../ondemand";
+import { lazyBundle, loadLazy, type LazyBundle } from "../loadLazy";
 
 /**
- * A component of that file. Once the file is there, it is drawn at once: who opens a palette by a key types on. Before, its code
- * is on its way as soon as it is shown and the page is drawn, and `meanwhile` stands in its place.
+ * Returns a component of the lazy bundle. Once loaded, it renders at once, so a palette opened by a
+ * key receives typed text. Before, it shows `meanwhile` and starts loading after the page is drawn.
  */
-export function lazy<P extends object>(pick: (later: Later) => ComponentType<P>, meanwhile: VNode | null = null): FunctionComponent<P> {
+export function lazy<P extends object>(pick: (later: LazyBundle) => ComponentType<P>, meanwhile: VNode | null = null): FunctionComponent<P> {
   return function Lazy(props: P) {
-    const loaded = later.value;
-    useEffect(() => void loadLater(), []);
+    const loaded = lazyBundle.value;
+    useEffect(() => void loadLazy(), []);
     if (!loaded) return meanwhile;
     const Shown = pick(loaded);
     return <Shown {...props} />;
   };
 }
 
-/** Stands where a whole page is on its way. */
+/** Placeholder of a whole page. */
 export const pageSkeleton = <div class="skeleton tall" role="status" aria-label="Loading" />;

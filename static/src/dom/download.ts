@@ -1,16 +1,19 @@
-// Gives the person a file to keep.
+// Downloads to the user's disk.
 
-/** Long enough for a browser that begins to save late. */
+/** Delay before a blob address is released. Some browsers start to save late. */
 const RELEASE_AFTER_MS = 10_000;
 
-export function saveFile(name: string, type: string, text: string): void {
+export function downloadText(name: string, type: string, text: string): void {
   const address = URL.createObjectURL(new Blob([text], { type }));
-  save(address, name);
+  downloadUrl(address, name);
   setTimeout(() => URL.revokeObjectURL(address), RELEASE_AFTER_MS);
 }
 
-/** What lies at an address; without a name it is the server's to say. The page stays, also where there is no answer. */
-export function save(address: string, name = ""): void {
+/**
+ * Downloads an address. Without a name, the server's `Content-Disposition` decides. The page stays
+ * open, also on an error.
+ */
+export function downloadUrl(address: string, name = ""): void {
   const link = document.createElement("a");
   link.href = address;
   link.download = name;

@@ -1,11 +1,14 @@
-// Where somebody goes on who has done what they came for.
+// Focus moves to the text field after an action.
 
-/** Where a keyboard that comes up by itself would cover half of the screen. */
-export const isTouched = (): boolean => matchMedia("(pointer: coarse)").matches;
+/** Detects a touch screen. Focus there opens a keyboard that covers half of the screen. */
+export const isTouchScreen = (): boolean => matchMedia("(pointer: coarse)").matches;
 
-/** Puts the focus into the field that messages or tasks are written in; within the workspace into the one for commands, if it shows it. */
+/**
+ * Focuses the message or task field. Inside the workspace, focuses the command field if it is
+ * shown.
+ */
 export function focusField(from?: Element): void {
-  if (isTouched()) return;
+  if (isTouchScreen()) return;
   const command = from?.closest(".workspace")?.querySelector<HTMLElement>(".command-field");
   (command ?? document.querySelector<HTMLElement>(".composer textarea, .home textarea"))?.focus();
 }

@@ -1,68 +1,78 @@
-// The end of what grows, kept in sight for as long as the reader is there, and not a moment longer.
+// Scroll position that follows the end of growing content while the reader is at the end.
 
-/** In pixels. Browsers round what is scrolled: what is no more than this is no move, and no distance. */
+/** Tolerance in pixels. Browsers round scroll positions, so smaller differences are not a move. */
 const ROUNDING = 1;
 
-/** Of one box that scrolls. */
-export class Following {
-  private on = true;
-  /** Where the box was when it was last looked at. */
-  private placed = 0;
+/** Follow state of one scrolling box. */
+export class EndFollower {
+  private following = true;
+  /** Scroll position at the last check. */
+  private lastScrollTop = 0;
   private size = "";
 
-  /** `near`: who comes so near to the end, in pixels, is there again. */
+  /** `near`: distance to the end, in pixels, that counts as being at the end. */
   constructor(private readonly near: number) {}
 
-  /** Whether the reader is at the end. */
-  get isOn(): boolean {
-    return this.on;
+  /** Reports if the reader is at the end. */
+  get isFollowing(): boolean {
+    return this.following;
   }
 
-  /** The reader has scrolled, or unfolded something. A move upwards is a leave, however small; one downwards may be a return. */
-  look(box: HTMLElement): void {
-    if (this.isResized(box)) this.settle(box);
-    const moved = box.scrollTop - this.placed;
+  /**
+   * Handles a scroll or an unfolded element. Any move upwards stops following; a move down to the
+   * end resumes it.
+   */
+  readerMoved(box: HTMLElement): void {
+    if (this.isResized(box)) this.laidOut(box);
+    const moved = box.scrollTop - this.lastScrollTop;
     const distance = distanceToEnd(box);
-    // What has become shorter is scrolled to its very end by the browser: that was not the reader.
-    if (distance < ROUNDING) this.turn(box, true);
-    else if (distance >= this.near || moved < -ROUNDING) this.turn(box, false);
-    else if (moved > ROUNDING) this.turn(box, true);
-    // Else a slow move would be none in each of its frames.
-    if (Math.abs(moved) > ROUNDING) this.placed = box.scrollTop;
+    // A browser scrolls shortened content to its end by itself. The reader did not move.
+    if (distance < ROUNDING) this.setFollowing(box, true);
+    else if (distance >= this.near || moved < -ROUNDING) this.setFollowing(box, false);
+    else if (moved > ROUNDING) this.setFollowing(box, true);
+    // Small moves are not stored. A slow scroll would otherwise never exceed the tolerance in a
+    // frame.
+    if (Math.abs(moved) > ROUNDING) this.lastScrollTop = box.scrollTop;
   }
 
-  /** More was drawn: its end comes in sight, unless the reader has left in this frame, whose scroll event is still to come. */
-  follow(box: HTMLElement): void {
-    const isLeft = box.scrollTop < this.placed - ROUNDING && distanceToEnd(box) >= ROUNDING;
-    if (isLeft && !this.isResized(box)) this.on = false;
-    this.settle(box);
+  /**
+   * Scrolls to the new end, unless the reader scrolled up in this frame. That scroll event is still
+   * to come.
+   */
+  contentGrew(box: HTMLElement): void {
+    const isLeft = box.scrollTop < this.lastScrollTop - ROUNDING && distanceToEnd(box) >= ROUNDING;
+    if (isLeft && !this.isResized(box)) this.following = false;
+    this.laidOut(box);
   }
 
-  /** It was laid out anew, as for another width: wherever the browser has scrolled it for that, the reader is where they were. */
-  settle(box: HTMLElement): void {
-    this.turn(box, this.on);
-    if (this.on) box.scrollTop = box.scrollHeight;
-    this.placed = box.scrollTop;
+  /** Handles a new layout, for example a new width. Ignores scrolling done by the browser. */
+  laidOut(box: HTMLElement): void {
+    this.setFollowing(box, this.following);
+    if (this.following) box.scrollTop = box.scrollHeight;
+    this.lastScrollTop = box.scrollTop;
     this.size = sizeOf(box);
   }
 
-  /** The reader wants to stay with what is in sight. */
+  /** Stops following, so that the visible part stays in place. */
   leave(box: HTMLElement): void {
-    this.turn(box, false);
+    this.setFollowing(box, false);
   }
 
-  comeBack(box: HTMLElement): void {
-    this.on = true;
-    this.settle(box);
+  returnToEnd(box: HTMLElement): void {
+    this.following = true;
+    this.laidOut(box);
   }
 
   private isResized(box: HTMLElement): boolean {
     return this.size !== sizeOf(box);
   }
 
-  /** At the end the browser, which would keep in place what leaves at the top, would seem to be a reader who scrolls up. */
-  private turn(box: HTMLElement, on: boolean): void {
-    this.on = on;
+  /**
+   * Disables scroll anchoring while following. Anchoring at the end would look like a reader who
+   * scrolls up.
+   */
+  private setFollowing(box: HTMLElement, on: boolean): void {
+    this.following = on;
     box.style.setProperty("overflow-anchor", on ? "none" : "auto");
   }
 }

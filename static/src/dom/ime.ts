@@ -1,6 +1,7 @@
-// Input methods, which compose a text of several keys: those are not meant for the page.
+// Detection of input methods (IME), which compose text from several keys. The page ignores those
+// keys.
 
-/** How one says that a key belongs to it, where `isComposing` is already false (Safari). */
+/** Key code of a composing key. Safari reports `isComposing` as false for the last one. */
 const IME_KEY = 229;
 
 export const isComposing = (event: KeyboardEvent): boolean => event.isComposing || event.keyCode === IME_KEY;

@@ -1,26 +1,31 @@
-// Where the focus goes when what has it is taken away: a button that was pressed, the workspace that was closed.
+// Focus recovery after the focused element is removed, for example a pressed button or the closed
+// workspace.
 
-import { focusField } from "./focus";
+import { focusField } from "./focusField";
 
-let held: EventTarget | null = null;
+let focused: EventTarget | null = null;
 let inWorkspace: Element | null = null;
-/** Rows that are scrolled away are taken away: the keys that scroll go on where they were. */
+/**
+ * Long list of the focused row. The list takes over the focus of a removed row, so scroll keys
+ * continue.
+ */
 let inList: HTMLElement | null = null;
 
-// A press beside all that can have the focus leaves it nowhere, and that was meant.
-addEventListener("pointerdown", () => (held = null), true);
+// A press beside focusable elements clears the focus on purpose.
+addEventListener("pointerdown", () => (focused = null), true);
 addEventListener("focusin", ({ target }) => {
-  held = target;
+  focused = target;
   inWorkspace = (target as Element).closest(".workspace");
   inList = (target as Element).closest<HTMLElement>(".long-list");
 });
 
 new MutationObserver(() => {
-  if (!(held instanceof Element) || held.isConnected) return;
-  held = null;
+  if (!(focused instanceof Element) || focused.isConnected) return;
+  focused = null;
   if (document.activeElement !== document.body) return;
   if (inList?.isConnected) return inList.focus({ preventScroll: true });
-  // Whoever was about to press a button that went away must not send what they had begun to write.
+  // The field keeps no focus while it holds a draft. Enter meant for a removed button must not send
+  // the draft.
   if (!isDraft()) focusField(inWorkspace?.isConnected ? inWorkspace : undefined);
 }).observe(document.body, { childList: true, subtree: true });
 

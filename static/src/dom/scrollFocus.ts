@@ -1,11 +1,13 @@
-// Boxes that scroll are reached by keyboard once there is more in them than they show. What shows all that it has is no stop on
-// the way.
+// Keyboard focus for scrolling boxes. A box becomes a tab stop once its content overflows.
 
 import type { RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
-/** For a box that may scroll. `content` is what changes what is in it, if not its size. */
-export function useReach<E extends HTMLElement>(label: string, content?: unknown): RefObject<E> {
+/**
+ * Returns a ref for a box that may scroll. `content` is a value that changes with the content if
+ * its size does not.
+ */
+export function useScrollFocus<E extends HTMLElement>(label: string, content?: unknown): RefObject<E> {
   const box = useRef<E>(null);
 
   useEffect(() => {
@@ -13,7 +15,7 @@ export function useReach<E extends HTMLElement>(label: string, content?: unknown
     if (!element || element.tabIndex === 0) return;
     const watched = new ResizeObserver(() => {
       if (element.scrollWidth <= element.clientWidth && element.scrollHeight <= element.clientHeight) return;
-      // It stays one: whoever stands on it must not fall off when the window grows.
+      // The tab stop stays. Removing the attribute would drop the focus when the window grows.
       element.tabIndex = 0;
       element.setAttribute("role", "group");
       element.setAttribute("aria-label", label);

@@ -1,10 +1,11 @@
-// Files that are dropped beside all that takes them: a browser would leave the page to show them.
+// Files dropped outside of a drop zone. Without this handler a browser leaves the page to show the
+// file.
 
-import { isFiles } from "./components/DropZone";
+import { hasFiles } from "../components/DropZone";
 
 for (const type of ["dragover", "drop"] as const) {
   addEventListener(type, (event) => {
-    if (event.defaultPrevented || !event.dataTransfer || !isFiles(event)) return;
+    if (event.defaultPrevented || !event.dataTransfer || !hasFiles(event)) return;
     event.preventDefault();
     event.dataTransfer.dropEffect = "none";
   });

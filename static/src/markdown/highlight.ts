@@ -1,4 +1,4 @@
-// Colours code. Loaded only when there is code on the screen.
+// Syntax highlighting. Loaded only when code is on the screen.
 
 import hljs from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";
@@ -24,11 +24,11 @@ const LANGUAGES = {
   bash, c, cpp, css, diff, dockerfile, go, ini, java, javascript, json, python, ruby, rust, sql, typescript, xml, yaml,
 };
 
-/** Longer code is left plain: colouring it would hold the page up. */
+/** Limit in characters. Highlighting longer code would block the page. */
 const LIMIT = 50_000;
 
-/** Takes what is coloured as elements, where the library would write HTML: what the code says is text at every step. */
-class Spans {
+/** Emitter that builds elements instead of HTML, so code is text at every step. */
+class SpanEmitter {
   readonly root = document.createDocumentFragment();
   private readonly within: ParentNode[] = [];
   private innermost: ParentNode = this.root;
@@ -46,12 +46,12 @@ class Spans {
     this.innermost = this.within.pop() ?? this.root;
   }
 
-  // The library says the same by two names.
+  // Aliases in the library's interface.
   openNode = this.startScope;
   closeNode = this.endScope;
 
-  /** Of a language that was guessed in vain there is the text alone. */
-  __addSublanguage({ root }: Spans, language: string | undefined): void {
+  /** Adds a nested language. A failed guess leaves plain text. */
+  __addSublanguage({ root }: SpanEmitter, language: string | undefined): void {
     const place = language ? this.span(`language-${language}`) : this.innermost;
     place.append(root);
   }
@@ -70,21 +70,21 @@ class Spans {
   }
 }
 
-/** As the library names them: `title.function` is `hljs-title function_`. */
+/** Returns the library's class names: `title.function` becomes `hljs-title function_`. */
 function classesOf(scope: string): string {
   const [first, ...rest] = scope.split(".");
   return [`hljs-${first}`, ...rest.map((name, depth) => name + "_".repeat(depth + 1))].join(" ");
 }
 
-hljs.configure({ __emitter: Spans });
+hljs.configure({ __emitter: SpanEmitter });
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
 
-/** Colours one `code` element that says its language by its class. */
+/** Highlights a `code` element. Its class names the language. */
 export function highlight(code: HTMLElement): void {
   const language = /language-(\S+)/.exec(code.className)?.[1];
   const text = code.textContent ?? "";
   if (!language || !hljs.getLanguage(language) || text.length > LIMIT) return;
   const { _emitter: spans, errorRaised } = hljs.highlight(text, { language, ignoreIllegals: true });
-  // What broke has a beginning only.
-  if (!errorRaised && spans instanceof Spans) code.replaceChildren(spans.root);
+  // A failed run holds only the beginning of the code.
+  if (!errorRaised && spans instanceof SpanEmitter) code.replaceChildren(spans.root);
 }

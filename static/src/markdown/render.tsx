@@ -1,60 +1,61 @@
-// Markdown to what Preact draws. Whatever an agent or a model wrote is untrusted, and no HTML of it is made: it ends as text, or
-// as one of the attributes that are named here. Nothing that loads, submits, covers or collides is among the elements.
+// Rendering of markdown to Preact elements. Text of agents and models is untrusted and never
+// becomes HTML. It ends as text or as one of the attributes below. No element loads, submits,
+// covers or collides with anything.
 
 import type { ComponentChild, ComponentChildren } from "preact";
 import { Marked, type MarkedToken, type Token, type Tokens } from "marked";
-import { Code } from "../components/Code";
-import { useReach } from "../reach";
-import { decoded } from "./references";
-import { shortcuts } from "./shortcuts";
+import { CodeBlock } from "../components/CodeBlock";
+import { useScrollFocus } from "../dom/scrollFocus";
+import { decodeReferences } from "./references";
+import { fastPaths } from "./fastPaths";
 
-const marked = new Marked({ gfm: true, breaks: false }, shortcuts);
+const marked = new Marked({ gfm: true, breaks: false }, fastPaths);
 
-/** What is nested deeper is shown as it was written: nobody reads it, and drawing each level takes some of the stack. */
-const DEEPEST = 100;
+/** Limit of nesting. Deeper text is shown as source, because each level uses stack. */
+const MAX_DEPTH = 100;
 
-const OUTWARD = new Set(["http:", "https:", "mailto:"]);
+const LINK_PROTOCOLS = new Set(["http:", "https:", "mailto:"]);
 const LINE_BREAK = /^<br\s*\/?>$/i;
-/** Other classes would let a message dress up as a part of the page. */
+/** Allowed class suffix. Other classes would let a message imitate the page. */
 const LANGUAGE = /^[\w+#.-]+$/;
 
-/** Where a token stands. */
-interface Place {
+/** Context of a token. */
+interface TokenContext {
   depth: number;
-  /** Of what still grows, code has no colours yet. */
+  /** Growing code is not highlighted. */
   open: boolean;
-  /** Of a link within a link, nobody could say which of them is followed: it is text. */
+  /** A link inside a link is text, because a click would be ambiguous. */
   inLink: boolean;
-  /** To the left or to the right, as its first letter has it: each paragraph by itself, in an item or a quotation as that does. */
+  /** Text direction by the first strong letter: per paragraph, or per item or quotation. */
   dir: "auto" | undefined;
 }
 
-/** Where an item or a quotation says which way its text goes. */
-const inside = (place: Place): Place => ({ ...place, dir: undefined });
+/** Returns the context inside an item or a quotation, which sets the direction. */
+const insideDirection = (place: TokenContext): TokenContext => ({ ...place, dir: undefined });
 
-/** The blocks that a markdown text is made of. */
+/** Parses markdown into blocks. */
 export function blocksOf(markdown: string): Token[] {
   try {
     return marked.lexer(markdown);
   } catch {
-    // The parser calls itself for what is nested, and has an end to how deep: such a text is shown as it stands.
+    // The parser recurses and has a limit. A text beyond it is shown as source.
     return [{ type: "unreadable", raw: markdown }];
   }
 }
 
-/** One block as it is shown, if there is anything to see of it. `open` while more of it is to come. */
-export function shown(block: Token, open: boolean): ComponentChild {
+/** Renders a block, or `null` if nothing is visible. `open`: more of it will come. */
+export function drawBlock(block: Token, open: boolean): ComponentChild {
   const drawn = draw(block, { depth: 0, open, inLink: false, dir: "auto" });
   return typeof drawn === "string" || Array.isArray(drawn) ? <p class="plain" dir="auto">{drawn}</p> : drawn;
 }
 
-function drawAll(tokens: readonly Token[], place: Place): ComponentChild[] {
-  if (place.depth >= DEEPEST) return tokens.map(({ raw }) => raw);
+function drawAll(tokens: readonly Token[], place: TokenContext): ComponentChild[] {
+  if (place.depth >= MAX_DEPTH) return tokens.map(({ raw }) => raw);
   const within = { ...place, depth: place.depth + 1 };
   return tokens.flatMap((token) => draw(token, within));
 }
 
-function draw(token: Token, place: Place): ComponentChild | ComponentChild[] {
+function draw(token: Token, place: TokenContext): ComponentChild | ComponentChild[] {
   const known = token as MarkedToken;
   switch (known.type) {
     case "space":
@@ -67,13 +68,13 @@ function draw(token: Token, place: Place): ComponentChild | ComponentChild[] {
       return <Heading dir={place.dir}>{drawAll(known.tokens, place)}</Heading>;
     }
     case "blockquote":
-      return <blockquote dir="auto">{drawAll(known.tokens, inside(place))}</blockquote>;
+      return <blockquote dir="auto">{drawAll(known.tokens, insideDirection(place))}</blockquote>;
     case "list":
       return list(known, place);
     case "checkbox":
       return [<input type="checkbox" disabled defaultChecked={known.checked} aria-label={known.checked ? "done" : "to do"} />, " "];
     case "table":
-      return <Wide>{table(known, place)}</Wide>;
+      return <ScrollingTable>{table(known, place)}</ScrollingTable>;
     case "code":
       return code(known, place);
     case "hr":
@@ -81,7 +82,7 @@ function draw(token: Token, place: Place): ComponentChild | ComponentChild[] {
     case "html":
       return html(known, place);
     case "text":
-      return known.tokens ? drawAll(known.tokens, place) : decoded(known.text);
+      return known.tokens ? drawAll(known.tokens, place) : decodeReferences(known.text);
     case "escape":
       return known.text;
     case "strong":
@@ -103,13 +104,13 @@ function draw(token: Token, place: Place): ComponentChild | ComponentChild[] {
   }
 }
 
-function list({ ordered, start, items }: Tokens.List, place: Place): ComponentChild {
-  const drawn = items.map(({ tokens }) => <li dir="auto">{drawAll(tokens, inside(place))}</li>);
+function list({ ordered, start, items }: Tokens.List, place: TokenContext): ComponentChild {
+  const drawn = items.map(({ tokens }) => <li dir="auto">{drawAll(tokens, insideDirection(place))}</li>);
   if (!ordered) return <ul>{drawn}</ul>;
   return <ol start={start === "" || start === 1 ? undefined : start}>{drawn}</ol>;
 }
 
-function table({ header, rows }: Tokens.Table, place: Place): ComponentChild {
+function table({ header, rows }: Tokens.Table, place: TokenContext): ComponentChild {
   return (
     <table>
       <thead>
@@ -134,53 +135,58 @@ function table({ header, rows }: Tokens.Table, place: Place): ComponentChild {
   );
 }
 
-function Wide({ children }: { children: ComponentChildren }) {
+function ScrollingTable({ children }: { children: ComponentChildren }) {
   return (
-    <div class="wide" ref={useReach("Table")}>
+    <div class="wide" ref={useScrollFocus("Table")}>
       {children}
     </div>
   );
 }
 
-function code({ raw, lang, text }: Tokens.Code, { open }: Place): ComponentChild {
-  const name = decoded(/^\S*/.exec(lang ?? "")?.[0] ?? "");
+function code({ raw, lang, text }: Tokens.Code, { open }: TokenContext): ComponentChild {
+  const name = decodeReferences(/^\S*/.exec(lang ?? "")?.[0] ?? "");
   const written = <code class={LANGUAGE.test(name) ? `language-${name}` : undefined}>{text && `${text.replace(/\n$/, "")}\n`}</code>;
-  // What is in coloured code is not Preact's any more: another text is another element.
-  return open ? <pre dir="ltr">{written}</pre> : <Code key={raw}>{written}</Code>;
+  // Highlighted code no longer belongs to Preact, so another text needs another element.
+  return open ? <pre dir="ltr">{written}</pre> : <CodeBlock key={raw}>{written}</CodeBlock>;
 }
 
-/** HTML is shown as it was written, which is mostly what its author meant; a line break within a table is the exception. */
-function html({ text, block }: Tokens.HTML | Tokens.Tag, { dir }: Place): ComponentChild {
+/**
+ * Shows HTML as source, which is what most authors mean. A line break in a table is the exception.
+ */
+function html({ text, block }: Tokens.HTML | Tokens.Tag, { dir }: TokenContext): ComponentChild {
   if (LINE_BREAK.test(text)) return <br />;
   return block ? <p dir={dir}>{text}</p> : text;
 }
 
-function link({ href, title, text, tokens, autolink }: Tokens.Link, place: Place): ComponentChild | ComponentChild[] {
+function link({ href, title, text, tokens, autolink }: Tokens.Link, place: TokenContext): ComponentChild | ComponentChild[] {
   const label = autolink ? text : drawAll(tokens, { ...place, inLink: true });
   if (place.inLink) return label;
-  // In an address that is its own text, nothing stands for anything else.
-  return anchor(autolink ? href : decoded(href), title ? decoded(title) : undefined, label);
+  // An autolink's address is its text, so references stay as written.
+  return anchor(autolink ? href : decodeReferences(href), title ? decodeReferences(title) : undefined, label);
 }
 
-/** An image becomes a link to it: loading it would tell its server who reads what. */
-function image({ href, text }: Tokens.Image, { inLink }: Place): ComponentChild {
-  const label = decoded(text || href);
-  return inLink ? label : anchor(decoded(href), undefined, label);
+/** Renders an image as a link. Loading it would reveal the reader to its server. */
+function image({ href, text }: Tokens.Image, { inLink }: TokenContext): ComponentChild {
+  const label = decodeReferences(text || href);
+  return inLink ? label : anchor(decodeReferences(href), undefined, label);
 }
 
 function anchor(href: string, title: string | undefined, label: ComponentChildren): ComponentChild {
   return (
-    <a href={outward(href)} title={title} target="_blank" rel="noopener noreferrer nofollow">
+    <a href={externalAddress(href)} title={title} target="_blank" rel="noopener noreferrer nofollow">
       {label}
     </a>
   );
 }
 
-/** The address as a browser reads it, if it leads out of here: what is looked at is what is followed. */
-function outward(href: string): string | undefined {
+/**
+ * Returns the address as the browser parses it, if it leads out. The visible address is the
+ * followed one.
+ */
+function externalAddress(href: string): string | undefined {
   try {
     const address = new URL(href);
-    return OUTWARD.has(address.protocol) ? address.href : undefined;
+    return LINK_PROTOCOLS.has(address.protocol) ? address.href : undefined;
   } catch {
     return undefined;
   }

@@ -1,48 +1,49 @@
-// Actions: what somebody asked for or did.
+// Reducers of actions: requests of the user and tool calls of the agent.
 
-import type { ActionEvent, Actions } from "../wire/event";
-import { putPlan, putRow, removeRow, speak, type Draft } from "./draft";
-import { nothing, whole, type NoticeRow, type ToolRow } from "./rows";
+import type { ActionEvent, ActionArguments } from "../wire/event";
+import { putPlan, putRow, removeRow, announce, type ScreenDraft } from "./screenDraft";
+import { noText, wholeText, type NoticeRow, type ToolRow } from "./rows";
 
-type Apply<K extends keyof Actions> = (draft: Draft, event: ActionEvent<K>) => void;
+type ActionReducer<K extends keyof ActionArguments> = (draft: ScreenDraft, event: ActionEvent<K>) => void;
 
-const APPLY: { [K in keyof Actions]: Apply<K> } = {
+const ACTION_REDUCERS: { [K in keyof ActionArguments]: ActionReducer<K> } = {
   start(draft, event) {
-    user(draft, event, event.args.task, "queue");
+    putUserRow(draft, event, event.args.task, "queue");
   },
   message(draft, event) {
-    user(draft, event, event.args.content, event.args.mode ?? "queue", event.args.attachments);
+    putUserRow(draft, event, event.args.content, event.args.mode ?? "queue", event.args.attachments);
   },
-  run: tool,
-  read: tool,
-  write: tool,
-  edit: tool,
-  browse: tool,
+  run: putToolRow,
+  read: putToolRow,
+  write: putToolRow,
+  edit: putToolRow,
+  browse: putToolRow,
   think(draft, event) {
-    unwrite(draft, event);
+    removeCallDraft(draft, event);
     const key = `thinking:${event.item ?? event.seq}`;
-    putRow(draft, { kind: "thinking", key, item: event.item, at: event.at, open: false, partial: false, ...whole(event.args.content) });
+    putRow(draft, { kind: "thinking", key, item: event.item, at: event.at, open: false, partial: false, ...wholeText(event.args.content) });
   },
   plan(draft, event) {
-    unwrite(draft, event);
+    removeCallDraft(draft, event);
     const key = `plan:${event.item ?? event.seq}`;
     putPlan(draft, { kind: "plan", key, item: event.item, at: event.at, markdown: event.args.content, items: [], superseded: false });
   },
   finish(draft, event) {
-    unwrite(draft, event);
+    removeCallDraft(draft, event);
     notice(draft, event, "good", "Task done", event.args.message || undefined);
-    speak(draft, event.seq, event.args.message ? `Task done. ${event.args.message}` : "Task done");
+    announce(draft, event.seq, event.args.message ? `Task done. ${event.args.message}` : "Task done");
   },
-  // The answer counts when the server says so (`confirmed`), which does not say why it was given.
+  // The answer takes effect with `confirmed`. That event lacks the reason, so the reason is kept
+  // here.
   confirm(draft, event) {
     const { request, reason } = event.args;
-    if (draft.question?.request === request) draft.question = { ...draft.question, reason };
+    if (draft.approval?.request === request) draft.approval = { ...draft.approval, reason };
   },
   set_model(draft, event) {
     draft.model = event.args.model;
     notice(draft, event, "quiet", `Model: ${event.args.model}`);
   },
-  // Their receipts are drawn: `interrupted`, and the states that follow.
+  // The resulting events are drawn: `interrupted`, and the state changes.
   interrupt() {},
   pause(draft, event) {
     notice(draft, event, "quiet", "Paused");
@@ -54,14 +55,14 @@ const APPLY: { [K in keyof Actions]: Apply<K> } = {
   end() {},
 };
 
-export function applyAction(draft: Draft, event: ActionEvent): void {
-  // A kind from a newer agent is shown as a tool call, which has a result or none.
-  if (!Object.hasOwn(APPLY, event.action)) return tool(draft, event);
-  (APPLY[event.action] as Apply<keyof Actions>)(draft, event);
+export function applyAction(draft: ScreenDraft, event: ActionEvent): void {
+  // An unknown kind from a newer agent is drawn as a tool call, with or without a result.
+  if (!Object.hasOwn(ACTION_REDUCERS, event.action)) return putToolRow(draft, event);
+  (ACTION_REDUCERS[event.action] as ActionReducer<keyof ActionArguments>)(draft, event);
 }
 
-function user(
-  draft: Draft,
+function putUserRow(
+  draft: ScreenDraft,
   event: ActionEvent,
   text: string,
   mode: "queue" | "steer" | "interrupt",
@@ -73,7 +74,7 @@ function user(
   putRow(draft, { kind: "user", key, seq, item, at, text, mode, attachments, phase: queued ? "queued" : "sent" });
 }
 
-function tool(draft: Draft, event: ActionEvent): void {
+function putToolRow(draft: ScreenDraft, event: ActionEvent): void {
   const row: ToolRow = {
     kind: "tool",
     key: `tool:${event.item ?? event.seq}`,
@@ -83,18 +84,18 @@ function tool(draft: Draft, event: ActionEvent): void {
     source: event.source,
     name: event.action,
     args: { ...event.args },
-    input: nothing,
-    output: nothing,
+    input: noText,
+    output: noText,
     end: null,
   };
   putRow(draft, row);
 }
 
-/** Takes away the call as the model wrote it: what it asked for has a row of its own kind. */
-function unwrite(draft: Draft, event: ActionEvent): void {
+/** Removes the streamed call. The resulting action has a row of its own kind. */
+function removeCallDraft(draft: ScreenDraft, event: ActionEvent): void {
   if (event.item !== undefined) removeRow(draft, `tool:${event.item}`);
 }
 
-function notice(draft: Draft, event: ActionEvent, tone: NoticeRow["tone"], text: string, detail?: string): void {
+function notice(draft: ScreenDraft, event: ActionEvent, tone: NoticeRow["tone"], text: string, detail?: string): void {
   putRow(draft, { kind: "notice", key: `notice:${event.seq}`, at: event.at, tone, text, detail });
 }

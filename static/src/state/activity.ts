@@ -1,24 +1,25 @@
-// The state line: what the session does right now, in words, and what a person can do about it. Driven by the server only.
+// State line: current activity of the session and the next action of the user. Driven only by the
+// server.
 
-import type { AgentState, Phase } from "../wire/event";
+import type { AgentState, SandboxPhase } from "../wire/event";
 import { firstLine } from "../format";
-import type { Row } from "./rows";
-import { isLossTold, whyUnreadable, type SessionState } from "./session";
+import type { ChatRow } from "./rows";
+import { isLossReported, unreadableReason, type ScreenState } from "./screenState";
 
-export type Tone = "quiet" | "busy" | "waiting" | "bad";
+export type ActivityTone = "quiet" | "busy" | "waiting" | "bad";
 
-export interface Activity {
-  tone: Tone;
+export interface SessionActivity {
+  tone: ActivityTone;
   text: string;
-  /** Shown as code behind the text. */
+  /** Code shown after the text. */
   code?: string;
-  /** When it began, RFC 3339; a clock runs beside it. */
+  /** Start time, RFC 3339. A clock runs beside the text. */
   since?: string;
-  /** What to do next, unless the field to write in says it already. */
+  /** Next action, unless the message field already states it. */
   hint?: string;
 }
 
-const SANDBOX: Record<Phase, string | null> = {
+const SANDBOX_TEXTS: Record<SandboxPhase, string | null> = {
   pulling: "Fetching the image",
   creating: "Creating the sandbox",
   starting: "Starting the sandbox",
@@ -26,7 +27,7 @@ const SANDBOX: Record<Phase, string | null> = {
   ready: null,
   paused: null,
   stopped: null,
-  // What comes after them is another start.
+  // Another start follows both.
   lost: null,
   failed: null,
 };
@@ -35,60 +36,60 @@ export function isWorking(state: AgentState | null): boolean {
   return state === "running" || state === "awaiting_confirmation" || state === "interrupting";
 }
 
-/** It is in this state from now on, be it that an event says so or the server at a new connection. */
-export function enter(draft: Pick<SessionState, "agentState" | "isFrozen">, state: AgentState | null): void {
-  draft.isFrozen = state === "paused" && (draft.isFrozen || isWorking(draft.agentState));
+/** Enters an agent state, reported by an event or by `hello`. */
+export function enterState(draft: Pick<ScreenState, "agentState" | "isPausedMidTurn">, state: AgentState | null): void {
+  draft.isPausedMidTurn = state === "paused" && (draft.isPausedMidTurn || isWorking(draft.agentState));
   draft.agentState = state;
 }
 
-/** Whether there is something that an interrupt would stop: what is frozen in the middle, too. */
-export function isStoppable({ agentState, isFrozen, rows, question }: SessionState): boolean {
-  return isWorking(agentState) || (agentState === "paused" && (isFrozen || question !== null || rows.some(isOpen)));
+/** Reports if an interrupt would stop something, including work paused mid-turn. */
+export function isInterruptible({ agentState, isPausedMidTurn, rows, approval }: ScreenState): boolean {
+  return isWorking(agentState) || (agentState === "paused" && (isPausedMidTurn || approval !== null || rows.some(isOpen)));
 }
 
-/** Whether a message waits for its turn. What rests is woken by it. */
-export function isOccupied(state: SessionState): boolean {
-  return isWorking(state.agentState) || isStoppable(state);
+/** Reports if a new message would be queued. A message wakes a resting session. */
+export function isBusy(state: ScreenState): boolean {
+  return isWorking(state.agentState) || isInterruptible(state);
 }
 
-/** Whether there is something to go on with that a person has to ask for. */
-export function isResumable({ agentState, queue }: SessionState): boolean {
+/** Reports if something continues only after a Resume. */
+export function isResumable({ agentState, queue }: ScreenState): boolean {
   if (agentState === "idle" || agentState === "failed") return queue.length > 0;
   return agentState === "paused" || agentState === "stopped";
 }
 
-export function activity(state: SessionState): Activity {
+export function activityOf(state: ScreenState): SessionActivity {
   switch (state.agentState) {
     case null:
-      return whyUnreadable(state) ? { tone: "bad", text: "It can only be read" } : { tone: "quiet", text: "Connecting" };
+      return unreadableReason(state) ? { tone: "bad", text: "Read-only" } : { tone: "quiet", text: "Connecting" };
     case "starting":
       return { tone: "busy", text: sandboxText(state) ?? "Starting", since: state.since ?? undefined };
     case "idle":
       return state.queue.length > 0
-        ? { tone: "waiting", text: "Stopped", hint: "What waits is sent when you resume, or say something more." }
+        ? { tone: "waiting", text: "Stopped", hint: "Resume or send a message to continue." }
         : { tone: "quiet", text: "Ready" };
     case "running":
-      return working(state);
+      return runningActivity(state);
     case "awaiting_confirmation":
-      return { tone: "waiting", text: "Waiting for you", hint: "The agent asks before it goes on." };
+      return { tone: "waiting", text: "Waiting for you", hint: "Answer the approval request to continue." };
     case "interrupting":
       return { tone: "busy", text: "Stopping…", since: state.since ?? undefined };
     case "paused":
-      return isStoppable(state)
-        ? { tone: "waiting", text: "Paused", hint: "Everything is frozen until you resume." }
-        : ended(state, "quiet", "Paused", "Send a message, or resume, to go on.");
+      return isInterruptible(state)
+        ? { tone: "waiting", text: "Paused", hint: "Resume to continue." }
+        : restingActivity(state, "quiet", "Paused", "Resume or send a message to continue.");
     case "stopped":
-      return ended(state, "quiet", "Stopped", "Send a message, or resume, to bring it back.");
+      return restingActivity(state, "quiet", "Stopped", "Resume or send a message to restart.");
     case "failed":
-      return ended(state, "bad", "Failed", `Send a message${isResumable(state) ? ", or resume," : ""} to try again in a fresh sandbox.`);
+      return restingActivity(state, "bad", "Failed", `${isResumable(state) ? "Resume or message" : "Send a message"} to start a new sandbox.`);
     case "ended":
-      return ended(state, "quiet", "Ended");
+      return restingActivity(state, "quiet", "Ended");
   }
-  // A state of a newer server.
+  // State of a newer server.
   return { tone: "quiet", text: String(state.agentState) };
 }
 
-function working(state: SessionState): Activity {
+function runningActivity(state: ScreenState): SessionActivity {
   const starting = sandboxText(state);
   if (starting) return { tone: "busy", text: starting, since: state.since ?? undefined };
   const row = state.rows.findLast(isOpen);
@@ -105,13 +106,13 @@ function working(state: SessionState): Activity {
   }
 }
 
-type Open = Extract<Row, { kind: "text" | "thinking" | "tool" }>;
+type OpenRow = Extract<ChatRow, { kind: "text" | "thinking" | "tool" }>;
 
-function isOpen(row: Row): row is Open {
+function isOpen(row: ChatRow): row is OpenRow {
   return row.kind === "tool" ? row.end === null : (row.kind === "text" || row.kind === "thinking") && row.open;
 }
 
-/** What a tool call does, as a verb and its object. */
+/** Returns a tool call as a verb and its object. */
 export function toolText(name: string, args: Record<string, unknown>): { text: string; code?: string } {
   const of = (key: string) => (typeof args[key] === "string" ? firstLine(args[key]) : undefined);
   switch (name) {
@@ -130,17 +131,17 @@ export function toolText(name: string, args: Record<string, unknown>): { text: s
   }
 }
 
-function sandboxText(state: SessionState): string | null {
-  return state.sandbox ? SANDBOX[state.sandbox.phase] ?? null : null;
+function sandboxText(state: ScreenState): string | null {
+  return state.sandbox ? SANDBOX_TEXTS[state.sandbox.phase] ?? null : null;
 }
 
-function ended(state: SessionState, tone: Tone, text: string, hint?: string): Activity {
-  const isNews = state.reason && !isLossTold(state, state.reason);
+function restingActivity(state: ScreenState, tone: ActivityTone, text: string, hint?: string): SessionActivity {
+  const isNews = state.reason && !isLossReported(state, state.reason);
   return { tone, text: isNews ? `${text}: ${state.reason}` : text, hint };
 }
 
-/** A word for a state, for dots and lists. */
-export const STATE_WORDS: Record<AgentState, string> = {
+/** State labels for dots and lists. */
+export const STATE_LABELS: Record<AgentState, string> = {
   starting: "starting",
   idle: "ready",
   running: "working",

@@ -1,49 +1,51 @@
-// A program's output, cut into pieces of one colour. Pure.
+// Program output split into runs of one colour. Pure.
 
 import Anser from "anser";
-import { settledLines, withoutEscapes } from "../escapes";
+import { applyCarriageReturns, stripEscapes } from "../escapes";
 
-export interface Piece {
+export interface ColouredText {
   text: string;
-  /** Class names: one of the sixteen colours each for ink and ground, and decorations. */
-  look: string | undefined;
+  /** Class names: foreground and background among the sixteen colours, and decorations. */
+  className: string | undefined;
   /** Colours beyond the sixteen, as CSS. */
   colours: { color?: string; backgroundColor?: string } | undefined;
 }
 
-/** Only the end of a long output is coloured and shown: a flood must not slow the page down. */
-const LIMIT = 40_000;
-/** It begins with a whole line, unless its first one is longer than this. */
+/**
+ * Limit in characters. Only the end of longer output is shown, so a flood does not slow the page.
+ */
+const MAX_COLOURED_CHARS = 40_000;
+/** Limit for skipping the first partial line. */
 const LONGEST_LINE = 1000;
 
-export function coloured(output: string): Piece[] {
-  const text = withoutLastBreaks(settledLines(withoutEscapes(tailOf(output), true)));
+export function colouredTexts(output: string): ColouredText[] {
+  const text = withoutLastBreaks(applyCarriageReturns(stripEscapes(tailOf(output), true)));
   if (text === "") return [];
   return Anser.ansiToJson(text, { json: true, use_classes: true, remove_empty: true }).map((piece) => ({
     text: piece.content,
-    look: lookOf(piece),
+    className: classNameOf(piece),
     colours: coloursOf(piece),
   }));
 }
 
 function tailOf(output: string): string {
-  if (output.length <= LIMIT) return output;
-  const tail = output.slice(-LIMIT);
+  if (output.length <= MAX_COLOURED_CHARS) return output;
+  const tail = output.slice(-MAX_COLOURED_CHARS);
   return tail.slice(tail.slice(0, LONGEST_LINE).indexOf("\n") + 1);
 }
 
-/** A loop: the pattern would try each break on its way. */
+/** Removes trailing line breaks. A loop, because a pattern would try each break. */
 function withoutLastBreaks(text: string): string {
   let end = text.length;
   while (text[end - 1] === "\n") end -= 1;
   return text.slice(0, end);
 }
 
-type Coloured = ReturnType<typeof Anser.ansiToJson>[number];
+type AnserSpan = ReturnType<typeof Anser.ansiToJson>[number];
 
 const NAMED = /^ansi-(?:bright-)?(?:black|red|green|yellow|blue|magenta|cyan|white)$/;
 
-function lookOf({ fg, bg, decorations }: Coloured): string | undefined {
+function classNameOf({ fg, bg, decorations }: AnserSpan): string | undefined {
   const ground = bg && NAMED.test(bg) ? `${bg}-ground` : "";
   const looks = [fg && NAMED.test(fg) ? fg : "", ground, ...decorations.map((one) => `ansi-${one}`)].filter(Boolean);
   return looks.length > 0 ? looks.join(" ") : undefined;
@@ -51,7 +53,7 @@ function lookOf({ fg, bg, decorations }: Coloured): string | undefined {
 
 const RGB = /^\d{1,3}, ?\d{1,3}, ?\d{1,3}$/;
 
-function coloursOf({ fg, bg, fg_truecolor, bg_truecolor }: Coloured): Piece["colours"] {
+function coloursOf({ fg, bg, fg_truecolor, bg_truecolor }: AnserSpan): ColouredText["colours"] {
   const color = beyondSixteen(fg, fg_truecolor);
   const backgroundColor = beyondSixteen(bg, bg_truecolor);
   return color || backgroundColor ? { color, backgroundColor } : undefined;
@@ -63,7 +65,7 @@ function beyondSixteen(name: string | null, exact: string | null): string | unde
   return palette ? paletteColour(Number(palette[1])) : undefined;
 }
 
-/** xterm's palette: a cube of 6×6×6 from 16 on, then 24 greys. */
+/** Maps xterm's palette: a 6×6×6 cube from 16 on, then 24 greys. */
 function paletteColour(index: number): string | undefined {
   if (index < 16 || index > 255) return undefined;
   if (index >= 232) return `rgb(${Array(3).fill(8 + (index - 232) * 10).join(" ")})`;

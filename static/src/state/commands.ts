@@ -1,12 +1,12 @@
-// The commands that ran in a session, as a terminal would show them.
+// Commands of a session, for the terminal view.
 
-import type { Row, ToolRow } from "./rows";
+import type { ChatRow, ToolRow } from "./rows";
 
-export function commandsOf(rows: readonly Row[]): ToolRow[] {
+export function commandsOf(rows: readonly ChatRow[]): ToolRow[] {
   return rows.filter((row): row is ToolRow => row.kind === "tool" && row.name === "run");
 }
 
-/** What it has printed so far. */
+/** Returns the output so far. */
 export function outputOf(row: ToolRow): string {
   return row.end ? row.end.content : row.output.text;
 }

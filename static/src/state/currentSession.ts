@@ -1,60 +1,62 @@
-// The session on the screen, for what works on it from outside its page: shortcuts, the palette, the title.
+// Session on the screen, for code outside its page: shortcuts, palette, title.
 
 import { computed, effect, signal, type Signal } from "@preact/signals";
-import { keep } from "../keep";
-import { layoutOfNext, readLayout, type Layout } from "./layout";
-import { newest, sessionOf } from "./list";
-import type { LiveSession } from "./live";
-import { isNarrow } from "./width";
+import { storeText } from "../storage";
+import { initialLayout, parseLayout, type PaneLayout } from "./layout";
+import { newest, sessionOf } from "./sessionList";
+import type { LiveSession } from "./liveSession";
+import { isNarrow } from "./narrowScreen";
 
-export interface Current {
+export interface CurrentSession {
   live: LiveSession;
-  layout: Signal<Layout>;
+  layout: Signal<PaneLayout>;
 }
 
-export const current = signal<Current | null>(null);
+export const currentSession = signal<CurrentSession | null>(null);
 
-/** Its title. REST knows of a new one first; the socket tells the session as it was when it connected. */
+/**
+ * Title of the session. REST has a new title first; the socket's session dates from the connect.
+ */
 export const currentTitle = computed((): string => {
-  const live = current.value?.live;
+  const live = currentSession.value?.live;
   return (live && sessionOf(live.id)?.title) || live?.state.value.session?.title || "";
 });
 
-/** The session on the screen as it is now; a recording of it tells how it was. */
-export const openLive = computed(() => (current.value?.live.isRecorded ? undefined : current.value?.live));
+/** Live session on the screen. `undefined` for a recording, which shows a past state. */
+export const currentLive = computed(() => (currentSession.value?.live.isRecorded ? undefined : currentSession.value?.live));
 
-export const isOnScreen = (id: string): boolean => openLive.value?.id === id;
+export const isOnScreen = (id: string): boolean => currentLive.value?.id === id;
 
-/** How many others wait for a person; this one says so itself. */
-export const waitingElsewhere = computed(() => (newest.value ?? []).filter(({ id, state }) => state === "awaiting_confirmation" && !isOnScreen(id)).length);
+/** Other sessions that wait for a user. */
+export const othersWaiting = computed(() => (newest.value ?? []).filter(({ id, state }) => state === "awaiting_confirmation" && !isOnScreen(id)).length);
 
-/** Its state, as its own socket tells it: the list learns of it seconds later. */
-export const currentState = computed(() => openLive.value?.state.value.agentState ?? null);
+/** State from the session's own socket. The list follows seconds later. */
+export const currentState = computed(() => currentLive.value?.state.value.agentState ?? null);
 
-/** How the person left whichever session they laid out last. */
+/** Key of the last layout used in any session. */
 const LAST_LAYOUT = "greenroom.layout";
 
-/** Puts a session on the screen, until the returned function is called. */
-export function show(live: LiveSession): () => void {
+/** Shows a session until the returned function is called. */
+export function showSession(live: LiveSession): () => void {
   const key = `greenroom.layout.${live.id}`;
-  const last = readLayout(localStorage.getItem(LAST_LAYOUT));
-  const layout = signal(readLayout(localStorage.getItem(key), layoutOfNext(last, isNarrow.peek())));
-  const begun = layout.peek();
+  const lastLayout = parseLayout(localStorage.getItem(LAST_LAYOUT));
+  const layout = signal(parseLayout(localStorage.getItem(key), initialLayout(lastLayout, isNarrow.peek())));
+  const initial = layout.peek();
   const stop = effect(() => {
-    if (layout.value === begun) return;
+    if (layout.value === initial) return;
     const text = JSON.stringify(layout.value);
-    keep(key, text);
-    // Stacked panes are divided for that screen alone, and a recording is another kind of reading.
-    if (!isNarrow.peek() && !live.isRecorded) keep(LAST_LAYOUT, text);
+    storeText(key, text);
+    // The share of stacked panes suits only that screen. A recording has its own reading layout.
+    if (!isNarrow.peek() && !live.isRecorded) storeText(LAST_LAYOUT, text);
   });
-  current.value = { live, layout };
+  currentSession.value = { live, layout };
   return () => {
     stop();
-    if (current.peek()?.live === live) current.value = null;
+    if (currentSession.peek()?.live === live) currentSession.value = null;
   };
 }
 
 export function toggleWorkspace(): void {
-  const layout = current.peek()?.layout;
+  const layout = currentSession.peek()?.layout;
   if (layout) layout.value = { ...layout.value, folded: layout.value.folded === "workspace" ? null : "workspace" };
 }

@@ -1,10 +1,10 @@
-// Deltas: pieces of items that are still growing.
+// Reducers of deltas: pieces of items that still grow.
 
-import type { Delta } from "../wire/frame";
-import { findRow, findTool, putRow, type Draft } from "./draft";
-import { grow, nothing, type TextRow, type ToolRow } from "./rows";
+import type { DeltaFrame } from "../wire/frame";
+import { findRow, findTool, putRow, type ScreenDraft } from "./screenDraft";
+import { appendDelta, noText, type TextRow, type ToolRow } from "./rows";
 
-export function applyDelta(draft: Draft, delta: Delta): void {
+export function applyDelta(draft: ScreenDraft, delta: DeltaFrame): void {
   switch (delta.delta) {
     case "text":
       return growText(draft, "text", delta);
@@ -17,31 +17,31 @@ export function applyDelta(draft: Draft, delta: Delta): void {
   }
 }
 
-function growText(draft: Draft, kind: TextRow["kind"], delta: Delta): void {
+function growText(draft: ScreenDraft, kind: TextRow["kind"], delta: DeltaFrame): void {
   const key = `${kind}:${delta.item}`;
   const row = findRow(draft, key) as TextRow | undefined;
-  // The durable event has the whole text: a piece that comes later says nothing new.
+  // The durable event holds the whole text. Later deltas add nothing.
   if (row && !row.open) return;
   if (!row && delta.offset > 0) return;
-  const begun: TextRow = row ?? { kind, key, item: delta.item, open: true, partial: false, ...nothing };
-  putRow(draft, { ...begun, ...grow(begun, delta.offset, delta.content) });
+  const begun: TextRow = row ?? { kind, key, item: delta.item, open: true, partial: false, ...noText };
+  putRow(draft, { ...begun, ...appendDelta(begun, delta.offset, delta.content) });
 }
 
-function growInput(draft: Draft, delta: Delta): void {
+function growInput(draft: ScreenDraft, delta: DeltaFrame): void {
   const row = findTool(draft, delta);
   if ((row && row.seq !== null) || (!row && delta.offset > 0)) return;
-  const begun = row ?? unwritten(delta.item);
-  putRow(draft, { ...begun, input: grow(begun.input, delta.offset, delta.content) });
+  const begun = row ?? emptyCall(delta.item);
+  putRow(draft, { ...begun, input: appendDelta(begun.input, delta.offset, delta.content) });
 }
 
-function growOutput(draft: Draft, delta: Delta): void {
+function growOutput(draft: ScreenDraft, delta: DeltaFrame): void {
   const row = findTool(draft, delta);
   if (!row || row.end) return;
-  putRow(draft, { ...row, output: grow(row.output, delta.offset, delta.content) });
+  putRow(draft, { ...row, output: appendDelta(row.output, delta.offset, delta.content) });
 }
 
-/** A call that the model has begun to write. */
-function unwritten(item: string): ToolRow {
+/** Returns a row for a call that the model has begun to write. */
+function emptyCall(item: string): ToolRow {
   return {
     kind: "tool",
     key: `tool:${item}`,
@@ -50,8 +50,8 @@ function unwritten(item: string): ToolRow {
     source: "agent",
     name: null,
     args: {},
-    input: nothing,
-    output: nothing,
+    input: noText,
+    output: noText,
     end: null,
   };
 }

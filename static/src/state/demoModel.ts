@@ -1,9 +1,9 @@
-// What a model's name says.
+// Detection of the demo model.
 
-/** Whether it is the scripted model that needs no key. It must never pass for a real one. */
+/** Detects the scripted model, which needs no key. The UI must always mark it as scripted. */
 export function isDemo(model: string): boolean {
   return model === "demo" || model.startsWith("demo/") || model.startsWith("demo-");
 }
 
-/** What a demo is, for those who have not seen one. */
-export const NOBODY_THINKS = "It plays a script, nobody thinks";
+/** Explanation of the demo model. */
+export const DEMO_NOTE = "Plays a script, no real model";

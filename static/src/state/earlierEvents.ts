@@ -1,47 +1,51 @@
-// What lies before the newest part of a long journal, read while that is on the screen already, and put in its place.
+// Earlier events of a long journal. Loaded while the newest part is already on the screen, then
+// merged below it.
 
-import type { Event } from "../wire/event";
-import { getEvents } from "../wire/manage";
-import { RequestError } from "../wire/rest";
-import { reduce, type Input } from "./reduce";
-import type { Row } from "./rows";
-import type { SessionState } from "./session";
+import type { SessionEvent } from "../wire/event";
+import { getEvents } from "../wire/lazyRest";
+import { RestError } from "../wire/rest";
+import { reduce, type ReducerInput } from "./reduce";
+import type { ChatRow } from "./rows";
+import type { ScreenState } from "./screenState";
 
 const PAGE = 1000;
-/** How many events are taken at once: a person who scrolls or types meanwhile must not feel it. */
+/** Events per reducer step. Scrolling and typing stay smooth meanwhile. */
 const SLICE = 200;
 const RETRY_MS = 1000;
-/** A server that has come back is noticed as soon. */
-const LAST_RETRY_MS = 5000;
-/** What the server itself refuses it will hardly give a moment later. */
-const REFUSED_RETRY_MS = 30_000;
-/** So many failures in a row are said. Fewer pass by themselves, as when a network changes. */
-const SEVERAL = 3;
+/** Upper bound of the delay, so a returned server is found within 5 s. */
+const MAX_RETRY_MS = 5000;
+/** Delay after an error of the server itself. Such an error rarely passes within a second. */
+const REJECTED_RETRY_MS = 30_000;
+/**
+ * Consecutive failures before the error is shown. Fewer pass by themselves, for example on a
+ * network change.
+ */
+const SHOWN_FROM_FAILURE = 3;
 
-/** Who reads the past. */
-export interface Reader {
-  /** The next events, in order. */
-  take(events: Event[]): void;
-  /** Why they do not come, in words for a person; empty when they do again. */
-  troubled(why: string): void;
+/** Receiver of earlier events. */
+export interface EarlierEventsReader {
+  /** Receives the next events, in order. */
+  take(events: SessionEvent[]): void;
+  /** Receives the current error text. Empty after a success. */
+  failing(why: string): void;
 }
 
-/** All events up to `until`, slice by slice. While the server is away it is tried again. */
-export async function readPast(session: string, until: number, reader: Reader, signal: AbortSignal): Promise<void> {
+/** Reads all events up to `until` in slices, with retries while the server is unreachable. */
+export async function readEarlierEvents(session: string, until: number, reader: EarlierEventsReader, signal: AbortSignal): Promise<void> {
   let failures = 0;
   for (let after = 0; after < until && !signal.aborted; ) {
     const page = await getEvents(session, after, Math.min(PAGE, until - after)).catch((error: Error) => error);
     if (signal.aborted) return;
     if (page instanceof Error) {
       failures += 1;
-      const isRefused = page instanceof RequestError && page.code !== undefined && page.status < 500;
-      if (isRefused || failures >= SEVERAL) reader.troubled(page.message);
-      const retry = Math.min(LAST_RETRY_MS, RETRY_MS * 2 ** Math.max(0, failures + 1 - SEVERAL));
-      await pause(isRefused ? REFUSED_RETRY_MS : retry, signal);
+      const isRefused = page instanceof RestError && page.code !== undefined && page.status < 500;
+      if (isRefused || failures >= SHOWN_FROM_FAILURE) reader.failing(page.message);
+      const retry = Math.min(MAX_RETRY_MS, RETRY_MS * 2 ** Math.max(0, failures + 1 - SHOWN_FROM_FAILURE));
+      await pause(isRefused ? REJECTED_RETRY_MS : retry, signal);
       continue;
     }
     failures = 0;
-    reader.troubled("");
+    reader.failing("");
     const { items } = page;
     if (items.length === 0) return;
     for (let at = 0; at < items.length; at += SLICE) {
@@ -53,7 +57,7 @@ export async function readPast(session: string, until: number, reader: Reader, s
   }
 }
 
-/** Ends at once where nobody waits any more. */
+/** Waits. Returns early after an abort. */
 function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const end = () => {
@@ -66,16 +70,16 @@ function pause(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-/** The state as it would be, had all come in order: `past`, then what has come since. */
-export function inOrder(past: SessionState, since: readonly Input[], shown: SessionState): SessionState {
-  const whole = reduce(past, since);
-  const known = new Map(shown.rows.map((row) => [row.key, row]));
-  // What is on its way, and in which connection, is no part of the journal: of that the screen knows all.
-  const { sending, connections } = shown;
-  return { ...whole, sending, connections, rows: whole.rows.map((row) => same(row, known.get(row.key))) };
+/** Returns the state as if all inputs had arrived in order: `past`, then `since`. */
+export function mergeEarlier(past: ScreenState, since: readonly ReducerInput[], shown: ScreenState): ScreenState {
+  const merged = reduce(past, since);
+  const shownRows = new Map(shown.rows.map((row) => [row.key, row]));
+  // Pending requests and connections are not in the journal. The screen holds their current values.
+  const { pending, connections } = shown;
+  return { ...merged, pending, connections, rows: merged.rows.map((row) => reuseRow(row, shownRows.get(row.key))) };
 }
 
-/** The row that is on the screen, where it says the same: then it is not drawn again. */
-function same(row: Row, known: Row | undefined): Row {
+/** Returns the known row if equal, so the row is not drawn again. */
+function reuseRow(row: ChatRow, known: ChatRow | undefined): ChatRow {
   return known && JSON.stringify(known) === JSON.stringify(row) ? known : row;
 }

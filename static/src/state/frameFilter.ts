@@ -1,66 +1,66 @@
-// Raw frames in words for the Events tab. Pure, but that it remembers what it has looked at.
+// Filter and text of raw frames for the Events tab. Pure, apart from a cache.
 
 import { isEvent } from "../wire/frame";
-import type { Entry } from "../wire/log";
+import type { LoggedFrame } from "../wire/frameLog";
 
-/** Which frames are shown. */
-export interface Filter {
+/** Selection of frames. */
+export interface FrameFilter {
   text: string;
-  way: "both" | Entry["way"];
-  /** Pieces of growing items come by the thousand and say little. */
+  way: "both" | LoggedFrame["way"];
+  /** Shows deltas, which come by the thousand. */
   deltas: boolean;
 }
 
-export const everything: Filter = { text: "", way: "both", deltas: false };
+export const DEFAULT_FILTER: FrameFilter = { text: "", way: "both", deltas: false };
 
-/** What kind of frame it is, and the one word that says which. */
-export function kindOf({ frame }: Entry): { family: "action" | "observation" | "delta" | "status" | "error" | "wish"; name: string } {
+/** Returns the family of a frame and its kind. */
+export function kindOf({ frame }: LoggedFrame): { family: "action" | "observation" | "delta" | "status" | "error" | "request"; name: string } {
   if ("seq" in frame && "observation" in frame) return { family: "observation", name: String(frame.observation) };
   if ("seq" in frame && "action" in frame) return { family: "action", name: String(frame.action) };
   if ("delta" in frame) return { family: "delta", name: frame.delta };
   if ("status" in frame) return { family: "status", name: frame.status };
   if ("error" in frame) return { family: "error", name: frame.error.code };
-  return { family: "wish", name: "action" in frame ? String(frame.action) : "?" };
+  return { family: "request", name: "action" in frame ? String(frame.action) : "?" };
 }
 
-/** What of a log passes a filter. Of a log that has only grown since, and the same filter, no more is looked at than what is new. */
-export class Sieve {
-  private log: readonly Entry[] = [];
-  private filter = everything;
-  private looked = 0;
-  private passed: Entry[] = [];
+/** Frames of a log that match a filter. After growth of the log, only new frames are checked. */
+export class FilteredFrames {
+  private log: readonly LoggedFrame[] = [];
+  private filter = DEFAULT_FILTER;
+  private checked = 0;
+  private matched: LoggedFrame[] = [];
 
-  of(log: readonly Entry[], filter: Filter): readonly Entry[] {
-    if (log !== this.log || filter !== this.filter) Object.assign(this, { log, filter, looked: 0, passed: [] });
-    const wanted = filter.text.trim().toLowerCase();
-    for (; this.looked < log.length; this.looked += 1) {
-      const entry = log[this.looked]!;
-      if (passes(entry, filter, wanted)) this.passed.push(entry);
+  of(log: readonly LoggedFrame[], filter: FrameFilter): readonly LoggedFrame[] {
+    if (log !== this.log || filter !== this.filter) Object.assign(this, { log, filter, checked: 0, matched: [] });
+    const query = filter.text.trim().toLowerCase();
+    for (; this.checked < log.length; this.checked += 1) {
+      const entry = log[this.checked]!;
+      if (matchesFilter(entry, filter, query)) this.matched.push(entry);
     }
-    return this.passed;
+    return this.matched;
   }
 }
 
-function passes(entry: Entry, { way, deltas }: Filter, wanted: string): boolean {
+function matchesFilter(entry: LoggedFrame, { way, deltas }: FrameFilter, query: string): boolean {
   if (way !== "both" && entry.way !== way) return false;
   if (!deltas && "delta" in entry.frame && !isEvent(entry.frame)) return false;
-  return !wanted || textOf(entry).includes(wanted);
+  return !query || textOf(entry).includes(query);
 }
 
-/** What the frames say: each letter that is typed asks all of them. */
-const texts = new WeakMap<Entry, string>();
+/** Search text of each frame. Every typed letter searches all of them. */
+const texts = new WeakMap<LoggedFrame, string>();
 
-function textOf(entry: Entry): string {
+function textOf(entry: LoggedFrame): string {
   const text = texts.get(entry) ?? JSON.stringify(entry.frame).toLowerCase();
   texts.set(entry, text);
   return text;
 }
 
 /**
- * How long a frame took, in milliseconds: an event from its time of day at the server to its arrival here, an answer since
- * the wish was sent. Clocks of two machines may differ; what would be negative is not told.
+ * Returns the time of a frame in milliseconds. For an event: from server time to arrival. For a
+ * reply: since the request. Returns `null` for a negative time, because two clocks may differ.
  */
-export function latency(entry: Entry, entries: readonly Entry[]): number | null {
+export function latency(entry: LoggedFrame, entries: readonly LoggedFrame[]): number | null {
   const { frame, at } = entry;
   if (entry.way === "out" || entry.replayed) return null;
   if ("at" in frame) return atLeastZero(at - Date.parse(frame.at));
@@ -73,8 +73,8 @@ function atLeastZero(ms: number): number | null {
   return ms >= 0 ? ms : null;
 }
 
-/** One line that tells what is in it. */
-export function summary({ frame }: Entry): string {
+/** Returns a frame's content as one line. */
+export function summary({ frame }: LoggedFrame): string {
   if ("message" in frame && typeof frame.message === "string") return frame.message;
   if ("delta" in frame) return frame.content;
   if ("error" in frame) return frame.error.message;

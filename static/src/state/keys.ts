@@ -1,18 +1,20 @@
-// Shortcuts that work everywhere, and what they open.
+// Global keyboard shortcuts and their overlays.
 
 import { signal } from "@preact/signals";
-import { isComposing } from "../composing";
-import { focusField } from "../focus";
+import { isComposing } from "../dom/ime";
+import { focusField } from "../dom/focusField";
 import { navigate } from "../route";
-import { toggleWorkspace } from "./current";
+import { toggleWorkspace } from "./currentSession";
 import { toggleSidebar } from "./sidebar";
 
-/** What lies over the page. */
+/** Overlay on top of the page. */
 export const overlay = signal<"palette" | "shortcuts" | null>(null);
 
 const KEY = "greenroom.single-keys";
 
-/** Whether single keys act. They can be turned off: speech input and some keyboards type them by accident. */
+/**
+ * Setting for single-key shortcuts. Speech input and some keyboards type single keys by accident.
+ */
 export const singleKeys = signal(localStorage.getItem(KEY) !== "off");
 
 export function setSingleKeys(on: boolean): void {
@@ -23,7 +25,7 @@ export function setSingleKeys(on: boolean): void {
 const isMac = /Mac|iP(?:hone|ad)/.test(navigator.userAgent);
 export const MOD = isMac ? "⌘" : "Ctrl";
 
-/** With Ctrl or ⌘, also while something is being written. */
+/** Shortcuts with Ctrl or ⌘, also active in text fields. */
 const WITH_MOD: Record<string, () => void> = {
   k: () => (overlay.value = overlay.value === "palette" ? null : "palette"),
   j: toggleWorkspace,
@@ -39,41 +41,44 @@ const SINGLE: Record<string, () => void> = {
 
 addEventListener("keydown", (event) => {
   if (event.defaultPrevented || isComposing(event) || event.altKey) return;
-  const act = actOf(event);
+  const act = handlerOf(event);
   if (act) {
     event.preventDefault();
     if (!event.repeat) act();
-  } else if (isLetter(event) && singleKeys.peek() && isIdle(event.target)) {
-    // Who begins to type means the field: the letter itself arrives there.
+  } else if (isLetter(event) && singleKeys.peek() && isUnclaimed(event.target)) {
+    // A typed letter goes to the field. The focus moves before the letter arrives.
     focusField(event.target instanceof Element ? event.target : undefined);
   }
 });
 
-function actOf(event: KeyboardEvent): (() => void) | undefined {
+function handlerOf(event: KeyboardEvent): (() => void) | undefined {
   if (event.ctrlKey || event.metaKey) {
-    const acts = event.shiftKey ? WITH_MOD_AND_SHIFT : WITH_MOD;
+    const handlers = event.shiftKey ? WITH_MOD_AND_SHIFT : WITH_MOD;
     const key = latinOf(event);
     const isOver = document.querySelector("dialog[open]") !== null;
-    return Object.hasOwn(acts, key) && (!isOver || key === "k") ? acts[key] : undefined;
+    return Object.hasOwn(handlers, key) && (!isOver || key === "k") ? handlers[key] : undefined;
   }
-  return Object.hasOwn(SINGLE, event.key) && singleKeys.peek() && isIdle(event.target) ? SINGLE[event.key] : undefined;
+  return Object.hasOwn(SINGLE, event.key) && singleKeys.peek() && isUnclaimed(event.target) ? SINGLE[event.key] : undefined;
 }
 
-/** The letter of a shortcut; where the keyboard writes another script, the one that stands there on a Latin keyboard. */
+/**
+ * Returns the letter of a shortcut. On non-Latin keyboards, the letter at that place on a Latin
+ * keyboard.
+ */
 function latinOf({ key, code }: KeyboardEvent): string {
   return (/^[\u0021-\u024f]$/.test(key) ? key : code.replace(/^Key/, "")).toLowerCase();
 }
 
-/** Something that words begin with; a space scrolls, or presses a button. */
+/** Detects the start of a word. A space scrolls or presses a button. */
 function isLetter({ key, ctrlKey, metaKey }: KeyboardEvent): boolean {
   return !ctrlKey && !metaKey && /^[\p{L}\p{N}]$/u.test(key);
 }
 
-/** Whether a key that is pressed there is meant for nothing else. */
-function isIdle(target: EventTarget | null): boolean {
-  return !isWriting(target) && !(target instanceof Element && target.closest(".popover-panel, [role=listbox]")) && !document.querySelector("dialog[open]");
+/** Reports if no element claims a key pressed at the target. */
+function isUnclaimed(target: EventTarget | null): boolean {
+  return !isTextEntry(target) && !(target instanceof Element && target.closest(".popover-panel, [role=listbox]")) && !document.querySelector("dialog[open]");
 }
 
-function isWriting(target: EventTarget | null): boolean {
+function isTextEntry(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || target.matches("input, textarea, select"));
 }

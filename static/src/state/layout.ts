@@ -1,38 +1,38 @@
-// How the page of a session is divided between conversation and workspace; kept for each session in this browser.
+// Layout of a session page: conversation and workspace. Stored per session in this browser.
 
-export type Side = "chat" | "workspace";
+export type PaneSide = "chat" | "workspace";
 export const TABS = ["plan", "commands", "events"] as const;
-export type Tab = (typeof TABS)[number];
+export type WorkspaceTab = (typeof TABS)[number];
 
-export interface Layout {
-  /** The conversation's share of the width (on a narrow screen: of the height), 0 to 1. */
+export interface PaneLayout {
+  /** Conversation's share, 0 to 1: of the width, or of the height on a narrow screen. */
   share: number;
-  /** The side that is folded away. */
-  folded: Side | null;
-  /** The tab that the person chose; `null`: whichever had something to show when it opened. */
-  tab: Tab | null;
+  /** Folded side. */
+  folded: PaneSide | null;
+  /** Tab chosen by the user. `null`: the first tab with content. */
+  tab: WorkspaceTab | null;
 }
 
-/** Neither side gets narrower by dragging; folding it away is an act of its own. */
-export const SMALLEST = 0.25;
-export const LARGEST = 0.75;
+/** Limits of dragging. Folding a side is a separate action. */
+export const MIN_SHARE = 0.25;
+export const MAX_SHARE = 0.75;
 
 export function clampShare(share: number): number {
-  return Math.min(LARGEST, Math.max(SMALLEST, share));
+  return Math.min(MAX_SHARE, Math.max(MIN_SHARE, share));
 }
 
-/** The workspace waits until it is asked for. */
-export const AT_FIRST: Layout = { share: 0.62, folded: "workspace", tab: null };
+/** Initial layout. The workspace opens on request. */
+export const DEFAULT_LAYOUT: PaneLayout = { share: 0.62, folded: "workspace", tab: null };
 
-/** How a session begins that was not laid out yet: as `last` was left, but for what was about that one alone. */
-export function layoutOfNext(last: Layout, isNarrow: boolean): Layout {
+/** Returns the layout of a session without a stored one, based on the last used layout. */
+export function initialLayout(last: PaneLayout, isNarrow: boolean): PaneLayout {
   return { ...last, folded: last.folded === "workspace" || isNarrow ? "workspace" : null, tab: null };
 }
 
-/** The layout that was kept, as far as it makes sense. */
-export function readLayout(kept: string | null, fallback = AT_FIRST): Layout {
+/** Parses a stored layout. Invalid fields fall back. */
+export function parseLayout(stored: string | null, fallback = DEFAULT_LAYOUT): PaneLayout {
   try {
-    const read = JSON.parse(kept ?? "null") as Partial<Layout> | null;
+    const read = JSON.parse(stored ?? "null") as Partial<PaneLayout> | null;
     return {
       share: typeof read?.share === "number" ? clampShare(read.share) : fallback.share,
       folded: read?.folded === "chat" || read?.folded === "workspace" || read?.folded === null ? read.folded : fallback.folded,

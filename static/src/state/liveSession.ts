@@ -1,313 +1,320 @@
-// A session that is on the screen: its line to the server (or to a recording), its state, and what was sent and is not yet
-// accepted.
+// Session on the screen: its transport (socket or recording), its state, and its pending requests.
 
 import { batch, signal, type ReadonlySignal } from "@preact/signals";
 import { newId } from "../id";
-import { loadLater } from "../ondemand";
-import { painted } from "../painted";
-import type { Decision, Event, Mode } from "../wire/event";
-import { isEvent, type ServerFrame, type Status, type Wish } from "../wire/frame";
-import { getSession, RequestError, signedOut } from "../wire/rest";
-import { tooLong } from "../wire/limit";
-import { takeNewest } from "../wire/given";
-import { FrameLog } from "../wire/log";
-import { SessionSocket, UNREADABLE, type Line, type Listener, type Refusal } from "../wire/socket";
-import { learn, moment } from "./list";
-import { reduce, type Input } from "./reduce";
-import { empty, fateOf, FATES, isOnItsWay, whyUnreadable, type SessionState } from "./session";
-import { forgetUnsent, keepUnsent, unsentOf } from "./unsent";
+import { loadLazy } from "../loadLazy";
+import { firstPaint } from "../firstPaint";
+import type { ApprovalDecision, SessionEvent, MessageMode } from "../wire/event";
+import { isEvent, type ServerFrame, type StatusFrame, type ClientRequest } from "../wire/frame";
+import { getSession, RestError, signedOut } from "../wire/rest";
+import { tooLongError } from "../wire/frameLimit";
+import { takeNewestEvents } from "../wire/preloaded";
+import { FrameLog } from "../wire/frameLog";
+import { SessionSocket, UNREADABLE_CODE, type SessionTransport, type TransportListener, type SocketEndReason } from "../wire/socket";
+import { mergeSessions, mergeCount } from "./sessionList";
+import { reduce, type ReducerInput } from "./reduce";
+import { emptyState, queueExitOf, QUEUE_EXIT_TEXTS, isInFlight, unreadableReason, type ScreenState } from "./screenState";
+import { forgetSession, storePending, storedRequests } from "./pendingStorage";
 
 const DOUBLE_CLICK_MS = 1000;
 
 export class LiveSession {
-  private readonly held = signal<SessionState>(empty);
-  /** When the person pressed Stop, until the server has said what came of it. */
-  private readonly stopAskedAt = signal(0);
-  /** The newest stop: what came of those before it says nothing about this one. */
-  private newestStop = "";
-  /** In which connection that was said again last, which was on its way before. */
-  private readonly resentIn = { hello: -1, synced: -1 };
-  /** Between a connection's open and its `hello`: what is sent then would overtake what waits to be sent again. */
-  private isHelloDue = false;
-  /** When this connection began: what it says first is newer than all that was told by then. */
-  private openedAt = 0;
-  /** The raw frames, both ways, for those who want to see them. */
+  private readonly screen = signal<ScreenState>(emptyState);
+  /** Time of the pressed Stop until the server reports the outcome. 0: none. */
+  private readonly interruptRequestedAt = signal(0);
+  /** Id of the newest interrupt. Outcomes of earlier ones do not count for it. */
+  private newestInterruptId = "";
+  /** Connection number of the last resend, for each of the two moments. */
+  private readonly resentInConnection = { hello: -1, synced: -1 };
+  /** True from open until `hello`. Requests sent in between would overtake the resent ones. */
+  private isAwaitingHello = false;
+  /** Merge count at the start of this connection. Its `hello` is newer than all merges before. */
+  private openedAtMerge = 0;
+  /** Raw frames, both ways, for the Events tab. */
   readonly log = new FrameLog();
-  private readonly line: Line;
+  private readonly transport: SessionTransport;
   private readonly closing = new AbortController();
-  /** What has come since the screen opened, while the past is on its way. */
-  private readonly since = signal<Input[] | null>(null);
-  private readonly pastTrouble = signal("");
-  private wasWhole = false;
+  /** Inputs since the screen opened, while earlier events are loading. */
+  private readonly inputsSinceOpen = signal<ReducerInput[] | null>(null);
+  private readonly earlierProblem = signal("");
+  private wasComplete = false;
 
   constructor(
     readonly id: string,
-    connect: (listener: Listener) => Line = (listener) => new SessionSocket(id, listener, this.openWithNewest()),
+    connect: (listener: TransportListener) => SessionTransport = (listener) => new SessionSocket(id, listener, this.openWithNewest()),
   ) {
-    this.line = connect({
-      cursor: () => ({ seq: this.held.peek().lastSeq, at: this.held.peek().lastAt }),
-      opened: () => this.open(),
+    this.transport = connect({
+      cursor: () => ({ seq: this.screen.peek().lastSeq, at: this.screen.peek().lastAt }),
+      opened: () => this.opened(),
       received: (frames) => this.receive(frames),
-      lost: (retryAt) => this.feed([{ local: "lost", retryAt }]),
-      refused: (why) => this.refuse(why),
-      setBack: () => this.setBack(),
+      lost: (retryAt) => this.applyInputs([{ local: "lost", retryAt }]),
+      ended: (why) => this.ended(why),
+      rolledBack: () => this.rolledBack(),
       diagnose: () => this.diagnose(),
     });
   }
 
-  get state(): ReadonlySignal<SessionState> {
-    return this.held;
+  get state(): ReadonlySignal<ScreenState> {
+    return this.screen;
   }
 
-  /** Whether it comes from a file. */
+  /** Reports if the session comes from a file. */
   get isRecorded(): boolean {
-    return this.held.peek().connection.phase === "recorded";
+    return this.screen.peek().connection.phase === "recorded";
   }
 
-  /** Whether all of it has come: what is not on the screen then had not happened. A connection that is lost later changes nothing. */
-  get isWhole(): boolean {
-    const { phase } = this.held.value.connection;
-    const isThere = phase === "live" || phase === "recorded" || whyUnreadable(this.held.value) !== undefined;
-    if (this.since.value === null && isThere) this.wasWhole = true;
-    return this.wasWhole;
+  /** Reports if the whole journal has arrived. A later connection loss does not change that. */
+  get isComplete(): boolean {
+    const { phase } = this.screen.value.connection;
+    const isThere = phase === "live" || phase === "recorded" || unreadableReason(this.screen.value) !== undefined;
+    if (this.inputsSinceOpen.value === null && isThere) this.wasComplete = true;
+    return this.wasComplete;
   }
 
-  /** What lies before the first row, while it is on its way: `trouble` says why it has not come. `null` when it is there. */
-  get past(): { trouble: string } | null {
-    return this.since.value && { trouble: this.pastTrouble.value };
+  /** Loading state of the earlier events, with the error text if loading fails. `null`: loaded. */
+  get earlierEvents(): { problem: string } | null {
+    return this.inputsSinceOpen.value && { problem: this.earlierProblem.value };
   }
 
   get stopping(): ReadonlySignal<number> {
-    return this.stopAskedAt;
+    return this.interruptRequestedAt;
   }
 
-  message(content: string, mode: Mode, attachments: readonly string[] = []): void {
+  message(content: string, mode: MessageMode, attachments: readonly string[] = []): void {
     const args = { content, mode, ...(attachments.length > 0 && { attachments: [...attachments] }) };
-    this.wish({ action: "message", args });
+    this.request({ action: "message", args });
   }
 
-  /** A command of the person's own, beside the agent. */
+  /** Runs a command of the user beside the agent. */
   run(command: string): void {
-    this.wish({ action: "run", args: { command } });
+    this.request({ action: "run", args: { command } });
   }
 
   setModel(model: string): void {
-    this.wish({ action: "set_model", args: { model } });
+    this.request({ action: "set_model", args: { model } });
   }
 
   /**
-   * Stops what runs. Asked once more, the server goes to harder means; a double click is no second question, nor is one while
-   * the first is still here.
+   * Interrupts the running work. A second call escalates. Ignores a double click, and a repeat
+   * while the first request is unsent.
    */
   interrupt(): void {
-    if (Date.now() - this.stopAskedAt.peek() < DOUBLE_CLICK_MS) return;
-    const { connection, sending } = this.held.peek();
-    const isAsked = sending.some((sent) => sent.wish.action === "interrupt" && isOnItsWay(sent));
-    if (connection.phase !== "live" && isAsked) return;
-    this.stopAskedAt.value = Date.now();
-    this.newestStop = this.wish({ action: "interrupt" });
+    if (Date.now() - this.interruptRequestedAt.peek() < DOUBLE_CLICK_MS) return;
+    const { connection, pending } = this.screen.peek();
+    const isRequested = pending.some((sent) => sent.request.action === "interrupt" && isInFlight(sent));
+    if (connection.phase !== "live" && isRequested) return;
+    this.interruptRequestedAt.value = Date.now();
+    this.newestInterruptId = this.request({ action: "interrupt" });
   }
 
   pause(): void {
-    this.once({ action: "pause" });
+    this.requestOnce({ action: "pause" });
   }
 
   resume(): void {
-    this.once({ action: "resume" });
+    this.requestOnce({ action: "resume" });
   }
 
-  /** Frees the sandbox's memory; a message brings it back. */
+  /** Stops the sandbox to free its memory. A message starts it again. */
   stop(): void {
-    this.once({ action: "stop" });
+    this.requestOnce({ action: "stop" });
   }
 
   editQueue(item: string, content: string): void {
-    this.wish({ action: "edit_queue", args: { item, content } });
+    this.request({ action: "edit_queue", args: { item, content } });
   }
 
-  /** A change that was begun before its message left the queue: it is shown as a message that was not sent. */
-  missedInQueue(item: string, change: string): void {
-    const wish: Wish = { action: "message", args: { content: change, mode: "queue" } };
-    this.feed([{ local: "sent", id: newId(), wish, refusal: FATES[fateOf(this.held.peek(), item)] }]);
+  /**
+   * Shows an unsaved edit of a queued message as a rejected message, after that message left the
+   * queue.
+   */
+  rejectOrphanedEdit(item: string, change: string): void {
+    const request: ClientRequest = { action: "message", args: { content: change, mode: "queue" } };
+    this.applyInputs([{ local: "sent", id: newId(), request, rejection: QUEUE_EXIT_TEXTS[queueExitOf(this.screen.peek(), item)] }]);
   }
 
   removeFromQueue(item: string): void {
-    this.once({ action: "edit_queue", args: { item, remove: true } });
+    this.requestOnce({ action: "edit_queue", args: { item, remove: true } });
   }
 
-  answer(request: string, decision: Decision, reason?: string): void {
-    this.wish({ action: "confirm", args: { request, decision, reason } });
+  answerApproval(request: string, decision: ApprovalDecision, reason?: string): void {
+    this.request({ action: "confirm", args: { request, decision, reason } });
   }
 
-  /** Empties the screen, for a recording that begins anew. */
+  /** Clears the screen for a recording that starts over. */
   rewind(): void {
     this.log.clear();
-    this.feed([{ local: "rewound" }]);
+    this.applyInputs([{ local: "rewound" }]);
   }
 
-  /** Sends what was refused once more, as the same wish: the server may have carried it out without a word. */
-  again(id: string): void {
-    const sent = this.held.peek().sending.find((one) => one.id === id);
-    if (sent) this.ask(id, sent.wish);
+  /** Sends a rejected request again under the same id. The server may already have acted on it. */
+  resendRequest(id: string): void {
+    const sent = this.screen.peek().pending.find((one) => one.id === id);
+    if (sent) this.submit(id, sent.request);
   }
 
-  /** Forgets a wish that was refused. */
-  drop(id: string): void {
-    this.feed([{ local: "dropped", id }]);
+  /** Discards a rejected request. */
+  dropRequest(id: string): void {
+    this.applyInputs([{ local: "dropped", id }]);
   }
 
   retryNow(): void {
-    this.line.retryNow();
+    this.transport.retryNow();
   }
 
   close(): void {
     this.closing.abort();
-    this.line.close();
+    this.transport.close();
   }
 
-  private open(): void {
-    this.isHelloDue = true;
-    this.openedAt = moment();
-    this.feed([{ local: "opened" }]);
+  private opened(): void {
+    this.isAwaitingHello = true;
+    this.openedAtMerge = mergeCount();
+    this.applyInputs([{ local: "opened" }]);
   }
 
-  /** The newest events first, so that they are on the screen at once; then what lies before them. */
+  /** Loads the newest events first, so they are on the screen at once. Earlier events follow. */
   private async openWithNewest(): Promise<void> {
-    this.feed(unsentOf(this.id).map(({ id, wish, refusal }) => ({ local: "sent", id, wish, refusal })));
-    const newest = takeNewest(this.id);
+    this.applyInputs(storedRequests(this.id).map(({ id, request, rejection }) => ({ local: "sent", id, request, rejection })));
+    const newest = takeNewestEvents(this.id);
     const events = Array.isArray(newest) ? newest : await newest;
     const after = (events[0]?.seq ?? 1) - 1;
     if (after > 0) {
-      this.since.value = [];
-      void this.fillIn(after);
+      this.inputsSinceOpen.value = [];
+      void this.loadEarlier(after);
     }
     this.receive(events);
-    // What is live comes when they are on the screen.
-    if (this.held.peek().rows.length > 0) await painted;
+    // Live frames wait until these events are drawn.
+    if (this.screen.peek().rows.length > 0) await firstPaint;
   }
 
-  private async fillIn(until: number): Promise<void> {
-    await painted;
-    const { inOrder, readPast } = await loadLater();
-    let past = empty;
-    const events: Event[] = [];
-    const take = (page: Event[]) => {
+  private async loadEarlier(until: number): Promise<void> {
+    await firstPaint;
+    const { mergeEarlier, readEarlierEvents } = await loadLazy();
+    let past = emptyState;
+    const events: SessionEvent[] = [];
+    const take = (page: SessionEvent[]) => {
       past = reduce(past, page);
       events.push(...page);
     };
-    const troubled = (trouble: string) => (this.pastTrouble.value = trouble);
-    await readPast(this.id, until, { take, troubled }, this.closing.signal);
-    const since = this.since.peek();
+    const failing = (problem: string) => (this.earlierProblem.value = problem);
+    await readEarlierEvents(this.id, until, { take, failing }, this.closing.signal);
+    const since = this.inputsSinceOpen.peek();
     if (this.closing.signal.aborted || !since) return;
-    this.log.putBefore(events);
-    this.held.value = inOrder(past, since, this.held.peek());
-    this.since.value = null;
+    this.log.prepend(events);
+    this.screen.value = mergeEarlier(past, since, this.screen.peek());
+    this.inputsSinceOpen.value = null;
   }
 
-  private wish(wish: Wish): string {
+  private request(request: ClientRequest): string {
     const id = newId();
-    this.ask(id, wish);
+    this.submit(id, request);
     return id;
   }
 
-  /** Sends now, and again after every reconnect until the server has taken it: the same id never acts twice. */
-  private ask(id: string, wish: Wish): void {
-    const refusal = tooLong({ ...wish, id }) ?? whyUnreadable(this.held.peek());
-    this.feed([{ local: "sent", id, wish, refusal }]);
-    if (refusal === undefined) this.send({ ...wish, id });
+  /** Sends a request now, and again after each reconnect until accepted. The same id acts once. */
+  private submit(id: string, request: ClientRequest): void {
+    const rejection = tooLongError({ ...request, id }) ?? unreadableReason(this.screen.peek());
+    this.applyInputs([{ local: "sent", id, request, rejection }]);
+    if (rejection === undefined) this.send({ ...request, id });
   }
 
-  /** Unless just that is on its way already: who presses twice means it once. */
-  private once(wish: Wish): void {
-    const same = JSON.stringify(wish);
-    if (!this.held.peek().sending.some((sent) => isOnItsWay(sent) && JSON.stringify(sent.wish) === same)) this.wish(wish);
+  /** Sends a request unless the same one is in flight. A double press acts once. */
+  private requestOnce(request: ClientRequest): void {
+    const same = JSON.stringify(request);
+    if (!this.screen.peek().pending.some((sent) => isInFlight(sent) && JSON.stringify(sent.request) === same)) this.request(request);
   }
 
-  /** A stop goes out at once. All else keeps its order: before `hello` it waits for its turn there. */
-  private send(wish: Wish & { id: string }): void {
-    if (this.isHelloDue && wish.action !== "interrupt") return;
-    if (this.line.send(wish)) this.log.add("out", wish, Date.now(), false);
+  /** Sends an interrupt at once. Other requests wait for `hello`, which keeps their order. */
+  private send(request: ClientRequest & { id: string }): void {
+    if (this.isAwaitingHello && request.action !== "interrupt") return;
+    if (this.transport.send(request)) this.log.add("out", request, Date.now(), false);
   }
 
   private receive(frames: ServerFrame[]): void {
     const at = Date.now();
-    const replayed = this.held.peek().connection.phase !== "live";
+    const replayed = this.screen.peek().connection.phase !== "live";
     for (const frame of frames) this.log.add("in", frame, at, replayed);
-    this.feed(frames);
-    const statuses = frames.filter((frame) => !isEvent(frame) && "status" in frame) as Status[];
+    this.applyInputs(frames);
+    const statuses = frames.filter((frame) => !isEvent(frame) && "status" in frame) as StatusFrame[];
     for (const frame of statuses) {
-      if (frame.status === "synced") this.resend("synced", (wish) => wish.action === "interrupt");
+      if (frame.status === "synced") this.resend("synced", (request) => request.action === "interrupt");
       if (frame.status !== "hello") continue;
-      // The list does not tell of every session: this one as it is now, not as it was when the page came.
-      if (frame.session && !this.isRecorded) learn([frame.session], this.openedAt);
-      this.isHelloDue = false;
-      this.resend("hello", (wish) => wish.action !== "interrupt");
+      // The list may lack this session, so `hello` updates it.
+      if (frame.session && !this.isRecorded) mergeSessions([frame.session], this.openedAtMerge);
+      this.isAwaitingHello = false;
+      this.resend("hello", (request) => request.action !== "interrupt");
     }
   }
 
   /**
-   * What was on its way when the last connection was cut, once in each: nothing is lost within one. A stop waits until it is known
-   * what has come meanwhile: it may have nothing to stop any more.
+   * Resends pending requests once per connection. Interrupts wait for `synced`: the replay may show
+   * that nothing runs any more.
    */
-  private resend(at: "hello" | "synced", which: (wish: Wish) => boolean): void {
-    const { connections } = this.held.peek();
-    if (this.resentIn[at] === connections) return;
-    this.resentIn[at] = connections;
-    for (const { id, wish, refusal } of this.held.peek().sending) {
-      if (refusal === undefined && which(wish)) this.send({ ...wish, id });
+  private resend(at: "hello" | "synced", filter: (request: ClientRequest) => boolean): void {
+    const { connections } = this.screen.peek();
+    if (this.resentInConnection[at] === connections) return;
+    this.resentInConnection[at] = connections;
+    for (const { id, request, rejection } of this.screen.peek().pending) {
+      if (rejection === undefined && filter(request)) this.send({ ...request, id });
     }
   }
 
-  private feed(inputs: readonly Input[]): void {
-    this.since.peek()?.push(...inputs);
-    const before = this.held.peek();
+  private applyInputs(inputs: readonly ReducerInput[]): void {
+    this.inputsSinceOpen.peek()?.push(...inputs);
+    const before = this.screen.peek();
     const after = reduce(before, inputs);
-    this.held.value = after;
-    keepUnsent(this.id, before.sending, after.sending);
-    if (this.stopAskedAt.peek() && stopIsAnswered(this.newestStop, before, after, inputs)) this.stopAskedAt.value = 0;
+    this.screen.value = after;
+    storePending(this.id, before.pending, after.pending);
+    if (this.interruptRequestedAt.peek() && isInterruptAnswered(this.newestInterruptId, before, after, inputs)) this.interruptRequestedAt.value = 0;
   }
 
-  private refuse(why: Refusal): void {
+  private ended(why: SocketEndReason): void {
     if (why === "signed_out") signedOut.value = true;
-    if (why === "no_such_session") forgetUnsent(this.id);
-    if (why === "unreadable") this.stopAskedAt.value = 0;
-    this.feed([{ local: "refused", why }]);
+    if (why === "no_such_session") forgetSession(this.id);
+    if (why === "unreadable") this.interruptRequestedAt.value = 0;
+    this.applyInputs([{ local: "refused", why }]);
   }
 
-  /** What is on the screen is of a time that the server knows nothing of any more. What a person has written goes out again. */
-  private setBack(): void {
-    this.wasWhole = false;
+  /**
+   * Discards the screen after a rollback of the server's data. Requests of the user are sent again.
+   */
+  private rolledBack(): void {
+    this.wasComplete = false;
     this.log.clear();
     batch(() => {
-      // A past that is on its way is of that time as well.
-      this.since.value = null;
-      this.stopAskedAt.value = 0;
-      this.feed([{ local: "set_back" }]);
+      // Earlier events in flight belong to the discarded data as well.
+      this.inputsSinceOpen.value = null;
+      this.interruptRequestedAt.value = 0;
+      this.applyInputs([{ local: "rolled_back" }]);
     });
   }
 
-  private async diagnose(): Promise<Refusal | null> {
+  private async diagnose(): Promise<SocketEndReason | null> {
     try {
       await getSession(this.id);
       return null;
     } catch (error) {
-      if (!(error instanceof RequestError)) throw error;
+      if (!(error instanceof RestError)) throw error;
       if (error.status === 401) return "signed_out";
       if (error.isNotFound) return "no_such_session";
-      if (error.code !== UNREADABLE) return null;
-      this.feed([{ error: { code: error.code, message: error.message } }]);
+      if (error.code !== UNREADABLE_CODE) return null;
+      this.applyInputs([{ error: { code: error.code, message: error.message } }]);
       return "unreadable";
     }
   }
 }
 
-/** Also by what has come while it waited for a connection: the reducer takes it back where what it was to stop has ended. */
-function stopIsAnswered(stop: string, before: SessionState, after: SessionState, inputs: readonly Input[]): boolean {
-  const atWork = (state: SessionState) => state.agentState === "running" || state.agentState === "interrupting";
-  const isAnswer = (input: Input) =>
+/**
+ * Reports if an interrupt is answered. Also true if the reducer withdrew it because its target
+ * ended meanwhile.
+ */
+function isInterruptAnswered(stop: string, before: ScreenState, after: ScreenState, inputs: readonly ReducerInput[]): boolean {
+  const atWork = (state: ScreenState) => state.agentState === "running" || state.agentState === "interrupting";
+  const isAnswer = (input: ReducerInput) =>
     ("observation" in input && input.observation === "interrupted") || ("error" in input && input.id === stop);
   const isAccepted = inputs.some((input) => "status" in input && input.status === "accepted" && input.id === stop);
-  const waited = before.sending.some((sent) => sent.id === stop && isOnItsWay(sent));
-  const isWithdrawn = waited && !isAccepted && !after.sending.some((sent) => sent.id === stop);
+  const waited = before.pending.some((sent) => sent.id === stop && isInFlight(sent));
+  const isWithdrawn = waited && !isAccepted && !after.pending.some((sent) => sent.id === stop);
   return inputs.some(isAnswer) || isWithdrawn || (atWork(before) && !atWork(after));
 }

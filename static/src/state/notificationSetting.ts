@@ -1,18 +1,18 @@
-// Whether the person wants to be notified, kept in this browser.
+// Setting for notifications, stored in this browser.
 
 import { signal } from "@preact/signals";
 
 const KEY = "greenroom.notify";
 
-/** Whether this browser has notifications at all (pages over plain HTTP from another machine have none). */
+/** Support for notifications. Pages over plain HTTP from another machine have none. */
 export const canNotify = "Notification" in globalThis && isSecureContext;
 
-/** Whether the person wants them. */
-export const notifying = signal(canNotify && localStorage.getItem(KEY) === "on" && Notification.permission === "granted");
+/** True if the user turned notifications on. */
+export const notificationsOn = signal(canNotify && localStorage.getItem(KEY) === "on" && Notification.permission === "granted");
 
-export async function toggleNotifying(): Promise<void> {
+export async function toggleNotifications(): Promise<void> {
   if (!canNotify) return;
-  const on = !notifying.peek() && (await Notification.requestPermission()) === "granted";
+  const on = !notificationsOn.peek() && (await Notification.requestPermission()) === "granted";
   localStorage.setItem(KEY, on ? "on" : "off");
-  notifying.value = on;
+  notificationsOn.value = on;
 }

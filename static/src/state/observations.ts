@@ -1,15 +1,15 @@
-// Observations: what came of an act, or happened by itself.
+// Reducers of observations: results of actions, and events without an action.
 
-import type { AgentState, ObservationEvent, Observations } from "../wire/event";
-import { truncatedOf } from "../wire/shape";
-import { enter } from "./activity";
-import { findTool, putPlan, putRow, removeRow, settle, speak, type Draft } from "./draft";
-import { whole, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
-import { isLossTold } from "./session";
+import type { AgentState, ObservationEvent, ObservationExtras } from "../wire/event";
+import { truncationOf } from "../wire/eventShape";
+import { enterState } from "./activity";
+import { findTool, putPlan, putRow, removeRow, closeOpenRows, announce, type ScreenDraft } from "./screenDraft";
+import { wholeText, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
+import { isLossReported } from "./screenState";
 
-type Apply<K extends keyof Observations> = (draft: Draft, event: ObservationEvent<K>) => void;
+type ObservationReducer<K extends keyof ObservationExtras> = (draft: ScreenDraft, event: ObservationEvent<K>) => void;
 
-const APPLY: { [K in keyof Observations]: Apply<K> } = {
+const OBSERVATION_REDUCERS: { [K in keyof ObservationExtras]: ObservationReducer<K> } = {
   run(draft, event) {
     const { exit_code: code, duration_ms } = event.extras;
     endTool(draft, event, code === 0 ? "ok" : code === undefined && !event.extras.timed_out ? "stopped" : "failed", duration_ms);
@@ -22,33 +22,33 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
   message(draft, event) {
     const key = `text:${event.item ?? event.seq}`;
     const { item, at } = event;
-    const truncated = truncatedOf(event.extras);
-    putRow(draft, { kind: "text", key, item, at, open: false, partial: event.extras.partial === true, truncated, ...whole(event.content) });
-    speak(draft, event.seq, event.content);
+    const truncated = truncationOf(event.extras);
+    putRow(draft, { kind: "text", key, item, at, open: false, partial: event.extras.partial === true, truncated, ...wholeText(event.content) });
+    announce(draft, event.seq, event.content);
   },
   think(draft, event) {
     const key = `thinking:${event.item ?? event.seq}`;
     const { item, at } = event;
-    const truncated = truncatedOf(event.extras);
-    putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, truncated, ...whole(event.content) });
+    const truncated = truncationOf(event.extras);
+    putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, truncated, ...wholeText(event.content) });
   },
   plan(draft, event) {
     if (event.item !== undefined) removeRow(draft, `tool:${event.item}`);
     const key = `plan:${event.item ?? event.seq}`;
     const { item, at, content: markdown } = event;
-    const truncated = truncatedOf(event.extras);
+    const truncated = truncationOf(event.extras);
     putPlan(draft, { kind: "plan", key, item, at, markdown, truncated, items: event.extras.items, superseded: false });
   },
   confirm(draft, event) {
     const { request, action, risk, options } = event.extras;
-    draft.question = { request, action, risk, options, why: event.content };
-    speak(draft, event.seq, `The agent asks: may it do this? ${action}`);
+    draft.approval = { request, action, risk, options, explanation: event.content };
+    announce(draft, event.seq, `Approval needed: ${action}`);
   },
   confirmed(draft, event) {
     const { request, decision } = event.extras;
-    const question = draft.question?.request === request ? draft.question : null;
-    if (question) draft.question = null;
-    notice(draft, event, "quiet", decided(decision, question?.reason), { detail: question?.action });
+    const question = draft.approval?.request === request ? draft.approval : null;
+    if (question) draft.approval = null;
+    notice(draft, event, "quiet", decisionText(decision, question?.reason), { detail: question?.action });
   },
   usage(draft, event) {
     const { total_cost_usd, known_cost_usd } = event.extras;
@@ -59,13 +59,14 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
   agent_state_changed: changeState,
   interrupted(draft, event) {
     const { what, stopped_ms, rung, partial } = event.extras;
-    // Nobody asked for it: that the sandbox is gone was told, and what it was at says that it was cut short.
-    if (rung === "sandbox" && event.cause !== undefined && event.cause === draft.sandbox?.seq) return settle(draft, event.at, "cut");
-    settle(draft, event.at);
-    const kept = partial ? " What it had written is kept." : "";
-    // From the first backtick to the last: the command may have some of its own.
+    // A lost sandbox is not a requested stop. The loss has its own notice, and the open rows show
+    // the cut.
+    if (rung === "sandbox" && event.cause !== undefined && event.cause === draft.sandbox?.seq) return closeOpenRows(draft, event.at, "cut");
+    closeOpenRows(draft, event.at);
+    const partialNote = partial ? " Partial output is kept." : "";
+    // Text between the first and the last backtick. The command may contain backticks.
     const code = /`(.+)`/s.exec(what)?.[1];
-    notice(draft, event, "quiet", `Stopped ${what} in ${stopped_ms} ms.${kept}`, { code });
+    notice(draft, event, "quiet", `Stopped ${what} in ${stopped_ms} ms.${partialNote}`, { code });
   },
   queue(draft, event) {
     draft.queue = event.extras.items;
@@ -78,20 +79,20 @@ const APPLY: { [K in keyof Observations]: Apply<K> } = {
   },
   sandbox(draft, event) {
     const { phase, stderr_tail, isolation } = event.extras;
-    draft.sandbox = { phase, seq: event.seq, why: event.content };
+    draft.sandbox = { phase, seq: event.seq, reason: event.content };
     draft.isolation = isolation ?? draft.isolation;
-    if (phase === "lost") notice(draft, event, "bad", `${lostText(event.extras)}. The next message starts a fresh sandbox.`, { detail: stderr_tail });
+    if (phase === "lost") notice(draft, event, "bad", `${lostText(event.extras)}. Send a message to start a new sandbox.`, { detail: stderr_tail });
     if (phase === "failed") notice(draft, event, "bad", "The sandbox could not be started", { detail: stderr_tail || event.content || undefined });
   },
   error(draft, event) {
-    if (wasNeverMade(draft, event)) return;
+    if (dropUnmadeCall(draft, event)) return;
     if (findTool(draft, event)) endTool(draft, event, event.extras.code === "cut" ? "cut" : "failed");
     else notice(draft, event, "bad", event.extras.detail || event.extras.code, { detail: event.content || undefined });
   },
 };
 
-/** A call that the model began to write, and whose answer broke off: it is asked for again, and what came of this is nothing. */
-function wasNeverMade(draft: Draft, event: ObservationEvent<"error">): boolean {
+/** Drops a call whose model response broke off while being written. The model is asked again. */
+function dropUnmadeCall(draft: ScreenDraft, event: ObservationEvent<"error">): boolean {
   if (event.source !== "agent" || event.extras.code !== "cut" || event.item === undefined) return false;
   const row = findTool(draft, event);
   if (row && row.seq !== null) return false;
@@ -99,23 +100,23 @@ function wasNeverMade(draft: Draft, event: ObservationEvent<"error">): boolean {
   return true;
 }
 
-export function applyObservation(draft: Draft, event: ObservationEvent): void {
-  if (Object.hasOwn(APPLY, event.observation)) (APPLY[event.observation] as Apply<keyof Observations>)(draft, event);
+export function applyObservation(draft: ScreenDraft, event: ObservationEvent): void {
+  if (Object.hasOwn(OBSERVATION_REDUCERS, event.observation)) (OBSERVATION_REDUCERS[event.observation] as ObservationReducer<keyof ObservationExtras>)(draft, event);
   else if (findTool(draft, event)) endTool(draft, event, "ok");
   else if (event.message) notice(draft, event, "quiet", event.message, { detail: event.content || undefined });
 }
 
-function endTool(draft: Draft, event: ObservationEvent, outcome: ToolEnd["outcome"], durationMs: number | null = null): void {
+function endTool(draft: ScreenDraft, event: ObservationEvent, outcome: ToolEnd["outcome"], durationMs: number | null = null): void {
   const row = findTool(draft, event);
   if (!row) return;
-  const content = event.content || (event.observation === "error" ? (event.extras as Observations["error"]).detail : "");
+  const content = event.content || (event.observation === "error" ? (event.extras as ObservationExtras["error"]).detail : "");
   const lasted = durationMs ?? (row.at ? Date.parse(event.at) - Date.parse(row.at) : null);
   const end: ToolEnd = { outcome, at: event.at, content, extras: { ...event.extras }, durationMs: lasted };
   putRow(draft, { ...row, end });
 }
 
-/** A message has reached the agent: one that waited in the queue moves to where it was read. */
-function deliver(draft: Draft, event: ObservationEvent<"chat">): void {
+/** Marks a message as delivered. A queued one moves to the place of delivery. */
+function deliver(draft: ScreenDraft, event: ObservationEvent<"chat">): void {
   const sent = draft.rows.findLast(
     (row): row is UserRow =>
       row.kind === "user" && (row.seq === event.cause || (row.item !== undefined && row.item === event.item)),
@@ -129,51 +130,55 @@ function deliver(draft: Draft, event: ObservationEvent<"chat">): void {
   putRow(draft, { kind: "user", key, seq: sent?.seq ?? seq, item, at, text, mode: sent?.mode ?? "queue", attachments, phase: "delivered" });
 }
 
-/** The states in which something may be under way: what a person asks of a session that rests waits for it to start. */
-const AT_WORK: readonly AgentState[] = ["starting", "running", "awaiting_confirmation", "interrupting", "paused"];
+/** States in which work may be open. A request to a resting session waits for its start. */
+const ACTIVE_STATES: readonly AgentState[] = ["starting", "running", "awaiting_confirmation", "interrupting", "paused"];
 
-function changeState(draft: Draft, event: ObservationEvent<"agent_state_changed">): void {
+function changeState(draft: ScreenDraft, event: ObservationEvent<"agent_state_changed">): void {
   const { agent_state: state, reason, since, turn_over } = event.extras;
-  enter(draft, state);
-  // It was done as it was paused: no turn stands still, and the next message goes on.
-  if (turn_over === true) draft.isFrozen = false;
+  enterState(draft, state);
+  // The turn ended with the pause. The next message starts a new one.
+  if (turn_over === true) draft.isPausedMidTurn = false;
   draft.reason = reason ?? null;
   draft.since = since;
   if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };
-  if (state !== "awaiting_confirmation" && state !== "paused") draft.question = null;
-  if (!AT_WORK.includes(state)) settle(draft, event.at);
-  else if (turn_over === true) settle(draft, event.at, "stopped", "agent");
-  if (state === "starting" || !AT_WORK.includes(state)) {
-    // What was to be stopped has ended. Sent again after a reconnect, the wish would stop what comes next.
-    draft.sending = draft.sending.filter(({ wish }) => wish.action !== "interrupt");
+  if (state !== "awaiting_confirmation" && state !== "paused") draft.approval = null;
+  if (!ACTIVE_STATES.includes(state)) closeOpenRows(draft, event.at);
+  else if (turn_over === true) closeOpenRows(draft, event.at, "stopped", "agent");
+  if (state === "starting" || !ACTIVE_STATES.includes(state)) {
+    // The interrupt's target has ended. Resent after a reconnect, the request would stop the next
+    // turn.
+    draft.pending = draft.pending.filter(({ request }) => request.action !== "interrupt");
   }
   if (state === "stopped") notice(draft, event, "quiet", reason ? `Stopped: ${reason}` : "Stopped");
-  if (state === "failed" && !wasSaid(draft, reason)) notice(draft, event, "bad", reason ? `Failed: ${reason}` : "Failed");
+  if (state === "failed" && !isReported(draft, reason)) notice(draft, event, "bad", reason ? `Failed: ${reason}` : "Failed");
   if (state === "ended") notice(draft, event, "quiet", reason ? `Ended: ${reason}` : "Ended");
 }
 
-/** Whether the newest notice says just that: the sandbox's death comes first, and then what it means. */
-function wasSaid(draft: Draft, reason: string | undefined): boolean {
-  if (isLossTold(draft, reason)) return true;
+/**
+ * Reports if the newest notice states the reason already. A sandbox's loss precedes the state
+ * change.
+ */
+function isReported(draft: ScreenDraft, reason: string | undefined): boolean {
+  if (isLossReported(draft, reason)) return true;
   const last = draft.rows.at(-1);
   return reason !== undefined && last?.kind === "notice" && last.text.toLowerCase().includes(reason.toLowerCase());
 }
 
-/** How a shell says that SIGKILL ended a process. */
+/** Exit code of SIGKILL in a shell. */
 const KILLED = 137;
 
-function lostText({ exit_code: code, out_of_memory }: Observations["sandbox"]): string {
+function lostText({ exit_code: code, out_of_memory }: ObservationExtras["sandbox"]): string {
   if (out_of_memory === true) return `The sandbox ran out of memory and was killed${code == null ? "" : ` (exit code ${code})`}`;
   if (code == null) return "The sandbox is gone";
   return code === KILLED ? `The sandbox was killed (SIGKILL, exit code ${code})` : `The sandbox died with exit code ${code}`;
 }
 
-function decided(decision: Observations["confirmed"]["decision"], reason: string | undefined): string {
+function decisionText(decision: ObservationExtras["confirmed"]["decision"], reason: string | undefined): string {
   if (decision === "deny") return reason ? `You denied it: ${reason}` : "You denied it";
   return decision === "allow_always" ? "You allowed it, always" : "You allowed it";
 }
 
-function notice(draft: Draft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, more: Pick<NoticeRow, "detail" | "code"> = {}): void {
+function notice(draft: ScreenDraft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, more: Pick<NoticeRow, "detail" | "code"> = {}): void {
   putRow(draft, { kind: "notice", key: `notice:${event.seq}`, at: event.at, tone, text, ...more });
-  speak(draft, event.seq, text);
+  announce(draft, event.seq, text);
 }

@@ -1,32 +1,32 @@
-// The OpenAPI document as rows for a person. Pure.
+// OpenAPI document as rows for display. Pure.
 
-/** What of the document is read. */
-export interface OpenApi {
-  paths: Record<string, Record<string, RawOperation>>;
-  components?: { schemas?: Record<string, Schema> };
+/** Part of the document that is read. */
+export interface OpenApiDocument {
+  paths: Record<string, Record<string, OpenApiOperation>>;
+  components?: { schemas?: Record<string, OpenApiSchema> };
 }
 
-export interface RawOperation {
+export interface OpenApiOperation {
   tags?: string[];
   summary?: string;
-  parameters?: { name: string; in: string; description?: string; required?: boolean; schema?: Schema }[];
-  requestBody?: { content?: Record<string, { schema?: Schema }> };
-  responses?: Record<string, { description?: string; content?: Record<string, { schema?: Schema }> }>;
+  parameters?: { name: string; in: string; description?: string; required?: boolean; schema?: OpenApiSchema }[];
+  requestBody?: { content?: Record<string, { schema?: OpenApiSchema }> };
+  responses?: Record<string, { description?: string; content?: Record<string, { schema?: OpenApiSchema }> }>;
 }
 
-export interface Schema {
+export interface OpenApiSchema {
   $ref?: string;
   type?: string | string[];
-  items?: Schema;
-  oneOf?: Schema[];
+  items?: OpenApiSchema;
+  oneOf?: OpenApiSchema[];
   enum?: unknown[];
   description?: string;
-  properties?: Record<string, Schema>;
+  properties?: Record<string, OpenApiSchema>;
   required?: string[];
 }
 
-/** Something that is sent, in the address, a header or the body. */
-export interface Field {
+/** Parameter in the address, a header or the body. */
+export interface ApiField {
   name: string;
   where: string;
   type: string;
@@ -34,43 +34,43 @@ export interface Field {
   description: string;
 }
 
-export interface Operation {
-  /** Unique in the document, for links into it. */
+export interface ApiOperation {
+  /** Unique name in the document, for links. */
   anchor: string;
   method: string;
   path: string;
   summary: string;
-  fields: Field[];
+  fields: ApiField[];
   answers: { status: string; what: string }[];
   curl: string;
 }
 
-export interface Group {
+export interface ApiGroup {
   name: string;
-  operations: Operation[];
+  operations: ApiOperation[];
 }
 
-const ORDER = ["get", "post", "put", "patch", "delete"];
-/** What most people look for first. */
-const FIRST = ["sessions", "journal"];
+const METHOD_ORDER = ["get", "post", "put", "patch", "delete"];
+/** Tags listed first. */
+const FIRST_TAGS = ["sessions", "journal"];
 
-/** By tag, those that most people look for first; within a tag by path, and by method as they are usually told. */
-export function groups(api: OpenApi): Group[] {
-  const found = new Map<string, Operation[]>();
+/** Groups operations by tag, frequent tags first. Inside a tag, sorts by path, then by method. */
+export function apiGroups(api: OpenApiDocument): ApiGroup[] {
+  const found = new Map<string, ApiOperation[]>();
   for (const [path, methods] of Object.entries(api.paths)) {
-    const known = ORDER.filter((method) => methods[method]);
+    const known = METHOD_ORDER.filter((method) => methods[method]);
     for (const method of known) {
       const raw = methods[method]!;
       const tag = raw.tags?.[0] ?? "other";
       found.set(tag, [...(found.get(tag) ?? []), operation(api, method, path, raw)]);
     }
   }
-  const rank = ({ name }: Group) => (FIRST.indexOf(name) + 1 || FIRST.length + 1);
+  const rank = ({ name }: ApiGroup) => (FIRST_TAGS.indexOf(name) + 1 || FIRST_TAGS.length + 1);
   const all = [...found].map(([name, operations]) => ({ name, operations }));
   return all.sort((a, b) => rank(a) - rank(b));
 }
 
-function operation(api: OpenApi, method: string, path: string, raw: RawOperation): Operation {
+function operation(api: OpenApiDocument, method: string, path: string, raw: OpenApiOperation): ApiOperation {
   const parameters = (raw.parameters ?? []).map((parameter) => ({
     name: parameter.name,
     where: parameter.in,
@@ -94,7 +94,7 @@ function operation(api: OpenApi, method: string, path: string, raw: RawOperation
   };
 }
 
-function bodyFields(schema: Schema): Field[] {
+function bodyFields(schema: OpenApiSchema): ApiField[] {
   return Object.entries(schema.properties ?? {}).map(([name, property]) => ({
     name,
     where: "body",
@@ -104,13 +104,16 @@ function bodyFields(schema: Schema): Field[] {
   }));
 }
 
-function resolve(api: OpenApi, schema: Schema): Schema {
+function resolve(api: OpenApiDocument, schema: OpenApiSchema): OpenApiSchema {
   const name = schema.$ref?.split("/").pop();
   return (name && api.components?.schemas?.[name]) || schema;
 }
 
-/** Such as `string`, `View`, `SandboxRow[]`, `"jsonl" | "md"`. Empty where nothing is said. */
-export function typeName(schema: Schema | undefined): string {
+/**
+ * Formats a type, for example `string`, `View`, `SandboxRow[]`, `"jsonl" | "md"`. Empty if
+ * unspecified.
+ */
+export function typeName(schema: OpenApiSchema | undefined): string {
   if (!schema) return "";
   if (schema.$ref) return schema.$ref.split("/").pop()!;
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" | ");
@@ -119,7 +122,7 @@ export function typeName(schema: Schema | undefined): string {
   return types.map((type) => (type === "array" ? `${typeName(schema.items)}[]` : type)).join(" | ");
 }
 
-function curl(method: string, path: string, fields: Field[], hasBody: boolean): string {
+function curl(method: string, path: string, fields: ApiField[], hasBody: boolean): string {
   const address = path.replace(/\{(\w+)\}/g, (_, name: string) => `$${name.toUpperCase()}`);
   const parts = ["curl", '-H "Authorization: Bearer $TOKEN"'];
   if (method !== "get") parts.push(`-X ${method.toUpperCase()}`, '-H "Content-Type: application/json"');

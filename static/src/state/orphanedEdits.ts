@@ -1,25 +1,26 @@
-// A change that was begun to a message in the queue, where that has left it while nobody looked: it is shown as one that was not sent.
+// Unsaved edits of queued messages that left the queue while the session was closed. Shown as
+// rejected messages.
 
 import { computed, effect } from "@preact/signals";
-import { keep } from "../keep";
-import { openLive } from "./current";
-import { changeKey, keysFrom } from "./unsent";
+import { storeText } from "../storage";
+import { currentLive } from "./currentSession";
+import { queueEditKey, keysWithPrefix } from "./pendingStorage";
 
-/** The session on the screen, as soon as its queue is known. */
-const whole = computed(() => {
-  const live = openLive.value;
-  return live?.isWhole ? live : null;
+/** Session on the screen, once its queue is complete. */
+const completeSession = computed(() => {
+  const live = currentLive.value;
+  return live?.isComplete ? live : null;
 });
 
 effect(() => {
-  const live = whole.value;
+  const live = completeSession.value;
   if (!live) return;
   const { queue } = live.state.peek();
-  const start = changeKey(live.id);
-  for (const key of keysFrom(start)) {
+  const start = queueEditKey(live.id);
+  for (const key of keysWithPrefix(start)) {
     const item = key.slice(start.length);
     if (queue.some((queued) => queued.item === item)) continue;
-    live.missedInQueue(item, localStorage.getItem(key)?.trim() ?? "");
-    keep(key, "");
+    live.rejectOrphanedEdit(item, localStorage.getItem(key)?.trim() ?? "");
+    storeText(key, "");
   }
 });

@@ -1,31 +1,34 @@
-// What the command palette offers. Pure but for the acts themselves.
+// Entries of the command palette. Pure, except for the actions.
 
 import type { Session } from "../wire/frame";
-import { STATE_WORDS } from "./activity";
+import { STATE_LABELS } from "./activity";
 
 export interface PaletteEntry {
   id: string;
   text: string;
-  /** Said behind it, and searched as well. */
+  /** Shown after the text, and searched as well. */
   note?: string;
   group: "This session" | "Greenroom" | "Sessions";
-  act: () => void;
+  run: () => void;
 }
 
-/** Sessions that match beyond this many are left to one more word, or to the list's own search. */
-const SESSIONS = 30;
+/** Limit of matching sessions. More words or the list's search find the others. */
+const MAX_SESSIONS = 30;
 
 export function sessionEntries(sessions: readonly Session[], go: (id: string) => void): PaletteEntry[] {
   return sessions.map(({ id, title, state }) => ({
     id: `session-${id}`,
     text: title || "Untitled",
-    note: STATE_WORDS[state] ?? state,
+    note: STATE_LABELS[state] ?? state,
     group: "Sessions",
-    act: () => go(id),
+    run: () => go(id),
   }));
 }
 
-/** Those in which every word occurs, of sessions the first few; where a word begins one, those stand first. */
+/**
+ * Returns entries that contain every word, with a limit for sessions. Matches at the start of a
+ * word come first.
+ */
 export function matching(entries: readonly PaletteEntry[], query: string): PaletteEntry[] {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   const found = entries.flatMap((entry) => {
@@ -34,6 +37,6 @@ export function matching(entries: readonly PaletteEntry[], query: string): Palet
     return [{ entry, begins: words.filter((word) => ` ${text}`.includes(` ${word}`)).length }];
   });
   const sorted = found.sort((a, b) => b.begins - a.begins).map(({ entry }) => entry);
-  const shown = new Set(sorted.filter(({ group }) => group === "Sessions").slice(0, SESSIONS));
+  const shown = new Set(sorted.filter(({ group }) => group === "Sessions").slice(0, MAX_SESSIONS));
   return sorted.filter((entry) => entry.group !== "Sessions" || shown.has(entry));
 }

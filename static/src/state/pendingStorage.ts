@@ -1,70 +1,81 @@
-// What the server has not taken yet, kept in this browser: what a person wrote outlives the page.
+// Unaccepted requests and drafts in browser storage, so that typed text survives the page.
 
-import { keep } from "../keep";
-import type { Wish } from "../wire/frame";
-import type { Sent } from "./session";
+import { storeText } from "../storage";
+import type { ClientRequest } from "../wire/frame";
+import type { PendingRequest } from "./screenState";
 
-/** One key each: two pages on one session do not write over each other. */
+/** Key of a request. One key each, so two tabs on a session do not overwrite each other. */
 const keyOf = (session: string, id = ""): string => `greenroom.unsent.${session}.${id}`;
 
-/** What is still being written in a session: by this name its message, … */
+/** Key of a session's message draft. */
 export const draftKey = (session: string): string => `greenroom.draft.${session}`;
-/** … the files of that message, … */
+/** Key of the draft's files. */
 export const filesKey = (session: string): string => `${draftKey(session)}.files`;
-/** … the command beside it, … */
+/** Key of the command draft. */
 export const commandKey = (session: string): string => `${draftKey(session)}.command`;
-/** … and the change to a message that waits in the queue. */
-export const changeKey = (session: string, item = ""): string => `${draftKey(session)}.change.${item}`;
+/** Key of an unsaved edit of a queued message. */
+export const queueEditKey = (session: string, item = ""): string => `${draftKey(session)}.change.${item}`;
 
-/** What is on its way, in the order in which it was written. */
-export function unsentOf(session: string): Sent[] {
-  return keysFrom(keyOf(session))
+/** Stored form of a pending request. Two stored fields keep their former names. */
+type StoredRequest = Omit<PendingRequest, "request" | "rejection"> & { at: number; "wish": ClientRequest; "refusal"?: string };
+
+function requestJson({ request, rejection, ...rest }: PendingRequest, at: number): string {
+  const stored: StoredRequest = { at, ...rest, "wish": request, ...(rejection !== undefined && { "refusal": rejection }) };
+  return JSON.stringify(stored);
+}
+
+/** Returns the stored requests in the order of writing. */
+export function storedRequests(session: string): PendingRequest[] {
+  return keysWithPrefix(keyOf(session))
     .flatMap((key) => {
       try {
-        return [JSON.parse(localStorage.getItem(key) ?? "") as Sent & { at: number }];
+        return [JSON.parse(localStorage.getItem(key) ?? "") as StoredRequest];
       } catch {
         return [];
       }
     })
     .sort((a, b) => a.at - b.at)
-    .map(({ at: _, ...sent }) => sent);
+    .map(({ at: _, "wish": request, "refusal": rejection, ...rest }) => ({ ...rest, request, ...(rejection !== undefined && { rejection }) }));
 }
 
-/** Keeps what has come to be on its way, or was refused, and forgets what was taken or dropped. */
-export function keepUnsent(session: string, before: readonly Sent[], after: readonly Sent[]): void {
-  const waiting = after.filter(isUnsent);
+/** Stores new and rejected requests, and removes accepted and discarded ones. */
+export function storePending(session: string, before: readonly PendingRequest[], after: readonly PendingRequest[]): void {
+  const waiting = after.filter(isStored);
   for (const [n, sent] of waiting.entries()) {
-    if (!before.includes(sent)) keep(keyOf(session, sent.id), JSON.stringify({ at: Date.now() + n, ...sent }));
+    if (!before.includes(sent)) storeText(keyOf(session, sent.id), requestJson(sent, Date.now() + n));
   }
-  for (const { id } of before.filter(isUnsent)) {
-    if (!waiting.some((sent) => sent.id === id)) keep(keyOf(session, id), "");
+  for (const { id } of before.filter(isStored)) {
+    if (!waiting.some((sent) => sent.id === id)) storeText(keyOf(session, id), "");
   }
 }
 
-/** There is no session to send anything to any more. */
-export function forgetUnsent(session: string): void {
-  for (const key of [draftKey(session), ...keysFrom(`${draftKey(session)}.`), ...keysFrom(keyOf(session))]) keep(key, "");
+/** Removes all stored texts of a session that no longer exists. */
+export function forgetSession(session: string): void {
+  for (const key of [draftKey(session), ...keysWithPrefix(`${draftKey(session)}.`), ...keysWithPrefix(keyOf(session))]) storeText(key, "");
 }
 
-/** What is kept under names that begin like this. */
-export function keysFrom(start: string): string[] {
+/** Returns the stored keys with a prefix. */
+export function keysWithPrefix(start: string): string[] {
   return Object.keys(localStorage).filter((key) => key.startsWith(start));
 }
 
-function isUnsent({ wish, seq }: Sent): boolean {
-  return seq === undefined && isTyped(wish);
+function isStored({ request, seq }: PendingRequest): boolean {
+  return seq === undefined && isTyped(request);
 }
 
-/** Whether there are words of a person in it. What was only pressed is pressed again as easily, and may mean something else then. */
-function isTyped(wish: Wish): boolean {
-  switch (wish.action) {
+/**
+ * Reports if a request holds typed text. A pressed button is not stored, because its meaning may
+ * change.
+ */
+function isTyped(request: ClientRequest): boolean {
+  switch (request.action) {
     case "message":
     case "run":
       return true;
     case "edit_queue":
-      return wish.args.content !== undefined;
+      return request.args.content !== undefined;
     case "confirm":
-      return wish.args.reason !== undefined;
+      return request.args.reason !== undefined;
     default:
       return false;
   }

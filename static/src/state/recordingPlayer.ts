@@ -1,23 +1,24 @@
-// A recording on the screen: the same state as a live session's, fed from a file, forwards and back.
+// Playback of a recording. Uses the state of a live session, fed from a file, forwards and
+// backwards.
 
 import { signal } from "@preact/signals";
 import type { ServerFrame } from "../wire/frame";
-import type { Line, Listener } from "../wire/socket";
-import { LiveSession } from "./live";
+import type { SessionTransport, TransportListener } from "../wire/socket";
+import { LiveSession } from "./liveSession";
 
-/** A pause longer than this is cut to it: nobody wants to watch a night pass. */
-const LONGEST_PAUSE_MS = 1500;
+/** Upper bound of a pause during playback. */
+const MAX_DELAY_MS = 1500;
 
-export class Player {
-  /** How many frames are on the screen. */
+export class RecordingPlayer {
+  /** Number of frames on the screen. */
   readonly at = signal(0);
   readonly playing = signal(false);
   readonly speed = signal(1);
   readonly live: LiveSession;
   private timer = 0;
-  private listener: Listener | null = null;
+  private listener: TransportListener | null = null;
 
-  /** Shows the whole of it at first. */
+  /** Shows the whole recording at first. */
   constructor(private readonly frames: readonly ServerFrame[]) {
     this.live = new LiveSession(idOf(frames), (listener) => this.line(listener));
     this.seek(frames.length);
@@ -59,7 +60,7 @@ export class Player {
     if (!this.playing.peek()) return;
     const next = this.at.peek();
     if (next >= this.frames.length) return this.pause();
-    const wait = gap(this.frames, next) / this.speed.peek();
+    const wait = delayBefore(this.frames, next) / this.speed.peek();
     this.timer = window.setTimeout(() => {
       this.seek(next + 1);
       this.schedule();
@@ -70,7 +71,7 @@ export class Player {
     if (from < to) this.listener?.received(this.frames.slice(from, to));
   }
 
-  private line(listener: Listener): Line {
+  private line(listener: TransportListener): SessionTransport {
     this.listener = listener;
     return { send: () => false, retryNow() {}, close() {} };
   }
@@ -81,11 +82,11 @@ function idOf(frames: readonly ServerFrame[]): string {
   return "recording";
 }
 
-/** How long to wait before frame `next`: as long as it took then, by the times of the events around it. */
-function gap(frames: readonly ServerFrame[], next: number): number {
+/** Returns the delay before frame `next`, from the times of the events around it. */
+function delayBefore(frames: readonly ServerFrame[], next: number): number {
   const frame = frames[next];
   if (!frame || !("at" in frame)) return 16;
   const before = frames.slice(Math.max(0, next - 200), next).findLast((earlier) => "at" in earlier);
   if (!before || !("at" in before)) return 0;
-  return Math.max(0, Math.min(LONGEST_PAUSE_MS, Date.parse(frame.at) - Date.parse(before.at)));
+  return Math.max(0, Math.min(MAX_DELAY_MS, Date.parse(frame.at) - Date.parse(before.at)));
 }

@@ -1,38 +1,39 @@
-// From frames to what the screen knows. Pure: no clock, no socket, no DOM; the same frames lead to the same state.
+// Reducer from frames to screen state. Pure: no clock, no socket, no DOM. The same frames give the
+// same state.
 
-import type { Event } from "../wire/event";
-import { isEvent, type ErrorFrame, type ServerFrame, type Status, type Wish } from "../wire/frame";
-import { checked } from "../wire/shape";
-import { UNREADABLE, type Refusal } from "../wire/socket";
+import type { SessionEvent } from "../wire/event";
+import { isEvent, type ErrorFrame, type ServerFrame, type StatusFrame, type ClientRequest } from "../wire/frame";
+import { checkEvent } from "../wire/eventShape";
+import { UNREADABLE_CODE, type SocketEndReason } from "../wire/socket";
 import { applyAction } from "./actions";
 import { applyDelta } from "./deltas";
-import { enter } from "./activity";
+import { enterState } from "./activity";
 import { applyObservation } from "./observations";
-import { empty, isOnItsWay, whyUnreadable, type SessionState } from "./session";
+import { emptyState, isInFlight, unreadableReason, type ScreenState } from "./screenState";
 
-/** What happens on this side of the socket. */
-export type Local =
+/** Event on this side of the socket. */
+export type LocalEvent =
   | { local: "opened" }
   | { local: "lost"; retryAt: number }
-  | { local: "refused"; why: Refusal }
-  /** With a `refusal` it was not even sent. */
-  | { local: "sent"; id: string; wish: Wish; refusal?: string | undefined }
+  | { local: "refused"; why: SocketEndReason }
+  /** With a `rejection`, the request was not sent. */
+  | { local: "sent"; id: string; request: ClientRequest; rejection?: string | undefined }
   | { local: "dropped"; id: string }
-  /** A recording begins anew. */
+  /** A recording starts over. */
   | { local: "rewound" }
-  /** The server's data were put back from a backup that knows less. */
-  | { local: "set_back" };
+  /** The server's data was restored from an older backup. */
+  | { local: "rolled_back" };
 
-export type Input = ServerFrame | Local;
+export type ReducerInput = ServerFrame | LocalEvent;
 
-/** Applies a batch. The state that comes in is not changed. */
-export function reduce(state: SessionState, inputs: readonly Input[]): SessionState {
-  const draft = { ...state, rows: state.rows.slice(), sending: state.sending.slice() };
+/** Applies a batch. The given state is not changed. */
+export function reduce(state: ScreenState, inputs: readonly ReducerInput[]): ScreenState {
+  const draft = { ...state, rows: state.rows.slice(), pending: state.pending.slice() };
   for (const input of inputs) apply(draft, input);
   return draft;
 }
 
-function apply(draft: SessionState, input: Input): void {
+function apply(draft: ScreenState, input: ReducerInput): void {
   if (isEvent(input)) applyEvent(draft, input);
   else if ("local" in input) applyLocal(draft, input);
   else if ("delta" in input) applyDelta(draft, input);
@@ -40,30 +41,30 @@ function apply(draft: SessionState, input: Input): void {
   else if ("error" in input) applyError(draft, input);
 }
 
-function applyEvent(draft: SessionState, unchecked: Event): void {
+function applyEvent(draft: ScreenState, unchecked: SessionEvent): void {
   if (unchecked.seq <= draft.lastSeq) return;
-  const event = checked(unchecked);
+  const event = checkEvent(unchecked);
   draft.lastSeq = event.seq;
   draft.lastAt = event.at;
-  if (draft.connection.phase === "live") draft.trouble = null;
+  if (draft.connection.phase === "live") draft.problem = null;
   if ("action" in event) applyAction(draft, event);
   else applyObservation(draft, event);
-  draft.sending = draft.sending.filter((sent) => sent.seq === undefined || sent.seq > draft.lastSeq);
+  draft.pending = draft.pending.filter((sent) => sent.seq === undefined || sent.seq > draft.lastSeq);
 }
 
-function applyStatus(draft: SessionState, frame: Status): void {
+function applyStatus(draft: ScreenState, frame: StatusFrame): void {
   switch (frame.status) {
     case "hello":
       if (draft.connection.phase !== "recorded") draft.connection = { phase: "replaying" };
       draft.replayFrom = draft.lastSeq;
-      draft.trouble = null;
+      draft.problem = null;
       if (frame.session) {
         draft.session = frame.session;
-        // The events know it better, and may have come before.
+        // Events are more exact and may have arrived before.
         draft.model ??= frame.session.model ?? null;
         draft.reason = frame.session.reason ?? null;
       }
-      enter(draft, frame.state ?? frame.session?.state ?? draft.agentState);
+      enterState(draft, frame.state ?? frame.session?.state ?? draft.agentState);
       return;
     case "synced":
       if (draft.connection.phase === "recorded") return;
@@ -73,7 +74,7 @@ function applyStatus(draft: SessionState, frame: Status): void {
       }
       return;
     case "accepted":
-      draft.sending = draft.sending.flatMap((sent) => {
+      draft.pending = draft.pending.flatMap((sent) => {
         if (sent.id !== frame.id) return [sent];
         return frame.seq !== undefined && frame.seq > draft.lastSeq ? [{ ...sent, seq: frame.seq }] : [];
       });
@@ -84,17 +85,17 @@ function applyStatus(draft: SessionState, frame: Status): void {
   }
 }
 
-function applyError(draft: SessionState, frame: ErrorFrame): void {
-  // That it can only be read is of the session, whatever was asked of it.
-  if (frame.id === undefined || frame.error.code === UNREADABLE) draft.trouble = frame.error.message;
-  draft.sending = draft.sending.flatMap((sent) => {
+function applyError(draft: ScreenState, frame: ErrorFrame): void {
+  // An unreadable session affects every request, so the error is not tied to one.
+  if (frame.id === undefined || frame.error.code === UNREADABLE_CODE) draft.problem = frame.error.message;
+  draft.pending = draft.pending.flatMap((sent) => {
     if (sent.id !== frame.id) return [sent];
-    // What was to be stopped has ended by itself: nobody needs to be told that they have what they want.
-    return frame.error.code === "nothing_to_interrupt" ? [] : [{ ...sent, refusal: frame.error.message }];
+    // The interrupt's target ended by itself, which is what the user asked for.
+    return frame.error.code === "nothing_to_interrupt" ? [] : [{ ...sent, rejection: frame.error.message }];
   });
 }
 
-function applyLocal(draft: SessionState, input: Local): void {
+function applyLocal(draft: ScreenState, input: LocalEvent): void {
   switch (input.local) {
     case "opened":
       draft.connections += 1;
@@ -104,34 +105,34 @@ function applyLocal(draft: SessionState, input: Local): void {
       return;
     case "refused":
       draft.connection = { phase: "refused", why: input.why };
-      if (input.why === "unreadable") forsake(draft);
+      if (input.why === "unreadable") endUnreadable(draft);
       return;
     case "sent": {
-      const { id, wish, refusal } = input;
-      const sent = { id, wish, ...(refusal !== undefined && { refusal }) };
-      draft.sending = [...draft.sending.filter((other) => other.id !== id), sent];
+      const { id, request, rejection } = input;
+      const sent = { id, request, ...(rejection !== undefined && { rejection }) };
+      draft.pending = [...draft.pending.filter((other) => other.id !== id), sent];
       return;
     }
     case "dropped":
-      draft.sending = draft.sending.filter((sent) => sent.id !== input.id);
+      draft.pending = draft.pending.filter((sent) => sent.id !== input.id);
       return;
-    case "set_back": {
+    case "rolled_back": {
       const { connections } = draft;
-      // What was taken since then, that backup has not.
-      const sending = draft.sending.map(({ seq: _, ...sent }) => sent);
-      Object.assign(draft, { ...empty, rows: [], connections, sending });
+      // The restored backup lacks requests accepted since then.
+      const sending = draft.pending.map(({ seq: _, ...sent }) => sent);
+      Object.assign(draft, { ...emptyState, rows: [], connections, pending: sending });
       return;
     }
     case "rewound":
-      Object.assign(draft, { ...empty, rows: [], sending: [], connection: { phase: "recorded" } });
+      Object.assign(draft, { ...emptyState, rows: [], pending: [], connection: { phase: "recorded" } });
       return;
   }
 }
 
-/** Nobody goes on with it. It is at nothing, whatever it was at when it was left, and what is on its way will not be taken. */
-function forsake(draft: SessionState): void {
-  const refusal = whyUnreadable(draft);
+/** Ends an unreadable session: no state, and pending requests are rejected. */
+function endUnreadable(draft: ScreenState): void {
+  const rejection = unreadableReason(draft);
   draft.caughtUp = null;
-  enter(draft, null);
-  draft.sending = draft.sending.map((sent) => (isOnItsWay(sent) ? { ...sent, refusal } : sent));
+  enterState(draft, null);
+  draft.pending = draft.pending.map((sent) => (isInFlight(sent) ? { ...sent, rejection } : sent));
 }

@@ -1,12 +1,12 @@
-// The rows of a chat: what a person sees of a session, top to bottom. Rows are never changed, only replaced, so that an
-// unchanged row is known by its identity and is not drawn again.
+// Rows of the chat, top to bottom. Rows are replaced, never changed. An unchanged row keeps its
+// identity and is not drawn again.
 
-import type { Decision, Mode, PlanItem, Source, Truncated } from "../wire/event";
+import type { ApprovalDecision, MessageMode, PlanStep, EventOrigin, Truncation } from "../wire/event";
 
 /** Text that grows by deltas. */
-export interface Growing {
+export interface GrowingText {
   text: string;
-  /** How long `text` is in bytes of UTF-8, which is how deltas count. */
+  /** Length of `text` in bytes of UTF-8, the unit of delta offsets. */
   bytes: number;
 }
 
@@ -17,25 +17,25 @@ export interface UserRow {
   item?: string;
   at: string;
   text: string;
-  mode: Mode;
-  /** A `withdrawn` message has left the queue, and it is not known yet whether the agent got it. */
+  mode: MessageMode;
+  /** `withdrawn`: left the queue, delivery still unknown. */
   phase: "sent" | "queued" | "withdrawn" | "delivered";
   attachments: string[];
 }
 
-export interface TextRow extends Growing {
+export interface TextRow extends GrowingText {
   kind: "text" | "thinking";
   key: string;
   item?: string;
   at?: string;
   open: boolean;
   partial: boolean;
-  truncated?: Truncated | undefined;
+  truncated?: Truncation | undefined;
 }
 
-/** How a tool call ended. */
+/** Outcome of a tool call. */
 export interface ToolEnd {
-  /** `cut`: its sandbox or its agent went away under it. */
+  /** `cut`: the sandbox or the agent went away during the call. */
   outcome: "ok" | "failed" | "stopped" | "cut";
   at: string;
   content: string;
@@ -50,11 +50,11 @@ export interface ToolRow {
   /** `null` while the model still writes the call. */
   seq: number | null;
   at?: string;
-  source: Source;
+  source: EventOrigin;
   name: string | null;
   args: Record<string, unknown>;
-  input: Growing;
-  output: Growing;
+  input: GrowingText;
+  output: GrowingText;
   end: ToolEnd | null;
 }
 
@@ -64,9 +64,9 @@ export interface PlanRow {
   item?: string;
   at: string;
   markdown: string;
-  truncated?: Truncated | undefined;
-  items: PlanItem[];
-  /** A newer one has come: this one is history. */
+  truncated?: Truncation | undefined;
+  items: PlanStep[];
+  /** Replaced by a newer plan. */
   superseded: boolean;
 }
 
@@ -76,43 +76,44 @@ export interface NoticeRow {
   at: string;
   tone: "quiet" | "good" | "bad";
   text: string;
-  /** What stands in the text between backticks, and is shown as code. */
+  /** Part of the text between backticks, shown as code. */
   code?: string;
   detail?: string;
 }
 
-export type Row = UserRow | TextRow | ToolRow | PlanRow | NoticeRow;
+export type ChatRow = UserRow | TextRow | ToolRow | PlanRow | NoticeRow;
 
-/** A question to the person that is not answered yet. */
-export interface Question {
+/** Open request for the user's approval. */
+export interface ApprovalRequest {
   request: string;
   action: string;
   risk: string;
-  why: string;
-  /** Why the person denied it, from their answer on. */
+  explanation: string;
+  /** Reason of a denial, set by the user's answer. */
   reason?: string | undefined;
-  options: Decision[];
+  options: ApprovalDecision[];
 }
 
-export const nothing: Growing = { text: "", bytes: 0 };
+export const noText: GrowingText = { text: "", bytes: 0 };
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
 /**
- * Adds a delta's content at its offset. Of a long item whoever comes late is sent the end, as if it began there, and the next
- * piece has its place in the whole: so one that seems to leave a gap follows all the same.
+ * Adds a delta's content at its offset. A late client first receives the end of a long item as if
+ * it began there. The next offset counts from the real beginning, so a seeming gap is appended as
+ * well.
  */
-export function grow(so: Growing, offset: number, content: string): Growing {
-  return { text: offset < so.bytes ? upTo(so, offset) + content : so.text + content, bytes: offset + byteLength(content) };
+export function appendDelta(before: GrowingText, offset: number, content: string): GrowingText {
+  return { text: offset < before.bytes ? upTo(before, offset) + content : before.text + content, bytes: offset + byteLength(content) };
 }
 
-function upTo({ text, bytes }: Growing, offset: number): string {
+function upTo({ text, bytes }: GrowingText, offset: number): string {
   const encoded = encoder.encode(text);
   return decoder.decode(encoded.subarray(0, Math.max(0, encoded.length - (bytes - offset))));
 }
 
-export function whole(text: string): Growing {
+export function wholeText(text: string): GrowingText {
   return { text, bytes: byteLength(text) };
 }
 

@@ -1,23 +1,23 @@
-// What sandboxes take. The server tells CPU time since a sandbox began; how busy it is follows from two looks.
+// Load of sandboxes. The server reports total CPU time; two samples give the load.
 
-import type { SandboxRow } from "../wire/manage";
+import type { SandboxRow } from "../wire/lazyRest";
 
-export interface Loaded extends SandboxRow {
-  /** When the server was asked, milliseconds since the epoch. */
+export interface SandboxLoad extends SandboxRow {
+  /** Time of the sample, in milliseconds since the epoch. */
   at: number;
-  /** Cores in use between the last two looks; `null` before there were two. */
+  /** Cores in use between the last two samples. `null` before the second. */
   cpu: number | null;
 }
 
-export function withLoad(rows: readonly SandboxRow[], at: number, before: readonly Loaded[]): Loaded[] {
+export function withLoad(rows: readonly SandboxRow[], at: number, before: readonly SandboxLoad[]): SandboxLoad[] {
   return rows.map((row) => {
     const earlier = before.find(({ session }) => session === row.session);
-    return { ...row, at, cpu: earlier ? load(row, at, earlier) : null };
+    return { ...row, at, cpu: earlier ? coresInUse(row, at, earlier) : null };
   });
 }
 
-function load(row: SandboxRow, at: number, earlier: Loaded): number | null {
+function coresInUse(row: SandboxRow, at: number, earlier: SandboxLoad): number | null {
   if (row.cpu_us === null || earlier.cpu_us === null || at <= earlier.at) return null;
-  // A sandbox that was started anew counts from zero again.
+  // A restarted sandbox counts from zero again.
   return Math.max(0, (row.cpu_us - earlier.cpu_us) / 1000 / (at - earlier.at));
 }

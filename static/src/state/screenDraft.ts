@@ -1,28 +1,28 @@
-// How the reducer's functions find and replace rows in the state that they build.
+// Row access for the reducers.
 
-import { inSight } from "../escapes";
-import type { Source } from "../wire/event";
-import type { PlanRow, Row, ToolEnd, ToolRow } from "./rows";
-import type { SessionState } from "./session";
+import { escapeInvisible } from "../escapes";
+import type { EventOrigin } from "../wire/event";
+import type { PlanRow, ChatRow, ToolEnd, ToolRow } from "./rows";
+import type { ScreenState } from "./screenState";
 
-/** The state while a batch is applied: its arrays are this batch's own, its rows are not. */
-export type Draft = SessionState;
+/** State while a batch is applied. The batch owns its arrays, not its rows. */
+export type ScreenDraft = ScreenState;
 
-/** Nearly every row that changes is among the newest; only beyond these an index is made. */
-const NEWEST = 32;
+/** Changes mostly hit the newest rows. An index exists only for older ones. */
+const NEWEST_ROWS = 32;
 
-/** Where each key stands, for a batch's own array of rows. */
-const indexes = new WeakMap<Row[], Map<string, number>>();
+/** Index from key to row, for a batch's own array. */
+const indexes = new WeakMap<ChatRow[], Map<string, number>>();
 
-export function findRow(draft: Draft, key: string): Row | undefined {
+export function findRow(draft: ScreenDraft, key: string): ChatRow | undefined {
   return draft.rows[indexOf(draft, key)];
 }
 
 /**
- * Replaces the row with this row's key, or adds it. What still grows stands below all that is in the journal, and takes its
- * place there when its event comes: so whoever was here sees the same as whoever comes later.
+ * Replaces the row with the same key, or adds it. Growing rows stay below the durable ones and move
+ * when their event arrives. Early and late clients thus show the same order.
  */
-export function putRow(draft: Draft, row: Row): void {
+export function putRow(draft: ScreenDraft, row: ChatRow): void {
   const { rows } = draft;
   const index = indexOf(draft, row.key);
   const place = firstGrowing(rows);
@@ -40,55 +40,55 @@ export function putRow(draft: Draft, row: Row): void {
   indexes.delete(rows);
 }
 
-/** Where the rows begin that grow, at the end of all others. */
-function firstGrowing(rows: readonly Row[]): number {
+/** Returns the index of the first growing row. */
+function firstGrowing(rows: readonly ChatRow[]): number {
   let place = rows.length;
   while (place > 0 && isGrowing(rows[place - 1]!)) place -= 1;
   return place;
 }
 
-/** Made of deltas alone: the journal knows nothing of it yet. */
-function isGrowing(row: Row): boolean {
+/** Detects a row made of deltas only, without an event. */
+function isGrowing(row: ChatRow): boolean {
   return row.kind === "tool" ? row.seq === null : (row.kind === "text" || row.kind === "thinking") && row.open;
 }
 
-/** Shows a plan, and folds the one before away. */
-export function putPlan(draft: Draft, plan: PlanRow): void {
+/** Shows a plan and folds the previous one. */
+export function putPlan(draft: ScreenDraft, plan: PlanRow): void {
   const before = draft.plan && findRow(draft, draft.plan.key);
   if (before?.kind === "plan" && before.key !== plan.key) putRow(draft, { ...before, superseded: true });
   draft.plan = plan;
   putRow(draft, plan);
 }
 
-export function removeRow(draft: Draft, key: string): void {
+export function removeRow(draft: ScreenDraft, key: string): void {
   const index = indexOf(draft, key);
   if (index < 0) return;
   draft.rows.splice(index, 1);
   indexes.delete(draft.rows);
 }
 
-/** The tool call that an event belongs to: by its item, or by the action that caused it. */
-export function findTool(draft: Draft, event: { item?: string; cause?: number }): ToolRow | undefined {
+/** Returns the tool call of an event, by item or by cause. */
+export function findTool(draft: ScreenDraft, event: { item?: string; cause?: number }): ToolRow | undefined {
   const byItem = event.item === undefined ? undefined : findRow(draft, `tool:${event.item}`);
   if (byItem?.kind === "tool") return byItem;
   if (event.cause === undefined) return undefined;
   return draft.rows.findLast((row): row is ToolRow => row.kind === "tool" && row.seq === event.cause);
 }
 
-/** How many of the newest are kept to be said. */
-const SPOKEN = 4;
+/** Number of announcements kept. */
+const MAX_ANNOUNCEMENTS = 4;
 
-/** Gives a screen reader something to say, unless it is told of the past that the page opened with. */
-export function speak(draft: Draft, seq: number, text: string): void {
+/** Announces a text to screen readers, except for the replayed past. */
+export function announce(draft: ScreenDraft, seq: number, text: string): void {
   const past = draft.connection.phase !== "live" && draft.connections <= 1;
   if (past || text === "") return;
-  draft.spoken = [...draft.spoken, { seq, text: inSight(text) }].slice(-SPOKEN);
+  draft.announcements = [...draft.announcements, { seq, text: escapeInvisible(text) }].slice(-MAX_ANNOUNCEMENTS);
 }
 
-/** Closes what is still open, because whatever worked on it has ended; of the calls only those of `source`, where one is named. */
-export function settle(draft: Draft, at: string, outcome: ToolEnd["outcome"] = "stopped", source?: Source): void {
+/** Closes open rows after their work ended. With `source`, closes only that origin's calls. */
+export function closeOpenRows(draft: ScreenDraft, at: string, outcome: ToolEnd["outcome"] = "stopped", source?: EventOrigin): void {
   if (!draft.rows.some(isOpen)) return;
-  draft.rows = draft.rows.flatMap((row): Row[] => {
+  draft.rows = draft.rows.flatMap((row): ChatRow[] => {
     if ((row.kind === "text" || row.kind === "thinking") && row.open) return [{ ...row, open: false, partial: true }];
     if (row.kind !== "tool" || row.end || (source && row.source !== source)) return [row];
     // A call that the model never finished writing did not happen.
@@ -98,13 +98,13 @@ export function settle(draft: Draft, at: string, outcome: ToolEnd["outcome"] = "
   });
 }
 
-function isOpen(row: Row): boolean {
+function isOpen(row: ChatRow): boolean {
   return row.kind === "tool" ? row.end === null : (row.kind === "text" || row.kind === "thinking") && row.open;
 }
 
-function indexOf(draft: Draft, key: string): number {
+function indexOf(draft: ScreenDraft, key: string): number {
   const { rows } = draft;
-  const oldest = Math.max(0, rows.length - NEWEST);
+  const oldest = Math.max(0, rows.length - NEWEST_ROWS);
   for (let index = rows.length - 1; index >= oldest; index -= 1) if (rows[index]?.key === key) return index;
   if (oldest === 0) return -1;
   let index = indexes.get(rows);

@@ -1,87 +1,90 @@
-// What the screen knows of one session. Made from frames alone, by `reduce`.
+// Screen state of one session. Built from frames by `reduce`.
 
-import type { AgentState, Phase, QueueItem, Usage } from "../wire/event";
-import type { Session, Wish } from "../wire/frame";
-import type { Refusal } from "../wire/socket";
-import type { PlanRow, Question, Row } from "./rows";
+import type { AgentState, SandboxPhase, QueuedMessage, UsageExtras } from "../wire/event";
+import type { Session, ClientRequest } from "../wire/frame";
+import type { SocketEndReason } from "../wire/socket";
+import type { PlanRow, ApprovalRequest, ChatRow } from "./rows";
 
-/** A wish on its way to the server. */
-export interface Sent {
+/** Request sent by this client and not yet accepted. */
+export interface PendingRequest {
   id: string;
-  wish: Wish;
-  /** The event that it led to, once the server has said so. */
+  request: ClientRequest;
+  /** Resulting event, once reported. */
   seq?: number;
-  /** Why the server did not carry it out, or why it was not sent. */
-  refusal?: string;
+  /** Error text of the server, or the reason for not sending. */
+  rejection?: string;
 }
 
-/** Whether nothing has come of it yet. */
-export function isOnItsWay({ seq, refusal }: Sent): boolean {
-  return seq === undefined && refusal === undefined;
+/** Reports if no reply has arrived yet. */
+export function isInFlight({ seq, rejection }: PendingRequest): boolean {
+  return seq === undefined && rejection === undefined;
 }
 
-export type Connection =
+export type ConnectionState =
   | { phase: "connecting" }
   | { phase: "replaying" }
   | { phase: "live" }
   | { phase: "lost"; retryAt: number }
-  /** Nobody is at the other end: these frames come from a file. */
+  /** Frames from a file, without a server. */
   | { phase: "recorded" }
-  | { phase: "refused"; why: Refusal };
+  | { phase: "refused"; why: SocketEndReason };
 
-export interface Sandbox {
-  phase: Phase;
-  /** The event that said so: what it cut short names it as its cause. */
+export interface SandboxStatus {
+  phase: SandboxPhase;
+  /** Event of this phase. Cut work names it as its cause. */
   seq: number;
-  /** Why, in the server's words. */
-  why: string;
+  /** Reason in the server's words. */
+  reason: string;
 }
 
-export interface SessionState {
-  connection: Connection;
-  /** How many times this screen has been connected. */
+export interface ScreenState {
+  connection: ConnectionState;
+  /** Number of connections of this screen. */
   connections: number;
-  /** What the last reconnect brought; `at` is how often there was one, so that the same count shows again. */
+  /** Result of the last reconnect. `at` numbers the reconnects, so an equal count shows again. */
   caughtUp: { events: number; at: number } | null;
-  /** What the server cannot do at the moment, in its words; until something happens again. */
-  trouble: string | null;
+  /** Current problem of the server in its words, until the next event. */
+  problem: string | null;
   session: Session | null;
   lastSeq: number;
-  /** When that event was made, as it says it. */
+  /** Time of that event, from the event itself. */
   lastAt: string;
-  /** `lastSeq` when the replay that runs now began. */
+  /** `lastSeq` at the start of the current replay. */
   replayFrom: number;
   agentState: AgentState | null;
   reason: string | null;
   since: string | null;
-  /** Whether it was paused in the middle of something. */
-  isFrozen: boolean;
-  rows: Row[];
-  queue: QueueItem[];
-  sending: Sent[];
-  question: Question | null;
-  usage: Usage | null;
-  /** The most that its events have told of its cost, in USD: an event that does not know all of it takes nothing back. */
+  /** True if paused in the middle of work. */
+  isPausedMidTurn: boolean;
+  rows: ChatRow[];
+  queue: QueuedMessage[];
+  pending: PendingRequest[];
+  approval: ApprovalRequest | null;
+  usage: UsageExtras | null;
+  /** Highest cost reported by events, in USD. Events without a known price never lower it. */
   knownCost: number;
   model: string | null;
-  sandbox: Sandbox | null;
+  sandbox: SandboxStatus | null;
   isolation: string | null;
-  /** The newest plan. */
+  /** Newest plan. */
   plan: PlanRow | null;
-  /** What a screen reader shall say, once each: the newest finished texts, questions and receipts that came live. */
-  spoken: readonly Spoken[];
+  /**
+   * Texts for screen readers: newest live messages, approval requests and receipts. Each is
+   * announced once.
+   */
+  announcements: readonly Announcement[];
 }
 
-export interface Spoken {
+export interface Announcement {
   seq: number;
   text: string;
 }
 
-export const empty: SessionState = {
+export const emptyState: ScreenState = {
   connection: { phase: "connecting" },
   connections: 0,
   caughtUp: null,
-  trouble: null,
+  problem: null,
   session: null,
   lastSeq: 0,
   lastAt: "",
@@ -89,68 +92,70 @@ export const empty: SessionState = {
   agentState: null,
   reason: null,
   since: null,
-  isFrozen: false,
+  isPausedMidTurn: false,
   rows: [],
   queue: [],
-  sending: [],
-  question: null,
+  pending: [],
+  approval: null,
   usage: null,
   knownCost: 0,
   model: null,
   sandbox: null,
   isolation: null,
   plan: null,
-  spoken: [],
+  announcements: [],
 };
 
-/** Why nobody goes on with it, where that is so: all that is asked of it now is refused with these words. */
-export function whyUnreadable({ connection, trouble }: SessionState): string | undefined {
-  return connection.phase === "refused" && connection.why === "unreadable" ? (trouble ?? "this session cannot go on") : undefined;
+/** Returns the error of an unreadable session. All requests are rejected with it. */
+export function unreadableReason({ connection, problem }: ScreenState): string | undefined {
+  return connection.phase === "refused" && connection.why === "unreadable" ? (problem ?? "this session cannot continue") : undefined;
 }
 
-/** Whether it has failed because its sandbox is gone, which the conversation tells already. */
-export function isLossTold({ sandbox }: SessionState, reason: string | null | undefined): boolean {
-  return sandbox?.phase === "lost" && sandbox.why === reason;
+/** Reports if the failure is a lost sandbox that the chat already shows. */
+export function isLossReported({ sandbox }: ScreenState, reason: string | null | undefined): boolean {
+  return sandbox?.phase === "lost" && sandbox.reason === reason;
 }
 
-/** What became of a message that has left the queue: the agent has it, or somebody took it away. */
-export type Fate = "taken" | "removed";
+/** Fate of a message that left the queue: delivered to the agent, or removed. */
+export type QueueExit = "taken" | "removed";
 
-export function fateOf({ rows }: SessionState, item: string): Fate {
+export function queueExitOf({ rows }: ScreenState, item: string): QueueExit {
   return rows.some((row) => row.kind === "user" && row.item === item && row.phase === "delivered") ? "taken" : "removed";
 }
 
-/** What is said to somebody who was about to change it; their words follow. */
-export const FATES: Record<Fate, string> = {
-  taken: "The agent has taken this message as it was. Your change:",
-  removed: "This message was removed from the queue. Your change:",
+/** Text for a user who was editing the message. The edit follows. */
+export const QUEUE_EXIT_TEXTS: Record<QueueExit, string> = {
+  taken: "The agent already received this message. Your edit:",
+  removed: "This message was removed. Your edit:",
 };
 
-/** What it has cost so far, in USD. */
-export interface Spent {
+/** Cost so far, in USD. */
+export interface SpentCost {
   usd: number;
-  /** Not where the price of a call is not known: then it has cost more. */
-  isAll: boolean;
+  /** False if the price of a call is unknown. The real cost is higher then. */
+  isComplete: boolean;
 }
 
-/** What a session's own figures say. */
-export function spentBy(usage: Session["usage"]): Spent {
-  return { usd: usage?.cost_usd ?? usage?.known_cost_usd ?? 0, isAll: !usage || usage.cost_usd !== null };
+/** Returns the cost from a session's own figures. */
+export function costOfSession(usage: Session["usage"]): SpentCost {
+  return { usd: usage?.cost_usd ?? usage?.known_cost_usd ?? 0, isComplete: !usage || usage.cost_usd !== null };
 }
 
-/** `told`: the session as REST told it last, which knows what an event without a price does not say. */
-export function spent({ usage, session, knownCost }: SessionState, told?: Session): Spent {
-  if (typeof usage?.total_cost_usd === "number") return { usd: usage.total_cost_usd, isAll: true };
-  const views = [spentBy(session?.usage), spentBy(told?.usage)];
-  return { usd: Math.max(knownCost, ...views.map(({ usd }) => usd)), isAll: !usage && views.every(({ isAll }) => isAll) };
+/**
+ * Returns the cost on the screen. `listed`: session from REST, which covers events without a price.
+ */
+export function costOfScreen({ usage, session, knownCost }: ScreenState, listed?: Session): SpentCost {
+  if (typeof usage?.total_cost_usd === "number") return { usd: usage.total_cost_usd, isComplete: true };
+  const views = [costOfSession(session?.usage), costOfSession(listed?.usage)];
+  return { usd: Math.max(knownCost, ...views.map(({ usd }) => usd)), isComplete: !usage && views.every(({ isComplete }) => isComplete) };
 }
 
-/** The tokens that its model has read and written, and what it has cost. */
-export function takenBy(state: SessionState, told?: Session): { read: number; written: number; cost: Spent } {
+/** Returns the tokens read and written, and the cost. */
+export function usageTotals(state: ScreenState, listed?: Session): { read: number; written: number; cost: SpentCost } {
   const { usage, session } = state;
   return {
     read: usage?.total_input_tokens ?? session?.usage?.input_tokens ?? 0,
     written: usage?.total_output_tokens ?? session?.usage?.output_tokens ?? 0,
-    cost: spent(state, told),
+    cost: costOfScreen(state, listed),
   };
 }

@@ -1,11 +1,11 @@
-// What this server offers for a new session, asked for once.
+// Server options for new sessions, loaded once.
 
 import { signal } from "@preact/signals";
-import { getOptions, type Options } from "../wire/rest";
+import { getOptions, type ServerOptions } from "../wire/rest";
 
 /** `null` until the first answer. */
-export const options = signal<Options | null>(null);
-/** Why there is none, after the last try. */
+export const options = signal<ServerOptions | null>(null);
+/** Error of the last attempt. */
 export const optionsError = signal<string | null>(null);
 
 export async function loadOptions(): Promise<void> {
@@ -14,7 +14,7 @@ export async function loadOptions(): Promise<void> {
     options.value = await getOptions();
     optionsError.value = null;
   } catch (error) {
-    // Whatever asked shows its fallback; the next one who asks tries again.
+    // The caller shows a fallback. The next call retries.
     optionsError.value = (error as Error).message;
   }
 }

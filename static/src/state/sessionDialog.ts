@@ -1,12 +1,12 @@
-// What somebody chose to do with a session as a whole: it is asked where it needs an answer, then done.
+// Chosen action on a whole session. Some actions ask for confirmation first.
 
 import { signal } from "@preact/signals";
 import type { Session } from "../wire/frame";
 
-export interface Asked {
+export interface SessionDialogRequest {
   session: Session;
-  act: "resume" | "rename" | "archive" | "end" | "purge";
+  action: "resume" | "rename" | "archive" | "end" | "purge";
 }
 
-/** One at a time, wherever it was chosen. */
-export const asked = signal<Asked | null>(null);
+/** Current dialog. One at a time. */
+export const sessionDialog = signal<SessionDialogRequest | null>(null);

@@ -1,41 +1,44 @@
-// The list of sessions, read from the server every few seconds, and more seldom while the page is hidden.
+// List of sessions, refreshed every few seconds, and less often while the page is hidden.
 
 import { batch, signal } from "@preact/signals";
 import type { Session } from "../wire/frame";
 import { listSessions, signedOut } from "../wire/rest";
 
 const REFRESH_MS = 4000;
-/** How often a hidden page looks: its title and its notifications tell of what happens. */
+/** Refresh interval of a hidden page, for its title and notifications. */
 const HIDDEN_REFRESH_MS = 15_000;
 
-/** What the list shows. `null` until the first answer. */
+/** Sessions in the list. `null` until the first answer. */
 export const sessions = signal<Session[] | null>(null);
-/** The newest ones, whatever is searched for: for those who tell what happens. `null` until the first answer. */
+/**
+ * Newest sessions, independent of the search. For notifications and the title. `null` until the
+ * first answer.
+ */
 export const newest = signal<Session[] | null>(null);
 export const listError = signal<string | null>(null);
 export const search = signal("");
 export const showArchived = signal(false);
-/** How many match in all; the list shows the newest `limit` of them. */
+/** Number of all matches. The list shows the newest `limit`. */
 export const total = signal(0);
 
-/** What was told last of each session, also of those that the list leaves out now: archived, or not what is searched for. */
+/** Last known state of every session, including those outside of the list. */
 const known = signal<ReadonlyMap<string, Session>>(new Map());
 
 export const sessionOf = (id: string): Session | undefined => known.value.get(id);
 
-/** How often something was told so far. Clocks can be set back, and numbers of events by a backup: this cannot. */
-let tellings = 0;
-/** Which telling was the last that said how each session is. */
-const toldAt = new Map<string, number>();
+/** Number of merges. Clocks and event numbers can go back, this counter cannot. */
+let merges = 0;
+/** Merge that last updated each session. */
+const mergedAt = new Map<string, number>();
 
-/** For `learn`: taken before a question, it says what was known when that was asked. */
-export const moment = (): number => tellings;
+/** Returns the current merge number. Taken before a request, it marks what was known then. */
+export const mergeCount = (): number => merges;
 
-/** Takes in what was told of sessions, for every list that shows them; `asked` is the moment of the question. */
-export function learn(told: readonly Session[], asked = 0): void {
+/** Merges session data into all lists. `asked`: merge number at the time of the request. */
+export function mergeSessions(incoming: readonly Session[], requestedAt = 0): void {
   const all = new Map(known.peek());
-  tellings += 1;
-  for (const session of told) all.set(session.id, newestOf(session, all.get(session.id), asked));
+  merges += 1;
+  for (const session of incoming) all.set(session.id, newestOf(session, all.get(session.id), requestedAt));
   batch(() => {
     known.value = all;
     for (const list of [sessions, newest]) list.value = list.peek()?.map((session) => all.get(session.id) ?? session) ?? null;
@@ -43,22 +46,23 @@ export function learn(told: readonly Session[], asked = 0): void {
 }
 
 /**
- * An answer may have been asked for before what is known already was told. Then its state and its cost may be older; its title need
- * not be, which is no event. What was asked for later is newer, also where it has fewer events.
+ * Returns the newer data of a session. An answer requested before the known data may have an older
+ * state and cost; its title is still valid. An answer requested later is newer, even with fewer
+ * events.
  */
-function newestOf(told: Session, before: Session | undefined, asked: number): Session {
-  const wasAskedBefore = (toldAt.get(told.id) ?? 0) > asked;
-  if (before && wasAskedBefore && before.last_seq > told.last_seq) {
+function newestOf(incoming: Session, before: Session | undefined, requestedAt: number): Session {
+  const wasRequestedBefore = (mergedAt.get(incoming.id) ?? 0) > requestedAt;
+  if (before && wasRequestedBefore && before.last_seq > incoming.last_seq) {
     const { state, reason, last_seq, usage } = before;
-    return { ...told, state, reason, last_seq, usage };
+    return { ...incoming, state, reason, last_seq, usage };
   }
-  toldAt.set(told.id, tellings);
-  return told;
+  mergedAt.set(incoming.id, merges);
+  return incoming;
 }
 
 const PAGE = 100;
-/** The server lists no more at a time; older sessions are found by searching. */
-export const MOST = 500;
+/** Limit of the server's list. Search finds older sessions. */
+export const MAX_LISTED = 500;
 let limit = PAGE;
 
 export function showMore(): void {
@@ -71,15 +75,17 @@ export function toggleArchived(): void {
   void refreshSessions();
 }
 
-/** The question that is under way. */
-let asking: AbortController | null = null;
+/** Request in flight. */
+let request: AbortController | null = null;
 
-/** Asks anew. A question that is still under way may be about something else, or from before something was done: it is given up. */
+/**
+ * Refreshes the list. Aborts a request in flight, which may have another query or precede a change.
+ */
 export async function refreshSessions(): Promise<void> {
-  asking?.abort();
-  const { signal } = (asking = new AbortController());
+  request?.abort();
+  const { signal } = (request = new AbortController());
   try {
-    const asked = moment();
+    const requestedAt = mergeCount();
     const isPlain = search.peek() === "" && !showArchived.peek();
     const listed = listSessions(search.peek(), showArchived.peek(), limit, signal);
     const [page, first] = await Promise.all([listed, isPlain ? listed : listSessions("", false, PAGE, signal)]);
@@ -87,18 +93,18 @@ export async function refreshSessions(): Promise<void> {
     batch(() => {
       sessions.value = page.items;
       newest.value = first.items.slice(0, PAGE);
-      learn([...first.items, ...page.items], asked);
+      mergeSessions([...first.items, ...page.items], requestedAt);
       total.value = page.total;
       listError.value = null;
     });
   } catch (error) {
     if (!signal.aborted) listError.value = (error as Error).message;
   } finally {
-    if (!signal.aborted) asking = null;
+    if (!signal.aborted) request = null;
   }
 }
 
-/** Keeps the list fresh until the returned function is called. */
+/** Refreshes the list periodically until the returned function is called. */
 export function watchSessions(): () => void {
   let refreshed = 0;
   const refresh = () => {
@@ -108,7 +114,7 @@ export function watchSessions(): () => void {
     void refreshSessions();
   };
   refresh();
-  const timer = setInterval(() => asking === null && refresh(), REFRESH_MS);
+  const timer = setInterval(() => request === null && refresh(), REFRESH_MS);
   document.addEventListener("visibilitychange", refresh);
   return () => {
     clearInterval(timer);

@@ -1,28 +1,29 @@
-// Whether the list of sessions is in sight. A wide screen shows it until it is put away, a narrow one over the page while it is asked for.
+// Visibility of the sidebar. A wide screen shows it unless hidden; a narrow one shows it over the
+// page on request.
 
 import { computed, effect, signal } from "@preact/signals";
-import { keepCookie, readCookie } from "../cookie";
+import { writeCookie, readCookie } from "../cookie";
 import { route } from "../route";
-import { isNarrow } from "./width";
+import { isNarrow } from "./narrowScreen";
 
 const COOKIE = "greenroom_sidebar";
 
-/** On a wide screen, over every reload. */
-export const sidebarAway = signal(readCookie(COOKIE, ["away"]) !== undefined);
+/** Hidden on a wide screen, across reloads. */
+export const sidebarHidden = signal(readCookie(COOKIE, ["away"]) !== undefined);
 
 effect(() => {
-  if (sidebarAway.value) document.documentElement.dataset.sidebar = "away";
+  if (sidebarHidden.value) document.documentElement.dataset.sidebar = "away";
   else delete document.documentElement.dataset.sidebar;
-  keepCookie(COOKIE, sidebarAway.value ? "away" : null);
+  writeCookie(COOKIE, sidebarHidden.value ? "away" : null);
 });
 
-/** On a narrow screen. */
+/** Open on a narrow screen. */
 export const sidebarOpen = signal(false);
 
-/** Whether it covers the page, of which nothing can be reached then. */
+/** True while the sidebar covers the page. */
 export const sidebarCovers = computed(() => sidebarOpen.value && isNarrow.value);
 
-// Whoever has gone somewhere wants to see it. With the address itself: what the new page gives the focus to must not be covered still.
+// Navigation closes the sidebar. At once, because the new page's focus must not be covered.
 effect(() => {
   void route.value;
   sidebarOpen.value = false;
@@ -33,8 +34,8 @@ export function toggleSidebar(): void {
     sidebarOpen.value = !sidebarOpen.peek();
     return;
   }
-  // What is out of sight cannot keep the focus: its counterpart takes it.
+  // A hidden element cannot keep the focus, so its counterpart takes it.
   const hadFocus = document.activeElement?.closest(".sidebar, .sidebar-button");
-  sidebarAway.value = !sidebarAway.peek();
-  if (hadFocus) document.querySelector<HTMLElement>(sidebarAway.peek() ? ".sidebar-button" : ".put-away")?.focus();
+  sidebarHidden.value = !sidebarHidden.peek();
+  if (hadFocus) document.querySelector<HTMLElement>(sidebarHidden.peek() ? ".sidebar-button" : ".put-away")?.focus();
 }

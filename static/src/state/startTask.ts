@@ -1,102 +1,109 @@
-// How a session begins: it is made, its files are brought, its task is given.
+// Start of a task: creates the session, uploads the files, sends the task.
 
 import { newId } from "../id";
-import { keep } from "../keep";
+import { storeText } from "../storage";
 import { navigate, route } from "../route";
-import { createSession, sendMessage, type NewSession } from "../wire/manage";
-import { getSession, RequestError } from "../wire/rest";
+import { createSession, sendMessage, type NewSession } from "../wire/lazyRest";
+import { getSession, RestError } from "../wire/rest";
 import { uploadFile } from "../wire/upload";
-import { refreshSessions } from "./list";
-import * as written from "./task";
-import { lostText, without, type Lost } from "./task";
+import { refreshSessions } from "./sessionList";
+import * as written from "./taskDraft";
+import { missingText, without, type MissingFiles } from "./taskDraft";
 
-/** What a person chose beside the task. */
-export interface Chosen extends Pick<NewSession, "agent" | "model" | "image" | "directory"> {
-  /** In USD, as it is written: on the way to a number it is often none. */
+/** Choices of the user beside the task. */
+export interface TaskChoices extends Pick<NewSession, "agent" | "model" | "image" | "directory"> {
+  /** Budget in USD as typed, which may not be a number yet. */
   budget?: string;
 }
 
-/** One key for one wish: trying again after a lost answer does not start it twice. */
-export interface Attempt {
-  wish: string;
-  /** What it is to do: its wish does not say where it brings files. */
+/**
+ * Attempt to start a task, with an idempotency key. A retry after a lost answer starts no second
+ * session.
+ */
+export interface StartAttempt {
+  requestJson: string;
+  /** Task text. `requestJson` lacks the task if files are uploaded first. */
   task: string;
   key: string;
-  /** The session that was made for its files: what was brought to it is nowhere else. */
+  /** Session created for the files. Its uploads exist nowhere else. */
   session?: string;
-  /** Where the files lie that are there already: they need not be sent again. */
+  /** Paths of uploaded files, which are not sent again. */
   uploaded: Map<File, string>;
-  /** Those that its message named before the page was loaded again: the files themselves are gone then. */
+  /** Paths from before a page reload. The files themselves are gone. */
   attachments?: string[];
-  /** By what names their person knows those. */
+  /** Original names of those files. */
   names?: string[];
-  /** The message that gives the task, where the session was made for its files before it. */
+  /** Message with the task, if the session was created for its files first. */
   message?: { said: string; key: string };
-  /** By what names their person knows the files that it names. */
+  /** Original names of the files in that message. */
   brought?: string[];
 }
 
-/** Starts the task that is written. */
-export async function begin(): Promise<void> {
-  const { task, files, chosen, visits, problem, starting } = written;
+/** Starts the written task. */
+export async function startTask(): Promise<void> {
+  const { task, files, choices, visits, problem, starting } = written;
   const sent = { task: task.peek(), files: files.peek(), visit: visits.peek() };
   problem.value = null;
   try {
-    const id = await beginWith(written.attempt, { ...chosen.peek(), task: sent.task.trim() }, sent.files);
+    const id = await startWith(written.attempt, { ...choices.peek(), task: sent.task.trim() }, sent.files);
     const isAwaited = sent.visit === visits.peek() || sent.task === task.peek();
-    forget(sent);
+    clearStarted(sent);
     if (isAwaited && route.peek().page === "home") navigate(`/sessions/${id}`);
   } catch (error) {
-    if (error instanceof FilesLost) written.lost.value = error.lost;
+    if (error instanceof FilesLostError) written.missing.value = error.lost;
     else problem.value = (error as Error).message;
   } finally {
     starting.value = false;
   }
 }
 
-/** Nothing that was written since. */
-function forget(sent: { task: string; files: readonly File[] }): void {
-  const { task, files, chosen, attempt } = written;
+/** Clears the started task, except for later changes. */
+function clearStarted(sent: { task: string; files: readonly File[] }): void {
+  const { task, files, choices, attempt } = written;
   attempt.current = null;
   files.value = files.peek().filter((file) => !sent.files.includes(file));
-  if (localStorage.getItem(written.TASK) === sent.task) keep(written.TASK, "");
+  if (localStorage.getItem(written.TASK) === sent.task) storeText(written.TASK, "");
   if (task.peek() !== sent.task) return;
   task.value = "";
-  chosen.value = {};
+  choices.value = {};
 }
 
-/** Returns the session's id. What `last` holds is set before anything is sent: it may be all that is left after a reload. */
-export async function beginWith(last: { current: Attempt | null }, chosen: Chosen & { task: string }, files: readonly File[]): Promise<string> {
+/**
+ * Starts a task and returns the session id. `last` is set before sending, because a reload keeps
+ * nothing else.
+ */
+export async function startWith(last: { current: StartAttempt | null }, chosen: TaskChoices & { task: string }, files: readonly File[]): Promise<string> {
   const { task, budget, ...options } = chosen;
-  const rest = { ...options, budget_usd: amountOf(budget) };
-  // A session that was made for its files is gone on with, though its task or its files were changed after one could not be sent.
-  const waits = last.current?.wish === JSON.stringify(rest);
-  const wish = JSON.stringify(files.length > 0 || waits ? rest : { ...rest, task });
-  const before = last.current?.wish === wish ? last.current : null;
-  const left = before ? [] : without(namesOf(last.current), files.map(({ name }) => name));
-  const attempt: Attempt = Object.assign(before ?? { wish, key: newId(), uploaded: new Map() }, { task });
+  const rest = { ...options, budget_usd: parseBudget(budget) };
+  // A session created for files is reused after a failed upload, even if the task or the files
+  // changed.
+  const reusesSession = last.current?.requestJson === JSON.stringify(rest);
+  const requestJson = JSON.stringify(files.length > 0 || reusesSession ? rest : { ...rest, task });
+  const before = last.current?.requestJson === requestJson ? last.current : null;
+  const missingNames = before ? [] : without(earlierNames(last.current), files.map(({ name }) => name));
+  const attempt: StartAttempt = Object.assign(before ?? { requestJson, key: newId(), uploaded: new Map() }, { task });
   last.current = attempt;
-  if (left.length > 0) throw new FilesLost(left, "they lie in a session with other options");
-  if (files.length === 0 && !waits) {
+  if (missingNames.length > 0) throw new FilesLostError(missingNames, "uploaded to a session with other options");
+  if (files.length === 0 && !reusesSession) {
     const { id } = await createSession({ ...rest, task }, attempt.key);
     void refreshSessions();
     return id;
   }
   try {
-    return await beginWithFiles(last, attempt, rest, files);
+    return await startWithFiles(last, attempt, rest, files);
   } catch (error) {
-    const reached = last.current ?? attempt;
-    if (!(await isLost(reached.session, error))) throw error;
-    return await beginWithFiles(last, anew(last, reached, { key: newId() }), rest, files);
+    const current = last.current ?? attempt;
+    if (!(await isSessionLost(current.session, error))) throw error;
+    return await startWithFiles(last, replaceAttempt(last, current, { key: newId() }), rest, files);
   }
 }
 
-/** Makes the session, brings the files, gives the task; of that what is done already is not done again. */
-async function beginWithFiles(last: { current: Attempt | null }, begun: Attempt, rest: NewSession, files: readonly File[]): Promise<string> {
+/** Creates the session, uploads the files and sends the task. Skips completed steps. */
+async function startWithFiles(last: { current: StartAttempt | null }, begun: StartAttempt, rest: NewSession, files: readonly File[]): Promise<string> {
   const { task, key } = begun;
   const { id } = await createSession({ ...rest, title: task.split("\n", 1)[0]?.slice(0, 80) }, key);
-  // Once a session is deleted its key makes another one.
-  const attempt = (begun.session ?? id) === id ? begun : anew(last, begun, { key, session: id });
+  // The key of a deleted session creates a new one.
+  const attempt = (begun.session ?? id) === id ? begun : replaceAttempt(last, begun, { key, session: id });
   last.current = Object.assign(attempt, { session: id });
   const attachments = [...(attempt.attachments ?? [])];
   for (const file of files) {
@@ -104,53 +111,59 @@ async function beginWithFiles(last: { current: Attempt | null }, begun: Attempt,
     attempt.uploaded.set(file, path);
     attachments.push(path);
   }
-  const said = JSON.stringify([task, attachments]);
-  const brought = [...namesOf(attempt), ...files.map(({ name }) => name)];
-  const message = attempt.message?.said === said ? attempt.message : { said, key: newId() };
+  const fingerprint = JSON.stringify([task, attachments]);
+  const brought = [...earlierNames(attempt), ...files.map(({ name }) => name)];
+  const message = attempt.message?.said === fingerprint ? attempt.message : { said: fingerprint, key: newId() };
   last.current = Object.assign(attempt, { message, brought });
   await sendMessage(id, { content: task, attachments }, message.key);
   void refreshSessions();
   return id;
 }
 
-/** Whether a session ended or was deleted elsewhere before it had its task. What was not found may be its sandbox alone. */
-async function isLost(session: string | undefined, error: unknown): Promise<boolean> {
-  if (session === undefined || !(error instanceof RequestError)) return false;
+/**
+ * Reports if the session ended or was deleted elsewhere before its task. A 404 may concern only its
+ * sandbox.
+ */
+async function isSessionLost(session: string | undefined, error: unknown): Promise<boolean> {
+  if (session === undefined || !(error instanceof RestError)) return false;
   if (error.code === "ended") return true;
   if (!error.isNotFound) return false;
   return getSession(session).then(
     ({ state }) => state === "ended",
-    (why: unknown) => why instanceof RequestError && why.isNotFound,
+    (why: unknown) => why instanceof RestError && why.isNotFound,
   );
 }
 
-/** The same attempt where its session is lost, and all that was brought there. What a page before brought the person alone has. */
-function anew(last: { current: Attempt | null }, lost: Attempt, made: { key: string; session?: string }): Attempt {
-  const attempt: Attempt = { wish: lost.wish, task: lost.task, uploaded: new Map(), ...made };
+/**
+ * Returns a new attempt after the loss of a session. Files uploaded by an earlier page exist only
+ * with the user.
+ */
+function replaceAttempt(last: { current: StartAttempt | null }, lost: StartAttempt, made: { key: string; session?: string }): StartAttempt {
+  const attempt: StartAttempt = { requestJson: lost.requestJson, task: lost.task, uploaded: new Map(), ...made };
   last.current = attempt;
-  const gone = namesOf(lost);
-  if (gone.length > 0) throw new FilesLost(gone, "the session that had them is gone");
+  const missingNames = earlierNames(lost);
+  if (missingNames.length > 0) throw new FilesLostError(missingNames, "their session is gone");
   return attempt;
 }
 
-/** What a page before this one has brought. */
-function namesOf(attempt: Attempt | null): string[] {
+/** Returns the names of files uploaded by an earlier page. */
+function earlierNames(attempt: StartAttempt | null): string[] {
   return attempt?.names ?? (attempt?.attachments ?? []).map((path) => path.slice(path.lastIndexOf("/") + 1));
 }
 
-/** Nothing was begun without them. */
-class FilesLost extends Error {
-  readonly lost: Lost;
+/** Error of a start without its files. No session was started. */
+class FilesLostError extends Error {
+  readonly lost: MissingFiles;
 
-  constructor(names: readonly string[], why: string) {
-    super(lostText({ names, why }));
-    this.lost = { names, why };
+  constructor(names: readonly string[], reason: string) {
+    super(missingText({ names, reason }));
+    this.lost = { names, reason };
   }
 }
 
-function amountOf(budget = ""): number | undefined {
+function parseBudget(budget = ""): number | undefined {
   if (budget.trim() === "") return undefined;
   const usd = Number(budget);
   if (usd > 0 && Number.isFinite(usd)) return usd;
-  throw new Error(`The budget \`${budget}\` is no amount above zero. Write it like 0.50, or leave it empty.`);
+  throw new Error(`Budget \`${budget}\` must be above zero. Enter an amount or leave it empty.`);
 }

@@ -1,140 +1,153 @@
-// The task that is being written. It outlives its page: whoever comes back from elsewhere finds it as it was, also while it starts; after
-// a reload, as far as a browser keeps it.
+// Draft of a new task. Survives navigation, also while starting, and a reload as far as storage
+// allows.
 
 import { computed, effect, signal } from "@preact/signals";
-import { keep } from "../keep";
-import { loadLater } from "../ondemand";
-import type { Attempt, Chosen } from "./begin";
+import { storeText } from "../storage";
+import { loadLazy } from "../loadLazy";
+import type { StartAttempt, TaskChoices } from "./startTask";
 
-/** Names of files that are gone, and why, as the end of a sentence. */
-export interface Lost {
+/** Names of missing files and the reason, as the end of a sentence. */
+export interface MissingFiles {
   names: readonly string[];
-  why: string;
+  reason: string;
 }
 
 export const TASK = "greenroom.task";
 const ATTEMPT = "greenroom.task.attempt";
-/** The names of its files: they themselves do not outlive their page. */
+/** Key of the file names. The files themselves do not survive a reload. */
 const FILES = "greenroom.task.files";
 
-export const task = signal(keptTask());
+export const task = signal(storedTask());
 export const files = signal<readonly File[]>([]);
-/** Files that it came with, and that are nowhere any more: it does not start before somebody has attached them again, or does without. */
-export const lost = signal<Lost | null>(null);
+/** Missing files. The task does not start until they are attached again or dropped by the user. */
+export const missing = signal<MissingFiles | null>(null);
 export const starting = signal(false);
 export const problem = signal<string | null>(null);
 
-const kept = readAttempt(localStorage.getItem(ATTEMPT), task.peek());
+const stored = parseAttempt(localStorage.getItem(ATTEMPT), task.peek());
 
-if (task.peek()) lose(without(readNames(localStorage.getItem(FILES)), kept?.attempt.names));
-const names = computed(() => JSON.stringify([...(lost.value?.names ?? []), ...files.value.map(({ name }) => name)]));
-/** What was read of it stands there already; it may be what another tab has noted meanwhile. */
-let isRead = true;
+if (task.peek()) addMissing(without(parseNames(localStorage.getItem(FILES)), stored?.attempt.names));
+const names = computed(() => JSON.stringify([...(missing.value?.names ?? []), ...files.value.map(({ name }) => name)]));
+/** Suppresses writes while loading. Another tab may have stored newer names. */
+let isLoading = true;
 effect(() => {
   const text = names.value;
-  // Only beside the words that they belong to: where another tab's are kept, the names are of its files.
-  if (!isRead && keptTask() === task.peek()) note(text);
+  // The names belong to the stored task, which may be another tab's.
+  if (!isLoading && storedTask() === task.peek()) storeNames(text);
 });
-isRead = false;
+isLoading = false;
 
-/** The attempt to start it, while nothing is known to have come of it. Kept at once: its key leads to the same session again. */
+/**
+ * Attempt to start the task, until its outcome is known. Stored at once, so a retry finds the same
+ * session.
+ */
 export const attempt = {
-  held: kept?.attempt ?? null,
-  get current(): Attempt | null {
-    return this.held;
+  value: stored?.attempt ?? null,
+  get current(): StartAttempt | null {
+    return this.value;
   },
-  set current(begun: Attempt | null) {
-    this.held = begun;
-    keep(ATTEMPT, begun ? JSON.stringify(begun) : "");
+  set current(begun: StartAttempt | null) {
+    this.value = begun;
+    storeText(ATTEMPT, begun ? attemptJson(begun) : "");
   },
 };
 
-/** After a reload what was chosen for that attempt: anything else would be another session. */
-export const chosen = signal<Chosen>(kept?.chosen ?? {});
+/** Choices of the stored attempt. Other choices would start another session. */
+export const choices = signal<TaskChoices>(stored?.chosen ?? {});
 
-/** How often the page of the task was opened. */
+/** Number of visits to the task's page. */
 export const visits = signal(0);
 
-/** Its page is open, until the returned function is called. */
+/** Opens the task's page until the returned function is called. */
 export function openTask(): () => void {
   visits.value += 1;
-  isRead = true;
-  // Another tab may have written more of it, or sent it.
-  if (keptTask() !== task.peek()) take(keptTask());
-  if (!task.peek()) lost.value = null;
-  isRead = false;
+  isLoading = true;
+  // Another tab may have changed or sent the task.
+  if (storedTask() !== task.peek()) adoptTask(storedTask());
+  if (!task.peek()) missing.value = null;
+  isLoading = false;
   return () => (problem.value = null);
 }
 
-export function write(text: string): void {
+export function writeTask(text: string): void {
   task.value = text;
-  keep(TASK, text);
-  note(names.peek());
-  // Where nothing is left of what was to be started, the same words later are another task. What the page before has begun may have
-  // been done long since: it is gone on with only as it was.
+  storeText(TASK, text);
+  storeNames(names.peek());
+  // An emptied task ends the attempt; the same text later is a new task. An earlier page's attempt
+  // may have succeeded, so it continues only unchanged.
   const isGone = text === "" && files.peek().length === 0;
   if (starting.peek()) return;
-  if (isGone) lost.value = null;
-  else if (kept && attempt.held === kept.attempt) lose(kept.attempt.names);
-  if (isGone || attempt.held === kept?.attempt) attempt.current = null;
+  if (isGone) missing.value = null;
+  else if (stored && attempt.value === stored.attempt) addMissing(stored.attempt.names);
+  if (isGone || attempt.value === stored?.attempt) attempt.current = null;
 }
 
-export function attach(more: readonly File[]): void {
+export function attachFiles(more: readonly File[]): void {
   files.value = [...files.peek(), ...more];
-  if (!lost.peek()) return;
-  const { names, why } = lost.peek()!;
+  if (!missing.peek()) return;
+  const { names, reason } = missing.peek()!;
   const still = without(names, more.map(({ name }) => name));
-  lost.value = still.length > 0 ? { names: still, why } : null;
+  missing.value = still.length > 0 ? { names: still, reason } : null;
 }
 
-/** It starts without them: somebody has said so. */
-export async function startWithout(): Promise<void> {
-  lost.value = null;
+/** Starts without the missing files, on request of the user. */
+export async function startWithoutFiles(): Promise<void> {
+  missing.value = null;
   await start();
 }
 
 export async function start(): Promise<void> {
-  if (starting.peek() || lost.peek() || !task.peek().trim()) return;
+  if (starting.peek() || missing.peek() || !task.peek().trim()) return;
   starting.value = true;
-  await (await loadLater()).begin();
+  await (await loadLazy()).startTask();
 }
 
-/** What a page before has left of an attempt to start `task`, and what was chosen for it; `null` where that is nothing. */
-export function readAttempt(text: string | null, task: string): { attempt: Attempt; chosen: Chosen } | null {
+/** Stored form of an attempt. The stored field keeps its former name. */
+type StoredAttempt = Omit<StartAttempt, "requestJson"> & { "wish": string };
+
+export function attemptJson({ requestJson, ...rest }: StartAttempt): string {
+  return JSON.stringify({ "wish": requestJson, ...rest });
+}
+
+/** Parses the stored attempt for `task` and its choices. Returns `null` if there is none. */
+export function parseAttempt(text: string | null, task: string): { attempt: StartAttempt; chosen: TaskChoices } | null {
   try {
-    const last = JSON.parse(text ?? "") as Attempt;
+    const { "wish": requestJson, ...last } = JSON.parse(text ?? "") as StoredAttempt;
     if (last.task !== task.trim()) return null;
     const [, attachments] = JSON.parse(last.message?.said ?? "[]") as [string?, string[]?];
-    const attempt = { ...last, uploaded: new Map(), attachments, names: last.brought };
-    const { task: _, budget_usd, ...options } = JSON.parse(attempt.wish) as Chosen & { task?: string; budget_usd?: number };
+    const attempt = { ...last, requestJson, uploaded: new Map(), attachments, names: last.brought };
+    const { task: _, budget_usd, ...options } = JSON.parse(requestJson) as TaskChoices & { task?: string; budget_usd?: number };
     return { attempt, chosen: { ...options, budget: budget_usd?.toString() } };
   } catch {
     return null;
   }
 }
 
-/** Words of another tab: what they came with is nowhere here, and what a page before has begun was begun for others. */
-function take(words: string): void {
-  task.value = words;
-  if (kept && attempt.held === kept.attempt) attempt.held = null;
-  lost.value = null;
-  if (words) lose(without(readNames(localStorage.getItem(FILES)), files.peek().map(({ name }) => name)));
+/**
+ * Adopts the task of another tab. Its files are missing here, and an earlier attempt does not
+ * apply.
+ */
+function adoptTask(text: string): void {
+  task.value = text;
+  if (stored && attempt.value === stored.attempt) attempt.value = null;
+  missing.value = null;
+  if (text) addMissing(without(parseNames(localStorage.getItem(FILES)), files.peek().map(({ name }) => name)));
 }
 
-function keptTask(): string {
+function storedTask(): string {
   return localStorage.getItem(TASK) ?? "";
 }
 
-function note(text: string): void {
-  keep(FILES, text === "[]" ? "" : text);
+function storeNames(text: string): void {
+  storeText(FILES, text === "[]" ? "" : text);
 }
 
-function lose(names: readonly string[] = []): void {
-  const all = [...(lost.peek()?.names ?? []), ...names];
-  if (names.length > 0) lost.value = { names: all, why: "files do not outlive the page they were attached on" };
+function addMissing(names: readonly string[] = []): void {
+  const all = [...(missing.peek()?.names ?? []), ...names];
+  if (names.length > 0) missing.value = { names: all, reason: "a page reload loses attached files" };
 }
 
-function readNames(text: string | null): string[] {
+function parseNames(text: string | null): string[] {
   try {
     return (JSON.parse(text ?? "[]") as unknown[]).map(String);
   } catch {
@@ -142,15 +155,15 @@ function readNames(text: string | null): string[] {
   }
 }
 
-/** Each of those takes away one of that name: two files may have the same. */
+/** Removes one entry per taken name. Two files may share a name. */
 export function without(names: readonly string[], taken: readonly string[] = []): string[] {
   const left = [...names];
   for (const name of taken) if (left.includes(name)) left.splice(left.indexOf(name), 1);
   return left;
 }
 
-/** In words for a person, who is asked for them. */
-export function lostText({ names, why }: Lost): string {
+/** Returns the request to attach missing files again. */
+export function missingText({ names, reason }: MissingFiles): string {
   const [are, them] = names.length === 1 ? ["is", "it"] : ["are", "them"];
-  return `${names.map((name) => `\`${name}\``).join(" and ")} ${are} not here any more: ${why}. Attach ${them} again, or start without ${them}.`;
+  return `${names.map((name) => `\`${name}\``).join(" and ")} ${are} missing: ${reason}. Attach ${them} again or start without ${them}.`;
 }

@@ -1,24 +1,27 @@
-// The tab's title and icon: what is on the page, whether somebody is needed, and what they have missed.
+// Title and icon of the tab: current page, waiting sessions, unseen results.
 
 import { computed, effect } from "@preact/signals";
 import { route } from "../route";
-import { currentState, currentTitle, openLive, waitingElsewhere } from "./current";
-import { finished } from "./notify";
+import { currentState, currentTitle, currentLive, othersWaiting } from "./currentSession";
+import { finishedUnseen } from "./notifications";
 
-/** How many sessions wait for a person: the one on the page by its own socket, which tells it at once and in a hidden page too. */
-const waiting = computed(() => waitingElsewhere.value + (currentState.value === "awaiting_confirmation" ? 1 : 0));
+/**
+ * Number of waiting sessions. The open one reports through its socket, at once and in a hidden
+ * page.
+ */
+const waiting = computed(() => othersWaiting.value + (currentState.value === "awaiting_confirmation" ? 1 : 0));
 
-export type Mark = "waiting" | "working" | "done" | null;
+export type FaviconMark = "waiting" | "working" | "done" | null;
 
-const mark = computed((): Mark => {
+const faviconMark = computed((): FaviconMark => {
   if (waiting.value > 0) return "waiting";
-  const state = openLive.value?.state.value.agentState;
+  const state = currentLive.value?.state.value.agentState;
   if (state === "running" || state === "starting" || state === "interrupting") return "working";
-  return finished.value ? "done" : null;
+  return finishedUnseen.value ? "done" : null;
 });
 
 const badge = computed((): string => {
-  switch (mark.value) {
+  switch (faviconMark.value) {
     case "waiting":
       return `(${waiting.value}) `;
     case "working":
@@ -51,5 +54,5 @@ effect(() => {
 
 effect(() => {
   const icon = document.querySelector<HTMLLinkElement>("link[rel=icon]");
-  if (icon) icon.href = mark.value ? `/favicon-${mark.value}.svg` : "/favicon.svg";
+  if (icon) icon.href = faviconMark.value ? `/favicon-${faviconMark.value}.svg` : "/favicon.svg";
 });

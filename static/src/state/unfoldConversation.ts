@@ -1,8 +1,8 @@
-// The conversation comes back for a person who is needed there.
+// Unfolding of the conversation when the user is needed there.
 
-import { current } from "./current";
+import { currentSession } from "./currentSession";
 
 export function unfoldConversation(): void {
-  const layout = current.peek()?.layout;
+  const layout = currentSession.peek()?.layout;
   if (layout?.peek().folded === "chat") layout.value = { ...layout.peek(), folded: null };
 }

@@ -1,64 +1,64 @@
-// Files that a person gives to a message: they are uploaded at once, and named in the message when it is sent. Those that are there
-// are kept with its draft, and of the others that they are missing.
+// Files of a message. They upload at once and are named in the sent message. Uploaded ones are
+// stored with the draft, others are marked as missing.
 
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import { newId } from "../id";
-import { keep, keepBeside } from "../keep";
-import { loadLater } from "../ondemand";
-import { filesKey } from "./unsent";
+import { storeText, keepAcrossTabs } from "../storage";
+import { loadLazy } from "../loadLazy";
+import { filesKey } from "./pendingStorage";
 
-export interface Upload {
+export interface FileUpload {
   id: string;
   name: string;
-  /** In bytes, where that is known. */
+  /** Size in bytes, if known. */
   size: number | null;
-  /** From 0 to 1. */
+  /** Progress from 0 to 1. */
   progress: number;
-  /** Where it lies in the workspace, once it is there. */
+  /** Path in the workspace, once uploaded. */
   path?: string;
   problem?: string;
 }
 
-/** What is kept of one. */
-type Kept = Pick<Upload, "name" | "size" | "path">;
+/** Stored part of an upload. */
+type StoredUpload = Pick<FileUpload, "name" | "size" | "path">;
 
-/** Its page had it, and was loaded anew. */
-const MISSING = "it was not there yet when this page was loaded";
+/** Problem of an upload interrupted by a reload. */
+const NOT_UPLOADED = "interrupted by a page reload";
 
-/** The uploads of one message that is being written. */
-export class Uploads {
-  readonly all: Signal<readonly Upload[]>;
+/** Uploads of one message draft. */
+export class UploadList {
+  readonly all: Signal<readonly FileUpload[]>;
   private readonly aborts = new Map<string, AbortController>();
 
   constructor(private readonly session: string) {
     const key = filesKey(session);
     this.all = signal([...read(localStorage, key), ...read(sessionStorage, key)]);
     const there = computed(() => textOf(this.all.value.filter(({ path }) => path !== undefined)));
-    // Nobody else brings them, so they are this page's own. A message that was to have one waits for it, also after a reload.
+    // Missing files belong to this tab only. The message waits for them, also after a reload.
     const missing = computed(() => textOf(this.all.value.filter(({ path }) => path === undefined)));
-    effect(() => keep(key, there.value));
-    effect(() => keep(key, missing.value, sessionStorage));
-    keepBeside(key, () => there.peek());
+    effect(() => storeText(key, there.value));
+    effect(() => storeText(key, missing.value, sessionStorage));
+    keepAcrossTabs(key, () => there.peek());
   }
 
   get paths(): string[] {
     return this.all.peek().flatMap(({ path }) => path ?? []);
   }
 
-  /** Whether one is on its way still, or has failed: without it the message would not say what it means. */
+  /** Reports if an upload is unfinished or failed. The message would be incomplete. */
   get isIncomplete(): boolean {
     return this.all.value.some(({ path }) => path === undefined);
   }
 
-  /** Returns why one of them did not come to lie there; `null` where all did. */
+  /** Uploads files. Returns the first problem, or `null`. */
   async add(files: Iterable<File>): Promise<string | null> {
     const problems = await Promise.all([...files].map((file) => this.send(file)));
     return problems.find((problem) => problem !== null) ?? null;
   }
 
-  /** Takes up files that lie in the workspace already. */
+  /** Adds files that are already in the workspace. */
   take(paths: readonly string[]): void {
-    const files = paths.map((path) => found({ name: path.slice(path.lastIndexOf("/") + 1), size: null, path }));
+    const files = paths.map((path) => fromStored({ name: path.slice(path.lastIndexOf("/") + 1), size: null, path }));
     this.all.value = [...this.all.peek(), ...files];
   }
 
@@ -77,7 +77,7 @@ export class Uploads {
     this.aborts.set(id, abort);
     this.all.value = [...this.all.value, { id, name: file.name, size: file.size, progress: 0 }];
     try {
-      const { uploadFile } = await loadLater();
+      const { uploadFile } = await loadLazy();
       const path = await uploadFile(this.session, file, (progress) => this.change(id, { progress }), abort.signal);
       this.change(id, { path, progress: 1 });
       return null;
@@ -90,36 +90,36 @@ export class Uploads {
     }
   }
 
-  private change(id: string, change: Partial<Upload>): void {
+  private change(id: string, change: Partial<FileUpload>): void {
     this.all.value = this.all.value.map((upload) => (upload.id === id ? { ...upload, ...change } : upload));
   }
 }
 
-function found(file: Kept): Upload {
+function fromStored(file: StoredUpload): FileUpload {
   const { path } = file;
-  return { id: newId(), progress: path === undefined ? 0 : 1, ...file, ...(path === undefined && { problem: MISSING }) };
+  return { id: newId(), progress: path === undefined ? 0 : 1, ...file, ...(path === undefined && { problem: NOT_UPLOADED }) };
 }
 
-function textOf(all: readonly Upload[]): string {
+function textOf(all: readonly FileUpload[]): string {
   return all.length > 0 ? JSON.stringify(all.map(({ name, size, path }) => ({ name, size, path }))) : "";
 }
 
-function read(storage: Storage, key: string): Upload[] {
+function read(storage: Storage, key: string): FileUpload[] {
   try {
     const files: unknown = JSON.parse(storage.getItem(key) ?? "[]");
-    return Array.isArray(files) ? (files as Kept[]).map(found) : [];
+    return Array.isArray(files) ? (files as StoredUpload[]).map(fromStored) : [];
   } catch {
     return [];
   }
 }
 
-const open = new Map<string, Uploads>();
+const open = new Map<string, UploadList>();
 
-/** Those of a session's composer: kept while the person looks at another session. */
-export function uploadsOf(session: string): Uploads {
-  const known = open.get(session);
-  if (known) return known;
-  const fresh = new Uploads(session);
-  open.set(session, fresh);
-  return fresh;
+/** Returns the uploads of a session's composer, which survive navigation. */
+export function uploadsOf(session: string): UploadList {
+  const existing = open.get(session);
+  if (existing) return existing;
+  const created = new UploadList(session);
+  open.set(session, created);
+  return created;
 }

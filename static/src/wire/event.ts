@@ -1,8 +1,8 @@
-// Durable events as they stand in a session's journal: numbered without gaps, replayed for ever.
+// Durable events of a session's journal, numbered without gaps.
 
-export type Source = "user" | "agent" | "server";
+export type EventOrigin = "user" | "agent" | "server";
 
-/** Whose turn it is. */
+/** State of the agent. */
 export type AgentState =
   | "starting"
   | "idle"
@@ -14,8 +14,8 @@ export type AgentState =
   | "failed"
   | "ended";
 
-/** What a sandbox is going through. */
-export type Phase =
+/** Phase of a sandbox. */
+export type SandboxPhase =
   | "pulling"
   | "creating"
   | "starting"
@@ -26,49 +26,49 @@ export type Phase =
   | "lost"
   | "failed";
 
-/** When a message that comes while the agent works reaches it. */
-export type Mode = "queue" | "steer" | "interrupt";
+/** Delivery of a message sent while the agent works. */
+export type MessageMode = "queue" | "steer" | "interrupt";
 
-export type Decision = "allow" | "allow_always" | "deny";
+export type ApprovalDecision = "allow" | "allow_always" | "deny";
 
-/** Says that `content` is only a part; `href` is where the whole is. */
-export interface Truncated {
+/** Marks `content` as partial. `href` leads to the whole. */
+export interface Truncation {
   bytes: number;
   href?: string;
 }
 
-export interface QueueItem {
+export interface QueuedMessage {
   item: string;
   content: string;
   attachments?: string[];
 }
 
-export interface PlanItem {
+export interface PlanStep {
   text: string;
   done: boolean;
 }
 
-export interface Usage {
+export interface UsageExtras {
   model: string;
   input_tokens: number;
   output_tokens: number;
   cost_usd: number | null;
   total_input_tokens: number;
   total_output_tokens: number;
-  /** `null` where the price of any call so far is not known. */
+  /** `null` if the price of any call so far is unknown. */
   total_cost_usd: number | null;
-  /** What the others have cost then, from servers that say so. */
+  /** Cost of the other calls in that case, from servers that report it. */
   known_cost_usd?: number | null;
   context_used: number;
   context_limit: number | null;
 }
 
-type Nothing = Record<string, never>;
+type NoArguments = Record<string, never>;
 
-/** The arguments of each action. */
-export interface Actions {
+/** Arguments of each action. */
+export interface ActionArguments {
   start: { task: string };
-  message: { content: string; mode?: Mode; attachments?: string[] };
+  message: { content: string; mode?: MessageMode; attachments?: string[] };
   run: { command: string };
   read: { path: string };
   write: { path: string; content: string };
@@ -77,59 +77,62 @@ export interface Actions {
   think: { content: string };
   plan: { content: string };
   finish: { message?: string };
-  confirm: { request: string; decision: Decision; reason?: string };
+  confirm: { request: string; decision: ApprovalDecision; reason?: string };
   set_model: { model: string };
-  interrupt: Nothing;
-  pause: Nothing;
-  resume: Nothing;
-  stop: Nothing;
-  end: Nothing;
+  interrupt: NoArguments;
+  pause: NoArguments;
+  resume: NoArguments;
+  stop: NoArguments;
+  end: NoArguments;
 }
 
-/** The extras of each observation. */
-export interface Observations {
-  run: { command: string; exit_code?: number; duration_ms: number; timed_out?: boolean; truncated?: Truncated };
-  read: { path: string; truncated?: Truncated };
+/** Extras of each observation. */
+export interface ObservationExtras {
+  run: { command: string; exit_code?: number; duration_ms: number; timed_out?: boolean; truncated?: Truncation };
+  read: { path: string; truncated?: Truncation };
   write: { path: string; bytes: number };
   edit: { path: string; line: number; change: string; lines: string[]; diff: string };
-  browse: { url: string; title?: string; screenshot?: string; truncated?: Truncated };
+  browse: { url: string; title?: string; screenshot?: string; truncated?: Truncation };
   chat: { attachments?: string[] };
   message: { partial?: boolean };
   think: { partial?: boolean };
-  plan: { path: string; items: PlanItem[] };
-  confirm: { request: string; action: string; risk: string; options: Decision[] };
-  confirmed: { request: string; decision: Decision };
-  usage: Usage;
-  /** `turn_over`: the agent's turn is, and the session is not idle for it: a command of the user's runs, or it was just paused. */
+  plan: { path: string; items: PlanStep[] };
+  confirm: { request: string; action: string; risk: string; options: ApprovalDecision[] };
+  confirmed: { request: string; decision: ApprovalDecision };
+  usage: UsageExtras;
+  /**
+   * `turn_over`: the turn is over and the session is not idle. A user's command runs, or the
+   * session was just paused.
+   */
   agent_state_changed: { agent_state: AgentState; reason?: string; since: string; turn_over?: boolean };
   interrupted: { what: string; stopped_ms: number; rung: string; partial: boolean };
-  queue: { items: QueueItem[] };
-  sandbox: { phase: Phase; exit_code?: number; out_of_memory?: boolean; stderr_tail?: string; isolation?: string };
+  queue: { items: QueuedMessage[] };
+  sandbox: { phase: SandboxPhase; exit_code?: number; out_of_memory?: boolean; stderr_tail?: string; isolation?: string };
   error: { code: string; detail: string };
 }
 
-interface Base {
+interface EventHeader {
   seq: number;
   at: string;
-  source: Source;
-  /** The `seq` of the event that led to this one. */
+  source: EventOrigin;
+  /** `seq` of the event that caused this one. */
   cause?: number;
   /** Ties deltas, an action and its result together. */
   item?: string;
-  /** One line for a person. */
+  /** Summary line for the user. */
   message?: string;
 }
 
-export interface ActionEvent<K extends keyof Actions = keyof Actions> extends Base {
+export interface ActionEvent<K extends keyof ActionArguments = keyof ActionArguments> extends EventHeader {
   action: K;
-  args: Actions[K];
+  args: ActionArguments[K];
 }
 
-export interface ObservationEvent<K extends keyof Observations = keyof Observations> extends Base {
+export interface ObservationEvent<K extends keyof ObservationExtras = keyof ObservationExtras> extends EventHeader {
   observation: K;
   content: string;
-  extras: Observations[K];
+  extras: ObservationExtras[K];
 }
 
-/** The kinds are those that this version knows; at run time a newer server may send others. */
-export type Event = ActionEvent | ObservationEvent;
+/** Event of a kind known to this version. A newer server may send other kinds at run time. */
+export type SessionEvent = ActionEvent | ObservationEvent;

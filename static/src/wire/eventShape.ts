@@ -1,13 +1,13 @@
-// Whether an event has the fields that its kind promises. An agent is untrusted, and what the server does not know it passes
-// on as it came: an event in a strange shape must not take the page down.
+// Check of an event's fields against its kind. Agents are untrusted, and the server passes unknown
+// events on. A malformed event must not break the page.
 
-import type { Actions, Event, Observations, Truncated } from "./event";
+import type { ActionArguments, SessionEvent, ObservationExtras, Truncation } from "./event";
 
-type Kind = "string" | "number" | "strings" | "objects";
-/** A kind with a question mark may be absent or null. */
-type Shape = Record<string, Kind | `${Kind}?`>;
+type FieldKind = "string" | "number" | "strings" | "objects";
+/** Field kinds. A question mark allows absent and null. */
+type EventShape = Record<string, FieldKind | `${FieldKind}?`>;
 
-const ACTIONS: { [K in keyof Actions]: Shape } = {
+const ACTIONS: { [K in keyof ActionArguments]: EventShape } = {
   start: { task: "string" },
   message: { content: "string", mode: "string?", attachments: "strings?" },
   run: { command: "string" },
@@ -27,7 +27,7 @@ const ACTIONS: { [K in keyof Actions]: Shape } = {
   end: {},
 };
 
-const OBSERVATIONS: { [K in keyof Observations]: Shape } = {
+const OBSERVATIONS: { [K in keyof ObservationExtras]: EventShape } = {
   run: { command: "string", exit_code: "number?", duration_ms: "number" },
   read: { path: "string" },
   write: { path: "string", bytes: "number" },
@@ -55,46 +55,48 @@ const OBSERVATIONS: { [K in keyof Observations]: Shape } = {
   error: { code: "string", detail: "string" },
 };
 
-/** What only a person asks for, and what only the server knows. An agent that says such a thing is not believed. */
-const OF_A_PERSON = ["start", "message", "confirm", "set_model", "interrupt", "pause", "resume", "stop", "end"];
-const OF_THE_SERVER = ["chat", "confirmed", "usage", "agent_state_changed", "interrupted", "queue", "sandbox"];
+/** Kinds reserved for the user and for the server. From an agent they count as unknown. */
+const USER_ACTIONS = ["start", "message", "confirm", "set_model", "interrupt", "pause", "resume", "stop", "end"];
+const SERVER_OBSERVATIONS = ["chat", "confirmed", "usage", "agent_state_changed", "interrupted", "queue", "sandbox"];
 
-/** The event, or one of an unknown kind in its place, which is shown as plainly as it can be. */
-export function checked(event: Event): Event {
+/** Returns the event, or a plainly drawn one of unknown kind if the fields do not match. */
+export function checkEvent(event: SessionEvent): SessionEvent {
   const message = asText(event.message);
   if ("action" in event) {
-    const isFit = isBelieved(event, event.action, OF_A_PERSON) && fits(ACTIONS, event.action, event.args);
+    const isFit = isAllowedFrom(event, event.action, USER_ACTIONS) && matchesShape(ACTIONS, event.action, event.args);
     const name = isFit ? event.action : unknownName(event.action);
-    return { ...event, message, action: name as keyof Actions, args: asObject(event.args) as Actions[keyof Actions] };
+    return { ...event, message, action: name as keyof ActionArguments, args: asObject(event.args) as ActionArguments[keyof ActionArguments] };
   }
-  const isFit = isBelieved(event, event.observation, OF_THE_SERVER) && fits(OBSERVATIONS, event.observation, event.extras);
+  const isFit = isAllowedFrom(event, event.observation, SERVER_OBSERVATIONS) && matchesShape(OBSERVATIONS, event.observation, event.extras);
   const name = isFit ? event.observation : unknownName(event.observation);
-  const extras = asObject(event.extras) as unknown as Observations[keyof Observations];
-  return { ...event, message, observation: name as keyof Observations, content: asText(event.content), extras };
+  const extras = asObject(event.extras) as unknown as ObservationExtras[keyof ObservationExtras];
+  return { ...event, message, observation: name as keyof ObservationExtras, content: asText(event.content), extras };
 }
 
-/** Whether a text is only a part. Extras come from an agent: a link leads to this server's API or nowhere. */
-export function truncatedOf(extras: object | undefined): Truncated | undefined {
+/**
+ * Returns the truncation of a text. Extras are untrusted, so a link must lead to this server's API.
+ */
+export function truncationOf(extras: object | undefined): Truncation | undefined {
   const { truncated } = asObject(extras);
   const { bytes, href } = asObject(truncated);
   if (typeof bytes !== "number") return undefined;
   return { bytes, href: typeof href === "string" && href.startsWith("/api/") ? href : undefined };
 }
 
-function isBelieved({ source }: Event, name: string, ofOthers: readonly string[]): boolean {
-  return source !== "agent" || !ofOthers.includes(name);
+function isAllowedFrom({ source }: SessionEvent, name: string, reserved: readonly string[]): boolean {
+  return source !== "agent" || !reserved.includes(name);
 }
 
-function fits(shapes: Record<string, Shape>, name: unknown, fields: unknown): boolean {
+function matchesShape(shapes: Record<string, EventShape>, name: unknown, fields: unknown): boolean {
   const shape = typeof name === "string" && Object.hasOwn(shapes, name) ? shapes[name] : undefined;
   if (!shape) return false;
-  const given = asObject(fields);
-  return Object.entries(shape).every(([field, kind]) => isKind(given[field], kind));
+  const values = asObject(fields);
+  return Object.entries(shape).every(([field, kind]) => isKind(values[field], kind));
 }
 
-function isKind(value: unknown, kind: Kind | `${Kind}?`): boolean {
+function isKind(value: unknown, kind: FieldKind | `${FieldKind}?`): boolean {
   if (kind.endsWith("?") && (value === undefined || value === null)) return true;
-  switch (kind.replace("?", "") as Kind) {
+  switch (kind.replace("?", "") as FieldKind) {
     case "string":
       return typeof value === "string";
     case "number":
@@ -106,7 +108,7 @@ function isKind(value: unknown, kind: Kind | `${Kind}?`): boolean {
   }
 }
 
-/** A name of ours on a foreign shape is set apart, so that nobody takes it for ours. */
+/** Marks a known name on a malformed event, so it is not taken for a valid one. */
 function unknownName(name: unknown): string {
   const text = asText(name);
   return Object.hasOwn(ACTIONS, text) || Object.hasOwn(OBSERVATIONS, text) ? `${text} (unreadable)` : text;

@@ -1,8 +1,8 @@
-// The frames of the session socket, both ways.
+// Frames of the session socket, both ways.
 
-import type { AgentState, Decision, Event, Mode } from "./event";
+import type { AgentState, ApprovalDecision, SessionEvent, MessageMode } from "./event";
 
-/** A session as REST and `hello` show it. */
+/** Session as sent by REST and `hello`. */
 export interface Session {
   id: string;
   title: string;
@@ -20,7 +20,7 @@ export interface Session {
     input_tokens: number;
     output_tokens: number;
     cost_usd: number | null;
-    /** Where the price of a call is not known: what the others cost. */
+    /** Cost of the other calls if the price of one is unknown. */
     known_cost_usd?: number;
   } | null;
   budget_usd?: number | null;
@@ -29,17 +29,17 @@ export interface Session {
 
 export type DeltaKind = "text" | "thinking" | "tool_input" | "output";
 
-/** A piece of an item that is still growing. */
-export interface Delta {
+/** Piece of an item that still grows. */
+export interface DeltaFrame {
   delta: DeltaKind;
   item: string;
-  /** Where `content` begins, in bytes of UTF-8. 0 means: forget what you had. */
+  /** Position of `content` in bytes of UTF-8. 0 restarts the item. */
   offset: number;
   content: string;
 }
 
-/** About this connection alone. */
-export type Status =
+/** Frame about this connection only. */
+export type StatusFrame =
   | { status: "hello"; session: Session | null; last_seq: number; state: AgentState | null }
   | { status: "synced"; seq: number }
   | { status: "accepted"; id: string; seq?: number }
@@ -51,18 +51,21 @@ export interface ErrorFrame {
   id?: string;
 }
 
-export type ServerFrame = Event | Delta | Status | ErrorFrame;
+export type ServerFrame = SessionEvent | DeltaFrame | StatusFrame | ErrorFrame;
 
-/** Only events say who speaks. An agent may put fields into an event of its own kind, and must not make another frame of it. */
-export function isEvent(frame: object): frame is Event {
+/**
+ * Detects an event: only events name a source. Fields added by an agent must not turn an event into
+ * another frame.
+ */
+export function isEvent(frame: object): frame is SessionEvent {
   return "seq" in frame && "source" in frame;
 }
 
-/** What this client asks for. */
-export type Wish =
-  | { action: "message"; args: { content: string; mode: Mode; attachments?: string[] } }
+/** Request of this client. */
+export type ClientRequest =
+  | { action: "message"; args: { content: string; mode: MessageMode; attachments?: string[] } }
   | { action: "run"; args: { command: string } }
   | { action: "set_model"; args: { model: string } }
-  | { action: "confirm"; args: { request: string; decision: Decision; reason?: string } }
+  | { action: "confirm"; args: { request: string; decision: ApprovalDecision; reason?: string } }
   | { action: "edit_queue"; args: { item: string; content?: string; remove?: boolean } }
   | { action: "interrupt" | "pause" | "resume" | "stop" | "end" | "ping" };

@@ -1,14 +1,14 @@
-// How long a frame may be. The server takes no longer one, so none is sent.
+// Size limit of a frame. The server rejects longer frames, so none is sent.
 
 import { bytes } from "../format";
-import type { Wish } from "./frame";
+import type { ClientRequest } from "./frame";
 
-/** In bytes of UTF-8. */
-const LONGEST = 1024 * 1024;
+/** Limit in bytes of UTF-8. */
+const MAX_FRAME_BYTES = 1024 * 1024;
 
-/** Why a wish cannot be sent, in words for a person. */
-export function tooLong(wish: Wish & { id: string }): string | undefined {
-  const length = new TextEncoder().encode(JSON.stringify(wish)).length;
-  if (length <= LONGEST) return undefined;
-  return `This is ${bytes(length)} long, and 1 MiB can be sent at once. Attach it as a file.`;
+/** Returns the error text for a request that exceeds the limit. */
+export function tooLongError(request: ClientRequest & { id: string }): string | undefined {
+  const length = new TextEncoder().encode(JSON.stringify(request)).length;
+  if (length <= MAX_FRAME_BYTES) return undefined;
+  return `${bytes(length)} exceeds the limit of 1 MiB. Attach it as a file.`;
 }

@@ -1,51 +1,54 @@
-// What went over the wire: the raw frames, both ways, for whoever wants to see them.
+// Log of raw frames, both ways, for the Events tab.
 
-import type { ServerFrame, Wish } from "./frame";
+import type { ServerFrame, ClientRequest } from "./frame";
 
-/** One frame as it came or went. */
-export interface Entry {
-  /** Counts the frames of this page, from 1; those from before the first one, down from 0. */
+/** Frame with its direction and time. */
+export interface LoggedFrame {
+  /** Number on this page, from 1. Frames before the first one count down from 0. */
   n: number;
   way: "in" | "out";
-  /** When it passed here, milliseconds since the epoch. */
+  /** Time of passing, in milliseconds since the epoch. */
   at: number;
-  frame: ServerFrame | (Wish & { id?: string });
-  /** Part of a replay: how long it took to get here says nothing. */
+  frame: ServerFrame | (ClientRequest & { id?: string });
+  /** Part of a replay, so its latency is meaningless. */
   replayed: boolean;
 }
 
-/** Older frames are let go beyond this; those that are durable can be fetched again. */
-const KEPT = 20_000;
+/** Bound: 20,000 frames. When full: the oldest are dropped. Durable frames can be fetched again. */
+const MAX_FRAMES = 20_000;
 
 export class FrameLog {
-  private held: Entry[] = [];
+  private frames: LoggedFrame[] = [];
   private count = 0;
 
-  /** The newest frames, oldest first. The array is this log's own, and grows. */
-  get entries(): readonly Entry[] {
-    return this.held;
+  /** Newest frames, oldest first. The array is the log's own and grows. */
+  get entries(): readonly LoggedFrame[] {
+    return this.frames;
   }
 
-  add(way: Entry["way"], frame: Entry["frame"], at: number, replayed: boolean): void {
-    this.held.push({ n: ++this.count, way, at, frame, replayed });
-    if (this.held.length > 1.25 * KEPT) this.held = this.held.slice(-KEPT);
+  add(way: LoggedFrame["way"], frame: LoggedFrame["frame"], at: number, replayed: boolean): void {
+    this.frames.push({ n: ++this.count, way, at, frame, replayed });
+    if (this.frames.length > 1.25 * MAX_FRAMES) this.frames = this.frames.slice(-MAX_FRAMES);
   }
 
-  /** Frames from before the first one, as far as there is room. Those that are there stay the same: somebody may look at one. */
-  putBefore(frames: readonly Entry["frame"][]): void {
+  /**
+   * Adds frames before the first one, as far as there is room. Existing entries keep their
+   * identity.
+   */
+  prepend(frames: readonly LoggedFrame["frame"][]): void {
     const at = Date.now();
-    const first = (this.held[0]?.n ?? this.count + 1) - frames.length;
-    const before = frames.map((frame, index): Entry => ({ n: first + index, way: "in", at, frame, replayed: true }));
-    this.held = [...before, ...this.held].slice(-KEPT);
+    const first = (this.frames[0]?.n ?? this.count + 1) - frames.length;
+    const before = frames.map((frame, index): LoggedFrame => ({ n: first + index, way: "in", at, frame, replayed: true }));
+    this.frames = [...before, ...this.frames].slice(-MAX_FRAMES);
   }
 
   clear(): void {
-    this.held = [];
+    this.frames = [];
     this.count = 0;
   }
 }
 
-/** The frames as they are saved: a line of JSON each. */
-export function toJsonLines(entries: readonly Entry[]): string {
+/** Formats frames as JSON Lines. */
+export function toJsonLines(entries: readonly LoggedFrame[]): string {
   return entries.map(({ way, at, frame }) => `${JSON.stringify({ way, at: new Date(at).toISOString(), frame })}\n`).join("");
 }

@@ -1,12 +1,12 @@
-// The REST calls of what nobody needs at first sight: beginning a session, its past, its menu, the server from inside.
+// REST calls that the first view does not need: new sessions, earlier events, session menu, admin.
 
-import type { OpenApi } from "../state/openapi";
-import type { Event } from "./event";
+import type { OpenApiDocument } from "../state/openapi";
+import type { SessionEvent } from "./event";
 import type { Session } from "./frame";
-import { call, RequestError, sessionPath, signedOut } from "./rest";
+import { call, RestError, sessionPath, signedOut } from "./rest";
 
-/** One live actor of the server. */
-export interface Actor {
+/** Live actor of the server. */
+export interface ActorRow {
   kind: string;
   id: string;
   session?: string | null;
@@ -18,18 +18,18 @@ export interface Actor {
   queued?: number | null;
 }
 
-/** A sandbox of this server, and what it takes. */
+/** Sandbox of this server with its resource use. */
 export interface SandboxRow {
   session: string;
   driver: string;
   state: "running" | "frozen" | "exited";
   memory_bytes: number | null;
-  /** Since it began, in microseconds. */
+  /** CPU time since the start, in microseconds. */
   cpu_us: number | null;
   processes: number | null;
 }
 
-/** What a new session may be told; what is left out is the server's choice. */
+/** Options of a new session. The server chooses omitted ones. */
 export interface NewSession {
   title?: string;
   task?: string;
@@ -40,18 +40,18 @@ export interface NewSession {
   budget_usd?: number;
 }
 
-/** `key` makes a retry safe: the same key leads to the same session. */
+/** Creates a session. The same `key` leads to the same session, so retries are safe. */
 export const createSession = (session: NewSession, key: string): Promise<Session> =>
   call("POST", "/sessions", { body: session, headers: { "Idempotency-Key": key } });
 
 export const sendMessage = (id: string, message: { content: string; attachments?: string[] }, key: string): Promise<void> =>
   call("POST", `${sessionPath(id)}/messages`, { body: message, headers: { "Idempotency-Key": key } });
 
-/** Where a session can be downloaded from. */
+/** Address of a session's export. */
 export const exportAddress = (id: string, format: "md" | "jsonl"): string => `/api${sessionPath(id)}/export?format=${format}`;
 
-/** Events after a number, as many as fit into an answer: at most 1,000, and 1 MiB. */
-export const getEvents = (id: string, after: number, limit: number): Promise<{ items: Event[] }> =>
+/** Returns events after a number, at most 1,000 and 1 MiB. */
+export const getEvents = (id: string, after: number, limit: number): Promise<{ items: SessionEvent[] }> =>
   call("GET", `${sessionPath(id)}/events?${new URLSearchParams({ after: String(after), limit: String(limit) })}`);
 
 export const changeSession = (id: string, change: { title?: string; archived?: boolean }): Promise<Session> =>
@@ -63,18 +63,21 @@ export const resumeSession = (id: string): Promise<void> => call("POST", `${sess
 
 export const purgeSession = (id: string): Promise<void> => call("DELETE", `${sessionPath(id)}?purge=true`);
 
-export const listActors = (): Promise<{ items: Actor[] }> => call("GET", "/admin/actors");
+export const listActors = (): Promise<{ items: ActorRow[] }> => call("GET", "/admin/actors");
 
 export const listSandboxes = (): Promise<{ items: SandboxRow[] }> => call("GET", "/admin/sandboxes");
 
-export const getOpenApi = (): Promise<OpenApi> => call("GET", "/openapi.json");
+export const getOpenApi = (): Promise<OpenApiDocument> => call("GET", "/openapi.json");
 
-/** A text of this server. Another server's is refused, here and by the page's policy. */
+/**
+ * Fetches a text of this server. Other origins are rejected here and by the content security
+ * policy.
+ */
 export async function fetchText(address: string): Promise<string> {
   const url = new URL(address, location.href);
-  if (url.origin !== location.origin) throw new RequestError(0, "it lies on another server");
+  if (url.origin !== location.origin) throw new RestError(0, "the file is on another server");
   const response = await fetch(url, { credentials: "same-origin" });
   if (response.status === 401) signedOut.value = true;
-  if (!response.ok) throw new RequestError(response.status, `the server answered ${response.status}`);
+  if (!response.ok) throw new RestError(response.status, `the server answered ${response.status}`);
   return response.text();
 }

@@ -1,35 +1,37 @@
-// What the page of a session comes with, so that all of it is drawn at once.
+// Data embedded in a session's page, so the first paint is complete.
 
-import type { Event } from "./event";
+import type { SessionEvent } from "./event";
 import type { Session } from "./frame";
 import { newestEvents } from "./rest";
 
-interface Given {
+interface PreloadedSession {
   session: Session;
-  /** The newest, oldest first. */
-  events: Event[];
+  /** Newest events, oldest first. */
+  events: SessionEvent[];
 }
 
-/** How many are asked for where none are given: somewhat more than a window holds. */
-const TAIL = 60;
+/** Number of events requested without preloaded ones. Slightly more than a window shows. */
+const NEWEST_COUNT = 60;
 
-/** `null` on any other page, and where the server could not say it at once. */
-export const given: Given | null = read();
+/** `null` on other pages, and if the server could not answer at once. */
+export const preloaded: PreloadedSession | null = read();
 
-function read(): Given | null {
+function read(): PreloadedSession | null {
   try {
-    return JSON.parse(document.getElementById("given")?.textContent || "null") as Given | null;
+    return JSON.parse(document.getElementById("given")?.textContent || "null") as PreloadedSession | null;
   } catch {
-    // The connection broke within the page.
+    // The connection broke inside the page.
     return null;
   }
 }
 
 let taken = false;
 
-/** The newest events of a session: what is on the screen first. What was given is so once; later there are newer ones. */
-export function takeNewest(id: string): Event[] | Promise<Event[]> {
-  if (taken || given?.session.id !== id) return newestEvents(id, TAIL);
+/**
+ * Returns the newest events of a session. The preloaded ones are returned once, because they age.
+ */
+export function takeNewestEvents(id: string): SessionEvent[] | Promise<SessionEvent[]> {
+  if (taken || preloaded?.session.id !== id) return newestEvents(id, NEWEST_COUNT);
   taken = true;
-  return given.events;
+  return preloaded.events;
 }

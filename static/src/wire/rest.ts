@@ -1,111 +1,120 @@
-// The REST calls of what is there at first sight; `manage.ts` has the others. The cookie travels by itself.
+// REST calls of the first view. `lazyRest.ts` has the others. The browser adds the cookie.
 
 import { signal } from "@preact/signals";
-import type { Event } from "./event";
+import type { SessionEvent } from "./event";
 import type { Session } from "./frame";
 
-/** Whether the server has said that this browser holds no valid cookie. */
+/** True after the server rejected this browser's cookie. */
 export const signedOut = signal(false);
 
-/** A request that was not carried out, in words for a person. */
-export class RequestError extends Error {
+/** Failed REST call, with a text for the user. */
+export class RestError extends Error {
   constructor(
     readonly status: number,
     message: string,
-    /** The server's own word for why. What was said by others, as by a proxy before it, has none. */
+    /** Error code of the server. Absent in answers of others, for example a proxy. */
     readonly code?: string,
   ) {
     super(message);
   }
 
-  /** Whether the server says so itself: a proxy answers 404, too, where it finds nobody behind it. */
+  /**
+   * Reports if the server itself answered 404. A proxy also answers 404 when its upstream is down.
+   */
   get isNotFound(): boolean {
     return this.status === 404 && this.code === "not_found";
   }
 }
 
-export interface SessionPage {
+export interface SessionListPage {
   items: Session[];
   next_cursor: string | null;
   total: number;
 }
 
-export const listSessions = (q: string, archived: boolean, limit: number, signal: AbortSignal): Promise<SessionPage> =>
+export const listSessions = (q: string, archived: boolean, limit: number, signal: AbortSignal): Promise<SessionListPage> =>
   call("GET", `/sessions?${new URLSearchParams({ q, archived: String(archived), limit: String(limit) })}`, { signal });
 
-/** What the server offers. */
-export interface Options {
+/** Options that the server offers. */
+export interface ServerOptions {
   agents: { name: string }[];
-  /** `needs`: the environment variable that the server lacks for it. */
+  /** `needs`: environment variable that the server lacks for the model. */
   models: { name: string; demo: boolean; needs?: string }[];
   limits: { upload_bytes: number; memory_bytes: number; cpus: number };
   defaults: { agent: string; model: string; image: string };
   sandbox: { driver: string; isolation: string; network: string };
 }
 
-export const getOptions = (): Promise<Options> => call("GET", "/options");
+export const getOptions = (): Promise<ServerOptions> => call("GET", "/options");
 
 export const getSession = (id: string): Promise<Session> => call("GET", sessionPath(id));
 
-/** A session's socket waits for them, and brings them itself where they do not come. */
-export const newestEvents = async (id: string, count: number): Promise<Event[]> =>
-  (await call<{ items: Event[] }>("GET", `${sessionPath(id)}/events?last=${count}`, { silence: 2000 })).items;
+/** Returns the newest events. The session socket waits for this call, so its timeout is short. */
+export const newestEvents = async (id: string, count: number): Promise<SessionEvent[]> =>
+  (await call<{ items: SessionEvent[] }>("GET", `${sessionPath(id)}/events?last=${count}`, { silenceMs: 2000 })).items;
 
 export const sessionPath = (id: string) => `/sessions/${encodeURIComponent(id)}`;
 
-/** So long nothing may come of an answer, in milliseconds: a network may be gone without a word, as after a sleep. */
+/**
+ * Limit of silence in milliseconds. A network can disappear without an error, for example after
+ * sleep.
+ */
 const SILENCE_MS = 10_000;
 
-interface Call {
+interface CallOptions {
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal;
-  /** In place of `SILENCE_MS`. */
-  silence?: number;
+  /** Replaces `SILENCE_MS`. */
+  silenceMs?: number;
 }
 
-export async function call<T>(method: string, path: string, more: Call = {}): Promise<T> {
-  const { response, text } = await reach(method, path, more);
+export async function call<T>(method: string, path: string, more: CallOptions = {}): Promise<T> {
+  const { response, text } = await fetchWithTimeout(method, path, more);
   if (response.status === 401) signedOut.value = true;
-  if (!response.ok) throw refusal(response.status, text);
+  if (!response.ok) throw errorFrom(response.status, text);
   return parse(text) as T;
 }
 
-async function reach(method: string, path: string, { body, headers, signal, silence = SILENCE_MS }: Call) {
+async function fetchWithTimeout(method: string, path: string, { body, headers, signal, silenceMs = SILENCE_MS }: CallOptions) {
   const isRead = method === "GET";
   const limit = new AbortController();
   const giveUp = () => limit.abort();
   signal?.addEventListener("abort", giveUp);
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const heard = () => {
+  const restartTimer = () => {
     clearTimeout(timer);
-    // What changes something may take its time, and is done even if nobody waits for it.
-    if (isRead) timer = setTimeout(giveUp, silence);
+    // Only reads have a limit. A write may take its time and completes even if nobody waits.
+    if (isRead) timer = setTimeout(giveUp, silenceMs);
   };
   try {
-    heard();
+    restartTimer();
     const response = await fetch(`/api${path}`, {
       method,
       credentials: "same-origin",
-      // Writes are refused without a JSON type, also those without a body: no HTML form can send it.
+      // The server rejects writes without a JSON type, even without a body. HTML forms cannot send
+      // that type.
       headers: isRead ? headers : { "Content-Type": "application/json", ...headers },
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: limit.signal,
     });
-    return { response, text: await textOf(response, heard) };
+    return { response, text: await readText(response, restartTimer) };
   } catch {
-    throw new RequestError(0, "the server does not answer; is greenroom running?");
+    throw new RestError(0, "no reply from the server; check that greenroom runs");
   } finally {
     clearTimeout(timer);
   }
 }
 
-/** Piece by piece: a long answer over a slow line takes longer than any silence. The connection may break within it, too. */
-async function textOf({ body }: Response, heard: () => void): Promise<string> {
+/**
+ * Reads an answer chunk by chunk. A long answer on a slow line outlasts the silence limit, and the
+ * connection may break within.
+ */
+async function readText({ body }: Response, onChunk: () => void): Promise<string> {
   const pieces = body?.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   while (pieces) {
-    heard();
+    onChunk();
     const { done, value } = await pieces.read();
     if (done) break;
     text += value;
@@ -121,9 +130,9 @@ function parse(text: string): unknown {
   }
 }
 
-/** What an answer with such a status says of why, where the server has written it. */
-export function refusal(status: number, text: string): RequestError {
+/** Returns the error of an answer, with the server's text if present. */
+export function errorFrom(status: number, text: string): RestError {
   const error = (parse(text) as { error?: { code?: unknown; message?: unknown } } | null | undefined)?.error;
   const message = typeof error?.message === "string" ? error.message : `the server answered ${status}`;
-  return new RequestError(status, message, typeof error?.code === "string" ? error.code : undefined);
+  return new RestError(status, message, typeof error?.code === "string" ? error.code : undefined);
 }

@@ -1,21 +1,21 @@
-// A session that only plays a part: it speaks the wire like the real one, and does nothing.
+// Simulated session. Speaks the wire protocol and runs nothing.
 
 import { turn } from "./turn.mjs";
 
-export class Rehearsal {
-  id = `01REHEARSAL${Math.random().toString(36).slice(2, 12).toUpperCase()}`;
+export class ScriptedSession {
+  id = `01SCRIPTED${Math.random().toString(36).slice(2, 12).toUpperCase()}`;
   title = "";
   archived = false;
   state = "starting";
   events = [];
-  /** What grows right now: item and kind to the text so far. */
+  /** Growing items: item and kind to the text so far. */
   growing = new Map();
   queue = [];
   sockets = new Set();
   accepted = new Set();
   usage = { input: 0, output: 0, cost: 0 };
   createdAt = new Date().toISOString();
-  /** Counts the turns; a turn whose number has passed plays no further. */
+  /** Number of the current turn. Earlier turns stop playing. */
   playing = 0;
   paused = null;
 
@@ -42,14 +42,14 @@ export class Rehearsal {
   }
 
   async start() {
-    const { seq } = this.act("user", "start", { task: this.task });
+    const { seq } = this.addAction("user", "start", { task: this.task });
     this.moveTo("starting");
     for (const phase of ["creating", "starting", "connecting", "ready"]) {
       await pause(180);
-      const isolation = phase === "ready" ? "Rehearsed: nothing runs, so nothing is isolated." : undefined;
-      this.observe("server", "sandbox", "", { phase, isolation });
+      const isolation = phase === "ready" ? "Scripted: nothing runs, nothing is isolated." : undefined;
+      this.addObservation("server", "sandbox", "", { phase, isolation });
     }
-    this.observe("user", "chat", this.task, {}, { cause: seq });
+    this.addObservation("user", "chat", this.task, {}, { cause: seq });
     await this.play(this.task);
   }
 
@@ -57,7 +57,7 @@ export class Rehearsal {
     const send = (frame) => socket.send(JSON.stringify(frame));
     this.sockets.add(socket);
     socket.on("close", () => this.sockets.delete(socket));
-    socket.on("message", (text) => this.hear(JSON.parse(text), send));
+    socket.on("message", (text) => this.receive(JSON.parse(text), send));
     send({ status: "hello", session: this.record(), last_seq: this.events.length, state: this.state });
     this.events.slice(after).forEach(send);
     send({ status: "synced", seq: this.events.length });
@@ -67,76 +67,76 @@ export class Rehearsal {
     }
   }
 
-  hear({ id, action, args = {} }, send) {
+  receive({ id, action, args = {} }, send) {
     if (action === "ping") return send({ status: "pong" });
     if (id && !this.accepted.has(id)) {
       this.accepted.add(id);
-      const refusal = this.carryOut(action, args);
-      if (refusal) return send({ error: { code: "conflict", message: refusal }, id });
+      const rejection = this.execute(action, args);
+      if (rejection) return send({ error: { code: "conflict", message: rejection }, id });
     }
     if (id) send({ status: "accepted", id, seq: this.events.length });
   }
 
-  /** Returns why not, where it makes no sense. */
-  carryOut(action, args) {
+  /** Returns the reason for a rejection, if any. */
+  execute(action, args) {
     switch (action) {
       case "message":
-        return this.hearMessage(args);
+        return this.receiveMessage(args);
       case "interrupt":
         return this.state === "running" ? this.interrupt() : "nothing is running";
       case "pause":
-        this.act("user", "pause", {});
+        this.addAction("user", "pause", {});
         this.paused = deferred();
         return this.moveTo("paused");
       case "resume":
-        this.act("user", "resume", {});
+        this.addAction("user", "resume", {});
         this.paused?.resolve();
         this.paused = null;
         return this.moveTo("running");
       case "run":
         return this.runOwn(args.command);
       case "set_model":
-        return void this.act("user", "set_model", args);
+        return void this.addAction("user", "set_model", args);
       case "confirm":
-        this.asked?.resolve();
-        this.observe("server", "confirmed", "", { request: args.request, decision: args.decision });
+        this.approval?.resolve();
+        this.addObservation("server", "confirmed", "", { request: args.request, decision: args.decision });
         return this.moveTo("running");
       case "edit_queue":
         this.queue = this.queue.flatMap((waiting) => {
           if (waiting.item !== args.item) return [waiting];
           return args.remove ? [] : [{ ...waiting, content: args.content }];
         });
-        return void this.observe("server", "queue", "", { items: this.queue });
+        return void this.addObservation("server", "queue", "", { items: this.queue });
       default:
-        return `a rehearsal does not know \`${action}\``;
+        return `unsupported action \`${action}\``;
     }
   }
 
   runOwn(command) {
     const item = `u${this.events.length}`;
-    this.act("user", "run", { command }, { item });
-    setTimeout(() => this.observe("agent", "run", "rehearsed\n", { command, exit_code: 0, duration_ms: 12 }, { item }), 300);
+    this.addAction("user", "run", { command }, { item });
+    setTimeout(() => this.addObservation("agent", "run", "scripted\n", { command, exit_code: 0, duration_ms: 12 }, { item }), 300);
   }
 
-  /** Asks the person, and goes on when they have answered. */
+  /** Asks for approval and waits for the answer. */
   async ask(action, risk, why) {
-    this.asked = deferred();
-    this.observe("agent", "confirm", why, { request: `q${this.events.length}`, action, risk, options: ["allow", "allow_always", "deny"] });
+    this.approval = deferred();
+    this.addObservation("agent", "confirm", why, { request: `q${this.events.length}`, action, risk, options: ["allow", "allow_always", "deny"] });
     this.moveTo("awaiting_confirmation");
-    await this.asked.promise;
+    await this.approval.promise;
   }
 
-  hearMessage({ content, mode }) {
+  receiveMessage({ content, mode }) {
     const item = `m${this.events.length}`;
-    const { seq } = this.act("user", "message", { content, mode }, { item });
+    const { seq } = this.addAction("user", "message", { content, mode }, { item });
     if (this.state === "idle") {
-      this.observe("user", "chat", content, {}, { item, cause: seq });
+      this.addObservation("user", "chat", content, {}, { item, cause: seq });
       void this.play(content);
     } else if (mode === "steer") {
-      this.observe("user", "chat", content, {}, { item, cause: seq });
+      this.addObservation("user", "chat", content, {}, { item, cause: seq });
     } else {
       this.queue = [...this.queue, { item, content }];
-      this.observe("server", "queue", "", { items: this.queue });
+      this.addObservation("server", "queue", "", { items: this.queue });
     }
   }
 
@@ -145,7 +145,7 @@ export class Rehearsal {
     this.moveTo("interrupting");
     setTimeout(() => {
       this.growing.clear();
-      this.observe("server", "interrupted", "", { what: "the agent's turn", stopped_ms: 140, rung: "cancel", partial: false });
+      this.addObservation("server", "interrupted", "", { what: "the agent's turn", stopped_ms: 140, rung: "cancel", partial: false });
       this.moveTo("idle");
     }, 140);
   }
@@ -172,21 +172,21 @@ export class Rehearsal {
     const [next] = this.queue;
     if (!next) return;
     this.queue = this.queue.slice(1);
-    this.observe("user", "chat", next.content, {}, { item: next.item });
-    this.observe("server", "queue", "", { items: this.queue });
+    this.addObservation("user", "chat", next.content, {}, { item: next.item });
+    this.addObservation("server", "queue", "", { items: this.queue });
     await this.play(next.content);
   }
 
   moveTo(state, reason) {
     this.state = state;
-    this.observe("server", "agent_state_changed", "", { agent_state: state, reason, since: new Date().toISOString() });
+    this.addObservation("server", "agent_state_changed", "", { agent_state: state, reason, since: new Date().toISOString() });
   }
 
-  act(source, action, args, ties = {}) {
+  addAction(source, action, args, ties = {}) {
     return this.publish({ source, ...ties, action, args });
   }
 
-  observe(source, observation, content, extras, ties = {}) {
+  addObservation(source, observation, content, extras, ties = {}) {
     return this.publish({ source, ...ties, observation, content, extras });
   }
 
@@ -194,7 +194,7 @@ export class Rehearsal {
     const event = { seq: this.events.length + 1, at: new Date().toISOString(), ...body };
     this.events.push(event);
     for (const key of this.growing.keys()) if (key.endsWith(`/${event.item}`)) this.growing.delete(key);
-    this.tell(event);
+    this.broadcast(event);
     return event;
   }
 
@@ -202,18 +202,18 @@ export class Rehearsal {
     const key = `${delta}/${item}`;
     const before = this.growing.get(key) ?? "";
     this.growing.set(key, before + content);
-    this.tell({ delta, item, offset: Buffer.byteLength(before), content });
+    this.broadcast({ delta, item, offset: Buffer.byteLength(before), content });
   }
 
-  spend(input, output) {
+  addUsage(input, output) {
     this.usage = { input: this.usage.input + input, output: this.usage.output + output, cost: this.usage.cost + input * 3e-6 + output * 15e-6 };
-    this.observe("server", "usage", "", {
+    this.addObservation("server", "usage", "", {
       model: "demo", input_tokens: input, output_tokens: output, cost_usd: 0.01, total_input_tokens: this.usage.input,
       total_output_tokens: this.usage.output, total_cost_usd: this.usage.cost, context_used: 42_000, context_limit: 200_000,
     });
   }
 
-  tell(frame) {
+  broadcast(frame) {
     for (const socket of this.sockets) socket.send(JSON.stringify(frame));
   }
 }
