@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GREENROOM_UI_DIR` | a directory with the built web UI (`index.html`, `assets/`) |
 //! | `GREENROOM_AGENT_BIN` | the agent's binary, linked statically, so that it runs in any image |
-//! | `GREENROOM_KEEPER_BIN` | the keeper's binary, linked statically, so that it is small |
+//! | `GREENROOM_JAILER_BIN` | the keeper's binary, linked statically, so that it is small |
 
 use std::{
     env, fs, io,
@@ -32,7 +32,7 @@ fn build() -> Result<(), String> {
     let programs = build_programs(&root, &out)?;
     println!("cargo::rustc-env=GREENROOM_UI_DIR={}", ui.display());
     println!("cargo::rustc-env=GREENROOM_AGENT_BIN={}", programs.join("greenroom-agent").display());
-    println!("cargo::rustc-env=GREENROOM_KEEPER_BIN={}", programs.join("sandbox-keeper").display());
+    println!("cargo::rustc-env=GREENROOM_JAILER_BIN={}", programs.join("sandbox-jailer").display());
     Ok(())
 }
 
@@ -149,7 +149,7 @@ fn build_programs(root: &Path, out: &Path) -> Result<PathBuf, String> {
     for input in ["Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
-    for package in ["agent", "agent/keeper", "agent/pages", "agent/protocol"] {
+    for package in ["agent", "agent/jailer", "agent/memory", "agent/protocol"] {
         for input in ["Cargo.toml", "src"] {
             println!("cargo::rerun-if-changed={}", root.join(package).join(input).display());
         }
@@ -164,7 +164,7 @@ fn build_programs(root: &Path, out: &Path) -> Result<PathBuf, String> {
         }
     }
     cargo
-        .args(["build", "--profile", "agent", "--package", "greenroom-agent", "--package", "greenroom-keeper"])
+        .args(["build", "--profile", "agent", "--package", "greenroom-agent", "--package", "greenroom-jailer"])
         .args(["--target", &triple])
         // A target directory of its own: this one's lock is held by the outer build.
         .arg("--target-dir")

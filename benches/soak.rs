@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use harness::driver::Driver;
+use harness::driver::TestDriver;
 
 #[allow(
     dead_code,
@@ -21,9 +21,9 @@ mod soak;
 async fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     let number = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)?.parse().ok());
-    let plan = soak::Plan {
-        driver: if args.iter().any(|arg| arg == "--docker") { Driver::Docker } else { Driver::Process },
-        faults: soak::Faults::All(Duration::from_secs(60 * number("--minutes").unwrap_or(10))),
+    let plan = soak::SoakPlan {
+        driver: if args.iter().any(|arg| arg == "--docker") { TestDriver::Docker } else { TestDriver::Process },
+        faults: soak::SoakFaults::All(Duration::from_secs(60 * number("--minutes").unwrap_or(10))),
         sessions: number("--sessions").unwrap_or(20) as usize,
         seed: number("--seed").unwrap_or_else(|| fastrand::u64(..)),
     };

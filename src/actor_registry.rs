@@ -15,7 +15,7 @@ use serde::Serialize;
 /// What kind of actor it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ActorKind {
     Directory,
     Session,
     FrontendSocket,
@@ -28,18 +28,18 @@ pub enum Kind {
 
 /// The register of live actors of this process. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Census {
-    register: Arc<Register>,
+pub struct ActorRegistry {
+    table: Arc<ActorTable>,
 }
 
 #[derive(Default)]
-struct Register {
+struct ActorTable {
     next: AtomicU64,
-    actors: Mutex<HashMap<u64, Arc<Actor>>>,
+    actors: Mutex<HashMap<u64, Arc<RegisteredActor>>>,
 }
 
-struct Actor {
-    kind: Kind,
+struct RegisteredActor {
+    kind: ActorKind,
     id: u64,
     session: Option<String>,
     since_ms: i64,
@@ -50,16 +50,17 @@ struct Actor {
 }
 
 /// An actor's own entry. Not to be shared: the actor is struck off when it is dropped.
-pub struct Entry {
-    actor: Arc<Actor>,
-    register: Arc<Register>,
+pub struct ActorEntry {
+    actor: Arc<RegisteredActor>,
+    table: Arc<ActorTable>,
 }
 
 /// One row of the admin endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct Row {
+#[schema(as = Row)]
+pub struct ActorStatus {
     #[schema(value_type = String, example = "session")]
-    pub kind: Kind,
+    pub kind: ActorKind,
     /// Unique in this process, never used again. The older of two has the smaller number.
     #[schema(example = "7")]
     pub id: String,
@@ -75,11 +76,11 @@ pub struct Row {
     pub queued: u64,
 }
 
-impl Census {
-    pub fn register(&self, kind: Kind, session: Option<String>) -> Entry {
-        let id = self.register.next.fetch_add(1, Relaxed) + 1;
+impl ActorRegistry {
+    pub fn register(&self, kind: ActorKind, session: Option<String>) -> ActorEntry {
+        let id = self.table.next.fetch_add(1, Relaxed) + 1;
         let now = now_ms();
-        let actor = Arc::new(Actor {
+        let actor = Arc::new(RegisteredActor {
             kind,
             id,
             session,
@@ -90,63 +91,65 @@ impl Census {
             queued: AtomicU64::new(0),
         });
         self.actors().insert(id, actor.clone());
-        Entry { actor, register: self.register.clone() }
+        ActorEntry { actor, table: self.table.clone() }
     }
 
     /// Every live actor, oldest first.
-    pub fn rows(&self) -> Vec<Row> {
-        let mut actors: Vec<Arc<Actor>> = self.actors().values().cloned().collect();
+    pub fn rows(&self) -> Vec<ActorStatus> {
+        let mut actors: Vec<Arc<RegisteredActor>> = self.actors().values().cloned().collect();
         actors.sort_by_key(|actor| actor.id);
         actors.iter().map(|actor| actor.row()).collect()
     }
 
     /// How many actors of `kind` live, of `session` or of all.
-    pub fn count(&self, kind: Kind, session: Option<&str>) -> usize {
-        let of = |actor: &&Arc<Actor>| actor.kind == kind && (session.is_none() || actor.session.as_deref() == session);
+    pub fn count(&self, kind: ActorKind, session: Option<&str>) -> usize {
+        let of = |actor: &&Arc<RegisteredActor>| {
+            actor.kind == kind && (session.is_none() || actor.session.as_deref() == session)
+        };
         self.actors().values().filter(of).count()
     }
 
-    fn actors(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Actor>>> {
-        self.register.actors()
+    fn actors(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<RegisteredActor>>> {
+        self.table.actors()
     }
 }
 
-impl Register {
-    fn actors(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Actor>>> {
+impl ActorTable {
+    fn actors(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<RegisteredActor>>> {
         // Nothing panics while it holds the lock, and a map of counters has no half-done state anyway.
         self.actors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
+impl ActorEntry {
     pub fn id(&self) -> u64 {
         self.actor.id
     }
 
     /// A message was handled.
-    pub fn handled(&self) {
+    pub fn record_handled(&self) {
         self.actor.handled.fetch_add(1, Relaxed);
         self.actor.last_active_ms.store(now_ms(), Relaxed);
     }
 
-    pub fn state(&self, state: impl Into<String>) {
+    pub fn set_state(&self, state: impl Into<String>) {
         *self.actor.state.lock().unwrap_or_else(PoisonError::into_inner) = state.into();
     }
 
-    pub fn queued(&self, n: u64) {
+    pub fn set_queued(&self, n: u64) {
         self.actor.queued.store(n, Relaxed);
     }
 }
 
-impl Drop for Entry {
+impl Drop for ActorEntry {
     fn drop(&mut self) {
-        self.register.actors().remove(&self.actor.id);
+        self.table.actors().remove(&self.actor.id);
     }
 }
 
-impl Actor {
-    fn row(&self) -> Row {
-        Row {
+impl RegisteredActor {
+    fn row(&self) -> ActorStatus {
+        ActorStatus {
             kind: self.kind,
             id: self.id.to_string(),
             session: self.session.clone(),
@@ -169,14 +172,14 @@ mod tests {
 
     #[test]
     fn an_actor_is_listed_while_its_entry_lives() {
-        let census = Census::default();
-        let entry = census.register(Kind::Session, Some("s".into()));
-        entry.handled();
-        entry.state("idle");
+        let census = ActorRegistry::default();
+        let entry = census.register(ActorKind::Session, Some("s".into()));
+        entry.record_handled();
+        entry.set_state("idle");
         let rows = census.rows();
         assert_eq!((rows[0].handled, rows[0].state.as_str()), (1, "idle"));
-        assert_eq!(census.count(Kind::Session, Some("s")), 1);
-        assert_eq!(census.count(Kind::Session, Some("other")), 0);
+        assert_eq!(census.count(ActorKind::Session, Some("s")), 1);
+        assert_eq!(census.count(ActorKind::Session, Some("other")), 0);
         drop(entry);
         assert!(census.rows().is_empty());
     }

@@ -14,10 +14,10 @@ use libmimalloc_sys::{mi_option_set, mi_option_t};
 use mimalloc::MiMalloc;
 
 /// From this size on a buffer is large, in bytes. What is used of it takes memory, not what it has room for.
-pub const LARGE: usize = 256 << 10;
+pub const LARGE_BUFFER: usize = 256 << 10;
 
 /// Small from mimalloc, large from the system.
-pub struct Allocator;
+pub struct SplitAllocator;
 
 /// mimalloc's option for how long a page stays in which nothing stands any more, in milliseconds. Its binding has no name for it.
 const PURGE_DELAY: mi_option_t = 15;
@@ -26,37 +26,41 @@ const PURGE_DELAY: mi_option_t = 15;
 ///
 /// Left alone, glibc keeps ever larger buffers. mimalloc waits for 10 ms, and then looks again when the thread that had the memory
 /// asks for more; one that has nothing more to do keeps it for good. After a flood and a long replay that was 20 MiB.
-pub fn give_back() {
+pub fn configure_purge() {
     // SAFETY: no other thread is there yet; the calls set a number of the allocators'.
     unsafe {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
-        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE as libc::c_int);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BUFFER as libc::c_int);
         mi_option_set(PURGE_DELAY, 0);
     }
 }
 
 // SAFETY: which of the two a block is from follows from the size in its layout alone, which callers must give back as it was;
 // each of them keeps the contract.
-unsafe impl GlobalAlloc for Allocator {
+unsafe impl GlobalAlloc for SplitAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
-        unsafe { if layout.size() < LARGE { MiMalloc.alloc(layout) } else { System.alloc(layout) } }
+        unsafe { if layout.size() < LARGE_BUFFER { MiMalloc.alloc(layout) } else { System.alloc(layout) } }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
-        unsafe { if layout.size() < LARGE { MiMalloc.alloc_zeroed(layout) } else { System.alloc_zeroed(layout) } }
+        unsafe {
+            if layout.size() < LARGE_BUFFER { MiMalloc.alloc_zeroed(layout) } else { System.alloc_zeroed(layout) }
+        }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: as the caller promises; the size says where the block came from.
-        unsafe { if layout.size() < LARGE { MiMalloc.dealloc(block, layout) } else { System.dealloc(block, layout) } }
+        unsafe {
+            if layout.size() < LARGE_BUFFER { MiMalloc.dealloc(block, layout) } else { System.dealloc(block, layout) }
+        }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as the caller promises. A block that changes sides is copied before it is freed, as far as both reach.
         unsafe {
-            match (layout.size() < LARGE, size < LARGE) {
+            match (layout.size() < LARGE_BUFFER, size < LARGE_BUFFER) {
                 (true, true) => MiMalloc.realloc(block, layout, size),
                 (false, false) => System.realloc(block, layout, size),
                 (true, false) | (false, true) => {
@@ -99,19 +103,19 @@ mod tests {
         let layout = |size| Layout::from_size_align(size, 64).expect("a layout");
         // SAFETY: each block is used within its size and given back with its own layout.
         unsafe {
-            let mut block = Allocator.alloc_zeroed(layout(size));
+            let mut block = SplitAllocator.alloc_zeroed(layout(size));
             *block = 7;
             *block.add(size - 1) = 8;
-            for next in [LARGE - 1, LARGE, 5 * LARGE, LARGE + 1, 2000] {
-                block = Allocator.realloc(block, layout(size), next);
+            for next in [LARGE_BUFFER - 1, LARGE_BUFFER, 5 * LARGE_BUFFER, LARGE_BUFFER + 1, 2000] {
+                block = SplitAllocator.realloc(block, layout(size), next);
                 size = next;
                 assert!(!block.is_null() && block.addr() % 64 == 0, "{next}");
                 assert_eq!((*block, *block.add(998), *block.add(999)), (7, 0, 8), "{next}");
             }
-            Allocator.dealloc(block, layout(size));
-            let large = Allocator.alloc_zeroed(layout(2 * LARGE));
-            assert!((0..2 * LARGE).all(|at| *large.add(at) == 0));
-            Allocator.dealloc(large, layout(2 * LARGE));
+            SplitAllocator.dealloc(block, layout(size));
+            let large = SplitAllocator.alloc_zeroed(layout(2 * LARGE_BUFFER));
+            assert!((0..2 * LARGE_BUFFER).all(|at| *large.add(at) == 0));
+            SplitAllocator.dealloc(large, layout(2 * LARGE_BUFFER));
         }
     }
 }

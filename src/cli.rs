@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    config::{Config, ConfigError, Driver, Sources},
+    config::{Config, ConfigError, ConfigSources, DriverChoice},
     store::SessionId,
 };
 
 /// Supervises interactive AI-agent sessions: each in a sandbox of its own, watched and steered from a browser.
 #[derive(Debug, Parser)]
 #[command(name = "greenroom", version, after_help = AFTER)]
-pub struct Cli {
+pub struct CliArguments {
     #[command(flatten)]
-    pub options: Options,
+    pub options: CliOptions,
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub command: Option<CliCommand>,
 }
 
 const AFTER: &str = "\
@@ -29,7 +29,7 @@ Exit codes:
   2  wrong usage or configuration";
 
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Serve; the same as no command at all
     Serve,
     /// Say what this machine offers, and what to do about what is missing
@@ -57,7 +57,7 @@ pub enum Command {
 
 /// What every command takes.
 #[derive(Debug, Default, clap::Args)]
-pub struct Options {
+pub struct CliOptions {
     /// Address and port; port 0 takes one that is free
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub bind: Option<String>,
@@ -69,13 +69,13 @@ pub struct Options {
     pub config: Option<PathBuf>,
     /// What agents are kept in
     #[arg(long, global = true, value_enum)]
-    pub sandbox: Option<Driver>,
+    pub sandbox: Option<DriverChoice>,
     /// Take the sandboxes along when the server ends
     #[arg(long, global = true)]
     pub stop_sandboxes: bool,
 }
 
-impl Options {
+impl CliOptions {
     /// The configuration: the defaults, the files, this process's environment, and these flags.
     pub fn load(self) -> Result<Config, ConfigError> {
         // What is no Unicode is no setting of ours.
@@ -83,11 +83,11 @@ impl Options {
         Config::load(&self.sources(environment.collect()))
     }
 
-    fn sources(self, environment: std::collections::BTreeMap<String, String>) -> Sources {
+    fn sources(self, environment: std::collections::BTreeMap<String, String>) -> ConfigSources {
         let driver = self.sandbox.map(|driver| match driver {
-            Driver::Auto => "auto".to_owned(),
-            Driver::Docker => "docker".to_owned(),
-            Driver::Process => "process".to_owned(),
+            DriverChoice::Auto => "auto".to_owned(),
+            DriverChoice::Docker => "docker".to_owned(),
+            DriverChoice::Process => "process".to_owned(),
         });
         let flags = [
             ("server.bind", "--bind", self.bind),
@@ -96,7 +96,7 @@ impl Options {
             ("sandbox.stop_with_server", "--stop-sandboxes", self.stop_sandboxes.then(|| "true".to_owned())),
         ];
         let flags = flags.into_iter().filter_map(|(key, flag, text)| Some((key, flag, text?))).collect();
-        Sources { file: self.config, environment, flags }
+        ConfigSources { file: self.config, environment, flags }
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     fn load(arguments: &[&str]) -> Result<Config, String> {
-        let cli = Cli::try_parse_from([&["greenroom"], arguments].concat()).map_err(|e| e.to_string())?;
+        let cli = CliArguments::try_parse_from([&["greenroom"], arguments].concat()).map_err(|e| e.to_string())?;
         Config::load(&cli.options.sources([("HOME".to_owned(), "/nowhere".to_owned())].into()))
             .map_err(|e| e.to_string())
     }
@@ -120,7 +120,7 @@ mod tests {
             let config = load(arguments).expect("it is understood");
             assert_eq!(config.server.bind.port(), 0);
             assert_eq!(config.data.dir, PathBuf::from("/d"));
-            assert_eq!(config.sandbox.driver, Driver::Process);
+            assert_eq!(config.sandbox.driver, DriverChoice::Process);
             assert!(config.sandbox.stop_with_server);
         }
         assert!(!load(&[]).expect("it is understood").sandbox.stop_with_server);
@@ -140,17 +140,17 @@ mod tests {
 
     #[test]
     fn what_is_no_session_is_wrong_usage() {
-        let export = |session: &str| Cli::try_parse_from(["greenroom", "export", session]);
+        let export = |session: &str| CliArguments::try_parse_from(["greenroom", "export", session]);
         let why = export("nonsense").expect_err("it is refused");
         assert!(why.exit_code() == 2 && why.to_string().contains("'nonsense'"), "{why}");
         let id = SessionId::generate();
         let command = export(&id.to_string()).expect("it is understood").command;
-        assert!(matches!(command, Some(Command::Export { session: Some(session), .. }) if session == id));
+        assert!(matches!(command, Some(CliCommand::Export { session: Some(session), .. }) if session == id));
     }
 
     #[test]
     fn the_help_names_the_exit_codes() {
-        let help = Cli::try_parse_from(["greenroom", "--help"]).expect_err("help is no command").to_string();
+        let help = CliArguments::try_parse_from(["greenroom", "--help"]).expect_err("help is no command").to_string();
         assert!(help.contains("Exit codes:") && help.contains("2  wrong usage or configuration"), "{help}");
     }
 }

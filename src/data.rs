@@ -24,12 +24,12 @@ use rustix::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::config::Secret;
+use crate::config::SecretString;
 
-mod claim;
-pub use self::claim::Claim;
+mod node_claim;
+pub use self::node_claim::NodeClaim;
 mod token;
-pub use token::{Pass, Token, TokenInForce};
+pub use token::{AccessGrant, BearerToken, CurrentToken};
 
 /// What keeps a directory from being a data directory. The text names the way out.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +79,7 @@ pub struct DataDir {
 
 /// What is made below it, and who else may pass: a sandbox's user walks through none of this from outside, as the data
 /// directory itself is closed; the modes are for what a mount shows inside.
-const PARTS: [(&str, u32); 7] = [
+const SUBDIRECTORIES: [(&str, u32); 7] = [
     ("journal", 0o700),
     ("sandboxes", 0o700),
     ("drivers", 0o700),
@@ -91,7 +91,7 @@ const PARTS: [(&str, u32); 7] = [
 
 /// What becomes of writing a file whose name is taken.
 #[derive(Debug, Clone, Copy)]
-enum Taken {
+enum ExistingFile {
     Replace,
     Fail,
 }
@@ -100,30 +100,30 @@ impl DataDir {
     /// Opens the directory, and makes what is missing of it.
     pub fn open(path: &Path) -> Result<DataDir, DataError> {
         std::fs::create_dir_all(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
-        let mut data = DataDir::visit(path)?;
+        let mut data = DataDir::open_unlocked(path)?;
         data.lock = Some(lock(&data.path, &data.dir, OFlags::RDWR | OFlags::CREATE)?);
-        for (name, mode) in PARTS {
-            data.part(name, mode)?;
+        for (name, mode) in SUBDIRECTORIES {
+            data.make_subdirectory(name, mode)?;
         }
         Ok(data)
     }
 
     /// Opens a directory on a disk that takes no writes any more, and leaves all that is in it as it is.
     pub fn open_to_read(path: &Path) -> Result<DataDir, DataError> {
-        let mut data = DataDir::visit(path)?;
+        let mut data = DataDir::open_unlocked(path)?;
         data.lock = Some(lock(&data.path, &data.dir, OFlags::RDONLY)?);
         Ok(data)
     }
 
     /// Opens a directory that is there, beside the server that may be using it: for its token.
-    pub fn visit(path: &Path) -> Result<DataDir, DataError> {
-        let data = DataDir::at(path)?;
+    pub fn open_unlocked(path: &Path) -> Result<DataDir, DataError> {
+        let data = DataDir::open_unchecked(path)?;
         close_to_others(&data.path, &data.dir)?;
         Ok(data)
     }
 
     /// Whosever it is, and as open as it is.
-    fn at(path: &Path) -> Result<DataDir, DataError> {
+    fn open_unchecked(path: &Path) -> Result<DataDir, DataError> {
         let at = |source: io::Error| DataError::Io { path: path.to_owned(), source };
         let path = path.canonicalize().map_err(at)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -168,24 +168,24 @@ impl DataDir {
     }
 
     /// The bearer token: `given` if it is set, else the one in the directory, made on first start.
-    pub fn token(&self, given: &Secret) -> Result<Token, DataError> {
+    pub fn token(&self, given: &SecretString) -> Result<BearerToken, DataError> {
         if let Some(text) = given.expose() {
-            return Ok(Token::new(text));
+            return Ok(BearerToken::new(text));
         }
-        self.kept("token", token::random).map(Token::new)
+        self.read_or_create("token", token::random_token).map(BearerToken::new)
     }
 
     /// Puts a new token in the place of the one in the directory. A server that runs takes it up within a second.
-    pub fn renew_token(&self) -> Result<Token, DataError> {
+    pub fn renew_token(&self) -> Result<BearerToken, DataError> {
         let at = |source: io::Error| DataError::Io { path: self.path.join("token"), source };
-        let text = token::random().map_err(at)?;
-        self.put("token", &text, Taken::Replace).map_err(at)?;
-        Ok(Token::new(text))
+        let text = token::random_token().map_err(at)?;
+        self.write_private("token", &text, ExistingFile::Replace).map_err(at)?;
+        Ok(BearerToken::new(text))
     }
 
     /// Names this node: made on first start, and the same ever after.
     pub fn node(&self) -> Result<String, DataError> {
-        self.kept("node", || Ok(ulid::Ulid::generate().to_string()))
+        self.read_or_create("node", || Ok(ulid::Ulid::generate().to_string()))
     }
 
     /// Puts the agent's binary where sandboxes can be given it, and returns its path. Other versions stay: a sandbox that
@@ -205,7 +205,7 @@ impl DataDir {
     }
 
     /// Makes a directory below this one. It was made by us or is not there: nobody else can write here.
-    fn part(&self, name: &str, mode: u32) -> Result<(), DataError> {
+    fn make_subdirectory(&self, name: &str, mode: u32) -> Result<(), DataError> {
         let at = |source: io::Error| DataError::Io { path: self.path.join(name), source };
         match rustix::fs::mkdirat(&self.dir, name, Mode::from_raw_mode(mode)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -217,18 +217,18 @@ impl DataDir {
     }
 
     /// The text of a small private file, made on first use. A link in its place is not followed.
-    fn kept(&self, name: &str, make: impl FnOnce() -> io::Result<String>) -> Result<String, DataError> {
+    fn read_or_create(&self, name: &str, make: impl FnOnce() -> io::Result<String>) -> Result<String, DataError> {
         let at = |source: io::Error| DataError::Io { path: self.path.join(name), source };
         if let Some(text) = self.read_private(name)? {
             return Ok(text);
         }
         let text = make().map_err(at)?;
-        self.put(name, &text, Taken::Fail).map_err(at)?;
+        self.write_private(name, &text, ExistingFile::Fail).map_err(at)?;
         Ok(text)
     }
 
     /// Writes a small private file: whole, or not at all.
-    fn put(&self, name: &str, text: &str, taken: Taken) -> io::Result<()> {
+    fn write_private(&self, name: &str, text: &str, taken: ExistingFile) -> io::Result<()> {
         let unfinished = format!("{name}.new");
         match rustix::fs::unlinkat(&self.dir, &unfinished, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -236,8 +236,8 @@ impl DataDir {
         }
         self.create_private(&unfinished, text)?;
         match taken {
-            Taken::Replace => rustix::fs::renameat(&self.dir, &unfinished, &self.dir, name)?,
-            Taken::Fail => rename_if_free(&self.dir, &unfinished, name)?,
+            ExistingFile::Replace => rustix::fs::renameat(&self.dir, &unfinished, &self.dir, name)?,
+            ExistingFile::Fail => rename_if_free(&self.dir, &unfinished, name)?,
         }
         Ok(rustix::fs::fsync(&self.dir)?)
     }

@@ -8,7 +8,7 @@
 //! | `greenroom_protocol` | the vocabulary of agent, journal and browser (a crate of its own) |
 //! | [`config`] [`data`] [`telemetry`] [`census`] [`clock`] [`allocator`] [`wakeups`] | settings, the data directory, logs, the register of live actors, the time, where memory comes from, what threads wake on each other |
 //! | [`store`] | the journal: an append-only log, and what is looked up in it |
-//! | `greenroom_keeper` | the small program that builds a jail of this host's own and keeps it over the server's death (a crate of its own) |
+//! | `greenroom_jailer` | the small program that builds a jail of this host's own and keeps it over the server's death (a crate of its own) |
 //! | [`sandbox`] | walls around an agent: Docker, or a jail of this host's own |
 //! | [`gateway`] | the way to the models, and the only holder of keys |
 //! | [`session`] | **the Session actor**: pure rules decide, the journal is written, then it is told |
@@ -25,8 +25,8 @@
 //! One message from start to end: `frontend::socket` hears it → [`session`] decides and appends it to the [`store`] → the
 //! [`link`] delivers it → the agent works, its reports come back the same way → every socket pulls what is new.
 
+pub mod actor_registry;
 pub mod allocator;
-pub mod census;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -39,11 +39,11 @@ pub mod link;
 pub mod sandbox;
 pub mod server;
 pub mod session;
+pub mod session_threads;
 pub mod store;
 pub mod sweeper;
 pub mod telemetry;
-pub mod threads;
 pub mod transfer;
-pub mod wakeups;
+pub mod wake_batch;
 pub mod web;
 mod wiring;

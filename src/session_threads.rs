@@ -14,102 +14,103 @@ use std::{
 
 use actix::{Arbiter, ArbiterHandle};
 
-use crate::{store::SessionId, wakeups::gather_here};
+use crate::{store::SessionId, wake_batch::start_batching};
 
 /// So many more sockets than on the thread that has fewest, and a session's next listener goes there: an audience of hundreds
 /// is served by all threads.
-const UNEVEN: usize = 64;
+const MAX_IMBALANCE: usize = 64;
 
 thread_local! {
-    static HERE: Cell<Option<Place>> = const { Cell::new(None) };
+    static HERE: Cell<Option<ThreadIndex>> = const { Cell::new(None) };
 }
 
 /// Which thread, counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(usize);
+pub struct ThreadIndex(usize);
 
 /// All of them.
 #[derive(Clone)]
-pub struct Threads(Arc<[Thread]>);
+pub struct SessionThreads(Arc<[SessionThread]>);
 
-struct Thread {
+struct SessionThread {
     arbiter: ArbiterHandle,
     /// How many sockets live on it.
     sockets: AtomicUsize,
 }
 
-impl Threads {
+impl SessionThreads {
     /// Starts one for each core. Must be called inside an actix system.
-    pub fn start() -> Threads {
+    pub fn start() -> SessionThreads {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let start = |place| {
             let arbiter = Arbiter::new().handle();
             arbiter.spawn_fn(move || {
-                HERE.set(Some(Place(place)));
-                gather_here();
+                HERE.set(Some(ThreadIndex(place)));
+                start_batching();
             });
-            Thread { arbiter, sockets: AtomicUsize::new(0) }
+            SessionThread { arbiter, sockets: AtomicUsize::new(0) }
         };
-        Threads((0..cores).map(start).collect())
+        SessionThreads((0..cores).map(start).collect())
     }
 
     /// Where a session lives.
-    pub fn home(&self, session: SessionId) -> Place {
+    pub fn thread_of(&self, session: SessionId) -> ThreadIndex {
         let [.., high, low] = session.to_bytes();
-        Place(usize::from(u16::from_be_bytes([high, low])) % self.0.len())
+        ThreadIndex(usize::from(u16::from_be_bytes([high, low])) % self.0.len())
     }
 
     /// An id for a session that is to live at `near`.
-    pub fn new_session(&self, near: Option<Place>) -> SessionId {
+    pub fn new_session_id(&self, near: Option<ThreadIndex>) -> SessionId {
         loop {
             let id = SessionId::generate();
-            if near.is_none_or(|near| self.home(id) == near) {
+            if near.is_none_or(|near| self.thread_of(id) == near) {
                 return id;
             }
         }
     }
 
     /// Which of them runs this.
-    pub fn here() -> Option<Place> {
+    pub fn current() -> Option<ThreadIndex> {
         HERE.get()
     }
 
     /// All places, in the order of their numbers.
-    pub fn places(&self) -> impl Iterator<Item = Place> {
-        (0..self.0.len()).map(Place)
+    pub fn indexes(&self) -> impl Iterator<Item = ThreadIndex> {
+        (0..self.0.len()).map(ThreadIndex)
     }
 
     /// Runs `work` there. False: that thread has ended.
-    pub fn run(&self, place: Place, work: impl FnOnce() + Send + 'static) -> bool {
+    pub fn run(&self, place: ThreadIndex, work: impl FnOnce() + Send + 'static) -> bool {
         self.0[place.0].arbiter.spawn_fn(work)
     }
 
     /// A place for a socket: where its session lives, unless that is crowded.
-    pub fn seat(&self, session: Option<SessionId>) -> Seat {
-        let sockets = |place: &Place| self.0[place.0].sockets.load(Ordering::Relaxed);
-        let emptiest = self.places().min_by_key(sockets).unwrap_or(Place(0));
-        let home = session.map(|id| self.home(id)).filter(|home| sockets(home) <= sockets(&emptiest) + UNEVEN);
+    pub fn place_socket(&self, session: Option<SessionId>) -> SocketPlacement {
+        let sockets = |place: &ThreadIndex| self.0[place.0].sockets.load(Ordering::Relaxed);
+        let emptiest = self.indexes().min_by_key(sockets).unwrap_or(ThreadIndex(0));
+        let home =
+            session.map(|id| self.thread_of(id)).filter(|home| sockets(home) <= sockets(&emptiest) + MAX_IMBALANCE);
         let place = home.unwrap_or(emptiest);
         self.0[place.0].sockets.fetch_add(1, Ordering::Relaxed);
-        Seat { threads: self.clone(), place }
+        SocketPlacement { threads: self.clone(), thread: place }
     }
 }
 
 /// A socket's place, until it is dropped.
-pub struct Seat {
-    threads: Threads,
-    pub place: Place,
+pub struct SocketPlacement {
+    threads: SessionThreads,
+    pub thread: ThreadIndex,
 }
 
-impl Place {
+impl ThreadIndex {
     pub fn index(self) -> usize {
         self.0
     }
 }
 
-impl Drop for Seat {
+impl Drop for SocketPlacement {
     fn drop(&mut self) {
-        self.threads.0[self.place.0].sockets.fetch_sub(1, Ordering::Relaxed);
+        self.threads.0[self.thread.0].sockets.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -119,14 +120,14 @@ mod tests {
 
     #[actix::test]
     async fn an_audience_is_at_home_until_it_is_a_crowd() {
-        let threads = Threads::start();
-        for near in threads.places() {
-            let session = threads.new_session(Some(near));
-            let seats: Vec<_> = (0..UNEVEN + 1).map(|_| threads.seat(Some(session))).collect();
-            assert!(seats.iter().all(|seat| seat.place == near), "they listen where it lives");
-            let count = threads.places().count();
-            let more: Vec<_> = (0..10 * count).map(|_| threads.seat(Some(session))).collect();
-            let elsewhere = more.iter().filter(|seat| seat.place != near).count();
+        let threads = SessionThreads::start();
+        for near in threads.indexes() {
+            let session = threads.new_session_id(Some(near));
+            let seats: Vec<_> = (0..MAX_IMBALANCE + 1).map(|_| threads.place_socket(Some(session))).collect();
+            assert!(seats.iter().all(|seat| seat.thread == near), "they listen where it lives");
+            let count = threads.indexes().count();
+            let more: Vec<_> = (0..10 * count).map(|_| threads.place_socket(Some(session))).collect();
+            let elsewhere = more.iter().filter(|seat| seat.thread != near).count();
             assert!(elsewhere >= 9 * (count - 1), "{elsewhere} of {} on {count} threads", more.len());
         }
         let left: usize = threads.0.iter().map(|thread| thread.sockets.load(Ordering::Relaxed)).sum();

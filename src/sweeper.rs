@@ -8,16 +8,16 @@ use std::{
 };
 
 use actix::prelude::*;
-use greenroom_protocol::observation::State;
+use greenroom_protocol::observation::AgentState;
 use serde::Serialize;
 use tracing::{info, warn};
 
 use crate::{
-    census::{Census, Entry, Kind},
-    directory::{Directory, Find, Open, Tidy},
-    sandbox::{Found, Presence, RunDir, Sandbox},
-    session::messages::{Rest, Settle},
-    store::{SessionId, Snapshot, Store},
+    actor_registry::{ActorEntry, ActorKind, ActorRegistry},
+    directory::{Directory, GetIfRunning, Open, PassivateIdle},
+    sandbox::{FoundSandbox, RunDir, SandboxDriver, SandboxPresence},
+    session::messages::{PauseOrStopIfIdle, Reconcile},
+    store::{SessionId, SessionSnapshot, Store},
 };
 
 /// Sweep now.
@@ -29,15 +29,18 @@ pub struct Sweep;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Swept {
     /// Sessions paused or stopped because nothing happened in them.
-    pub rested: usize,
+    #[serde(rename = "rested")]
+    pub idled: usize,
     /// Actors of sessions that were at rest, let go.
-    pub retired: usize,
+    #[serde(rename = "retired")]
+    pub passivated: usize,
     /// Sandboxes that no session owned, removed.
     pub sandboxes: usize,
     /// Sandboxes that ran though their sessions were at rest, stopped.
     pub stopped: usize,
     /// Sandboxes that stood still, or did not, against what their sessions say, put right.
-    pub righted: usize,
+    #[serde(rename = "righted")]
+    pub corrected: usize,
     /// Run directories, with their sockets, that no session owned, removed.
     pub run_directories: usize,
     /// Bytes of the journal that the disk got back.
@@ -45,13 +48,13 @@ pub struct Swept {
 }
 
 /// What the Sweeper works with.
-pub struct Parts {
+pub struct SweeperParts {
     pub directory: Addr<Directory>,
     pub store: Arc<dyn Store>,
-    pub sandbox: Arc<dyn Sandbox>,
-    pub census: Census,
+    pub sandbox: Arc<dyn SandboxDriver>,
+    pub actor_registry: ActorRegistry,
     pub runs: PathBuf,
-    pub every: Duration,
+    pub interval: Duration,
     /// A session in which nothing happened for so long is paused; one that stays so is stopped later.
     pub pause_after: Duration,
     pub stop_after: Duration,
@@ -60,34 +63,34 @@ pub struct Parts {
 /// How often the Sweeper looks whether the server is awake.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A heartbeat that comes after so long: nothing ran meanwhile, because the server was stopped or its machine slept.
-const ASLEEP: Duration = Duration::from_secs(6);
+const SUSPENDED_AFTER: Duration = Duration::from_secs(6);
 
 /// The Sweeper actor.
 pub struct Sweeper {
-    parts: Arc<Parts>,
-    entry: Entry,
-    awake: Arc<Awake>,
+    parts: Arc<SweeperParts>,
+    entry: ActorEntry,
+    awake: Arc<AwakeClock>,
 }
 
 /// How long the server has been awake. Nobody is idle who could do nothing.
-struct Awake(Mutex<Beats>);
+struct AwakeClock(Mutex<Heartbeats>);
 
-struct Beats {
+struct Heartbeats {
     last: Instant,
     awake_since: Instant,
 }
 
-impl Awake {
-    fn beginning() -> Awake {
+impl AwakeClock {
+    fn start_now() -> AwakeClock {
         let now = Instant::now();
-        Awake(Mutex::new(Beats { last: now, awake_since: now }))
+        AwakeClock(Mutex::new(Heartbeats { last: now, awake_since: now }))
     }
 
     /// Until `now`, which may come before the heartbeat that is late: in the middle of a sweep, too, the server may be stopped
     /// and go on.
-    fn until(&self, now: Instant) -> Duration {
+    fn awake_for(&self, now: Instant) -> Duration {
         let mut beats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if now - beats.last > ASLEEP {
+        if now - beats.last > SUSPENDED_AFTER {
             beats.awake_since = now;
         }
         beats.last = now;
@@ -96,14 +99,14 @@ impl Awake {
 }
 
 impl Sweeper {
-    pub fn start(parts: Parts) -> Addr<Sweeper> {
-        let entry = parts.census.register(Kind::Sweeper, None);
-        entry.state("waiting");
-        Actor::start(Sweeper { parts: Arc::new(parts), entry, awake: Arc::new(Awake::beginning()) })
+    pub fn start(parts: SweeperParts) -> Addr<Sweeper> {
+        let entry = parts.actor_registry.register(ActorKind::Sweeper, None);
+        entry.set_state("waiting");
+        Actor::start(Sweeper { parts: Arc::new(parts), entry, awake: Arc::new(AwakeClock::start_now()) })
     }
 
     fn sweep(&mut self) -> impl Future<Output = Swept> + use<> {
-        self.entry.handled();
+        self.entry.record_handled();
         sweep(self.parts.clone(), self.awake.clone())
     }
 }
@@ -114,7 +117,7 @@ impl Actor for Sweeper {
     /// The first sweep is at once: a server that died may have left something behind.
     fn started(&mut self, ctx: &mut Context<Sweeper>) {
         ctx.run_interval(HEARTBEAT, |sweeper, _| {
-            sweeper.awake.until(Instant::now());
+            sweeper.awake.awake_for(Instant::now());
         });
         ctx.notify(Tick);
     }
@@ -135,7 +138,7 @@ impl Handler<Tick> for Sweeper {
             if swept != Swept::default() {
                 info!(?swept, "swept");
             }
-            ctx.notify_later(Tick, sweeper.parts.every);
+            ctx.notify_later(Tick, sweeper.parts.interval);
         }));
     }
 }
@@ -148,12 +151,12 @@ impl Handler<Sweep> for Sweeper {
     }
 }
 
-async fn sweep(parts: Arc<Parts>, awake: Arc<Awake>) -> Swept {
+async fn sweep(parts: Arc<SweeperParts>, awake: Arc<AwakeClock>) -> Swept {
     let mut swept = Swept::default();
     // Before any is ordered to rest, which takes it a moment.
     clear_sandboxes(&parts, &mut swept).await;
-    swept.rested = rest(&parts, &awake).await;
-    swept.retired = parts.directory.send(Tidy).await.unwrap_or_default();
+    swept.idled = pause_or_stop_idle(&parts, &awake).await;
+    swept.passivated = parts.directory.send(PassivateIdle).await.unwrap_or_default();
     swept.run_directories = remove_run_directories(&parts).await;
     swept.journal_bytes = compact(&parts).await;
     swept
@@ -161,7 +164,7 @@ async fn sweep(parts: Arc<Parts>, awake: Arc<Awake>) -> Swept {
 
 /// Asks every live session to rest. Whether it may is its own to say, at that moment: what works, waits for a person or is
 /// watched refuses.
-async fn rest(parts: &Parts, awake: &Awake) -> usize {
+async fn pause_or_stop_idle(parts: &SweeperParts, awake: &AwakeClock) -> usize {
     let live = match parts.store.live().await {
         Ok(live) => live,
         Err(e) => {
@@ -170,16 +173,17 @@ async fn rest(parts: &Parts, awake: &Awake) -> usize {
         }
     };
     let mut rested = 0;
-    for Snapshot { record, .. } in live {
-        let Ok(Some(session)) = parts.directory.send(Find { id: record.id }).await else { continue };
-        let awake = awake.until(Instant::now());
-        let rest = Rest { pause_after: parts.pause_after, stop_after: parts.stop_after, awake };
+    for SessionSnapshot { record, .. } in live {
+        let Ok(Some(session)) = parts.directory.send(GetIfRunning { id: record.id }).await else { continue };
+        let awake = awake.awake_for(Instant::now());
+        let rest =
+            PauseOrStopIfIdle { pause_after: parts.pause_after, stop_after: parts.stop_after, server_awake: awake };
         rested += usize::from(matches!(session.send(rest).await, Ok(Ok(_))));
     }
     rested
 }
 
-async fn compact(parts: &Parts) -> u64 {
+async fn compact(parts: &SweeperParts) -> u64 {
     match parts.store.compact().await {
         Ok(compacted) => compacted.freed,
         Err(e) => {
@@ -190,43 +194,50 @@ async fn compact(parts: &Parts) -> u64 {
 }
 
 /// Sandboxes that nobody owns are removed; those that are not what their sessions say are made so.
-async fn clear_sandboxes(parts: &Parts, swept: &mut Swept) {
+async fn clear_sandboxes(parts: &SweeperParts, swept: &mut Swept) {
     let found = match parts.sandbox.list().await {
         Ok(found) => found,
         Err(e) => return warn!("the sweep cannot see the sandboxes: {e}"),
     };
-    for Found { session, presence, .. } in found {
-        match (wanted(parts, session).await, presence) {
-            (Wanted::Not, _) => match parts.sandbox.remove(session).await {
+    for FoundSandbox { session, presence, .. } in found {
+        match (expected_sandbox(parts, session).await, presence) {
+            (ExpectedSandbox::Absent, _) => match parts.sandbox.remove(session).await {
                 Ok(()) => swept.sandboxes += 1,
                 Err(e) => warn!(%session, "a sandbox that nobody owns cannot be removed: {e}"),
             },
-            (Wanted::AtRest, Presence::Running | Presence::Frozen) => {
-                swept.stopped += usize::from(settle(parts, session, presence).await);
+            (ExpectedSandbox::Stopped, SandboxPresence::Running | SandboxPresence::Paused) => {
+                swept.stopped += usize::from(reconcile(parts, session, presence).await);
             }
-            (Wanted::Awake, Presence::Frozen) | (Wanted::Frozen, Presence::Running) => {
-                swept.righted += usize::from(settle(parts, session, presence).await);
+            (ExpectedSandbox::Running, SandboxPresence::Paused)
+            | (ExpectedSandbox::Paused, SandboxPresence::Running) => {
+                swept.corrected += usize::from(reconcile(parts, session, presence).await);
             }
-            (Wanted::Awake | Wanted::Frozen | Wanted::AtRest | Wanted::AsItIs, _) => {}
+            (
+                ExpectedSandbox::Running
+                | ExpectedSandbox::Paused
+                | ExpectedSandbox::Stopped
+                | ExpectedSandbox::Undecided,
+                _,
+            ) => {}
         }
     }
 }
 
 /// The session itself orders it, if it still means it so: nobody else knows what it was told since.
-async fn settle(parts: &Parts, id: SessionId, seen: Presence) -> bool {
+async fn reconcile(parts: &SweeperParts, id: SessionId, seen: SandboxPresence) -> bool {
     match parts.directory.send(Open { id }).await {
-        Ok(Ok(session)) => session.send(Settle { seen }).await.unwrap_or(false),
+        Ok(Ok(session)) => session.send(Reconcile { observed: seen }).await.unwrap_or(false),
         Ok(Err(_)) | Err(_) => false,
     }
 }
 
 /// It is the last that goes of a sandbox: where a removal was broken off behind the sandbox itself, what is left of it is to go too.
-async fn remove_run_directories(parts: &Parts) -> usize {
+async fn remove_run_directories(parts: &SweeperParts) -> usize {
     let runs = parts.runs.clone();
     let there = tokio::task::spawn_blocking(move || sessions_in(&runs)).await.unwrap_or_default();
     let mut removed = 0;
     for session in there {
-        if wanted(parts, session).await != Wanted::Not {
+        if expected_sandbox(parts, session).await != ExpectedSandbox::Absent {
             continue;
         }
         if let Err(e) = parts.sandbox.remove(session).await {
@@ -243,28 +254,30 @@ async fn remove_run_directories(parts: &Parts) -> usize {
 
 /// What a session wants of what is found of it.
 #[derive(PartialEq)]
-enum Wanted {
-    Awake,
-    Frozen,
-    AtRest,
+enum ExpectedSandbox {
+    Running,
+    Paused,
+    Stopped,
     /// It is on its way up, or nobody knows.
-    AsItIs,
-    Not,
+    Undecided,
+    Absent,
 }
 
-async fn wanted(parts: &Parts, session: SessionId) -> Wanted {
+async fn expected_sandbox(parts: &SweeperParts, session: SessionId) -> ExpectedSandbox {
     match parts.store.get(session).await {
-        Ok(None) => Wanted::Not,
+        Ok(None) => ExpectedSandbox::Absent,
         Ok(Some(snapshot)) => match snapshot.record.state {
-            State::Ended => Wanted::Not,
-            State::Stopped | State::Failed => Wanted::AtRest,
-            State::Starting => Wanted::AsItIs,
-            State::Paused => Wanted::Frozen,
-            State::Idle | State::Running | State::AwaitingConfirmation | State::Interrupting => Wanted::Awake,
+            AgentState::Ended => ExpectedSandbox::Absent,
+            AgentState::Stopped | AgentState::Failed => ExpectedSandbox::Stopped,
+            AgentState::Starting => ExpectedSandbox::Undecided,
+            AgentState::Paused => ExpectedSandbox::Paused,
+            AgentState::Idle | AgentState::Running | AgentState::AwaitingConfirmation | AgentState::Interrupting => {
+                ExpectedSandbox::Running
+            }
         },
         Err(e) => {
             warn!(%session, "whether the session is there cannot be told: {e}");
-            Wanted::AsItIs
+            ExpectedSandbox::Undecided
         }
     }
 }
@@ -280,14 +293,14 @@ mod tests {
 
     #[test]
     fn a_server_that_stood_still_has_been_awake_since_then() {
-        let awake = Awake::beginning();
+        let awake = AwakeClock::start_now();
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
         for second in 1..100 {
-            awake.until(after(second));
+            awake.awake_for(after(second));
         }
-        assert!(awake.until(after(100)) >= Duration::from_secs(100));
-        assert_eq!(awake.until(after(2500)), Duration::ZERO, "whoever asks first, heartbeat or sweep");
-        assert_eq!(awake.until(after(2503)), Duration::from_secs(3));
+        assert!(awake.awake_for(after(100)) >= Duration::from_secs(100));
+        assert_eq!(awake.awake_for(after(2500)), Duration::ZERO, "whoever asks first, heartbeat or sweep");
+        assert_eq!(awake.awake_for(after(2503)), Duration::from_secs(3));
     }
 }

@@ -5,7 +5,7 @@ use std::{io::IsTerminal, sync::LazyLock};
 use prometheus::{IntCounter, IntCounterVec, register_int_counter, register_int_counter_vec};
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Log, LogFormat};
+use crate::config::{LogConfig, LogFormat};
 
 /// Events that are durable in the journal, since the server started.
 pub static EVENTS_APPENDED: LazyLock<IntCounter> = LazyLock::new(|| {
@@ -20,7 +20,7 @@ pub static HTTP_REQUESTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
 });
 
 /// Sends logs to stderr, from now until the process ends. stdout belongs to the one line that says where the server is.
-pub fn init(log: &Log) {
+pub fn init(log: &LogConfig) {
     let filter = EnvFilter::try_new(&log.level).expect("the configuration was checked when it was loaded");
     let on_terminal = std::io::stderr().is_terminal();
     let text = match log.format {

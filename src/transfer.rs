@@ -17,9 +17,9 @@
 
 pub mod command;
 mod compare;
+mod export_reader;
 mod format;
 mod import;
-mod read;
 #[cfg(test)]
 mod tests;
 
@@ -29,15 +29,19 @@ use std::{
     io::{self, Write},
 };
 
-use self::format::{Digest, Head, Line, TEXT, Total, Totals, names_content};
+use self::format::{
+    ExportDigest, ExportHead, ExportLine, ExportTotal, ExportTotals, MAX_TEXT_BYTES, referenced_content,
+};
 pub use self::import::import;
 use crate::{
     clock,
-    store::{Limit, Part, Query, Seq, SessionId, Snapshot, Store, StoreError, StoredEvent, damage},
+    store::{
+        ContentSlice, ReadLimit, Seq, SessionId, SessionQuery, SessionSnapshot, Store, StoreError, StoredEvent, damage,
+    },
 };
 
 /// How much of a journal is in memory at once.
-const CHUNK: Limit = Limit { events: 512, bytes: 1 << 20 };
+const READ_CHUNK: ReadLimit = ReadLimit { events: 512, bytes: 1 << 20 };
 
 /// Why nothing came of it. The text says where, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -61,53 +65,60 @@ pub enum TransferError {
         "line {line}: session `{session}` cannot be compared with what is here of it: {source}; purge it first, or import \
          into another data directory; nothing was imported"
     )]
-    UnreadHere { line: u64, session: SessionId, source: StoreError },
+    UnreadableHere { line: u64, session: SessionId, source: StoreError },
     #[error("content `{name}` of session `{session}` is no text and cannot be exported")]
     NotText { session: SessionId, name: String },
     #[error("{what} cannot be read: {source}")]
-    Unread { what: String, source: StoreError },
+    Unreadable { what: String, source: StoreError },
 }
 
 impl TransferError {
     /// Whether the disk has changed what was written, or does not give it: all else can still be exported.
     fn is_damage(&self) -> bool {
         use StoreError::{Damaged, DamagedContent};
-        matches!(self, Self::Store(Damaged { .. } | DamagedContent { .. }) | Self::NotText { .. } | Self::Unread { .. })
+        matches!(
+            self,
+            Self::Store(Damaged { .. } | DamagedContent { .. }) | Self::NotText { .. } | Self::Unreadable { .. }
+        )
     }
 }
 
 /// What was moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct TransferCounts {
     pub sessions: u64,
     pub events: u64,
     /// Sessions that were there already, as far as the file tells them.
-    pub known: u64,
+    pub already_present: u64,
 }
 
-impl fmt::Display for Moved {
+impl fmt::Display for TransferCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sessions, {} events", self.sessions, self.events)?;
-        if self.known > 0 { write!(f, "; {} sessions were there already", self.known) } else { Ok(()) }
+        if self.already_present > 0 {
+            write!(f, "; {} sessions were there already", self.already_present)
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// What becomes of events and contents that the disk has changed or does not give.
-pub enum Damaged<'a> {
+pub enum DamagePolicy<'a> {
     /// The first one ends the export.
-    Refused,
+    Fail,
     /// They are left out, and told here.
-    Skipped(&'a mut Vec<TransferError>),
+    Skip(&'a mut Vec<TransferError>),
 }
 
-impl Damaged<'_> {
-    fn meets(&mut self, error: TransferError) -> Result<(), TransferError> {
+impl DamagePolicy<'_> {
+    fn handle(&mut self, error: TransferError) -> Result<(), TransferError> {
         match self {
-            Damaged::Skipped(told) if error.is_damage() => {
+            DamagePolicy::Skip(told) if error.is_damage() => {
                 told.push(error);
                 Ok(())
             }
-            Damaged::Skipped(_) | Damaged::Refused => Err(error),
+            DamagePolicy::Skip(_) | DamagePolicy::Fail => Err(error),
         }
     }
 }
@@ -119,85 +130,88 @@ impl Damaged<'_> {
 pub async fn export(
     store: &dyn Store,
     only: Option<SessionId>,
-    mut damaged: Damaged<'_>,
+    mut damaged: DamagePolicy<'_>,
     out: &mut dyn Write,
-) -> Result<Moved, TransferError> {
+) -> Result<TransferCounts, TransferError> {
     let sessions = match only {
         Some(id) => vec![store.get(id).await?.ok_or(StoreError::NoSession(id))?],
-        None => all(store).await?,
+        None => all_sessions(store).await?,
     };
-    let head =
-        Head { greenroom_journal: format::VERSION, version: env!("CARGO_PKG_VERSION").to_owned(), at: clock::now() };
-    write(out, &Line::Head(head))?;
-    let (mut moved, mut overall) = (Moved::default(), Digest::default());
+    let head = ExportHead {
+        greenroom_journal: format::VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        at: clock::now(),
+    };
+    write_line(out, &ExportLine::Head(head))?;
+    let (mut moved, mut overall) = (TransferCounts::default(), ExportDigest::default());
     for snapshot in sessions {
         let (events, digest) = export_one(store, &snapshot, &mut damaged, out).await?;
         overall.add(&digest);
         moved.sessions += 1;
         moved.events += events;
     }
-    let totals = Totals { sessions: moved.sessions, events: moved.events };
-    write(out, &Line::Total(Total { total: totals, sha256: overall.finish() }))?;
+    let totals = ExportTotals { sessions: moved.sessions, events: moved.events };
+    write_line(out, &ExportLine::Total(ExportTotal { total: totals, sha256: overall.finish() }))?;
     out.flush()?;
     Ok(moved)
 }
 
 async fn export_one(
     store: &dyn Store,
-    snapshot: &Snapshot,
-    damaged: &mut Damaged<'_>,
+    snapshot: &SessionSnapshot,
+    damaged: &mut DamagePolicy<'_>,
     out: &mut dyn Write,
 ) -> Result<(u64, String), TransferError> {
-    let Snapshot { record, tail, mark, .. } = snapshot;
+    let SessionSnapshot { record, tail, mark, .. } = snapshot;
     let id = record.id;
-    write(out, &Line::session(record, mark.as_ref()))?;
-    let (mut digest, mut after) = (Digest::default(), 0);
+    write_line(out, &ExportLine::session(record, mark.as_ref()))?;
+    let (mut digest, mut after) = (ExportDigest::default(), 0);
     // Two events may name the same content, and of an old journal as many as an agent liked.
     let mut told = HashSet::new();
     while after < *tail {
-        let events = read_on(store, id, after, damaged).await?;
+        let events = read_next(store, id, after, damaged).await?;
         if events.is_empty() {
             break;
         }
         for (seq, event) in events {
             after = seq;
             digest.event(&event);
-            write(out, &Line::event(&event)?)?;
-            let Some(ulid) = names_content(&event.json).filter(|name| told.insert(*name)) else { continue };
+            write_line(out, &ExportLine::event(&event)?)?;
+            let Some(ulid) = referenced_content(&event.json).filter(|name| told.insert(*name)) else { continue };
             let name = ulid.to_string();
             // Read once for nothing: half of one would be taken for the whole where it is imported.
             match each_piece(store, id, &name, |_| Ok(())).await {
                 Ok(()) => export_content(store, id, &name, &mut digest, out).await?,
-                Err(error) => damaged.meets(error)?,
+                Err(error) => damaged.handle(error)?,
             }
         }
     }
     let sha256 = digest.finish();
-    write(out, &Line::end(id, after, &sha256))?;
+    write_line(out, &ExportLine::end(id, after, &sha256))?;
     Ok((after, sha256))
 }
 
 /// The next events, or none where the disk does not give the next. In the place of a damaged one stands one that says so, so
 /// numbers have no gap.
-async fn read_on(
+async fn read_next(
     store: &dyn Store,
     id: SessionId,
     after: Seq,
-    damaged: &mut Damaged<'_>,
+    damaged: &mut DamagePolicy<'_>,
 ) -> Result<Vec<StoredEvent>, TransferError> {
-    let mut limit = CHUNK;
+    let mut limit = READ_CHUNK;
     loop {
         match store.read(id, after, limit).await {
             Ok(events) => return Ok(events),
             Err(StoreError::Damaged { session, seq, detail }) => {
-                let event = damage::in_place_of(session, seq, &detail);
-                damaged.meets(StoreError::Damaged { session, seq, detail }.into())?;
+                let event = damage::damaged_event(session, seq, &detail);
+                damaged.handle(StoreError::Damaged { session, seq, detail }.into())?;
                 return Ok(vec![(seq, event)]);
             }
             // It fails for all that are asked for, also those before the one that the disk does not give.
             Err(StoreError::Io(_)) if limit.events > 1 => limit.events /= 2,
             Err(source @ StoreError::Io(_)) => {
-                damaged.meets(TransferError::Unread {
+                damaged.handle(TransferError::Unreadable {
                     what: format!("session `{id}` from event {} on", after + 1),
                     source,
                 })?;
@@ -213,7 +227,7 @@ async fn export_content(
     store: &dyn Store,
     id: SessionId,
     name: &str,
-    digest: &mut Digest,
+    digest: &mut ExportDigest,
     out: &mut dyn Write,
 ) -> Result<(), TransferError> {
     let mut begun = false;
@@ -222,7 +236,7 @@ async fn export_content(
             digest.begin_content(name);
         }
         digest.more_content(text.as_bytes());
-        write(out, &Line::content(name, text))
+        write_line(out, &ExportLine::content(name, text))
     })
     .await
 }
@@ -234,7 +248,7 @@ async fn each_piece(
     mut take: impl FnMut(&str) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
     let mut from = 0;
-    while let Some((text, total)) = piece(store, id, name, from).await? {
+    while let Some((text, total)) = read_piece(store, id, name, from).await? {
         take(&text)?;
         from += text.len() as u64;
         if from >= total {
@@ -245,19 +259,19 @@ async fn each_piece(
 }
 
 /// A line's worth of a content from byte `from` on, and how long the whole is.
-async fn piece(
+async fn read_piece(
     store: &dyn Store,
     id: SessionId,
     name: &str,
     from: u64,
 ) -> Result<Option<(String, u64)>, TransferError> {
-    let part = store.content(id, name, from, TEXT).await.map_err(|error| match error {
+    let part = store.content(id, name, from, MAX_TEXT_BYTES).await.map_err(|error| match error {
         source @ StoreError::Io(_) => {
-            TransferError::Unread { what: format!("content `{name}` of session `{id}`"), source }
+            TransferError::Unreadable { what: format!("content `{name}` of session `{id}`"), source }
         }
         error => error.into(),
     })?;
-    let Some(Part { bytes, total }) = part else { return Ok(None) };
+    let Some(ContentSlice { bytes, total }) = part else { return Ok(None) };
     // A character that is cut in two is read again with what follows.
     let end = match std::str::from_utf8(&bytes) {
         Err(cut) if cut.error_len().is_none() && cut.valid_up_to() > 0 => cut.valid_up_to(),
@@ -270,12 +284,12 @@ async fn piece(
 }
 
 /// Every session, oldest first, archived or not.
-async fn all(store: &dyn Store) -> Result<Vec<Snapshot>, StoreError> {
+async fn all_sessions(store: &dyn Store) -> Result<Vec<SessionSnapshot>, StoreError> {
     let mut found = Vec::new();
     for archived in [false, true] {
         let mut cursor = None;
         loop {
-            let query = Query { archived: Some(archived), limit: 500, cursor, ..Query::default() };
+            let query = SessionQuery { archived: Some(archived), limit: 500, cursor, ..SessionQuery::default() };
             let page = store.list(query).await?;
             found.extend(page.items);
             cursor = page.next_cursor;
@@ -288,7 +302,7 @@ async fn all(store: &dyn Store) -> Result<Vec<Snapshot>, StoreError> {
     Ok(found)
 }
 
-fn write(out: &mut dyn Write, line: &Line<'_>) -> Result<(), TransferError> {
+fn write_line(out: &mut dyn Write, line: &ExportLine<'_>) -> Result<(), TransferError> {
     serde_json::to_writer(&mut *out, line).map_err(io::Error::from)?;
     Ok(out.write_all(b"\n")?)
 }

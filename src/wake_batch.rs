@@ -20,20 +20,20 @@ use std::{
 use futures::{FutureExt, future::poll_fn, task::AtomicWaker};
 
 thread_local! {
-    static HERE: OnceCell<Arc<Woken>> = const { OnceCell::new() };
+    static HERE: OnceCell<Arc<WakeList>> = const { OnceCell::new() };
     /// Threads that this one is going to call, while it wakes many.
-    static TO_CALL: RefCell<Option<Vec<Arc<Woken>>>> = const { RefCell::new(None) };
+    static TO_CALL: RefCell<Option<Vec<Arc<WakeList>>>> = const { RefCell::new(None) };
 }
 
 /// Whom others have woken on one thread.
 #[derive(Default)]
-struct Woken {
+struct WakeList {
     list: Mutex<Vec<Waker>>,
     /// Wakes the task that goes through the list.
-    caller: AtomicWaker,
+    drain_task: AtomicWaker,
 }
 
-impl Woken {
+impl WakeList {
     fn list(&self) -> MutexGuard<'_, Vec<Waker>> {
         // A list of wakers is whole at any moment.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
@@ -41,13 +41,13 @@ impl Woken {
 }
 
 /// Begins to gather on this thread, which must run a `LocalSet`, as an arbiter does.
-pub fn gather_here() {
-    let woken = Arc::new(Woken::default());
+pub fn start_batching() {
+    let woken = Arc::new(WakeList::default());
     if HERE.with(|here| here.set(woken.clone())).is_err() {
         return;
     }
     actix::spawn(poll_fn(move |cx| {
-        woken.caller.register(cx.waker());
+        woken.drain_task.register(cx.waker());
         let list = mem::take(&mut *woken.list());
         list.into_iter().for_each(Waker::wake);
         Poll::<()>::Pending
@@ -56,75 +56,75 @@ pub fn gather_here() {
 
 /// Wakes many: each thread is called once, when all are on its list, and not again and again as it goes through it. A call is a
 /// system call, which may take longer than all the rest.
-pub fn together<T>(wake: impl FnOnce() -> T) -> T {
-    struct Calls;
-    impl Drop for Calls {
+pub fn coalesce_wakes<T>(wake: impl FnOnce() -> T) -> T {
+    struct WakeFlush;
+    impl Drop for WakeFlush {
         fn drop(&mut self) {
             let threads = TO_CALL.take();
-            threads.into_iter().flatten().for_each(|woken| woken.caller.wake());
+            threads.into_iter().flatten().for_each(|woken| woken.drain_task.wake());
         }
     }
     TO_CALL.set(Some(Vec::new()));
-    let _then = Calls;
+    let _then = WakeFlush;
     wake()
 }
 
 /// The same work; what wakes it from another thread wakes it together with others, where this thread gathers.
-pub fn gathered<F: Future + Unpin>(work: F) -> impl Future<Output = F::Output> + use<F> {
-    Gathered { work, here: HERE.with(|here| here.get().cloned()), wakers: None }
+pub fn with_batched_wakes<F: Future + Unpin>(work: F) -> impl Future<Output = F::Output> + use<F> {
+    BatchedWakes { work, wake_list: HERE.with(|here| here.get().cloned()), wakers: None }
 }
 
-struct Gathered<F> {
+struct BatchedWakes<F> {
     work: F,
-    here: Option<Arc<Woken>>,
-    wakers: Option<Wakers>,
+    wake_list: Option<Arc<WakeList>>,
+    wakers: Option<BatchedWakers>,
 }
 
-struct Wakers {
+struct BatchedWakers {
     task: Waker,
     /// What the work gets in place of it.
-    by_list: Waker,
+    list_waker: Waker,
 }
 
-impl<F: Future + Unpin> Future for Gathered<F> {
+impl<F: Future + Unpin> Future for BatchedWakes<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let Gathered { work, here, wakers } = &mut *self;
+        let BatchedWakes { work, wake_list: here, wakers } = &mut *self;
         let Some(here) = here else { return work.poll_unpin(cx) };
         let known = wakers.take().filter(|wakers| wakers.task.will_wake(cx.waker()));
         let wakers = wakers.insert(known.unwrap_or_else(|| {
             let task = cx.waker().clone();
-            let by_list = Arc::new(ByList { task: task.clone(), woken: here.clone() }).into();
-            Wakers { task, by_list }
+            let by_list = Arc::new(ListWaker { task: task.clone(), wake_list: here.clone() }).into();
+            BatchedWakers { task, list_waker: by_list }
         }));
-        work.poll_unpin(&mut Context::from_waker(&wakers.by_list))
+        work.poll_unpin(&mut Context::from_waker(&wakers.list_waker))
     }
 }
 
-struct ByList {
+struct ListWaker {
     task: Waker,
-    woken: Arc<Woken>,
+    wake_list: Arc<WakeList>,
 }
 
-impl Wake for ByList {
+impl Wake for ListWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         let first = {
-            let mut list = self.woken.list();
+            let mut list = self.wake_list.list();
             list.push(self.task.clone());
             list.len() == 1
         };
         // Whoever put the others there has woken it already, or is going to.
         if first {
             let is_noted = TO_CALL.try_with(|threads| {
-                threads.borrow_mut().as_mut().map(|threads| threads.push(self.woken.clone())).is_some()
+                threads.borrow_mut().as_mut().map(|threads| threads.push(self.wake_list.clone())).is_some()
             });
             if is_noted != Ok(true) {
-                self.woken.caller.wake();
+                self.wake_list.drain_task.wake();
             }
         }
     }
@@ -132,30 +132,30 @@ impl Wake for ByList {
 
 /// Polls what waits for a long time only when it has been woken, or was ready the last time. A task that hears of a frame polls
 /// all it waits for: of ten thousand sockets, each with a timer and a token, none is in the processor's cache.
-pub struct WhenWoken {
-    call: Arc<Call>,
+pub struct PollWhenWoken {
+    flag: Arc<WakeFlag>,
     waker: Waker,
 }
 
-impl Default for WhenWoken {
-    fn default() -> WhenWoken {
-        let call = Arc::new(Call::default());
-        call.make();
-        WhenWoken { waker: call.clone().into(), call }
+impl Default for PollWhenWoken {
+    fn default() -> PollWhenWoken {
+        let call = Arc::new(WakeFlag::default());
+        call.set();
+        PollWhenWoken { waker: call.clone().into(), flag: call }
     }
 }
 
-impl WhenWoken {
+impl PollWhenWoken {
     /// Always of the same `work`, which must not be ready for any other reason than that it has woken its waker.
     pub fn poll<T>(&mut self, cx: &mut Context<'_>, work: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
-        self.call.register(cx.waker());
-        if !self.call.is_made() {
+        self.flag.register(cx.waker());
+        if !self.flag.is_set() {
             return Poll::Pending;
         }
-        self.call.answer();
+        self.flag.clear();
         let polled = work(&mut Context::from_waker(&self.waker));
         if polled.is_ready() {
-            self.call.make();
+            self.flag.set();
         }
         polled
     }
@@ -163,38 +163,38 @@ impl WhenWoken {
 
 /// Notes that a part of a task wants to be polled again, and wakes the task.
 #[derive(Default)]
-pub struct Call {
-    is_made: AtomicBool,
+pub struct WakeFlag {
+    is_set: AtomicBool,
     task: AtomicWaker,
 }
 
-impl Call {
+impl WakeFlag {
     /// Whom to wake: the task that polls. Before [`Call::is_made`], or a call between the two would be missed.
     pub fn register(&self, task: &Waker) {
         self.task.register(task);
     }
 
-    pub fn is_made(&self) -> bool {
-        self.is_made.load(Ordering::Acquire)
+    pub fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
     }
 
     /// What follows sees all that came before the call.
-    pub fn answer(&self) {
-        self.is_made.swap(false, Ordering::AcqRel);
+    pub fn clear(&self) {
+        self.is_set.swap(false, Ordering::AcqRel);
     }
 
-    fn make(&self) {
-        self.is_made.store(true, Ordering::Release);
+    fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
     }
 }
 
-impl Wake for Call {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.make();
+        self.set();
         self.task.wake();
     }
 }
@@ -219,7 +219,7 @@ mod tests {
             Poll::<()>::Pending
         }));
         let (wakers, answers): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
-        let waiting: Vec<_> = answers.into_iter().map(|answer| actix::spawn(gathered(answer))).collect();
+        let waiting: Vec<_> = answers.into_iter().map(|answer| actix::spawn(with_batched_wakes(answer))).collect();
         // All of them wait by now.
         yield_now().await;
         let others = thread::spawn(|| wakers.into_iter().for_each(|waker| waker.send(()).unwrap()));
@@ -233,19 +233,19 @@ mod tests {
     #[actix::test]
     async fn who_is_woken_by_another_thread_does_not_wait_behind_what_this_one_does() {
         let one_by_one = turns_meanwhile().await;
-        gather_here();
+        start_batching();
         let together = turns_meanwhile().await;
         assert!(together < 100 && one_by_one > 1_000, "{together} turns together, {one_by_one} one by one");
     }
 
     #[actix::test]
     async fn a_thread_is_called_when_all_are_on_its_list() {
-        gather_here();
+        start_batching();
         let (wakers, answers): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
         let heard = Rc::new(Cell::new(0));
         for answer in answers {
             let heard = heard.clone();
-            actix::spawn(gathered(answer).map(move |_| heard.set(heard.get() + 1)));
+            actix::spawn(with_batched_wakes(answer).map(move |_| heard.set(heard.get() + 1)));
         }
         // All of them wait by now.
         for _ in 0..100 {
@@ -254,7 +254,7 @@ mod tests {
         let (all_woken, woken) = oneshot::channel();
         let (go_on, going_on) = std::sync::mpsc::channel::<()>();
         let others = thread::spawn(move || {
-            together(|| {
+            coalesce_wakes(|| {
                 wakers.into_iter().for_each(|waker| waker.send(()).unwrap());
                 all_woken.send(()).unwrap();
                 going_on.recv().unwrap();
@@ -274,12 +274,12 @@ mod tests {
     }
 
     /// A task that is polled for other reasons, and what it waits for besides.
-    struct Beside {
-        watch: WhenWoken,
+    struct WatchedTask {
+        watch: PollWhenWoken,
         polled: usize,
     }
 
-    impl Beside {
+    impl WatchedTask {
         fn poll<T>(&mut self, waker: &Waker, work: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
             self.watch.poll(&mut Context::from_waker(waker), |cx| {
                 self.polled += 1;
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn what_was_not_woken_is_not_polled_and_what_was_is() {
         let task = Waker::noop();
-        let mut beside = Beside { watch: WhenWoken::default(), polled: 0 };
+        let mut beside = WatchedTask { watch: PollWhenWoken::default(), polled: 0 };
         let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..10 {
             assert!(beside.poll(task, |cx| heard.poll_recv(cx)).is_pending());
@@ -310,7 +310,7 @@ mod tests {
     async fn what_others_wake_at_any_moment_is_heard() {
         let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let others = thread::spawn(move || (0..100_000).for_each(|n| say.send(n).unwrap()));
-        let mut watch = WhenWoken::default();
+        let mut watch = PollWhenWoken::default();
         for n in 0..100_000 {
             let next = poll_fn(|cx| watch.poll(cx, |cx| heard.poll_recv(cx)));
             assert_eq!(tokio::time::timeout(std::time::Duration::from_secs(20), next).await.unwrap(), Some(n));
@@ -320,6 +320,6 @@ mod tests {
 
     #[actix::test]
     async fn without_a_list_it_is_the_same_work() {
-        assert_eq!(gathered(std::future::ready(7)).await, 7);
+        assert_eq!(with_batched_wakes(std::future::ready(7)).await, 7);
     }
 }

@@ -6,32 +6,32 @@ use std::{
 };
 
 use bytesize::ByteSize;
-use greenroom_protocol::link::Api;
+use greenroom_protocol::link::ProviderApi;
 
 use crate::{
-    config::{self, Id, Span},
+    config::{self, TimeSpan, UnixId},
     gateway, sandbox,
 };
 
 /// Who agents run as where this server is root: a user that owns nothing else on any system known to us.
-const NOBODY_ELSE: u32 = 65_532;
+const UNPRIVILEGED_ID: u32 = 65_532;
 
 /// What the gateway is told.
-pub fn gateway_options(model: &config::Model) -> gateway::GatewayOptions {
+pub fn gateway_options(model: &config::ModelConfig) -> gateway::GatewayOptions {
     let sole = provider_of_sole_key(model);
-    let provider = |api, own: &config::Provider| {
+    let provider = |api, own: &config::ProviderConfig| {
         // `LLM_API_KEY` and its base URL fill what the provider of the default model has not been told by name.
         let fallback = (sole == api).then_some(model);
         let key = own.api_key.expose().or_else(|| fallback?.api_key.expose());
         let url = Some(own.base_url.as_str()).filter(|url| !url.is_empty());
         gateway::ProviderOptions {
-            api_key: key.map(gateway::Secret::new),
+            api_key: key.map(gateway::ProviderKey::new),
             base_url: url.or_else(|| Some(fallback?.base_url.as_str())).unwrap_or_default().to_owned(),
         }
     };
     gateway::GatewayOptions {
-        anthropic: provider(Api::Anthropic, &model.anthropic),
-        openai: provider(Api::Openai, &model.openai),
+        anthropic: provider(ProviderApi::Anthropic, &model.anthropic),
+        openai: provider(ProviderApi::Openai, &model.openai),
         default_model: model.default.clone(),
         models: model.models.clone(),
         prices: model.prices.iter().map(price).collect(),
@@ -52,52 +52,52 @@ pub fn gateway_options(model: &config::Model) -> gateway::GatewayOptions {
 }
 
 /// Whose key `model.api_key` is: that of the default model's provider, else that of the provider whose keys look like it.
-fn provider_of_sole_key(model: &config::Model) -> Api {
+fn provider_of_sole_key(model: &config::ModelConfig) -> ProviderApi {
     let key = model.api_key.expose().unwrap_or_default();
     let anthropic = match model.default.as_str() {
         "" => key.starts_with("sk-ant-"),
         name => name.starts_with("anthropic/") || name.starts_with("claude"),
     };
-    if anthropic { Api::Anthropic } else { Api::Openai }
+    if anthropic { ProviderApi::Anthropic } else { ProviderApi::Openai }
 }
 
-fn price(price: &config::Price) -> gateway::Price {
-    let config::Price { model, input, output, cache_read, cache_write, context_limit } = price.clone();
-    gateway::Price { model, input, output, cache_read, cache_write, context_limit }
+fn price(price: &config::PriceConfig) -> gateway::ModelPrice {
+    let config::PriceConfig { model, input, output, cache_read, cache_write, context_limit } = price.clone();
+    gateway::ModelPrice { model, input, output, cache_read, cache_write, context_limit }
 }
 
-fn milliseconds(span: Span) -> u64 {
+fn milliseconds(span: TimeSpan) -> u64 {
     span.0.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-pub fn limits(sandbox: &config::Sandbox) -> sandbox::Limits {
+pub fn limits(sandbox: &config::SandboxConfig) -> sandbox::SandboxLimits {
     let ByteSize(memory_bytes) = sandbox.memory;
-    sandbox::Limits { memory_bytes, cpus: sandbox.cpus, pids: sandbox.pids }
+    sandbox::SandboxLimits { memory_bytes, cpus: sandbox.cpus, pids: sandbox.pids }
 }
 
-pub fn network(sandbox: &config::Sandbox) -> sandbox::Network {
+pub fn network(sandbox: &config::SandboxConfig) -> sandbox::SandboxNetwork {
     match sandbox.network.as_str() {
-        "none" => sandbox::Network::None,
-        name => sandbox::Network::Named(name.to_owned()),
+        "none" => sandbox::SandboxNetwork::None,
+        name => sandbox::SandboxNetwork::Named(name.to_owned()),
     }
 }
 
-pub fn volumes(sandbox: &config::Sandbox) -> Vec<sandbox::Volume> {
-    let volume = |volume: &config::Volume| sandbox::Volume {
+pub fn volumes(sandbox: &config::SandboxConfig) -> Vec<sandbox::SandboxVolume> {
+    let volume = |volume: &config::VolumeConfig| sandbox::SandboxVolume {
         host: volume.host.clone(),
         inside: volume.inside.clone(),
         access: match volume.access {
-            config::Access::ReadOnly => sandbox::Access::ReadOnly,
-            config::Access::ReadWrite => sandbox::Access::ReadWrite,
+            config::VolumeAccessConfig::ReadOnly => sandbox::VolumeAccess::ReadOnly,
+            config::VolumeAccessConfig::ReadWrite => sandbox::VolumeAccess::ReadWrite,
         },
     };
     sandbox.volumes.iter().map(volume).collect()
 }
 
 /// What a volume at the workspace's own place means: all sessions share that directory, in place of one each.
-pub fn workspace(volumes: Vec<sandbox::Volume>) -> (Option<PathBuf>, Vec<sandbox::Volume>) {
+pub fn split_shared_workspace(volumes: Vec<sandbox::SandboxVolume>) -> (Option<PathBuf>, Vec<sandbox::SandboxVolume>) {
     let (workspaces, others): (Vec<_>, Vec<_>) =
-        volumes.into_iter().partition(|volume| volume.inside == Path::new(sandbox::inside::WORKSPACE));
+        volumes.into_iter().partition(|volume| volume.inside == Path::new(sandbox::sandbox_paths::WORKSPACE));
     (workspaces.into_iter().next_back().map(|volume| volume.host), others)
 }
 
@@ -108,21 +108,21 @@ pub fn workspace(volumes: Vec<sandbox::Volume>) -> (Option<PathBuf>, Vec<sandbox
     "with the volume `{volume}` agents would get at the data directory `{data}`, and so at the token, at keys and at other \
      sessions; choose another data directory with `--data DIR`, or a narrower volume"
 )]
-pub struct Exposed {
+pub struct DataDirExposed {
     volume: PathBuf,
     data: PathBuf,
 }
 
 /// Refuses volumes, and a workspace that all sessions share, through which agents would get at `data`.
-pub fn keep_out_of(volumes: &[sandbox::Volume], data: &Path) -> Result<(), Exposed> {
-    match volumes.iter().find(|volume| volume.brings(data)) {
-        Some(volume) => Err(Exposed { volume: volume.host.clone(), data: data.to_owned() }),
+pub fn check_volumes_exclude(volumes: &[sandbox::SandboxVolume], data: &Path) -> Result<(), DataDirExposed> {
+    match volumes.iter().find(|volume| volume.overlaps(data)) {
+        Some(volume) => Err(DataDirExposed { volume: volume.host.clone(), data: data.to_owned() }),
         None => Ok(()),
     }
 }
 
 /// What the Docker driver is told.
-pub fn docker_options(sandbox: &config::Sandbox, node: &str) -> sandbox::DockerOptions {
+pub fn docker_options(sandbox: &config::SandboxConfig, node: &str) -> sandbox::DockerOptions {
     let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     sandbox::DockerOptions {
         node: node.to_owned(),
@@ -133,17 +133,17 @@ pub fn docker_options(sandbox: &config::Sandbox, node: &str) -> sandbox::DockerO
 }
 
 /// A time after which something happens, where 0 means that it never does.
-pub fn never_if_zero(span: Span) -> Duration {
+pub fn never_if_zero(span: TimeSpan) -> Duration {
     if span.0.is_zero() { Duration::MAX } else { span.0 }
 }
 
 /// User and group that agents run as: never root.
-pub fn user(sandbox: &config::Sandbox) -> (u32, u32) {
+pub fn user(sandbox: &config::SandboxConfig) -> (u32, u32) {
     let root = rustix::process::geteuid().is_root();
-    let own = |id: u32| if root { NOBODY_ELSE } else { id };
-    let pick = |wanted: Id, own: u32| match wanted {
-        Id::Auto => own,
-        Id::Is(id) => id,
+    let own = |id: u32| if root { UNPRIVILEGED_ID } else { id };
+    let pick = |wanted: UnixId, own: u32| match wanted {
+        UnixId::Auto => own,
+        UnixId::Fixed(id) => id,
     };
     (
         pick(sandbox.uid, own(rustix::process::geteuid().as_raw())),
@@ -154,11 +154,11 @@ pub fn user(sandbox: &config::Sandbox) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Secret};
+    use crate::config::{Config, SecretString};
 
-    fn model(default: &str, key: &str, url: &str) -> config::Model {
+    fn model(default: &str, key: &str, url: &str) -> config::ModelConfig {
         let mut model = Config::with_data_dir("/x").model;
-        (model.default, model.base_url, model.api_key) = (default.into(), url.into(), Secret::new(key));
+        (model.default, model.base_url, model.api_key) = (default.into(), url.into(), SecretString::new(key));
         model
     }
 
@@ -170,7 +170,7 @@ mod tests {
                 "anthropic" => (options.anthropic, options.openai),
                 _ => (options.openai, options.anthropic),
             };
-            assert_eq!(with.api_key, Some(gateway::Secret::new(key)), "{default}");
+            assert_eq!(with.api_key, Some(gateway::ProviderKey::new(key)), "{default}");
             assert_eq!((with.base_url.as_str(), without.base_url.as_str()), ("http://u", ""), "{default}");
             assert_eq!(without.api_key, None, "{default}: a key is shown to nobody but its own provider");
         };
@@ -185,9 +185,9 @@ mod tests {
     #[test]
     fn a_key_by_name_wins_over_the_sole_one() {
         let mut model = model("gpt-5", "sole", "http://u");
-        model.openai = config::Provider { api_key: Secret::new("named"), base_url: "http://named".into() };
+        model.openai = config::ProviderConfig { api_key: SecretString::new("named"), base_url: "http://named".into() };
         let options = gateway_options(&model);
-        assert_eq!(options.openai.api_key, Some(gateway::Secret::new("named")));
+        assert_eq!(options.openai.api_key, Some(gateway::ProviderKey::new("named")));
         assert_eq!(options.openai.base_url, "http://named");
     }
 
@@ -196,7 +196,7 @@ mod tests {
         let mut sandbox = Config::with_data_dir("/x").sandbox;
         let (uid, gid) = user(&sandbox);
         assert!(uid != 0 && gid != 0);
-        (sandbox.uid, sandbox.gid) = (Id::Is(7), Id::Is(8));
+        (sandbox.uid, sandbox.gid) = (UnixId::Fixed(7), UnixId::Fixed(8));
         assert_eq!(user(&sandbox), (7, 8));
     }
 }

@@ -11,9 +11,9 @@ use std::{
 
 /// From the ground up. Modules of one layer do not know each other, but for the ground, which is one family.
 const LAYERS: [&[&str]; 12] = [
-    &["config", "telemetry", "census", "clock", "data", "allocator", "wakeups"],
+    &["config", "telemetry", "actor_registry", "clock", "data", "allocator", "wake_batch"],
     &["store", "sandbox", "gateway"],
-    &["session", "threads"],
+    &["session", "session_threads"],
     &["frontend", "link"],
     &["directory"],
     &["sweeper"],
@@ -31,7 +31,7 @@ const EXCEPTIONS: [(&str, &str); 2] = [("sandbox", "store::SessionId"), ("gatewa
 /// A crate and the only place that may name it.
 const FENCES: [(&str, &str); 6] = [
     ("bollard", "sandbox/docker"),
-    ("greenroom_keeper", "sandbox/process"),
+    ("greenroom_jailer", "sandbox/process"),
     ("sled", "store/local"),
     ("actix_web_actors", "frontend"),
     ("mimalloc", "allocator"),

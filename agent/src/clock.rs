@@ -6,18 +6,18 @@
 use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(100);
-const MOST: Duration = Duration::from_millis(200);
+const MAX_STEP: Duration = Duration::from_millis(200);
 
 /// Time that passed while we could run.
 #[derive(Debug)]
 pub struct Stopwatch {
     counted: Duration,
-    looked: Instant,
+    last_read: Instant,
 }
 
 impl Stopwatch {
     pub fn start() -> Stopwatch {
-        Stopwatch { counted: Duration::ZERO, looked: Instant::now() }
+        Stopwatch { counted: Duration::ZERO, last_read: Instant::now() }
     }
 
     /// Ends when `limit` has been counted. May be dropped and called again; nothing is counted while nobody waits here but
@@ -35,8 +35,8 @@ impl Stopwatch {
     /// What has been counted so far.
     pub fn read(&mut self) -> Duration {
         let now = Instant::now();
-        self.counted += (now - self.looked).min(MOST);
-        self.looked = now;
+        self.counted += (now - self.last_read).min(MAX_STEP);
+        self.last_read = now;
         self.counted
     }
 }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_gap_counts_as_one_tick_at_most() {
-        let mut watch = Stopwatch { counted: Duration::ZERO, looked: Instant::now() - Duration::from_secs(3600) };
-        assert_eq!(watch.read(), MOST);
+        let mut watch = Stopwatch { counted: Duration::ZERO, last_read: Instant::now() - Duration::from_secs(3600) };
+        assert_eq!(watch.read(), MAX_STEP);
     }
 }

@@ -8,91 +8,91 @@ use std::{
 
 use futures::FutureExt;
 use greenroom_protocol::{
-    Action, Event, Observation, Seen,
-    link::{Api, Command, Numbered, Outcome, Report, Settings},
+    Action, Event, Observation, ObservationKind,
+    link::{AgentCommand, AgentReport, AgentSettings, CommandFrame, ProviderApi, WorkOutcome},
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
 use crate::{
-    acts::Begun,
-    outgoing::Outgoing,
-    places::Places,
-    processes::{By, Processes},
-    tools::{self, Bench, Fault},
-    turn::{Asides, Driver, Intake, Message, OwnLoop, Stage, Steer},
+    agent_paths::AgentPaths,
+    executed_ids::ExecutedIds,
+    outgoing::OutgoingQueue,
+    processes::{ChildProcesses, ProcessOwner},
+    tools::{self, ToolContext, ToolError},
+    turn::{BuiltinDriver, SteerMessage, SteerQueue, TurnContext, TurnDriver, UserActivity, UserMessage},
 };
 
 const RESTARTED: &str = "agent_restarted";
-const NOT_TWICE: &str =
+const NOT_REPEATED: &str =
     "the agent stopped unexpectedly after it had begun this: whether it was done is not known, so it is not done again";
 
 /// A handle that the link and the workers share.
 #[derive(Clone)]
-pub struct Desk(Arc<Shared>);
+pub struct Dispatcher(Arc<DispatcherShared>);
 
-struct Shared {
-    outgoing: Outgoing,
-    processes: Processes,
-    settings: Arc<Mutex<Settings>>,
-    driver: tokio::sync::Mutex<OwnLoop>,
+struct DispatcherShared {
+    outgoing: OutgoingQueue,
+    processes: ChildProcesses,
+    settings: Arc<Mutex<AgentSettings>>,
+    driver: tokio::sync::Mutex<BuiltinDriver>,
     /// What the user did beside the agent, for the agent to know at its next step.
-    asides: Arc<Mutex<Asides>>,
-    state: Mutex<State>,
-    work_over: Notify,
+    user_activity: Arc<Mutex<UserActivity>>,
+    state: Mutex<DispatcherState>,
+    work_finished: Notify,
 }
 
-struct State {
+struct DispatcherState {
     boot: String,
     /// The history came whole, or a command came without it; one that comes later tells nothing new.
-    settled: bool,
+    restored: bool,
     /// Every command of this boot. A session sends a few thousand at most, and an id has 26 bytes.
-    seen: HashSet<String>,
-    begun: Begun,
-    turns: Lane<Prompt>,
-    acts: Lane<Act>,
+    seen_command_ids: HashSet<String>,
+    executed_ids: ExecutedIds,
+    turns: WorkQueue<QueuedPrompt>,
+    user_actions: WorkQueue<QueuedUserAction>,
     /// Where a steering message goes: into the newest turn.
-    intake: Option<Intake>,
+    steer_queue: Option<SteerQueue>,
 }
 
 /// Things to be done one after the other.
-struct Lane<T> {
+struct WorkQueue<T> {
     waiting: VecDeque<(T, CancellationToken)>,
-    running: Option<Running>,
+    running: Option<RunningWork>,
     /// Whether somebody works on it, or is about to begin.
-    worked_on: bool,
+    has_worker: bool,
 }
 
-struct Running {
+struct RunningWork {
     id: String,
     stop: CancellationToken,
 }
 
-struct Prompt {
+struct QueuedPrompt {
     turn: String,
-    message: Message,
+    message: UserMessage,
     /// Open from when the prompt is heard: what is said to this turn may come right behind it.
-    intake: Intake,
+    steer_queue: SteerQueue,
 }
 
-struct Act {
-    act: String,
+struct QueuedUserAction {
+    user_action: String,
     action: Action,
 }
 
-impl<T> Lane<T> {
+impl<T> WorkQueue<T> {
     /// Adds a thing to do, and says whether a worker is to be started for it.
     fn add(&mut self, thing: T) -> bool {
         self.waiting.push_back((thing, CancellationToken::new()));
-        !std::mem::replace(&mut self.worked_on, true)
+        !std::mem::replace(&mut self.has_worker, true)
     }
 
     /// The next thing to do. Where there is none the worker goes home.
     fn take(&mut self) -> Option<(T, CancellationToken)> {
         self.running = None;
         let next = self.waiting.pop_front();
-        self.worked_on = next.is_some();
+        self.has_worker = next.is_some();
         next
     }
 
@@ -103,48 +103,48 @@ impl<T> Lane<T> {
     }
 }
 
-impl<T> Default for Lane<T> {
-    fn default() -> Lane<T> {
-        Lane { waiting: VecDeque::new(), running: None, worked_on: false }
+impl<T> Default for WorkQueue<T> {
+    fn default() -> WorkQueue<T> {
+        WorkQueue { waiting: VecDeque::new(), running: None, has_worker: false }
     }
 }
 
-impl Desk {
-    pub fn new(outgoing: Outgoing, processes: Processes, places: &Places) -> Desk {
-        let settings = Settings {
+impl Dispatcher {
+    pub fn new(outgoing: OutgoingQueue, processes: ChildProcesses, places: &AgentPaths) -> Dispatcher {
+        let settings = AgentSettings {
             model: String::new(),
-            api: Api::Anthropic,
+            api: ProviderApi::Anthropic,
             directory: places.workspace.display().to_string(),
             run_timeout_s: 600,
             max_steps: 100,
         };
-        let driver = tokio::sync::Mutex::new(OwnLoop::new(places.gateway_socket.clone()));
-        let state = State {
+        let driver = tokio::sync::Mutex::new(BuiltinDriver::new(places.gateway_socket.clone()));
+        let state = DispatcherState {
             boot: String::new(),
-            settled: false,
-            seen: HashSet::new(),
-            begun: Begun::open(&places.acts),
-            turns: Lane::default(),
-            acts: Lane::default(),
-            intake: None,
+            restored: false,
+            seen_command_ids: HashSet::new(),
+            executed_ids: ExecutedIds::open(&places.executed_ids),
+            turns: WorkQueue::default(),
+            user_actions: WorkQueue::default(),
+            steer_queue: None,
         };
-        Desk(Arc::new(Shared {
+        Dispatcher(Arc::new(DispatcherShared {
             outgoing,
             processes,
             settings: Arc::new(Mutex::new(settings)),
             driver,
-            asides: Arc::default(),
+            user_activity: Arc::default(),
             state: Mutex::new(state),
-            work_over: Notify::new(),
+            work_finished: Notify::new(),
         }))
     }
 
     /// The name of this boot, for a connection that begins. One that has not got its history has done nothing yet, and
     /// introduces itself under a new name each time: the server sends the history to a name once, and cannot know whether it
     /// came, nor even its welcome.
-    pub fn introduce(&self) -> String {
+    pub fn boot_for_hello(&self) -> String {
         let mut state = self.state();
-        if !state.settled {
+        if !state.restored {
             state.boot = Ulid::generate().to_string();
         }
         state.boot.clone()
@@ -156,200 +156,207 @@ impl Desk {
     }
 
     /// Whether a turn or an act of the user is under way, or about to begin.
-    pub fn is_at_work(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         let state = self.state();
-        state.turns.worked_on || state.acts.worked_on
+        state.turns.has_worker || state.user_actions.has_worker
     }
 
     /// Waits until the last of a row of turns, or of acts, is done; one that was done since the last call counts.
-    pub async fn work_over(&self) {
-        self.0.work_over.notified().await;
+    pub async fn work_finished(&self) {
+        self.0.work_finished.notified().await;
     }
 
     /// The settings hold from the next step, or the next act, on.
-    pub fn settle(&self, settings: Settings) {
+    pub fn apply_settings(&self, settings: AgentSettings) {
         *self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = settings;
     }
 
     /// The journal follows, from its beginning.
-    pub async fn await_history(&self) {
-        if !self.is_settled() {
+    pub async fn begin_restore(&self) {
+        if !self.is_restored() {
             // No turn has begun in this boot, so nobody holds the driver for long.
-            self.0.driver.lock().await.forget();
+            self.0.driver.lock().await.reset();
         }
     }
 
     /// The next part of the journal. A server that lost its memory of this boot sends one that is known; it is passed over.
     pub async fn restore(&self, part: &[Event], complete: bool) {
-        if self.is_settled() {
+        if self.is_restored() {
             return;
         }
         self.0.driver.lock().await.restore(part);
         if complete {
-            self.state().settled = true;
+            self.state().restored = true;
         }
     }
 
-    fn is_settled(&self) -> bool {
-        self.state().settled
+    fn is_restored(&self) -> bool {
+        self.state().restored
     }
 
     /// Takes a command; one that came before is known, and does nothing.
-    pub fn take(&self, Numbered { id, command }: Numbered) {
+    pub fn handle_command(&self, CommandFrame { id, command }: CommandFrame) {
         let mut state = self.state();
-        state.settled = true;
-        if !state.seen.insert(id.clone()) {
+        state.restored = true;
+        if !state.seen_command_ids.insert(id.clone()) {
             return;
         }
         drop(state);
         match command {
-            Command::Prompt { turn, content, attachments } => {
-                self.begin_turn(Prompt { turn, message: Message { content, attachments }, intake: Intake::default() });
+            AgentCommand::Prompt { turn, content, attachments } => {
+                self.begin_turn(QueuedPrompt {
+                    turn,
+                    message: UserMessage { content, attachments },
+                    steer_queue: SteerQueue::default(),
+                });
             }
-            Command::Steer { content, attachments } => {
-                self.steer(Steer { command: id, message: Message { content, attachments } });
+            AgentCommand::Steer { content, attachments } => {
+                self.steer(SteerMessage { command: id, message: UserMessage { content, attachments } });
             }
-            Command::Act { act, action } => self.begin_act(Act { act, action }),
-            Command::Cancel {} => self.cancel(),
-            Command::KillProcesses {} => {
+            AgentCommand::UserAction { user_action: act, action } => {
+                self.begin_user_action(QueuedUserAction { user_action: act, action })
+            }
+            AgentCommand::Cancel {} => self.cancel(),
+            AgentCommand::KillProcesses {} => {
                 let processes = self.0.processes.clone();
-                tokio::spawn(async move { processes.kill_agents().await });
+                tokio::spawn(async move { processes.kill_agent_processes().await });
             }
-            Command::Settings(settings) => self.settle(settings),
-            Command::Answer { request, .. } => {
+            AgentCommand::Settings(settings) => self.apply_settings(settings),
+            AgentCommand::Answer { request, .. } => {
                 tracing::warn!(request, "an answer to a question that nobody asked");
             }
         }
     }
 
-    fn steer(&self, steer: Steer) {
-        let intake = self.state().intake.clone();
+    fn steer(&self, steer: SteerMessage) {
+        let intake = self.state().steer_queue.clone();
         let left = match intake {
             Some(intake) => intake.offer(steer),
             None => Some(steer),
         };
-        if let Some(Steer { command, .. }) = left {
+        if let Some(SteerMessage { command, .. }) = left {
             let outgoing = self.0.outgoing.clone();
-            tokio::spawn(async move { outgoing.report(Report::SteerMissed { command }).await });
+            tokio::spawn(async move { outgoing.report(AgentReport::SteerMissed { command }).await });
         }
     }
 
-    fn begin_turn(&self, prompt: Prompt) {
+    fn begin_turn(&self, prompt: QueuedPrompt) {
         let mut state = self.state();
-        state.intake = Some(prompt.intake.clone());
+        state.steer_queue = Some(prompt.steer_queue.clone());
         let needs_a_worker = state.turns.add(prompt);
         drop(state);
         if needs_a_worker {
-            tokio::spawn(self.clone().work_on_turns());
+            tokio::spawn(self.clone().run_turns());
         }
     }
 
-    fn begin_act(&self, act: Act) {
-        if self.state().acts.add(act) {
-            tokio::spawn(self.clone().work_on_acts());
+    fn begin_user_action(&self, act: QueuedUserAction) {
+        if self.state().user_actions.add(act) {
+            tokio::spawn(self.clone().run_user_actions());
         }
     }
 
     fn cancel(&self) {
         let state = self.state();
         state.turns.stop();
-        state.acts.stop();
+        state.user_actions.stop();
     }
 
-    async fn work_on_turns(self) {
+    async fn run_turns(self) {
         while let Some((prompt, stage)) = self.next_turn() {
             let turn = prompt.turn.clone();
             // Of one that was stopped before it began nothing is done, so it may come again.
-            let is_driven = stage.stop.is_cancelled() || self.state().begun.is_first(&turn, &prompt.message.content);
+            let is_driven =
+                stage.stop.is_cancelled() || self.state().executed_ids.insert_if_new(&turn, &prompt.message.content);
             let outcome = if is_driven {
                 self.drive(prompt, &stage).await
             } else {
-                self.0.driver.lock().await.hear(prompt.message, &stage);
-                not_twice()
+                self.0.driver.lock().await.record_message(prompt.message, &stage);
+                not_repeated()
             };
             // Nothing can be steered into it any more, whatever way it ended.
-            for Steer { command, .. } in stage.intake.close() {
-                self.0.outgoing.report(Report::SteerMissed { command }).await;
+            for SteerMessage { command, .. } in stage.steer_queue.close() {
+                self.0.outgoing.report(AgentReport::SteerMissed { command }).await;
             }
-            self.0.outgoing.report(Report::TurnEnded { turn, outcome }).await;
+            self.0.outgoing.report(AgentReport::TurnEnded { turn, outcome }).await;
         }
-        self.0.work_over.notify_one();
+        self.0.work_finished.notify_one();
     }
 
-    async fn drive(&self, prompt: Prompt, stage: &Stage) -> Outcome {
+    async fn drive(&self, prompt: QueuedPrompt, stage: &TurnContext) -> WorkOutcome {
         let mut driver = self.0.driver.lock().await;
-        let work = AssertUnwindSafe(driver.turn(prompt.message, stage));
-        work.catch_unwind().await.unwrap_or_else(|panic| Outcome::Failed {
+        let work = AssertUnwindSafe(driver.run_turn(prompt.message, stage));
+        work.catch_unwind().await.unwrap_or_else(|panic| WorkOutcome::Failed {
             code: "agent_panicked".into(),
             detail: format!("the agent has a fault: {}", tools::panic_text(&*panic)),
         })
     }
 
-    fn next_turn(&self) -> Option<(Prompt, Stage)> {
+    fn next_turn(&self) -> Option<(QueuedPrompt, TurnContext)> {
         let mut state = self.state();
         let (prompt, stop) = state.turns.take()?;
-        let intake = prompt.intake.clone();
-        state.turns.running = Some(Running { id: prompt.turn.clone(), stop: stop.clone() });
-        let stage = Stage {
+        let intake = prompt.steer_queue.clone();
+        state.turns.running = Some(RunningWork { id: prompt.turn.clone(), stop: stop.clone() });
+        let stage = TurnContext {
             outgoing: self.0.outgoing.clone(),
             processes: self.0.processes.clone(),
             settings: self.0.settings.clone(),
-            asides: self.0.asides.clone(),
+            user_activity: self.0.user_activity.clone(),
             stop,
-            intake,
+            steer_queue: intake,
         };
         Some((prompt, stage))
     }
 
-    async fn work_on_acts(self) {
-        while let Some((Act { act, action }, stop)) = self.next_act() {
+    async fn run_user_actions(self) {
+        while let Some((QueuedUserAction { user_action: act, action }, stop)) = self.next_user_action() {
             let outcome = if stop.is_cancelled() {
-                Outcome::Cancelled { what: "an act that had not begun".to_owned(), partial: false }
-            } else if self.state().begun.is_first(&act, &action.line()) {
+                WorkOutcome::Cancelled { what: "an act that had not begun".to_owned(), partial: false }
+            } else if self.state().executed_ids.insert_if_new(&act, &action.summary_line()) {
                 self.perform(&act, &action, stop).await
             } else {
-                self.refuse(&act).await
+                self.report_not_repeated(&act).await
             };
-            self.0.outgoing.report(Report::ActEnded { act, outcome }).await;
+            self.0.outgoing.report(AgentReport::UserActionEnded { user_action: act, outcome }).await;
         }
-        self.0.work_over.notify_one();
+        self.0.work_finished.notify_one();
     }
 
-    fn next_act(&self) -> Option<(Act, CancellationToken)> {
+    fn next_user_action(&self) -> Option<(QueuedUserAction, CancellationToken)> {
         let mut state = self.state();
-        let (act, stop) = state.acts.take()?;
-        state.acts.running = Some(Running { id: act.act.clone(), stop: stop.clone() });
+        let (act, stop) = state.user_actions.take()?;
+        state.user_actions.running = Some(RunningWork { id: act.user_action.clone(), stop: stop.clone() });
         Some((act, stop))
     }
 
     /// Why an act failed, its own observation says.
-    async fn refuse(&self, act: &str) -> Outcome {
-        let seen = Seen::Error { code: RESTARTED.to_owned(), detail: NOT_TWICE.to_owned() };
-        self.0.outgoing.event(Some(act), Observation { seen, content: String::new() }).await;
-        not_twice()
+    async fn report_not_repeated(&self, act: &str) -> WorkOutcome {
+        let seen = ObservationKind::Error { code: RESTARTED.to_owned(), detail: NOT_REPEATED.to_owned() };
+        self.0.outgoing.event(Some(act), Observation { kind: seen, content: String::new() }).await;
+        not_repeated()
     }
 
-    async fn perform(&self, act: &str, action: &Action, stop: CancellationToken) -> Outcome {
+    async fn perform(&self, act: &str, action: &Action, stop: CancellationToken) -> WorkOutcome {
         let settings = self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let (outgoing, processes) = (&self.0.outgoing, &self.0.processes);
-        let bench = Bench::new(act, By::User, &settings, outgoing, processes, &stop);
+        let bench = ToolContext::new(act, ProcessOwner::User, &settings, outgoing, processes, &stop);
         let (observation, told, outcome) = match tools::perform(action, &bench).await {
-            Ok(done) => (Some(done.observation), done.told, Outcome::Done),
-            Err(Fault::Failed(detail)) => {
+            Ok(done) => (Some(done.observation), done.model_text, WorkOutcome::Done),
+            Err(ToolError::Failed(detail)) => {
                 let code = "tool_failed".to_owned();
-                let seen = Seen::Error { code: code.clone(), detail: detail.clone() };
-                let observation = Observation { seen, content: String::new() };
-                (Some(observation), detail.clone(), Outcome::Failed { code, detail })
+                let seen = ObservationKind::Error { code: code.clone(), detail: detail.clone() };
+                let observation = Observation { kind: seen, content: String::new() };
+                (Some(observation), detail.clone(), WorkOutcome::Failed { code, detail })
             }
-            Err(Fault::Stopped { what, done: Some(done) }) => {
-                (Some(done.observation), done.told, Outcome::Cancelled { what, partial: true })
+            Err(ToolError::Stopped { what, partial_result: Some(done) }) => {
+                (Some(done.observation), done.model_text, WorkOutcome::Cancelled { what, partial: true })
             }
-            Err(Fault::Stopped { what, done: None }) => {
-                (None, "(stopped)".to_owned(), Outcome::Cancelled { what, partial: false })
+            Err(ToolError::Stopped { what, partial_result: None }) => {
+                (None, "(stopped)".to_owned(), WorkOutcome::Cancelled { what, partial: false })
             }
         };
-        let aside = format!("[The user did this in the sandbox: {}]\n{told}", action.line());
-        self.0.asides.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(aside);
+        let aside = format!("[The user did this in the sandbox: {}]\n{told}", action.summary_line());
+        self.0.user_activity.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(aside);
         match observation {
             Some(observation) => outgoing.event(Some(act), observation).await,
             None => outgoing.forget(act),
@@ -357,12 +364,12 @@ impl Desk {
         outcome
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DispatcherState> {
         self.0.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 /// An earlier start of the agent began it, and it may have done all that it was to do.
-fn not_twice() -> Outcome {
-    Outcome::Failed { code: RESTARTED.to_owned(), detail: NOT_TWICE.to_owned() }
+fn not_repeated() -> WorkOutcome {
+    WorkOutcome::Failed { code: RESTARTED.to_owned(), detail: NOT_REPEATED.to_owned() }
 }

@@ -20,31 +20,31 @@ const LIMIT: u64 = 2 << 20;
 
 /// The turns and acts that were begun.
 #[derive(Debug)]
-pub struct Begun {
-    acts: HashSet<String>,
+pub struct ExecutedIds {
+    ids: HashSet<String>,
     /// `None` where it cannot be written: then acts are known within one start.
     file: Option<File>,
 }
 
-impl Begun {
+impl ExecutedIds {
     /// As this file has it, which is made where it is missing.
-    pub fn open(path: &Path) -> Begun {
+    pub fn open(path: &Path) -> ExecutedIds {
         match read(path) {
-            Ok((acts, file)) => Begun { acts, file: Some(file) },
+            Ok((acts, file)) => ExecutedIds { ids: acts, file: Some(file) },
             Err(error) => {
                 tracing::warn!(%error, path = %path.display(), "acts that were begun are not remembered over a restart");
-                Begun { acts: HashSet::new(), file: None }
+                ExecutedIds { ids: HashSet::new(), file: None }
             }
         }
     }
 
     /// Whether this turn, or act, is begun for the first time. From now on it was. Its name alone would not do: a server whose
     /// journal was damaged, or brought back from a backup, counts from an earlier one on.
-    pub fn is_first(&mut self, name: &str, words: &str) -> bool {
+    pub fn insert_if_new(&mut self, name: &str, words: &str) -> bool {
         let mut hasher = DefaultHasher::new();
         words.hash(&mut hasher);
         let act = format!("{name} {:016x}", hasher.finish());
-        if !self.acts.insert(act.clone()) {
+        if !self.ids.insert(act.clone()) {
             return false;
         }
         // The line's end comes first: one that was cut short by a full disk spoils no other.
@@ -90,26 +90,26 @@ mod tests {
     fn an_act_is_begun_once_over_all_starts() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("acts");
-        let mut begun = Begun::open(&path);
-        assert!(begun.is_first("act-1", "ls"));
-        assert!(!begun.is_first("act-1", "ls"));
-        assert!(begun.is_first("act-2", "ls"));
-        assert!(begun.is_first("act-1", "pwd"), "it has a name that was given once more");
-        let mut again = Begun::open(&path);
-        assert!(!again.is_first("act-1", "ls") && !again.is_first("act-2", "ls"));
-        assert!(again.is_first("act-3", "ls"));
+        let mut begun = ExecutedIds::open(&path);
+        assert!(begun.insert_if_new("act-1", "ls"));
+        assert!(!begun.insert_if_new("act-1", "ls"));
+        assert!(begun.insert_if_new("act-2", "ls"));
+        assert!(begun.insert_if_new("act-1", "pwd"), "it has a name that was given once more");
+        let mut again = ExecutedIds::open(&path);
+        assert!(!again.insert_if_new("act-1", "ls") && !again.insert_if_new("act-2", "ls"));
+        assert!(again.insert_if_new("act-3", "ls"));
     }
 
     #[test]
     fn a_line_that_was_cut_short_spoils_no_other() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("acts");
-        assert!(Begun::open(&path).is_first("act-1", "ls"));
+        assert!(ExecutedIds::open(&path).insert_if_new("act-1", "ls"));
         let whole = fs::read_to_string(&path).expect("it is there");
         fs::write(&path, whole + "\nact-2").expect("there is room");
-        assert!(Begun::open(&path).is_first("act-2", "ls"));
-        let mut again = Begun::open(&path);
-        assert!(!again.is_first("act-1", "ls") && !again.is_first("act-2", "ls"));
+        assert!(ExecutedIds::open(&path).insert_if_new("act-2", "ls"));
+        let mut again = ExecutedIds::open(&path);
+        assert!(!again.insert_if_new("act-1", "ls") && !again.insert_if_new("act-2", "ls"));
     }
 
     #[test]
@@ -118,11 +118,11 @@ mod tests {
         let path = dir.path().join("acts");
         let old = "\nact 0123456789";
         fs::write(&path, old.repeat(LIMIT as usize / 10)).expect("there is room");
-        assert!(Begun::open(&path).is_first("act-1", "ls"));
-        let mut again = Begun::open(&path);
+        assert!(ExecutedIds::open(&path).insert_if_new("act-1", "ls"));
+        let mut again = ExecutedIds::open(&path);
         assert_ne!((fs::metadata(&path).expect("it is there").len() - LIMIT) % old.len() as u64, 0, "a line is cut");
-        assert_eq!(again.acts.len(), 2, "and its end is no act");
-        assert!(!again.is_first("act-1", "ls"));
+        assert_eq!(again.ids.len(), 2, "and its end is no act");
+        assert!(!again.insert_if_new("act-1", "ls"));
     }
 
     #[test]
@@ -131,9 +131,9 @@ mod tests {
         let pipe = dir.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
         for path in [dir.path(), &pipe] {
-            let mut begun = Begun::open(path);
-            assert!(begun.is_first("act-1", "ls"));
-            assert!(!begun.is_first("act-1", "ls"), "within one start it is known all the same");
+            let mut begun = ExecutedIds::open(path);
+            assert!(begun.insert_if_new("act-1", "ls"));
+            assert!(!begun.insert_if_new("act-1", "ls"), "within one start it is known all the same");
         }
     }
 }

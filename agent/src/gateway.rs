@@ -25,7 +25,7 @@ pub async fn open(socket: PathBuf) -> io::Result<String> {
 }
 
 /// Whether somebody listens on the gateway's socket now.
-pub async fn is_there(socket: &Path) -> bool {
+pub async fn is_reachable(socket: &Path) -> bool {
     UnixStream::connect(socket).await.is_ok()
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use greenroom_protocol::left_out;
+use greenroom_protocol::omission_marker;
 
 /// Keeps everything up to a limit, and beyond it the first and the last half of the limit.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl HeadTail {
         text.push_str(&self.head);
         if self.is_cut() {
             let omitted = self.total - (self.head.len() + self.tail_bytes) as u64;
-            text.push_str(&left_out(omitted as usize));
+            text.push_str(&omission_marker(omitted as usize));
         }
         text.extend(self.tail.iter().map(String::as_str));
         text
@@ -69,7 +69,7 @@ impl HeadTail {
         let head = &self.head[..self.head.floor_char_boundary(limit / 2)];
         let tail = self.end(limit / 2);
         let omitted = self.total.saturating_sub((head.len() + tail.len()) as u64);
-        format!("{head}{}{tail}", left_out(omitted as usize))
+        format!("{head}{}{tail}", omission_marker(omitted as usize))
     }
 
     /// The last of it, at most `limit` bytes, and no more than is kept of its tail.

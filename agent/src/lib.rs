@@ -17,16 +17,16 @@
 //!
 //! What does not happen here: no model key, no actor, no clock time, no `seq`; those are the server's.
 
-pub mod acts;
+pub mod agent_paths;
 pub mod clock;
-pub mod desk;
+pub mod dispatcher;
+pub mod executed_ids;
 pub mod gateway;
 pub mod headtail;
-pub mod items;
 pub mod link;
+pub mod open_items;
 pub mod outbox;
 pub mod outgoing;
-pub mod places;
 pub mod processes;
 mod threads;
 mod tls;
@@ -40,13 +40,13 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{desk::Desk, outgoing::Outgoing, places::Places, processes::Processes};
+use crate::{agent_paths::AgentPaths, dispatcher::Dispatcher, outgoing::OutgoingQueue, processes::ChildProcesses};
 
 /// How long after it was last at work an agent lets go of what it needs for work only.
-const REST_AFTER: Duration = Duration::from_secs(2);
+const IDLE_DELAY: Duration = Duration::from_secs(2);
 
 /// Runs the agent until SIGTERM, and leaves no process behind.
-pub async fn run(places: Places) -> io::Result<()> {
+pub async fn run(places: AgentPaths) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let gateway_url = match gateway::open(places.gateway_socket.clone()).await {
         Ok(url) => Some(url),
@@ -56,12 +56,12 @@ pub async fn run(places: Places) -> io::Result<()> {
             None
         }
     };
-    let processes = Processes::new(gateway_url)?;
-    let outgoing = Outgoing::default();
-    let desk = Desk::new(outgoing.clone(), processes.clone(), &places);
+    let processes = ChildProcesses::new(gateway_url)?;
+    let outgoing = OutgoingQueue::default();
+    let desk = Dispatcher::new(outgoing.clone(), processes.clone(), &places);
     let result = tokio::select! {
         result = link::listen(&places.agent_socket, desk.clone(), outgoing) => result,
-        never = rest(&desk) => match never {},
+        never = release_memory_when_idle(&desk) => match never {},
         result = processes.clone().reap_orphans() => result,
         _ = terminate.recv() => Ok(()),
     };
@@ -70,13 +70,13 @@ pub async fn run(places: Places) -> io::Result<()> {
 }
 
 /// Lets go of the agent's code, and of what its work took, whenever it has been without work for a while.
-async fn rest(desk: &Desk) -> Infallible {
+async fn release_memory_when_idle(desk: &Dispatcher) -> Infallible {
     loop {
-        sleep(REST_AFTER).await;
-        if !desk.is_at_work() {
-            greenroom_pages::let_go_of_free_memory();
-            greenroom_pages::let_go_of_code();
+        sleep(IDLE_DELAY).await;
+        if !desk.is_busy() {
+            greenroom_memory::release_free_memory();
+            greenroom_memory::release_code_pages();
         }
-        desk.work_over().await;
+        desk.work_finished().await;
     }
 }

@@ -8,7 +8,7 @@ use futures::{
 };
 use greenroom_protocol::{
     LINK_FRAME_LIMIT,
-    link::{FromAgent, Hello, LINK_VERSION, ToAgent, fragments},
+    link::{AgentHello, FromAgent, LINK_VERSION, ToAgent, fragments},
 };
 use tokio::{
     net::{UnixListener, UnixStream},
@@ -29,8 +29,8 @@ use tokio_tungstenite::{
 };
 
 use crate::{
-    desk::Desk,
-    outgoing::{Outgoing, frame},
+    dispatcher::Dispatcher,
+    outgoing::{OutgoingQueue, frame},
 };
 
 /// A reason in a close frame may have 123 bytes.
@@ -38,19 +38,19 @@ const REASON_LIMIT: usize = 123;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum AgentLinkError {
     #[error("the server closed the link")]
     Closed,
     #[error("the link was cut: {0}")]
     Socket(#[from] tungstenite::Error),
     #[error("not a frame of this link: {0}")]
-    NotAFrame(String),
+    InvalidFrame(String),
     #[error("`{0}` has no place here")]
-    OutOfPlace(&'static str),
+    UnexpectedFrame(&'static str),
 }
 
 /// Listens at `path`, for ever. The socket appears there only when it can be dialled.
-pub async fn listen(path: &Path, desk: Desk, outgoing: Outgoing) -> io::Result<()> {
+pub async fn listen(path: &Path, desk: Dispatcher, outgoing: OutgoingQueue) -> io::Result<()> {
     let listener = bind(path)?;
     let mut current: Option<JoinHandle<()>> = None;
     loop {
@@ -86,7 +86,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-async fn serve(stream: UnixStream, desk: Desk, outgoing: Outgoing) {
+async fn serve(stream: UnixStream, desk: Dispatcher, outgoing: OutgoingQueue) {
     let config = WebSocketConfig::default()
         .read_buffer_size(4096)
         .write_buffer_size(4096)
@@ -98,14 +98,17 @@ async fn serve(stream: UnixStream, desk: Desk, outgoing: Outgoing) {
         Err(error) => return tracing::warn!(%error, "somebody dialled who speaks no WebSocket"),
     };
     let (mut sink, mut stream) = socket.split();
-    let _until_the_end = Disconnect(outgoing.clone());
+    let _until_the_end = DisconnectOnDrop(outgoing.clone());
     // Both at once: a server that is behind with reading is heard all the same.
     let broken = tokio::select! {
         broken = write(&mut sink, hello(&desk, &outgoing), &outgoing) => broken,
         broken = read(&mut stream, &desk, &outgoing) => broken,
     };
     tracing::info!(why = %broken, "link closed");
-    if let Broken::NotAFrame(_) | Broken::OutOfPlace(_) | Broken::Socket(tungstenite::Error::Capacity(_)) = broken {
+    if let AgentLinkError::InvalidFrame(_)
+    | AgentLinkError::UnexpectedFrame(_)
+    | AgentLinkError::Socket(tungstenite::Error::Capacity(_)) = broken
+    {
         let text = broken.to_string();
         let reason = text[..text.floor_char_boundary(REASON_LIMIT)].to_owned().into();
         let close = Message::Close(Some(CloseFrame { code: CloseCode::Policy, reason }));
@@ -117,9 +120,9 @@ async fn serve(stream: UnixStream, desk: Desk, outgoing: Outgoing) {
 /// Says hello, then all there is to say, until it cannot.
 async fn write(
     sink: &mut SplitSink<WebSocketStream<UnixStream>, Message>,
-    hello: Hello,
-    outgoing: &Outgoing,
-) -> Broken {
+    hello: AgentHello,
+    outgoing: &OutgoingQueue,
+) -> AgentLinkError {
     let mut next = frame(&FromAgent::Hello(hello));
     loop {
         if let Err(error) = sink.send_all(&mut stream::iter(in_fragments(next).map(Ok))).await {
@@ -138,18 +141,18 @@ fn in_fragments(text: Utf8Bytes) -> impl Iterator<Item = Message> {
 }
 
 /// Lets go of the outgoing queue however the connection ends, an abort included.
-struct Disconnect(Outgoing);
+struct DisconnectOnDrop(OutgoingQueue);
 
-impl Drop for Disconnect {
+impl Drop for DisconnectOnDrop {
     fn drop(&mut self) {
         self.0.disconnect();
     }
 }
 
-fn hello(desk: &Desk, outgoing: &Outgoing) -> Hello {
-    Hello {
+fn hello(desk: &Dispatcher, outgoing: &OutgoingQueue) -> AgentHello {
+    AgentHello {
         link_version: LINK_VERSION,
-        boot: desk.introduce(),
+        boot: desk.boot_for_hello(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         last_n: outgoing.last_n(),
         turn: desk.turn(),
@@ -157,62 +160,67 @@ fn hello(desk: &Desk, outgoing: &Outgoing) -> Hello {
 }
 
 /// What the server may say next.
-enum Expect {
+enum ExpectedFrame {
     Welcome,
     History,
     Anything,
 }
 
-async fn read(stream: &mut SplitStream<WebSocketStream<UnixStream>>, desk: &Desk, outgoing: &Outgoing) -> Broken {
-    let mut expect = Expect::Welcome;
+async fn read(
+    stream: &mut SplitStream<WebSocketStream<UnixStream>>,
+    desk: &Dispatcher,
+    outgoing: &OutgoingQueue,
+) -> AgentLinkError {
+    let mut expect = ExpectedFrame::Welcome;
     loop {
         let heard = match next_frame(stream).await {
             Ok(heard) => heard,
             Err(broken) => return broken,
         };
         expect = match (expect, heard) {
-            (Expect::Welcome, ToAgent::Welcome(welcome)) => {
-                desk.settle(welcome.settings);
+            (ExpectedFrame::Welcome, ToAgent::Welcome(welcome)) => {
+                desk.apply_settings(welcome.settings);
                 outgoing.connect(welcome.acked);
                 if welcome.restore {
-                    desk.await_history().await;
-                    Expect::History
+                    desk.begin_restore().await;
+                    ExpectedFrame::History
                 } else {
-                    Expect::Anything
+                    ExpectedFrame::Anything
                 }
             }
-            (Expect::History, ToAgent::History { events, complete }) => {
+            (ExpectedFrame::History, ToAgent::History { events, complete }) => {
                 desk.restore(&events, complete).await;
-                if complete { Expect::Anything } else { Expect::History }
+                if complete { ExpectedFrame::Anything } else { ExpectedFrame::History }
             }
-            (Expect::Anything, ToAgent::Command(command)) => {
+            (ExpectedFrame::Anything, ToAgent::Command(command)) => {
                 let id = command.id.clone();
-                desk.take(command);
+                desk.handle_command(command);
                 outgoing.taken(id);
-                Expect::Anything
+                ExpectedFrame::Anything
             }
-            (expect @ (Expect::Anything | Expect::History), ToAgent::Ack { n }) => {
+            (expect @ (ExpectedFrame::Anything | ExpectedFrame::History), ToAgent::Ack { n }) => {
                 outgoing.ack(n);
                 expect
             }
-            (_, ToAgent::Welcome(_)) => return Broken::OutOfPlace("welcome"),
-            (_, ToAgent::History { .. }) => return Broken::OutOfPlace("history"),
-            (_, ToAgent::Command(_)) => return Broken::OutOfPlace("command"),
-            (_, ToAgent::Ack { .. }) => return Broken::OutOfPlace("ack"),
+            (_, ToAgent::Welcome(_)) => return AgentLinkError::UnexpectedFrame("welcome"),
+            (_, ToAgent::History { .. }) => return AgentLinkError::UnexpectedFrame("history"),
+            (_, ToAgent::Command(_)) => return AgentLinkError::UnexpectedFrame("command"),
+            (_, ToAgent::Ack { .. }) => return AgentLinkError::UnexpectedFrame("ack"),
         };
     }
 }
 
-async fn next_frame(stream: &mut SplitStream<WebSocketStream<UnixStream>>) -> Result<ToAgent, Broken> {
+async fn next_frame(stream: &mut SplitStream<WebSocketStream<UnixStream>>) -> Result<ToAgent, AgentLinkError> {
     loop {
         match stream.next().await {
-            None => return Err(Broken::Closed),
+            None => return Err(AgentLinkError::Closed),
             Some(Err(error)) => return Err(error.into()),
             Some(Ok(Message::Text(text))) => {
-                return serde_json::from_str(text.as_str()).map_err(|error| Broken::NotAFrame(error.to_string()));
+                return serde_json::from_str(text.as_str())
+                    .map_err(|error| AgentLinkError::InvalidFrame(error.to_string()));
             }
-            Some(Ok(Message::Binary(_))) => return Err(Broken::NotAFrame("a binary message".into())),
-            Some(Ok(Message::Close(_))) => return Err(Broken::Closed),
+            Some(Ok(Message::Binary(_))) => return Err(AgentLinkError::InvalidFrame("a binary message".into())),
+            Some(Ok(Message::Close(_))) => return Err(AgentLinkError::Closed),
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
         }
     }

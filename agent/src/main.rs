@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use greenroom_agent::places::Places;
+use greenroom_agent::agent_paths::AgentPaths;
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
     fmt,
@@ -17,7 +17,7 @@ async fn main() -> ExitCode {
         .with(fmt::layer().with_writer(std::io::stderr).without_time().with_ansi(false))
         .with(Targets::new().with_target("greenroom_agent", LevelFilter::INFO))
         .init();
-    let places = Places::from_env();
+    let places = AgentPaths::from_env();
     match greenroom_agent::run(places.clone()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use greenroom_protocol::link::{FromAgent, Report};
+use greenroom_protocol::link::{AgentReport, FromAgent};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 /// How many bytes of reports wait for their acknowledgement before whoever makes them has to wait too. Nothing is dropped;
@@ -32,7 +32,7 @@ impl Outbox {
 
     /// Takes a report and gives it its number. One that no frame could hold is cut, and says so: sent, it would end the link,
     /// and come again over the next.
-    pub fn push(&mut self, report: Report) {
+    pub fn push(&mut self, report: AgentReport) {
         self.last_n += 1;
         let frame = FromAgent::Report { n: self.last_n, report: report.fit() };
         let frame = serde_json::to_string(&frame).expect("a report has string keys and no foreign types");
@@ -67,11 +67,11 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use greenroom_protocol::link::Outcome;
+    use greenroom_protocol::link::WorkOutcome;
     use proptest::prelude::*;
 
     #[derive(Debug, Clone)]
-    enum Move {
+    enum OutboxStep {
         Push,
         Deliver,
         /// The connection dies: what goes out from now on is lost.
@@ -80,13 +80,13 @@ mod tests {
         Redial,
     }
 
-    fn moves() -> impl Strategy<Value = Vec<Move>> {
+    fn steps() -> impl Strategy<Value = Vec<OutboxStep>> {
         let one = prop_oneof![
-            3 => Just(Move::Push),
-            3 => Just(Move::Deliver),
-            1 => Just(Move::Die),
-            2 => Just(Move::Ack),
-            1 => Just(Move::Redial),
+            3 => Just(OutboxStep::Push),
+            3 => Just(OutboxStep::Deliver),
+            1 => Just(OutboxStep::Die),
+            2 => Just(OutboxStep::Ack),
+            1 => Just(OutboxStep::Redial),
         ];
         proptest::collection::vec(one, 0..200)
     }
@@ -95,24 +95,24 @@ mod tests {
         serde_json::from_str::<serde_json::Value>(frame.as_str()).expect("it is JSON")["n"].as_u64().expect("a number")
     }
 
-    fn report(n: u64) -> Report {
-        Report::TurnEnded { turn: n.to_string(), outcome: Outcome::Done }
+    fn report(n: u64) -> AgentReport {
+        AgentReport::TurnEnded { turn: n.to_string(), outcome: WorkOutcome::Done }
     }
 
     proptest! {
         /// However connections are cut, a server that keeps what follows its newest gets every report once and in order.
         #[test]
-        fn exactly_once_in_order(moves in moves()) {
+        fn exactly_once_in_order(moves in steps()) {
             let (mut outbox, mut made, mut on_disk, mut alive) = (Outbox::default(), 0, 0, true);
             // At last it is dialled once more, and all is delivered.
-            let end = [Move::Redial].into_iter().chain((0..moves.len()).map(|_| Move::Deliver));
+            let end = [OutboxStep::Redial].into_iter().chain((0..moves.len()).map(|_| OutboxStep::Deliver));
             for step in moves.clone().into_iter().chain(end) {
                 match step {
-                    Move::Push => { made += 1; outbox.push(report(made)); }
-                    Move::Die => alive = false,
-                    Move::Redial => { alive = true; outbox.rewind(on_disk); }
-                    Move::Ack => if alive { outbox.ack(on_disk); },
-                    Move::Deliver => if let (Some(frame), true) = (outbox.next_frame(), alive) {
+                    OutboxStep::Push => { made += 1; outbox.push(report(made)); }
+                    OutboxStep::Die => alive = false,
+                    OutboxStep::Redial => { alive = true; outbox.rewind(on_disk); }
+                    OutboxStep::Ack => if alive { outbox.ack(on_disk); },
+                    OutboxStep::Deliver => if let (Some(frame), true) = (outbox.next_frame(), alive) {
                         prop_assert_eq!(number(&frame), on_disk + 1);
                         on_disk += 1;
                     },
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_full_outbox_says_so_until_it_is_acknowledged() {
         let mut outbox = Outbox::default();
-        outbox.push(Report::Piece { item: "i".into(), offset: 0, text: "x".repeat(LIMIT) });
+        outbox.push(AgentReport::Piece { item: "i".into(), offset: 0, text: "x".repeat(LIMIT) });
         assert!(!outbox.has_room());
         outbox.ack(1);
         assert!(outbox.has_room());

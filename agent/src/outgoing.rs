@@ -7,24 +7,24 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use greenroom_protocol::{
-    Body, DeltaKind,
-    link::{FromAgent, Report},
+    DeltaKind, EventBody,
+    link::{AgentReport, FromAgent},
 };
 use tokio::sync::Notify;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-use crate::{items::Items, outbox::Outbox};
+use crate::{open_items::OpenItems, outbox::Outbox};
 
 /// How many bytes of deltas may wait for the socket before their maker waits.
-const UNTOLD_LIMIT: usize = 64 * 1024;
+const UNSENT_LIMIT: usize = 64 * 1024;
 
 /// A handle that all makers and the writer of the link share.
 #[derive(Debug, Clone, Default)]
-pub struct Outgoing(Arc<Shared>);
+pub struct OutgoingQueue(Arc<OutgoingShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct OutgoingShared {
+    state: Mutex<OutgoingState>,
     /// There is something to send.
     to_send: Notify,
     /// There may be room again.
@@ -32,31 +32,31 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutgoingState {
     outbox: Outbox,
-    items: Items,
+    open_items: OpenItems,
     connected: bool,
     /// Commands whose receipt was not sent yet. Bounded by what came in over this connection.
     taken: Vec<String>,
 }
 
-impl Outgoing {
+impl OutgoingQueue {
     /// Something for the journal; ends `item`.
-    pub async fn event(&self, item: Option<&str>, body: impl Into<Body>) {
-        self.report(Report::Event { item: item.map(str::to_owned), body: body.into() }).await;
+    pub async fn event(&self, item: Option<&str>, body: impl Into<EventBody>) {
+        self.report(AgentReport::Event { item: item.map(str::to_owned), body: body.into() }).await;
     }
 
     /// Numbers and keeps a report. Waits while the outbox is full; once it has returned the report is as good as made, and
     /// it has not been made if the wait was given up.
-    pub async fn report(&self, report: Report) {
+    pub async fn report(&self, report: AgentReport) {
         let mut report = Some(report);
-        self.when_there_is_room(|state| {
+        self.wait_for_room(|state| {
             if !state.outbox.has_room() {
                 return false;
             }
             if let Some(report) = report.take() {
-                if let Report::Event { item: Some(item), .. } = &report {
-                    state.items.close(item);
+                if let AgentReport::Event { item: Some(item), .. } = &report {
+                    state.open_items.close(item);
                 }
                 state.outbox.push(report);
             }
@@ -71,10 +71,10 @@ impl Outgoing {
         if text.is_empty() {
             return;
         }
-        self.when_there_is_room(|state| {
-            let room = state.items.untold() < UNTOLD_LIMIT;
+        self.wait_for_room(|state| {
+            let room = state.open_items.unsent_bytes() < UNSENT_LIMIT;
             if room {
-                state.items.grow(kind, item, text, state.connected);
+                state.open_items.grow(kind, item, text, state.connected);
             }
             room
         })
@@ -84,7 +84,7 @@ impl Outgoing {
 
     /// Drops an item that no durable event will end.
     pub fn forget(&self, item: &str) {
-        self.lock().items.close(item);
+        self.lock().open_items.close(item);
         self.0.room.notify_waiters();
     }
 
@@ -103,7 +103,7 @@ impl Outgoing {
     pub fn connect(&self, acked: u64) {
         let mut state = self.lock();
         state.outbox.rewind(acked);
-        state.items.tell_anew();
+        state.open_items.resend_all();
         state.connected = true;
         drop(state);
         self.0.to_send.notify_one();
@@ -114,7 +114,7 @@ impl Outgoing {
     pub fn disconnect(&self) {
         let mut state = self.lock();
         state.connected = false;
-        state.items.forget_untold();
+        state.open_items.drop_unsent();
         state.taken.clear();
         drop(state);
         self.0.room.notify_waiters();
@@ -145,10 +145,10 @@ impl Outgoing {
         if let Some(command) = state.taken.pop() {
             return Some(frame(&FromAgent::Taken { command }));
         }
-        state.outbox.next_frame().or_else(|| state.items.next_delta().map(|delta| frame(&FromAgent::Delta(delta))))
+        state.outbox.next_frame().or_else(|| state.open_items.next_delta().map(|delta| frame(&FromAgent::Delta(delta))))
     }
 
-    async fn when_there_is_room(&self, mut attempt: impl FnMut(&mut State) -> bool) {
+    async fn wait_for_room(&self, mut attempt: impl FnMut(&mut OutgoingState) -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.0.room.notified());
             // Before the attempt, so that room made between the two is not missed.
@@ -160,7 +160,7 @@ impl Outgoing {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OutgoingState> {
         self.0.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

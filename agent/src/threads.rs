@@ -21,17 +21,17 @@ pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Sen
     let theirs = work.clone();
     let begun = thread::Builder::new().spawn(move || {
         // Whoever asked may have gone away.
-        let _ = tell.send(done(&theirs));
+        let _ = tell.send(run_once(&theirs));
     });
     let done = match begun {
         Ok(_) => told.await.ok().flatten(),
-        Err(_) => done(&work),
+        Err(_) => run_once(&work),
     };
     done.expect("it is taken up once, and ends by telling").unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// What it came to; `None` where it was taken up before.
-fn done<T>(work: &Mutex<Option<impl FnOnce() -> T>>) -> Option<thread::Result<T>> {
+fn run_once<T>(work: &Mutex<Option<impl FnOnce() -> T>>) -> Option<thread::Result<T>> {
     let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
     work.map(|work| catch_unwind(AssertUnwindSafe(work)))
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 /// Trusts the roots that browsers trust.
-pub(crate) fn of_the_web() -> ClientConfig {
+pub(crate) fn web_roots() -> ClientConfig {
     config(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
 }
 
 /// Trusts nobody: for a client that speaks plain HTTP to the gateway's socket and never TLS.
-pub(crate) fn none() -> ClientConfig {
+pub(crate) fn no_roots() -> ClientConfig {
     config(RootCertStore::empty())
 }
 

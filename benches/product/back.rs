@@ -7,19 +7,19 @@ use serde_json::json;
 use crate::{
     figures::{ms, table},
     harness::{
-        driver::Driver,
-        server::{Options, Server},
+        driver::TestDriver,
+        server::{TestServer, TestServerOptions},
     },
 };
 
-pub(crate) async fn run(drivers: &[Driver]) {
+pub(crate) async fn run(drivers: &[TestDriver]) {
     let mut rows = Vec::new();
     for driver in drivers {
         let sessions = match driver {
-            Driver::Process => 200,
-            Driver::Docker => 40,
+            TestDriver::Process => 200,
+            TestDriver::Docker => 40,
         };
-        let mut server = Server::start(Options::new(*driver)).await;
+        let mut server = TestServer::start(TestServerOptions::new(*driver)).await;
         let mut ids = Vec::new();
         for _ in 0..sessions {
             ids.push(server.rest.create(json!({})).await);
@@ -45,7 +45,7 @@ pub(crate) async fn run(drivers: &[Driver]) {
     table("After `kill -9` of the server", &head, &rows);
 }
 
-async fn all_connected(server: &Server, sessions: usize) {
+async fn all_connected(server: &TestServer, sessions: usize) {
     loop {
         let actors = server.rest.get("/api/admin/actors").await.expect(200);
         let links = actors["items"].as_array().expect("rows").iter();

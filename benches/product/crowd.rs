@@ -22,15 +22,15 @@ const PATIENCE: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
 
 /// How a crowd comes.
 #[derive(Clone, Copy)]
-pub(crate) enum Come {
+pub(crate) enum CrowdArrival {
     /// Each over a connection that the server has taken up before.
     Connected,
     /// Each connects first, and waits for that too.
-    Anew,
+    NewConnection,
 }
 
 /// How long those waited, in milliseconds, whose answer has this status.
-pub(crate) fn at_once(clients: usize, come: Come, authority: &str, call: &str, status: u16) -> Vec<f64> {
+pub(crate) fn at_once(clients: usize, come: CrowdArrival, authority: &str, call: &str, status: u16) -> Vec<f64> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC).expect("the kernel has room for it");
     let connect = |number| {
         let client = TcpStream::connect(authority).expect("it listens");
@@ -40,8 +40,8 @@ pub(crate) fn at_once(clients: usize, come: Come, authority: &str, call: &str, s
     };
     let numbers = 0..clients as u64;
     let mut connected = match come {
-        Come::Connected => numbers.clone().map(connect).collect(),
-        Come::Anew => Vec::new(),
+        CrowdArrival::Connected => numbers.clone().map(connect).collect(),
+        CrowdArrival::NewConnection => Vec::new(),
     }
     .into_iter();
     // All of them are let in.
@@ -63,7 +63,7 @@ pub(crate) fn at_once(clients: usize, come: Come, authority: &str, call: &str, s
         for event in answered.drain(..) {
             let (client, asked) = &asked[event.data.u64() as usize];
             let mut answer = [0; 4096];
-            let (read, arrived) = hear(client, &mut answer);
+            let (read, arrived) = read_answer(client, &mut answer);
             epoll::delete(&all, client).expect("it was added");
             left -= 1;
             if answer[..read].starts_with(status.as_bytes()) {
@@ -75,7 +75,7 @@ pub(crate) fn at_once(clients: usize, come: Come, authority: &str, call: &str, s
 }
 
 /// How long the answer is that is there, and when it had arrived.
-fn hear(client: &TcpStream, answer: &mut [u8]) -> (usize, SystemTime) {
+fn read_answer(client: &TcpStream, answer: &mut [u8]) -> (usize, SystemTime) {
     let (mut pieces, mut told) = ([IoSliceMut::new(answer)], nix::cmsg_space!(TimeSpec));
     let heard = recvmsg::<()>(client.as_raw_fd(), &mut pieces, Some(&mut told), MsgFlags::empty());
     let heard = heard.expect("it is answered");

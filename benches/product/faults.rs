@@ -13,17 +13,17 @@ use tokio::task::spawn_blocking;
 use crate::{
     crowd::{
         self,
-        Come::{self, Anew, Connected},
+        CrowdArrival::{self, Connected, NewConnection},
     },
     figures::{Figures, ms, table},
     harness::{
-        driver::Driver,
-        engine::{Engine, IMAGE},
+        driver::TestDriver,
+        engine::{IMAGE, TestEngine},
         host,
-        model::{Model, Rule, Tool},
-        rest::Rest,
-        server::{Options, Server},
-        socket::Socket,
+        model::{ScriptedModel, ScriptedRule, ScriptedTool},
+        rest::RestClient,
+        server::{TestServer, TestServerOptions},
+        socket::TestSocket,
     },
     tokens,
 };
@@ -37,12 +37,12 @@ const AT_ONCE: usize = 2_000;
 /// How often they come.
 const CROWDS: usize = 5;
 
-pub(crate) async fn run(drivers: &[Driver]) {
+pub(crate) async fn run(drivers: &[TestDriver]) {
     let mut rows = Vec::new();
     for driver in drivers {
-        let mut deaths: Vec<(&str, Death)> = vec![("a sandbox dies", kill_agent)];
-        if *driver == Driver::Docker {
-            deaths.extend([("`docker kill`", docker_kill as Death), ("`docker rm --force`", docker_rm)]);
+        let mut deaths: Vec<(&str, SandboxKill)> = vec![("a sandbox dies", kill_agent)];
+        if *driver == TestDriver::Docker {
+            deaths.extend([("`docker kill`", docker_kill as SandboxKill), ("`docker rm --force`", docker_rm)]);
         }
         for (what, death) in deaths {
             let what = format!("{what} ({}): until each of {WATCHERS} clients is told", driver.name());
@@ -58,13 +58,13 @@ pub(crate) async fn run(drivers: &[Driver]) {
     let (through, direct) = beside_a_flood().await;
     rows.push(row("… beside a session that prints without end, and a client that reads all of it", &through, ""));
     rows.push(row("… read from the model itself beside those (the floor)", &direct, ""));
-    let Refusals { connected, anew, alone, floor } = refusals().await;
+    let RejectionTimes { connected, new_connection: anew, alone, floor } = rejection_times().await;
     rows.push(row("2,000 sessions are asked for at once: until one is refused", &connected, "50 ms"));
     rows.push(row("… by clients that connect first", &anew, "50 ms"));
     rows.push(row("… where no place is left for any", &alone, "50 ms"));
     rows.push(row("… 2,000 calls at once that ask for nothing (the floor)", &floor, ""));
-    if drivers.contains(&Driver::Docker)
-        && let Some(engine) = Engine::start()
+    if drivers.contains(&TestDriver::Docker)
+        && let Some(engine) = TestEngine::start()
     {
         rows.push(row("the engine stands still: a call of the API", &beside_a_stalled(&engine).await, "100 ms"));
     }
@@ -81,7 +81,7 @@ fn row(what: &str, figures: &Figures, promised: &str) -> Vec<String> {
 }
 
 /// What ends the sandbox of the only session in that home.
-type Death = fn(&Path);
+type SandboxKill = fn(&Path);
 
 fn kill_agent(home: &Path) {
     host::agents(home).iter().for_each(|agent| host::kill(agent.pid, Signal::KILL));
@@ -102,13 +102,13 @@ fn docker(what: &[&str], home: &Path) {
     std::thread::spawn(move || command.status().expect("docker is installed"));
 }
 
-async fn until_told(driver: Driver, death: Death) -> Figures {
-    let server = Server::start(Options::new(driver)).await;
+async fn until_told(driver: TestDriver, death: SandboxKill) -> Figures {
+    let server = TestServer::start(TestServerOptions::new(driver)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let mut clients = Vec::new();
     for _ in 0..WATCHERS {
-        let mut client = Socket::attach_after(&server.rest, &session, "tail").await;
+        let mut client = TestSocket::attach_after(&server.rest, &session, "tail").await;
         client.status("synced").await;
         clients.push(client);
     }
@@ -129,24 +129,24 @@ async fn until_told(driver: Driver, death: Death) -> Figures {
 }
 
 async fn interrupt_amid_a_flood() -> (Figures, Figures) {
-    let tool = Some(Tool { name: "run".into(), input: json!({ "command": "yes" }) });
-    let model = Model::with(vec![Rule { tool, times: 1, ..Rule::default() }]);
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let tool = Some(ScriptedTool { name: "run".into(), input: json!({ "command": "yes" }) });
+    let model = ScriptedModel::with(vec![ScriptedRule { tool, times: 1, ..ScriptedRule::default() }]);
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let (mut gone, mut seen) = (Figures::default(), Figures::default());
     for _ in 0..ROUNDS {
-        let mut deaf = Socket::narrow(&server.rest, &session).await;
+        let mut deaf = TestSocket::narrow(&server.rest, &session).await;
         deaf.status("synced").await;
-        let mut reads = Socket::attach_after(&server.rest, &session, "tail").await;
+        let mut reads = TestSocket::attach_after(&server.rest, &session, "tail").await;
         reads.status("synced").await;
-        deaf.act("message", json!({ "content": "go" })).await;
+        deaf.send_request("message", json!({ "content": "go" })).await;
         let mut bytes = 0;
         while bytes < 4 << 20 {
             bytes += reads.next().await["content"].as_str().unwrap_or_default().len();
         }
         let began = Instant::now();
-        deaf.act("interrupt", json!({})).await;
+        deaf.send_request("interrupt", json!({})).await;
         let home = server.home().to_owned();
         let watch = tokio::task::spawn_blocking(move || {
             while host::processes(&home).iter().any(|process| process.command == "yes") {
@@ -164,19 +164,19 @@ async fn interrupt_amid_a_flood() -> (Figures, Figures) {
 
 async fn beside_the_deaf() -> (Figures, Figures) {
     let model = tokens::stamped();
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let mut quiet = tokens::client(&server).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
-    let mut crowded = Socket::attach_after(&server.rest, &session, "tail").await;
+    let mut crowded = TestSocket::attach_after(&server.rest, &session, "tail").await;
     let mut deaf = Vec::new();
     for _ in 0..DEAF {
-        let mut client = Socket::narrow(&server.rest, &session).await;
+        let mut client = TestSocket::narrow(&server.rest, &session).await;
         client.status("synced").await;
         deaf.push(client);
     }
     // More than any of them may be sent, so from now on each is behind.
-    crowded.act("run", json!({ "command": "seq 1000000" })).await;
+    crowded.send_request("run", json!({ "command": "seq 1000000" })).await;
     crowded.observation("run").await;
     crowded.state("idle").await;
     let (mut alone, mut beside) = (Figures::default(), Figures::default());
@@ -191,11 +191,11 @@ async fn beside_the_deaf() -> (Figures, Figures) {
 /// Of another session than the one that floods, and of somebody who reads the model directly meanwhile: both wait for a core.
 async fn beside_a_flood() -> (Figures, Figures) {
     let model = tokens::stamped();
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let (mut quiet, mut floods) = (tokens::client(&server).await, tokens::client(&server).await);
     let (mut through, mut direct) = (Figures::default(), Figures::default());
     for _ in 0..ROUNDS / 2 {
-        floods.act("run", json!({ "command": "yes" })).await;
+        floods.send_request("run", json!({ "command": "yes" })).await;
         let reads = async {
             loop {
                 floods.next().await;
@@ -210,36 +210,36 @@ async fn beside_a_flood() -> (Figures, Figures) {
             () = reads => {}
             () = speaks => {}
         }
-        floods.act("interrupt", json!({})).await;
+        floods.send_request("interrupt", json!({})).await;
         floods.state("idle").await;
     }
     (through, direct)
 }
 
 /// How long each token took, in milliseconds.
-async fn turn(socket: &mut Socket) -> Figures {
+async fn turn(socket: &mut TestSocket) -> Figures {
     tokens::turn(socket, Duration::ZERO).await.map(|us| us / 1000.0)
 }
 
-struct Refusals {
+struct RejectionTimes {
     /// While those that were let in start: of clients that are connected.
     connected: Figures,
     /// … and of such that have to connect.
-    anew: Figures,
+    new_connection: Figures,
     alone: Figures,
     floor: Figures,
 }
 
 /// Of so many at once each waits for the others: that is what the floor is for.
-async fn refusals() -> Refusals {
+async fn rejection_times() -> RejectionTimes {
     const CREATE: &str = "POST /api/sessions";
     let [mut connected, mut anew, mut alone, mut floor] = [const { Vec::new() }; 4];
     host::take_all_descriptors();
     for _ in 0..CROWDS {
-        let kinds = [("40", Connected, &mut connected), ("40", Anew, &mut anew), ("0", Connected, &mut alone)];
+        let kinds = [("40", Connected, &mut connected), ("40", NewConnection, &mut anew), ("0", Connected, &mut alone)];
         for (places, come, refused) in kinds {
-            let options = Options::new(Driver::Process).env("GREENROOM_SANDBOX__MAX_WAITING", places);
-            let server = Server::start(options).await;
+            let options = TestServerOptions::new(TestDriver::Process).env("GREENROOM_SANDBOX__MAX_WAITING", places);
+            let server = TestServer::start(options).await;
             // The code itself comes from disk.
             at_once(&server, Connected, "GET /healthz", 200).await;
             floor.extend(at_once(&server, Connected, "GET /healthz", 200).await);
@@ -247,12 +247,12 @@ async fn refusals() -> Refusals {
         }
     }
     let [connected, anew, alone, floor] = [connected, anew, alone, floor].map(|all| all.into_iter().collect());
-    Refusals { connected, anew, alone, floor }
+    RejectionTimes { connected, new_connection: anew, alone, floor }
 }
 
 /// Two thousand clients ask the same in the same moment: how long those waited who got this answer.
-async fn at_once(server: &Server, come: Come, line: &str, status: u16) -> Vec<f64> {
-    let Rest { authority, token, .. } = server.rest.clone();
+async fn at_once(server: &TestServer, come: CrowdArrival, line: &str, status: u16) -> Vec<f64> {
+    let RestClient { authority, token, .. } = server.rest.clone();
     let call = format!(
         "{line} HTTP/1.1\r\nhost: {authority}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
          content-length: 2\r\n\r\n{{}}"
@@ -263,11 +263,11 @@ async fn at_once(server: &Server, come: Come, line: &str, status: u16) -> Vec<f6
     waited
 }
 
-async fn beside_a_stalled(engine: &Engine) -> Figures {
-    let options = Options::new(Driver::Docker)
+async fn beside_a_stalled(engine: &TestEngine) -> Figures {
+    let options = TestServerOptions::new(TestDriver::Docker)
         .env("GREENROOM_SANDBOX__DOCKER_HOST", &engine.address())
         .env("GREENROOM_SANDBOX__IMAGE", IMAGE);
-    let server = Server::start(options).await;
+    let server = TestServer::start(options).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     engine.signal(Signal::STOP);
@@ -287,7 +287,7 @@ async fn beside_a_stalled(engine: &Engine) -> Figures {
 
 async fn shutdown() -> Figures {
     let mut figures = Figures::default();
-    let mut server = Server::start(Options::new(Driver::Process)).await;
+    let mut server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let mut sessions = Vec::new();
     for _ in 0..50 {
         sessions.push(server.rest.create(json!({})).await);
@@ -295,7 +295,7 @@ async fn shutdown() -> Figures {
     for _ in 0..5 {
         let mut clients = Vec::new();
         for session in &sessions {
-            let mut client = Socket::attach_after(&server.rest, session, "tail").await;
+            let mut client = TestSocket::attach_after(&server.rest, session, "tail").await;
             client.status("synced").await;
             clients.push(client);
         }

@@ -7,17 +7,17 @@ use serde_json::json;
 use crate::{
     figures::{Figures, ms, table},
     harness::{
-        driver::Driver,
+        driver::TestDriver,
         eventually, host,
-        model::Model,
-        server::{Options, Server},
-        socket::Socket,
+        model::ScriptedModel,
+        server::{TestServer, TestServerOptions},
+        socket::TestSocket,
     },
 };
 
 const ROUNDS: usize = 50;
 
-pub(crate) async fn run(drivers: &[Driver]) {
+pub(crate) async fn run(drivers: &[TestDriver]) {
     let mut rows = Vec::new();
     for driver in drivers {
         let (gone, receipt) = in_a_tool(*driver).await;
@@ -32,15 +32,15 @@ fn row(name: &str, figures: &Figures) -> Vec<String> {
     vec![name.to_owned(), ms(figures.p(50)), ms(figures.p(99))]
 }
 
-async fn in_a_tool(driver: Driver) -> (Figures, Figures) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+async fn in_a_tool(driver: TestDriver) -> (Figures, Figures) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     socket.state("idle").await;
     let (mut gone, mut receipt) = (Figures::default(), Figures::default());
     for _ in 0..ROUNDS {
-        socket.act("message", json!({ "content": "sleep long" })).await;
+        socket.send_request("message", json!({ "content": "sleep long" })).await;
         socket.state("running").await;
         let sleepers = || -> Vec<i32> {
             let all = host::processes(server.home());
@@ -55,7 +55,7 @@ async fn in_a_tool(driver: Driver) -> (Figures, Figures) {
             }
             began.elapsed()
         });
-        socket.act("interrupt", json!({})).await;
+        socket.send_request("interrupt", json!({})).await;
         socket.observation("interrupted").await;
         receipt.add_ms(began.elapsed());
         gone.add_ms(watch.await.expect("it only looks"));
@@ -64,18 +64,18 @@ async fn in_a_tool(driver: Driver) -> (Figures, Figures) {
     (gone, receipt)
 }
 
-async fn in_a_stream(driver: Driver) -> Figures {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+async fn in_a_stream(driver: TestDriver) -> Figures {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     socket.state("idle").await;
     let mut receipt = Figures::default();
     for _ in 0..ROUNDS {
-        socket.act("message", json!({ "content": "tell a long story" })).await;
+        socket.send_request("message", json!({ "content": "tell a long story" })).await;
         socket.delta("text").await;
         let began = Instant::now();
-        socket.act("interrupt", json!({})).await;
+        socket.send_request("interrupt", json!({})).await;
         socket.observation("interrupted").await;
         receipt.add_ms(began.elapsed());
         socket.state("idle").await;

@@ -3,7 +3,7 @@
 //! `cargo xtask bench [NAME …]` runs it on release binaries. Ratios of one run are what counts; the figures move with the
 //! machine.
 
-use harness::driver::Driver;
+use harness::driver::TestDriver;
 
 #[allow(
     dead_code,
@@ -36,9 +36,9 @@ async fn main() {
     // Cargo adds flags of its own.
     let names: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with("--")).collect();
     let wanted = |name: &str| names.is_empty() || names.iter().any(|given| given == name);
-    let mut drivers = vec![Driver::Process];
-    if Driver::Docker.is_here().await {
-        drivers.push(Driver::Docker);
+    let mut drivers = vec![TestDriver::Process];
+    if TestDriver::Docker.is_here().await {
+        drivers.push(TestDriver::Docker);
     } else {
         println!("(no Docker engine with the test image: its lines are left out)\n");
     }

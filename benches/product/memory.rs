@@ -9,10 +9,10 @@ use tokio::time::sleep;
 use crate::{
     figures::{Figures, table},
     harness::{
-        driver::Driver,
+        driver::TestDriver,
         host,
-        server::{Options, Server},
-        socket::Socket,
+        server::{TestServer, TestServerOptions},
+        socket::TestSocket,
     },
 };
 
@@ -20,10 +20,10 @@ const SESSIONS: usize = 40;
 /// An agent lets go of its code two seconds after it was last at work.
 const REST: Duration = Duration::from_secs(4);
 
-pub(crate) async fn run(drivers: &[Driver]) {
+pub(crate) async fn run(drivers: &[TestDriver]) {
     let mut rows = Vec::new();
     for driver in drivers {
-        let server = Server::start(Options::new(*driver)).await;
+        let server = TestServer::start(TestServerOptions::new(*driver)).await;
         let idle = host::resident_kib(server.pid());
         // The first sessions also fill what all share: pools, the UI, the first page of everything.
         let mut sockets = Vec::new();
@@ -64,7 +64,7 @@ pub(crate) async fn run(drivers: &[Driver]) {
     table(&format!("Memory, resident ({SESSIONS} sessions)"), &head, &rows);
 }
 
-fn agents(server: &Server) -> String {
+fn agents(server: &TestServer) -> String {
     let mut agents = Figures::default();
     for agent in host::agents(server.home()) {
         agents.add(host::resident_kib(agent.pid) as f64 / 1024.0);
@@ -72,15 +72,15 @@ fn agents(server: &Server) -> String {
     format!("{:.1} MiB (of {})", agents.p(50), agents.len())
 }
 
-async fn print_much(socket: &mut Socket) {
-    socket.act("run", json!({ "command": "head -c 6000000 /dev/zero | tr '\\0' x" })).await;
+async fn print_much(socket: &mut TestSocket) {
+    socket.send_request("run", json!({ "command": "head -c 6000000 /dev/zero | tr '\\0' x" })).await;
     socket.state("running").await;
     socket.state("idle").await;
 }
 
-async fn live(server: &Server) -> Socket {
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+async fn live(server: &TestServer) -> TestSocket {
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     socket.state("idle").await;
     socket
 }

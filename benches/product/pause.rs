@@ -13,10 +13,10 @@ use tokio::{process::Command, time::sleep};
 use crate::{
     figures::{Figures, ms, table, times},
     harness::{
-        driver::{Driver, IMAGE},
+        driver::{IMAGE, TestDriver},
         eventually, host,
-        server::{Options, Server},
-        socket::Socket,
+        server::{TestServer, TestServerOptions},
+        socket::TestSocket,
     },
 };
 
@@ -26,9 +26,9 @@ const ROUNDS: usize = 20;
 const REST: Duration = Duration::from_millis(100);
 const BUSY: &str = "while :; do :; done";
 
-pub(crate) async fn run(drivers: &[Driver]) {
+pub(crate) async fn run(drivers: &[TestDriver]) {
     let mut rows = Vec::new();
-    let engine = if drivers.contains(&Driver::Docker) { Some(by_engine().await) } else { None };
+    let engine = if drivers.contains(&TestDriver::Docker) { Some(by_engine().await) } else { None };
     if let Some((pause, resume)) = &engine {
         rows.push(vec!["`docker pause`, `unpause`".into(), ms(pause.p(50)), ms(resume.p(50)), "1.00× / 1.00×".into()]);
     }
@@ -43,13 +43,13 @@ pub(crate) async fn run(drivers: &[Driver]) {
     table(&format!("Pause and resume in the middle of a command ({ROUNDS} rounds)"), &head, &rows);
 }
 
-async fn by_us(driver: Driver) -> (Figures, Figures) {
-    let server = Server::start(Options::new(driver)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+async fn by_us(driver: TestDriver) -> (Figures, Figures) {
+    let server = TestServer::start(TestServerOptions::new(driver)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     let session = socket.session().await;
     socket.state("idle").await;
-    socket.act("run", json!({ "command": BUSY })).await;
+    socket.send_request("run", json!({ "command": BUSY })).await;
     socket.state("running").await;
     let busy = || host::processes(server.home()).into_iter().find(|p| p.command.contains("while :")).map(|p| p.pid);
     eventually("the command to be busy", || async { busy().is_some() }).await;

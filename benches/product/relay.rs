@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures::{SinkExt, StreamExt, future::join_all};
-use greenroom_protocol::{Delta, DeltaKind, Observation, Seen, link::Report};
+use greenroom_protocol::{Delta, DeltaKind, Observation, ObservationKind, link::AgentReport};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpStream,
@@ -30,11 +30,11 @@ use tokio_tungstenite::{
 use crate::{
     figures::{Figures, table, times},
     harness::{
-        driver::Driver,
+        driver::TestDriver,
         host,
-        puppet::Puppet,
-        rest::Rest,
-        server::{Options, Server},
+        puppet::PuppetAgent,
+        rest::RestClient,
+        server::{TestServer, TestServerOptions},
     },
 };
 
@@ -43,8 +43,8 @@ mod disk;
 pub(crate) mod flood;
 mod hop;
 mod proxy;
-use beside::{Beside, Way};
-use proxy::{DESCRIPTORS, Proxy, raise_descriptors};
+use beside::{BaselineAgent, RelayPath};
+use proxy::{DESCRIPTORS, NginxProxy, raise_descriptors};
 
 const CONNECTIONS: [usize; 3] = [1, 100, 1_000];
 /// While latency is measured every connection gets a frame so often.
@@ -71,15 +71,15 @@ pub(crate) async fn run() {
     raise_descriptors();
     LazyLock::force(&BEGAN);
     let home = tempfile::tempdir().expect("a directory");
-    let mut proxy = match Proxy::start(home.path()) {
+    let mut proxy = match NginxProxy::start(home.path()) {
         Ok(proxy) => proxy,
         Err(why) => return println!("(no relay beside nginx: {why}; Debian: `apt install nginx-light`)\n"),
     };
     disk::alone(home.path());
     let (mut latencies, mut rates, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     for connections in CONNECTIONS {
-        let server = Server::start(Options::new(Driver::Process)).await;
-        let beside = Beside::start(home.path(), proxy.port).await;
+        let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+        let beside = BaselineAgent::start(home.path(), proxy.port).await;
         // What all share is filled by the first, on both ways: pools, the code itself.
         let first_proxied = clients((0..FIRST).map(|_| beside.through_the_proxy())).await;
         let _first_sessions = sessions(&server, FIRST).await;
@@ -93,23 +93,23 @@ pub(crate) async fn run() {
         // Nobody would read what the agent says to these.
         drop(first_proxied);
 
-        let mut floor = Run::new(direct);
-        let mut nginx = Run::new(proxied);
-        let mut smallest = Run::new(hopped);
-        let mut greenroom = Run::new(ours);
-        let [mut directly, mut through_nginx, mut text, mut hop, mut events] = [const { Rounds(Vec::new()) }; 5];
+        let mut floor = RelayClients::new(direct);
+        let mut nginx = RelayClients::new(proxied);
+        let mut smallest = RelayClients::new(hopped);
+        let mut greenroom = RelayClients::new(ours);
+        let [mut directly, mut through_nginx, mut text, mut hop, mut events] = [const { RoundFigures(Vec::new()) }; 5];
         let mut one_by_one = [Figures::default(), Figures::default()];
         for _ in 0..ROUNDS {
-            directly.0.push(beside.paced(&mut floor, Way::Direct).await);
-            through_nginx.0.push(beside.paced(&mut nginx, Way::Proxied).await);
-            text.0.push(greenroom.paced(&mut puppets, Kind::Text).await);
-            hop.0.push(beside.paced(&mut smallest, Way::Hop).await);
-            events.0.push(greenroom.paced(&mut puppets, Kind::Event).await);
-            one_by_one[0].add(beside.at_full_speed(&mut nginx, Pace::OneByOne).await);
-            one_by_one[1].add(greenroom.at_full_speed(&mut puppets, Kind::Text, Pace::OneByOne).await);
+            directly.0.push(beside.paced(&mut floor, RelayPath::Direct).await);
+            through_nginx.0.push(beside.paced(&mut nginx, RelayPath::Proxied).await);
+            text.0.push(greenroom.paced(&mut puppets, RelayFrameKind::Text).await);
+            hop.0.push(beside.paced(&mut smallest, RelayPath::Hop).await);
+            events.0.push(greenroom.paced(&mut puppets, RelayFrameKind::Event).await);
+            one_by_one[0].add(beside.at_full_speed(&mut nginx, SendPace::OneByOne).await);
+            one_by_one[1].add(greenroom.at_full_speed(&mut puppets, RelayFrameKind::Text, SendPace::OneByOne).await);
         }
-        let us = |it: &Rounds| format!("{:.0} / {:.0} µs", it.p(50), it.p(99));
-        let beside_each = |it: &Rounds, other: &Rounds| {
+        let us = |it: &RoundFigures| format!("{:.0} / {:.0} µs", it.p(50), it.p(99));
+        let beside_each = |it: &RoundFigures, other: &RoundFigures| {
             format!("{} / {}", times(it.p(50), other.p(50)), times(it.p(99), other.p(99)))
         };
         latencies.push(vec![
@@ -153,8 +153,8 @@ pub(crate) async fn run() {
 }
 
 /// Many clients that only listen.
-async fn idle(home: &Path, proxy: &mut Proxy) {
-    let server = Server::start(Options::new(Driver::Process)).await;
+async fn idle(home: &Path, proxy: &mut NginxProxy) {
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let before = host::resident_kib(server.pid());
@@ -164,7 +164,7 @@ async fn idle(home: &Path, proxy: &mut Proxy) {
     let attached = server.rest.session(&session).await["attached"].clone();
     let ours = (host::resident_kib(server.pid()) - before) as f64 / IDLE as f64;
     drop(held);
-    let beside = Beside::start(home, proxy.port).await;
+    let beside = BaselineAgent::start(home, proxy.port).await;
     let before = proxy.memory();
     // Both of their ends are here.
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(DESCRIPTORS);
@@ -179,29 +179,29 @@ async fn idle(home: &Path, proxy: &mut Proxy) {
 }
 
 /// What was measured in one round after the other.
-struct Rounds(Vec<Figures>);
+struct RoundFigures(Vec<Figures>);
 
-impl Rounds {
+impl RoundFigures {
     /// The median of what the rounds have at this percentile.
     fn p(&self, percent: usize) -> f64 {
         self.0.iter().map(|round| round.p(percent)).collect::<Figures>().p(50)
     }
 }
 
-type Client = WebSocketStream<TcpStream>;
+type RelayClient = WebSocketStream<TcpStream>;
 
 /// The clients of one way to the agent.
-struct Run {
-    clients: Vec<Client>,
+struct RelayClients {
+    clients: Vec<RelayClient>,
 }
 
-impl Run {
-    fn new(clients: Vec<Client>) -> Run {
-        Run { clients }
+impl RelayClients {
+    fn new(clients: Vec<RelayClient>) -> RelayClients {
+        RelayClients { clients }
     }
 
     /// Lets every client read for a while; each returns what it measured.
-    async fn read(&mut self) -> Vec<Heard> {
+    async fn read(&mut self) -> Vec<ClientFigures> {
         let end = Instant::now() + SPEAKING;
         let reading = self.clients.drain(..).map(|client| tokio::spawn(read(client, end)));
         let mut heard = Vec::new();
@@ -212,14 +212,14 @@ impl Run {
         heard
     }
 
-    async fn paced(&mut self, puppets: &mut Vec<Puppet>, kind: Kind) -> Figures {
+    async fn paced(&mut self, puppets: &mut Vec<PuppetAgent>, kind: RelayFrameKind) -> Figures {
         let stop = Arc::new(AtomicBool::new(false));
         let count = puppets.len();
-        let speaking: Vec<JoinHandle<Puppet>> = puppets
+        let speaking: Vec<JoinHandle<PuppetAgent>> = puppets
             .drain(..)
             .enumerate()
             .map(|(n, puppet)| {
-                let pace = Pace::Every { late: EVERY * n as u32 / count as u32 };
+                let pace = SendPace::Every { late: EVERY * n as u32 / count as u32 };
                 tokio::spawn(speak(puppet, kind, pace, stop.clone()))
             })
             .collect();
@@ -229,9 +229,9 @@ impl Run {
         latencies(heard)
     }
 
-    async fn at_full_speed(&mut self, puppets: &mut Vec<Puppet>, kind: Kind, pace: Pace) -> f64 {
+    async fn at_full_speed(&mut self, puppets: &mut Vec<PuppetAgent>, kind: RelayFrameKind, pace: SendPace) -> f64 {
         let stop = Arc::new(AtomicBool::new(false));
-        let speaking: Vec<JoinHandle<Puppet>> =
+        let speaking: Vec<JoinHandle<PuppetAgent>> =
             puppets.drain(..).map(|puppet| tokio::spawn(speak(puppet, kind, pace, stop.clone()))).collect();
         let heard = self.read().await;
         stop.store(true, Relaxed);
@@ -240,10 +240,11 @@ impl Run {
     }
 
     /// Every agent says so much, without any pause; frames a second until every client has all of it.
-    async fn flood(&mut self, puppets: &mut Vec<Puppet>, frames: u64) -> f64 {
+    async fn flood(&mut self, puppets: &mut Vec<PuppetAgent>, frames: u64) -> f64 {
         let never = Arc::new(AtomicBool::new(false));
-        let speak = |puppet| tokio::spawn(speak(puppet, Kind::Event, Pace::Flood { frames }, never.clone()));
-        let speaking: Vec<JoinHandle<Puppet>> = puppets.drain(..).map(speak).collect();
+        let speak =
+            |puppet| tokio::spawn(speak(puppet, RelayFrameKind::Event, SendPace::Flood { frames }, never.clone()));
+        let speaking: Vec<JoinHandle<PuppetAgent>> = puppets.drain(..).map(speak).collect();
         let rate = self.read_all(frames).await;
         puppets.extend(join_all(speaking).await.into_iter().map(|puppet| puppet.expect("it speaks")));
         rate
@@ -261,19 +262,19 @@ impl Run {
 
 /// What one client heard.
 #[derive(Default)]
-struct Heard {
+struct ClientFigures {
     latencies: Figures,
     /// After the first moments.
     frames: u64,
 }
 
-fn latencies(heard: Vec<Heard>) -> Figures {
+fn latencies(heard: Vec<ClientFigures>) -> Figures {
     let mut all = Figures::default();
     heard.into_iter().for_each(|heard| all.extend(heard.latencies));
     all
 }
 
-fn rate(heard: &[Heard]) -> f64 {
+fn rate(heard: &[ClientFigures]) -> f64 {
     heard.iter().map(|heard| heard.frames).sum::<u64>() as f64 / (SPEAKING - WARM_UP).as_secs_f64()
 }
 
@@ -283,8 +284,8 @@ fn latency(frame: &str, now: Instant) -> Option<f64> {
     Some((now.duration_since(*BEGAN).as_nanos() as u64).saturating_sub(sent) as f64 / 1e3)
 }
 
-async fn read(mut client: Client, end: Instant) -> (Client, Heard) {
-    let mut heard = Heard::default();
+async fn read(mut client: RelayClient, end: Instant) -> (RelayClient, ClientFigures) {
+    let mut heard = ClientFigures::default();
     let counts_from = end - SPEAKING + WARM_UP;
     while let Ok(message) = tokio::time::timeout_at(end.into(), client.next()).await {
         match message.expect("the connection is held").expect("it can be read") {
@@ -307,7 +308,7 @@ async fn read(mut client: Client, end: Instant) -> (Client, Heard) {
     (client, heard)
 }
 
-async fn read_all(mut client: Client, frames: u64) -> Client {
+async fn read_all(mut client: RelayClient, frames: u64) -> RelayClient {
     let mut heard = 0;
     while heard < frames {
         match client.next().await.expect("the connection is held").expect("it can be read") {
@@ -320,14 +321,14 @@ async fn read_all(mut client: Client, frames: u64) -> Client {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum RelayFrameKind {
     Text,
     Event,
 }
 
 /// When the next frame follows.
 #[derive(Debug, Clone, Copy)]
-enum Pace {
+enum SendPace {
     /// Beginning a little later than others.
     Every { late: Duration },
     /// When the client has the one before.
@@ -337,7 +338,7 @@ enum Pace {
 }
 
 /// Somebody who sends frames, in a pace.
-struct Speaker {
+struct PacedSender {
     number: usize,
     /// When the turn of the last paced frame was.
     turn: Instant,
@@ -345,12 +346,12 @@ struct Speaker {
     said: u64,
 }
 
-impl Speaker {
-    fn new() -> Speaker {
+impl PacedSender {
+    fn new() -> PacedSender {
         let number = SPEAKERS.fetch_add(1, Relaxed) % ARRIVED.len();
         // What arrived from an earlier one of this number, who did not wait for it, lets nobody hurry.
         ARRIVED[number].forget_permits(usize::MAX);
-        Speaker { number, turn: Instant::now(), said: 0 }
+        PacedSender { number, turn: Instant::now(), said: 0 }
     }
 
     /// Its first paced frame comes now.
@@ -358,8 +359,8 @@ impl Speaker {
         (self.turn, self.said) = (Instant::now(), 0);
     }
 
-    fn has_said_all(&self, pace: Pace) -> bool {
-        matches!(pace, Pace::Flood { frames } if self.said >= frames)
+    fn has_said_all(&self, pace: SendPace) -> bool {
+        matches!(pace, SendPace::Flood { frames } if self.said >= frames)
     }
 
     fn words(&mut self) -> String {
@@ -367,58 +368,58 @@ impl Speaker {
         format!("@{}@{}@ some words that an agent said", BEGAN.elapsed().as_nanos(), self.number)
     }
 
-    async fn rest(&mut self, pace: Pace) {
+    async fn wait_for_turn(&mut self, pace: SendPace) {
         match pace {
             // By the clock. Who counts from the last frame speaks, once the machine has stood still, for ever at the same moment
             // as all who were held up with it, and the relay is measured under bursts that no agents make.
-            Pace::Every { .. } => {
+            SendPace::Every { .. } => {
                 let missed = self.turn.elapsed().as_millis() / EVERY.as_millis();
                 self.turn += EVERY * (missed as u32 + 1);
                 sleep_until(self.turn.into()).await;
             }
             // Two frames may have been read as one; then both have arrived. One that was lost is not waited for for ever.
-            Pace::OneByOne => {
+            SendPace::OneByOne => {
                 if let Ok(Ok(arrived)) = tokio::time::timeout(WARM_UP / 2, ARRIVED[self.number].acquire()).await {
                     arrived.forget();
                 }
             }
-            Pace::Flood { .. } => {}
+            SendPace::Flood { .. } => {}
         }
     }
 }
 
 /// Speaks into its session.
-async fn speak(mut puppet: Puppet, kind: Kind, pace: Pace, stop: Arc<AtomicBool>) -> Puppet {
-    if let Pace::Every { late } = pace {
+async fn speak(mut puppet: PuppetAgent, kind: RelayFrameKind, pace: SendPace, stop: Arc<AtomicBool>) -> PuppetAgent {
+    if let SendPace::Every { late } = pace {
         sleep(late).await;
     }
-    let mut speaker = Speaker::new();
+    let mut speaker = PacedSender::new();
     let item = format!("item-{}", fastrand::u64(..));
     let mut offset = 0;
     while !stop.load(Relaxed) && !speaker.has_said_all(pace) {
         let content = speaker.words();
         let said = match kind {
-            Kind::Text => {
+            RelayFrameKind::Text => {
                 let len = content.len() as u64;
                 let delta = Delta { kind: DeltaKind::Text, item: item.clone(), offset, content };
                 offset += len;
                 puppet.grow(delta).await
             }
-            Kind::Event => {
-                let body = Observation { seen: Seen::Think { partial: false }, content }.into();
-                puppet.report(Report::Event { item: None, body }).await
+            RelayFrameKind::Event => {
+                let body = Observation { kind: ObservationKind::Think { partial: false }, content }.into();
+                puppet.report(AgentReport::Event { item: None, body }).await
             }
         };
         if let Err(why) = said {
             panic!("an agent's link was closed: {why}");
         }
-        speaker.rest(pace).await;
+        speaker.wait_for_turn(pace).await;
     }
     puppet
 }
 
 /// Sessions, each with an agent of ours, and with the client that made it, as the page does.
-async fn sessions(server: &Server, count: usize) -> (Vec<Puppet>, Vec<Client>) {
+async fn sessions(server: &TestServer, count: usize) -> (Vec<PuppetAgent>, Vec<RelayClient>) {
     let made = futures::stream::iter(0..count).map(|_| async {
         let mut client = open(&server.rest, "/ws").await;
         client.send(Message::text(r#"{"action":"initialize","args":{}}"#)).await.expect("it is heard");
@@ -430,16 +431,16 @@ async fn sessions(server: &Server, count: usize) -> (Vec<Puppet>, Vec<Client>) {
             }
         };
         server.rest.until_state(&session, "idle").await;
-        (Puppet::take_over(server, &session).await, client)
+        (PuppetAgent::take_over(server, &session).await, client)
     });
     made.buffer_unordered(16).unzip().await
 }
 
-async fn clients<F: Future<Output = Client>>(dialling: impl Iterator<Item = F>) -> Vec<Client> {
+async fn clients<F: Future<Output = RelayClient>>(dialling: impl Iterator<Item = F>) -> Vec<RelayClient> {
     futures::stream::iter(dialling).buffer_unordered(64).collect().await
 }
 
-async fn open(rest: &Rest, path: &str) -> Client {
+async fn open(rest: &RestClient, path: &str) -> RelayClient {
     let address = format!("ws://{}{path}", rest.authority);
     let mut request = address.into_client_request().expect("an address");
     let bearer = HeaderValue::from_str(&format!("Bearer {}", rest.token)).expect("a token is text");

@@ -9,10 +9,10 @@ use std::{
 };
 
 use futures::{SinkExt, StreamExt, future::try_join_all};
-use greenroom::store::{Batch, NewEvent, Record, Store, local::LocalStore};
+use greenroom::store::{AppendBatch, JournalEvent, SessionRecord, Store, local::LocalStore};
 use greenroom_protocol::{
-    link::Report,
-    observation::{Observation, Seen},
+    link::AgentReport,
+    observation::{Observation, ObservationKind},
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -25,11 +25,11 @@ use tokio_tungstenite::{
 use crate::{
     figures::{ms, table},
     harness::{
-        driver::Driver,
+        driver::TestDriver,
         host,
-        puppet::Puppet,
-        rest::Rest,
-        server::{Ended, Options, Server},
+        puppet::PuppetAgent,
+        rest::RestClient,
+        server::{StoppedServer, TestServer, TestServerOptions},
     },
 };
 
@@ -46,11 +46,14 @@ pub(crate) async fn run() {
         let home = tempfile::tempdir().expect("a directory");
         let file = home.path().join("export.jsonl");
         fs::write(&file, export(sessions, events)).expect("there is room");
-        let fresh = Ended::nowhere(home, Options::new(Driver::Process));
+        let fresh = StoppedServer::nowhere(home, TestServerOptions::new(TestDriver::Process));
         let began = Instant::now();
         fresh.run(&["import", file.to_str().expect("a path")]).await.expect("it is imported");
         let imported = began.elapsed();
-        let fresh = Ended::nowhere(tempfile::tempdir().expect("a directory"), Options::new(Driver::Process));
+        let fresh = StoppedServer::nowhere(
+            tempfile::tempdir().expect("a directory"),
+            TestServerOptions::new(TestDriver::Process),
+        );
         let (_, fresh) = fresh.restart().await.terminate().await;
         live(&fresh.data().join("journal"), sessions, events).await;
         let log = fresh.data().join("journal/log");
@@ -63,8 +66,8 @@ pub(crate) async fn run() {
         let server = fresh.restart().await;
         let ready = began.elapsed();
         let session = server.rest.get("/api/sessions").await.expect(200)["items"][0]["id"].clone();
-        let Replayed { first, rate, memory } =
-            Replayed::of(&server, session.as_str().expect("an id"), events / sessions).await;
+        let ReplayFigures { first, rate, memory } =
+            ReplayFigures::of(&server, session.as_str().expect("an id"), events / sessions).await;
         let told = if sessions == 1 { format!("{rate:.0} events/s") } else { "–".to_owned() };
         rows.push(vec![
             format!("{sessions} × {}", events / sessions),
@@ -91,15 +94,15 @@ pub(crate) async fn run() {
 
 /// What it takes a client that was away while its session said all of it, and comes back at once.
 async fn said_just_now(events: usize) -> Vec<String> {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut puppet) = Puppet::in_a_new_session(&server, json!({ "model": "demo" })).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session_id, mut puppet) = PuppetAgent::in_a_new_session(&server, json!({ "model": "demo" })).await;
     for _ in 0..events {
-        let body = Observation { seen: Seen::Think { partial: false }, content: WORDS.repeat(5) }.into();
-        puppet.report(Report::Event { item: None, body }).await.expect("the server listens");
+        let body = Observation { kind: ObservationKind::Think { partial: false }, content: WORDS.repeat(5) }.into();
+        puppet.report(AgentReport::Event { item: None, body }).await.expect("the server listens");
     }
     puppet.until_acknowledged().await;
     let written = size_of(&server.data().join("journal/log"));
-    let Replayed { first, rate, memory } = Replayed::of(&server, &session, events).await;
+    let ReplayFigures { first, rate, memory } = ReplayFigures::of(&server, &session_id, events).await;
     vec![
         format!("1 × {events}, said just now"),
         "–".to_owned(),
@@ -112,7 +115,7 @@ async fn said_just_now(events: usize) -> Vec<String> {
 }
 
 /// What it took to tell a session a few times.
-struct Replayed {
+struct ReplayFigures {
     /// The longest wait for its first event.
     first: Duration,
     /// Events a second, at best.
@@ -120,8 +123,8 @@ struct Replayed {
     memory: String,
 }
 
-impl Replayed {
-    async fn of(server: &Server, session: &str, events: usize) -> Replayed {
+impl ReplayFigures {
+    async fn of(server: &TestServer, session: &str, events: usize) -> ReplayFigures {
         let before = host::forget_peak(server.pid());
         let (mut first, mut rate) = (Duration::ZERO, 0.0_f64);
         for _ in 0..REPLAYS {
@@ -131,7 +134,7 @@ impl Replayed {
         }
         let most = host::peak_kib(server.pid());
         let mib = |kib: u64| kib as f64 / 1024.0;
-        Replayed { first, rate, memory: format!("{:.1} → {:.1} MiB", mib(before), mib(most)) }
+        ReplayFigures { first, rate, memory: format!("{:.1} → {:.1} MiB", mib(before), mib(most)) }
     }
 }
 
@@ -142,7 +145,7 @@ fn size_of(dir: &Path) -> u64 {
 }
 
 /// Attaches from the start and reads to the end.
-async fn replay(rest: &Rest, session: &str, events: usize) -> (Duration, Duration) {
+async fn replay(rest: &RestClient, session: &str, events: usize) -> (Duration, Duration) {
     let address = format!("ws://{}/ws?session={session}&after=0", rest.authority);
     let mut request = address.into_client_request().expect("an address");
     let bearer = HeaderValue::from_str(&format!("Bearer {}", rest.token)).expect("a token is text");
@@ -172,14 +175,14 @@ async fn live(journal: &Path, sessions: usize, events: usize) {
     fs::create_dir_all(journal).expect("a directory");
     let store = LocalStore::open(journal).expect("an empty journal");
     for session in 0..sessions {
-        let record: Record = serde_json::from_value(record(session)).expect("a record");
+        let record: SessionRecord = serde_json::from_value(record(session)).expect("a record");
         let id = record.id;
         store.create(record).await.expect("it is new");
         let (epoch, _) = store.claim(id).await.expect("it is ours");
         for at in (0..events / sessions).step_by(AT_ONCE) {
             let on_the_way = (at..(at + AT_ONCE).min(events / sessions)).map(|at| {
-                let event = NewEvent { kind: "message".into(), json: event(at + 1).into() };
-                store.append(id, epoch, at as u64, Batch { events: vec![event], mark: None, record: None })
+                let event = JournalEvent { kind: "message".into(), json: event(at + 1).into() };
+                store.append(id, epoch, at as u64, AppendBatch { events: vec![event], mark: None, record: None })
             });
             try_join_all(on_the_way.collect::<Vec<_>>()).await.expect("there is room");
         }

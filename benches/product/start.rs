@@ -8,17 +8,17 @@ use tokio::process::Command;
 use crate::{
     figures::{Figures, ms, table, times},
     harness::{
-        driver::{Driver, IMAGE},
-        server::{Options, Server},
-        socket::Socket,
+        driver::{IMAGE, TestDriver},
+        server::{TestServer, TestServerOptions},
+        socket::TestSocket,
     },
 };
 
 const ROUNDS: usize = 20;
 
-pub(crate) async fn run(drivers: &[Driver]) {
+pub(crate) async fn run(drivers: &[TestDriver]) {
     let mut rows = Vec::new();
-    let engine = if drivers.contains(&Driver::Docker) { Some(docker_run().await) } else { None };
+    let engine = if drivers.contains(&TestDriver::Docker) { Some(docker_run().await) } else { None };
     if let Some(engine) = &engine {
         rows.push(vec!["`docker run --rm IMAGE true`".into(), ms(engine.p(50)), ms(engine.p(95)), "1.00×".into()]);
     }
@@ -42,13 +42,13 @@ async fn docker_run() -> Figures {
     figures
 }
 
-async fn sessions(driver: Driver) -> Figures {
-    let server = Server::start(Options::new(driver)).await;
+async fn sessions(driver: TestDriver) -> Figures {
+    let server = TestServer::start(TestServerOptions::new(driver)).await;
     let mut figures = Figures::default();
     for _ in 0..ROUNDS {
         let began = Instant::now();
         let id = server.rest.create(json!({})).await;
-        let mut socket = Socket::attach(&server.rest, &id).await;
+        let mut socket = TestSocket::attach(&server.rest, &id).await;
         socket.state("idle").await;
         figures.add_ms(began.elapsed());
         server.rest.delete(&format!("/api/sessions/{id}?purge=true")).await;

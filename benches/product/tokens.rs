@@ -21,11 +21,11 @@ use tokio::time::sleep;
 use crate::{
     figures::{Figures, table, times},
     harness::{
-        driver::Driver,
-        model::{Model, Rule},
+        driver::TestDriver,
+        model::{ScriptedModel, ScriptedRule},
         rest,
-        server::{Options, Server},
-        socket::Socket,
+        server::{TestServer, TestServerOptions},
+        socket::TestSocket,
     },
 };
 
@@ -39,7 +39,7 @@ pub(crate) async fn run() {
     let mut rows = Vec::new();
     for clients in [1, 10, 50] {
         let model = Arc::new(stamped());
-        let server = Arc::new(Server::start(Options::anthropic(Driver::Process, &model)).await);
+        let server = Arc::new(TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await);
         let mut sockets = Vec::new();
         for _ in 0..clients {
             sockets.push(client(&server).await);
@@ -72,20 +72,20 @@ pub(crate) async fn run() {
 }
 
 /// A model whose tokens say when they were sent.
-pub(crate) fn stamped() -> Model {
-    Model::with(vec![Rule {
+pub(crate) fn stamped() -> ScriptedModel {
+    ScriptedModel::with(vec![ScriptedRule {
         say: Some("token ".into()),
         times: TOKENS,
         every_ms: EVERY_MS,
         stamped: true,
-        ..Rule::default()
+        ..ScriptedRule::default()
     }])
 }
 
 /// A client of a session of its own.
-pub(crate) async fn client(server: &Server) -> Socket {
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+pub(crate) async fn client(server: &TestServer) -> TestSocket {
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     socket.until("idle", |frame| frame["extras"]["agent_state"] == "idle").await;
     socket
 }
@@ -120,9 +120,9 @@ pub(crate) async fn read(url: String, late: Duration) -> Figures {
 }
 
 /// How long each token of a turn took, in microseconds.
-pub(crate) async fn turn(socket: &mut Socket, late: Duration) -> Figures {
+pub(crate) async fn turn(socket: &mut TestSocket, late: Duration) -> Figures {
     sleep(late).await;
-    socket.act("message", json!({ "content": "go" })).await;
+    socket.send_request("message", json!({ "content": "go" })).await;
     let mut figures = Figures::default();
     loop {
         let frame = socket.next().await;

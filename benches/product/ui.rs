@@ -5,18 +5,18 @@
 
 use std::time::Duration;
 
-use greenroom_protocol::link::Command;
+use greenroom_protocol::link::AgentCommand;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tokio::time::sleep;
 
 use crate::{
-    chromium::{Browser, devtools},
+    chromium::{TestBrowser, devtools},
     figures::{Figures, table},
     harness::{
-        driver::Driver,
-        puppet::Puppet,
-        server::{Options, Server},
+        driver::TestDriver,
+        puppet::PuppetAgent,
+        server::{TestServer, TestServerOptions},
     },
 };
 
@@ -96,21 +96,21 @@ const FRAMES: &str = r#"
 "#;
 
 pub(crate) async fn run() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let browser = Browser::open().await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let browser = TestBrowser::open().await;
     let mut rows = Vec::new();
     let empty = loads(&server, &browser, &mut rows).await;
 
-    let session = server.rest.create(json!({ "title": "Ten thousand events" })).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut agent = Puppet::take_over(&server, &session).await;
-    server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go" })).await.expect(202);
-    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    let session_id = server.rest.create(json!({ "title": "Ten thousand events" })).await;
+    server.rest.until_state(&session_id, "idle").await;
+    let mut agent = PuppetAgent::take_over(&server, &session_id).await;
+    server.rest.post(&format!("/api/sessions/{session_id}/messages"), json!({ "content": "go" })).await.expect(202);
+    let AgentCommand::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
     work(&mut agent).await;
-    opens(&server, &browser, &session, &empty, &mut rows).await;
+    opens(&server, &browser, &session_id, &empty, &mut rows).await;
     types(&browser, &mut rows).await;
     let floor = idle(&browser, &server).await;
-    let address = address(&server, &session);
+    let address = address(&server, &session_id);
     browser.client.goto(&address).await.expect("the page loads");
     until(&browser, NEWEST_IS_THERE).await;
     let scrolled = frames(&browser, json!([SECONDS * 1000, 40])).await;
@@ -128,7 +128,7 @@ pub(crate) async fn run() {
 }
 
 /// Returns a session in which nothing has happened.
-async fn loads(server: &Server, browser: &Browser, rows: &mut Vec<Vec<String>>) -> String {
+async fn loads(server: &TestServer, browser: &TestBrowser, rows: &mut Vec<Vec<String>>) -> String {
     browser.client.goto(&server.rest.link()).await.expect("the page loads");
     until(browser, "document.querySelector('textarea')").await;
     let kib = |bytes: &Value| format!("{:.1} KiB", bytes.as_f64().unwrap_or_default() / 1024.0);
@@ -137,19 +137,19 @@ async fn loads(server: &Server, browser: &Browser, rows: &mut Vec<Vec<String>>) 
             "performance.getEntriesByType('resource').filter(({{ name }}) => {which}).reduce((sum, {{ encodedBodySize }}) => sum + encodedBodySize, 0)"
         )
     };
-    let session = server.rest.create(json!({ "title": "Empty" })).await;
-    server.rest.until_state(&session, "idle").await;
-    browser.client.goto(&address(server, &session)).await.expect("the page loads");
-    until(browser, "performance.getEntriesByType('resource').some(({ name }) => name.includes('/part-later-'))").await;
+    let session_id = server.rest.create(json!({ "title": "Empty" })).await;
+    server.rest.until_state(&session_id, "idle").await;
+    browser.client.goto(&address(server, &session_id)).await.expect("the page loads");
+    until(browser, "performance.getEntriesByType('resource').some(({ name }) => name.includes('/part-lazyBundle-'))").await;
     let first = bytes("name.includes('/assets/app-')");
     let all = bytes("name.endsWith('.js')");
     rows.push(vec!["JavaScript that is loaded first, gzip".into(), kib(&eval(browser, &first).await), "60 KiB".into()]);
     rows.push(vec!["with what comes later (workspace, menus)".into(), kib(&eval(browser, &all).await), String::new()]);
-    session
+    session_id
 }
 
 /// Thoughts, texts with code, commands with output and edits, as a long piece of work has them.
-async fn work(agent: &mut Puppet) {
+async fn work(agent: &mut PuppetAgent) {
     let say = |text: String| json!({ "observation": "message", "content": text, "extras": {} });
     let mut events = 4;
     for n in 0.. {
@@ -187,7 +187,7 @@ async fn work(agent: &mut Puppet) {
 }
 
 /// In a new tab, and from the list; beside the same screen without any script, and a session without events.
-async fn opens(server: &Server, browser: &Browser, session: &str, empty: &str, rows: &mut Vec<Vec<String>>) {
+async fn opens(server: &TestServer, browser: &TestBrowser, session: &str, empty: &str, rows: &mut Vec<Vec<String>>) {
     let address = self::address(server, session);
     let still = still(browser, &address).await;
     let still_address = format!("file://{}", still.path().display());
@@ -197,7 +197,7 @@ async fn opens(server: &Server, browser: &Browser, session: &str, empty: &str, r
     for _ in 0..OPENINGS {
         floor.add(in_new_tab(browser, &still_address, NEWEST).await.0);
         bare.add(in_new_tab(browser, &format!("{}/healthz", origin(server)), "ok").await.0);
-        blank.add(in_new_tab(browser, &self::address(server, empty), "Nothing has happened here yet").await.0);
+        blank.add(in_new_tab(browser, &self::address(server, empty), "No messages yet").await.0);
         let (opened, first) = in_new_tab(browser, &address, NEWEST).await;
         new.add(opened);
         painted.add(first);
@@ -214,7 +214,7 @@ async fn opens(server: &Server, browser: &Browser, session: &str, empty: &str, r
     rows.push(vec!["four words of plain text in a new tab (the browser's own share)".into(), ms(&bare), String::new()]);
 }
 
-async fn from_list(server: &Server, browser: &Browser, session: &str) -> f64 {
+async fn from_list(server: &TestServer, browser: &TestBrowser, session: &str) -> f64 {
     browser.client.goto(&format!("{}/sessions", origin(server))).await.expect("the page loads");
     until(browser, "document.querySelectorAll('.session-item').length > 1").await;
     sleep(REST).await;
@@ -225,7 +225,7 @@ async fn from_list(server: &Server, browser: &Browser, session: &str) -> f64 {
     eval(browser, "window.opened - window.clicked").await.as_f64().expect("a time")
 }
 
-async fn still(browser: &Browser, address: &str) -> NamedTempFile {
+async fn still(browser: &TestBrowser, address: &str) -> NamedTempFile {
     browser.client.goto(address).await.expect("the page loads");
     until(browser, NEWEST_IS_THERE).await;
     let html = browser.client.execute_async(STILL, Vec::new()).await.expect("the page can be copied");
@@ -236,7 +236,7 @@ async fn still(browser: &Browser, address: &str) -> NamedTempFile {
 
 /// As a link opens it that another program hands over. Returns when the largest text was on the screen, which is the expected one,
 /// and when anything was.
-async fn in_new_tab(browser: &Browser, address: &str, expected: &str) -> (f64, f64) {
+async fn in_new_tab(browser: &TestBrowser, address: &str, expected: &str) -> (f64, f64) {
     let client = &browser.client;
     let here = client.window().await.expect("a tab");
     sleep(REST).await;
@@ -253,7 +253,7 @@ async fn in_new_tab(browser: &Browser, address: &str, expected: &str) -> (f64, f
 }
 
 /// A keystroke with all that follows from it, up to where the browser only has to paint.
-async fn types(browser: &Browser, rows: &mut Vec<Vec<String>>) {
+async fn types(browser: &TestBrowser, rows: &mut Vec<Vec<String>>) {
     let script = format!(
         r#"(async () => {{
             const field = document.querySelector('textarea');
@@ -283,12 +283,12 @@ async fn types(browser: &Browser, rows: &mut Vec<Vec<String>>) {
     ]);
 }
 
-async fn idle(browser: &Browser, server: &Server) -> Value {
+async fn idle(browser: &TestBrowser, server: &TestServer) -> Value {
     browser.client.goto(&format!("{}/favicon.svg", origin(server))).await.expect("an image");
     frames(browser, json!([SECONDS * 1000])).await
 }
 
-async fn streams(browser: &Browser, agent: &mut Puppet, address: &str) -> Value {
+async fn streams(browser: &TestBrowser, agent: &mut PuppetAgent, address: &str) -> Value {
     let paragraph = "Some words of an answer that has **many** of them, and `code`, and more words.\n\n";
     let mut offset = 0_u64;
     let grow = |offset: u64, content: &str| {
@@ -314,7 +314,7 @@ async fn streams(browser: &Browser, agent: &mut Puppet, address: &str) -> Value 
     futures::join!(counted, streaming).0
 }
 
-async fn frames(browser: &Browser, arguments: Value) -> Value {
+async fn frames(browser: &TestBrowser, arguments: Value) -> Value {
     let arguments = arguments.as_array().expect("a list").clone();
     browser.client.execute_async(FRAMES, arguments).await.expect("frames are counted")
 }
@@ -323,7 +323,7 @@ fn said(frames: &Value) -> String {
     format!("{} of {}", frames[0], frames[1])
 }
 
-async fn eval(browser: &Browser, expression: &str) -> Value {
+async fn eval(browser: &TestBrowser, expression: &str) -> Value {
     browser
         .client
         .execute(&format!("return {expression}"), Vec::new())
@@ -331,17 +331,17 @@ async fn eval(browser: &Browser, expression: &str) -> Value {
         .unwrap_or_else(|e| panic!("{expression}: {e}"))
 }
 
-async fn until(browser: &Browser, expression: &str) {
+async fn until(browser: &TestBrowser, expression: &str) {
     crate::harness::eventually(expression, || async {
         eval(browser, &format!("Boolean({expression})")).await == json!(true)
     })
     .await;
 }
 
-fn origin(server: &Server) -> String {
+fn origin(server: &TestServer) -> String {
     server.rest.link().split("/?").next().expect("an origin").to_owned()
 }
 
-fn address(server: &Server, session: &str) -> String {
+fn address(server: &TestServer, session: &str) -> String {
     format!("{}/sessions/{session}", origin(server))
 }

@@ -13,33 +13,33 @@ use toml::{
 
 /// One key, set by one layer.
 #[derive(Debug)]
-pub(super) struct Setting {
+pub(super) struct ConfigSetting {
     /// Its full name: `server.bind`.
     pub key: String,
     pub value: Value,
-    pub origin: Origin,
+    pub origin: SettingOrigin,
 }
 
 /// Where a value comes from, as an error names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     File { path: PathBuf, line: usize },
     Variable(String),
     Flag(&'static str),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::File { path, line } => write!(f, "`{}` line {line}", path.display()),
-            Origin::Variable(name) => write!(f, "environment variable `{name}`"),
-            Origin::Flag(name) => write!(f, "flag `{name}`"),
+            SettingOrigin::File { path, line } => write!(f, "`{}` line {line}", path.display()),
+            SettingOrigin::Variable(name) => write!(f, "environment variable `{name}`"),
+            SettingOrigin::Flag(name) => write!(f, "flag `{name}`"),
         }
     }
 }
 
 /// Variables that users of this field set already, and the keys that they mean.
-const WELL_KNOWN: [(&str, &str); 9] = [
+const WELL_KNOWN_VARIABLES: [(&str, &str); 9] = [
     ("ANTHROPIC_API_KEY", "model.anthropic.api_key"),
     ("DOCKER_HOST", "sandbox.docker_host"),
     ("GREENROOM_TOKEN", "server.token"),
@@ -51,34 +51,34 @@ const WELL_KNOWN: [(&str, &str); 9] = [
     ("SANDBOX_VOLUMES", "sandbox.volumes"),
 ];
 
-const PREFIX: &str = "GREENROOM_";
+const ENV_PREFIX: &str = "GREENROOM_";
 
 /// What the environment says: the well-known variables, then `GREENROOM_<SECTION>__<KEY>`, which say it more exactly.
 ///
 /// A variable that is set to nothing counts as not set: that is how a shell unsets one for a single command.
-pub(super) fn environment(variables: &BTreeMap<String, String>, defaults: &toml::Table) -> Vec<Setting> {
-    let setting = |name: &str, key: String, text: &str| Setting {
-        value: typed(text, find(defaults, &key)),
+pub(super) fn environment(variables: &BTreeMap<String, String>, defaults: &toml::Table) -> Vec<ConfigSetting> {
+    let setting = |name: &str, key: String, text: &str| ConfigSetting {
+        value: parse_typed(text, find(defaults, &key)),
         key,
-        origin: Origin::Variable(name.to_owned()),
+        origin: SettingOrigin::Variable(name.to_owned()),
     };
-    let well_known = WELL_KNOWN.iter().filter_map(|(name, key)| {
+    let well_known = WELL_KNOWN_VARIABLES.iter().filter_map(|(name, key)| {
         let text = variables.get(*name).filter(|text| !text.is_empty())?;
         Some(setting(name, (*key).to_owned(), text))
     });
     let by_key = variables.iter().filter_map(|(name, text)| {
-        let key = name.strip_prefix(PREFIX).filter(|rest| rest.contains("__") && !text.is_empty())?;
+        let key = name.strip_prefix(ENV_PREFIX).filter(|rest| rest.contains("__") && !text.is_empty())?;
         Some(setting(name, key.to_lowercase().replace("__", "."), text))
     });
     well_known.chain(by_key).collect()
 }
 
 /// What the command line says.
-pub(super) fn flags(flags: &[(&'static str, &'static str, String)], defaults: &toml::Table) -> Vec<Setting> {
-    let setting = |(key, flag, text): &(&str, &'static str, String)| Setting {
+pub(super) fn flags(flags: &[(&'static str, &'static str, String)], defaults: &toml::Table) -> Vec<ConfigSetting> {
+    let setting = |(key, flag, text): &(&str, &'static str, String)| ConfigSetting {
         key: (*key).to_owned(),
-        value: typed(text, find(defaults, key)),
-        origin: Origin::Flag(flag),
+        value: parse_typed(text, find(defaults, key)),
+        origin: SettingOrigin::Flag(flag),
     };
     flags.iter().map(setting).collect()
 }
@@ -86,15 +86,15 @@ pub(super) fn flags(flags: &[(&'static str, &'static str, String)], defaults: &t
 /// A variable that was surely meant for us and names no key, such as `GREENROOM_SERVER_BIND`; and what it should be.
 pub(super) fn misspelt(variables: &BTreeMap<String, String>, defaults: &toml::Table) -> Option<(String, String)> {
     variables.keys().find_map(|name| {
-        let rest = name.strip_prefix(PREFIX).filter(|rest| !rest.contains("__"))?;
+        let rest = name.strip_prefix(ENV_PREFIX).filter(|rest| !rest.contains("__"))?;
         let (section, key) = rest.split_once('_')?;
         defaults.get(&section.to_lowercase())?.get(key.to_lowercase())?;
-        Some((name.clone(), format!("{PREFIX}{section}__{key}")))
+        Some((name.clone(), format!("{ENV_PREFIX}{section}__{key}")))
     })
 }
 
 /// A text as the type that its default has. What does not fit stays a text, and is refused as one later.
-fn typed(text: &str, default: Option<&Value>) -> Value {
+fn parse_typed(text: &str, default: Option<&Value>) -> Value {
     let parsed = || toml::from_str::<toml::Table>(&format!("v = {text}")).ok()?.remove("v");
     match default {
         None | Some(Value::String(_)) => Value::String(text.to_owned()),
@@ -106,15 +106,15 @@ fn typed(text: &str, default: Option<&Value>) -> Value {
 }
 
 /// What a file says, with the line of each key. `Err`: it is no TOML, and in which line.
-pub(super) fn file(path: &Path, text: &str, defaults: &toml::Table) -> Result<Vec<Setting>, (usize, String)> {
+pub(super) fn file(path: &Path, text: &str, defaults: &toml::Table) -> Result<Vec<ConfigSetting>, (usize, String)> {
     let syntax = |e: toml::de::Error| (e.span().map_or(1, |span| line_of(text, span.start)), e.message().to_owned());
     let values: toml::Table = toml::from_str(text).map_err(syntax)?;
     let places = DeTable::parse(text).map_err(syntax)?;
     let mut settings = Vec::new();
     walk(&values, defaults, "", &mut |key, value| {
-        let line = place(places.get_ref(), key).map_or(1, |at| line_of(text, at));
-        let origin = Origin::File { path: path.to_owned(), line };
-        settings.push(Setting { key: key.to_owned(), value: value.clone(), origin });
+        let line = key_offset(places.get_ref(), key).map_or(1, |at| line_of(text, at));
+        let origin = SettingOrigin::File { path: path.to_owned(), line };
+        settings.push(ConfigSetting { key: key.to_owned(), value: value.clone(), origin });
     });
     Ok(settings)
 }
@@ -138,11 +138,11 @@ pub(super) fn find<'a>(table: &'a toml::Table, key: &str) -> Option<&'a Value> {
 }
 
 /// Where in the text the key stands.
-fn place(table: &DeTable<'_>, key: &str) -> Option<usize> {
+fn key_offset(table: &DeTable<'_>, key: &str) -> Option<usize> {
     let (name, rest) = key.split_once('.').map_or((key, None), |(name, rest)| (name, Some(rest)));
     let (at, value) = table.iter().find(|(k, _)| k.get_ref().as_ref() == name)?;
     match (rest, value.get_ref()) {
-        (Some(rest), DeValue::Table(inner)) => place(inner, rest),
+        (Some(rest), DeValue::Table(inner)) => key_offset(inner, rest),
         _ => Some(at.span().start),
     }
 }

@@ -11,17 +11,17 @@ use toml::{Table, Value};
 
 use super::{
     Config,
-    layers::{self, Origin, Setting},
+    layers::{self, ConfigSetting, SettingOrigin},
 };
 
 const DEFAULTS: &str = include_str!("../../config/default.toml");
 
 /// The name of the file in the data directory.
-const FILE: &str = "greenroom.toml";
+const FILE_NAME: &str = "greenroom.toml";
 
 /// Where a configuration is put together from, beside the defaults.
 #[derive(Debug, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     /// `--config`: this file, and no other.
     pub file: Option<PathBuf>,
     pub environment: BTreeMap<String, String>,
@@ -41,44 +41,44 @@ pub enum ConfigError {
     #[error("`{path}` line {line} is no TOML: {detail}")]
     Syntax { path: PathBuf, line: usize, detail: String },
     #[error("{origin}: there is no key `{key}`; {there_is}")]
-    UnknownKey { origin: Origin, key: String, there_is: String },
+    UnknownKey { origin: SettingOrigin, key: String, there_is: String },
     #[error("environment variable `{name}` names no key; write `{meant}`")]
     Misspelt { name: String, meant: String },
     #[error("{origin}: `{key}`: {detail}")]
-    BadValue { origin: Origin, key: String, detail: String },
+    BadValue { origin: SettingOrigin, key: String, detail: String },
     #[error("{origin}: `data.dir` cannot be set by a file that lies in the data directory; remove it there")]
-    Circular { origin: Origin },
+    Circular { origin: SettingOrigin },
     #[error("there is no home directory to keep data in; say where with `--data DIR`")]
     NoHome,
 }
 
 impl Config {
     /// Defaults, files, environment, flags: what is said later wins.
-    pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
-        let mut merged = Merged::defaults();
-        let above = above_files(sources, &merged.tree)?;
+    pub fn load(sources: &ConfigSources) -> Result<Config, ConfigError> {
+        let mut merged = MergedLayers::defaults();
+        let above = environment_and_flags(sources, &merged.tree)?;
         match &sources.file {
-            Some(path) => merged.file(path)?,
-            None => merged.files_in_their_places(sources, &above)?,
+            Some(path) => merged.apply_file(path)?,
+            None => merged.apply_default_files(sources, &above)?,
         }
         for setting in above {
             merged.apply(setting)?;
         }
-        let Merged { mut config, .. } = merged;
+        let MergedLayers { mut config, .. } = merged;
         config.data.dir = data_dir(&config, &sources.environment)?;
         Ok(config)
     }
 
     /// The defaults alone, with a data directory of the caller's choice.
     pub fn with_data_dir(dir: impl Into<PathBuf>) -> Config {
-        let mut config = Merged::defaults().config;
+        let mut config = MergedLayers::defaults().config;
         config.data.dir = dir.into();
         config
     }
 }
 
 /// The environment and the flags, in this order.
-fn above_files(sources: &Sources, defaults: &Table) -> Result<Vec<Setting>, ConfigError> {
+fn environment_and_flags(sources: &ConfigSources, defaults: &Table) -> Result<Vec<ConfigSetting>, ConfigError> {
     if let Some((name, meant)) = layers::misspelt(&sources.environment, defaults) {
         return Err(ConfigError::Misspelt { name, meant });
     }
@@ -103,22 +103,22 @@ fn base_dir(environment: &BTreeMap<String, String>, variable: &str, otherwise: &
 }
 
 /// The layers so far: as they were written, and as they were understood.
-struct Merged {
+struct MergedLayers {
     tree: Table,
     config: Config,
 }
 
-impl Merged {
-    fn defaults() -> Merged {
+impl MergedLayers {
+    fn defaults() -> MergedLayers {
         let tree: Table = toml::from_str(DEFAULTS).expect("the defaults are compiled in, and a test reads them");
         let config = Config::deserialize(tree.clone()).expect("the defaults are compiled in, and a test reads them");
-        Merged { tree, config }
+        MergedLayers { tree, config }
     }
 
     /// The user's file, and the data directory's, wherever that is by then.
-    fn files_in_their_places(&mut self, sources: &Sources, above: &[Setting]) -> Result<(), ConfigError> {
+    fn apply_default_files(&mut self, sources: &ConfigSources, above: &[ConfigSetting]) -> Result<(), ConfigError> {
         if let Some(dir) = base_dir(&sources.environment, "XDG_CONFIG_HOME", ".config") {
-            self.file_if_there(&dir.join("config.toml"))?;
+            self.apply_optional_file(&dir.join("config.toml"))?;
         }
         let named = above.iter().rfind(|setting| setting.key == "data.dir").and_then(|s| s.value.as_str());
         let mut so_far = self.config.clone();
@@ -127,46 +127,46 @@ impl Merged {
         }
         let dir = data_dir(&so_far, &sources.environment)?;
         let before = self.config.data.dir.clone();
-        let settings = read(&dir.join(FILE), &self.tree)?;
+        let settings = read_settings(&dir.join(FILE_NAME), &self.tree)?;
         self.apply_all(settings)?;
         match self.config.data.dir == before {
             true => Ok(()),
-            false => Err(ConfigError::Circular { origin: Origin::File { path: dir.join(FILE), line: 1 } }),
+            false => Err(ConfigError::Circular { origin: SettingOrigin::File { path: dir.join(FILE_NAME), line: 1 } }),
         }
     }
 
-    fn file(&mut self, path: &Path) -> Result<(), ConfigError> {
+    fn apply_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         match path.try_exists() {
-            Ok(true) => self.file_if_there(path),
+            Ok(true) => self.apply_optional_file(path),
             Ok(false) => Err(unreadable(path, io::ErrorKind::NotFound.into())),
             Err(e) => Err(unreadable(path, e)),
         }
     }
 
-    fn file_if_there(&mut self, path: &Path) -> Result<(), ConfigError> {
-        let settings = read(path, &self.tree)?;
+    fn apply_optional_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let settings = read_settings(path, &self.tree)?;
         self.apply_all(settings)
     }
 
-    fn apply_all(&mut self, settings: Vec<Setting>) -> Result<(), ConfigError> {
+    fn apply_all(&mut self, settings: Vec<ConfigSetting>) -> Result<(), ConfigError> {
         settings.into_iter().try_for_each(|setting| self.apply(setting))
     }
 
     /// Takes one key over. Everything was fine before it, so whatever is wrong now is its fault.
-    fn apply(&mut self, setting: Setting) -> Result<(), ConfigError> {
-        let Setting { key, value, origin } = setting;
+    fn apply(&mut self, setting: ConfigSetting) -> Result<(), ConfigError> {
+        let ConfigSetting { key, value, origin } = setting;
         let Some(slot) = slot(&mut self.tree, &key) else {
-            let there_is = there_is(&self.tree, &key);
+            let there_is = known_keys(&self.tree, &key);
             return Err(ConfigError::UnknownKey { origin, key, there_is });
         };
-        let shown = if is_secret(&key) { String::new() } else { shown(&value) };
+        let shown = if is_secret(&key) { String::new() } else { describe_value(&value) };
         *slot = match key.as_str() {
-            "model.prices" => with_rows_of(slot, value),
+            "model.prices" => merge_price_rows(slot, value),
             _ => value,
         };
         let bad = |detail: String| ConfigError::BadValue { origin: origin.clone(), key: key.clone(), detail };
         self.config = Config::deserialize(self.tree.clone()).map_err(|e| bad(format!("{shown}{}", e.message())))?;
-        match self.config.nonsense() {
+        match self.config.invalid_value() {
             Some(nonsense) if nonsense.key == key => Err(bad(format!("{shown}{}", nonsense.why))),
             Some(nonsense) => Err(bad(format!("{shown}with it `{}` makes no sense: {}", nonsense.key, nonsense.why))),
             None => Ok(()),
@@ -174,7 +174,7 @@ impl Merged {
     }
 }
 
-fn read(path: &Path, defaults: &Table) -> Result<Vec<Setting>, ConfigError> {
+fn read_settings(path: &Path, defaults: &Table) -> Result<Vec<ConfigSetting>, ConfigError> {
     let text = match std::fs::read_to_string(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(|e| unreadable(path, e))?,
@@ -199,7 +199,7 @@ fn slot<'a>(tree: &'a mut Table, key: &str) -> Option<&'a mut Value> {
 }
 
 /// What there is in place of a key that there is not.
-fn there_is(tree: &Table, key: &str) -> String {
+fn known_keys(tree: &Table, key: &str) -> String {
     let names = |table: &Table| table.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let sections = key.match_indices('.').map(|(at, _)| &key[..at]).chain([key]);
     let deepest = sections.filter_map(|name| Some((name, layers::find(tree, name)?.as_table()?))).next_back();
@@ -210,7 +210,7 @@ fn there_is(tree: &Table, key: &str) -> String {
 }
 
 /// The rows of `value`, and those rows of `slot` whose `model` it does not name.
-fn with_rows_of(slot: &Value, value: Value) -> Value {
+fn merge_price_rows(slot: &Value, value: Value) -> Value {
     let (Value::Array(old), Value::Array(new)) = (slot, &value) else { return value };
     let named = |row: &Value| new.iter().any(|other| other.get("model") == row.get("model"));
     Value::Array(old.iter().filter(|row| !named(row)).chain(new).cloned().collect())
@@ -220,7 +220,7 @@ fn is_secret(key: &str) -> bool {
     key.ends_with("api_key") || key.ends_with("token")
 }
 
-fn shown(value: &Value) -> String {
+fn describe_value(value: &Value) -> String {
     match value {
         Value::Array(_) | Value::Table(_) => String::new(),
         scalar => format!("{scalar} does not fit: "),

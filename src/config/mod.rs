@@ -11,57 +11,57 @@ mod layers;
 mod load;
 mod value;
 
-pub use load::{ConfigError, Sources};
-pub use value::{Access, Id, Secret, Span, Volume};
+pub use load::{ConfigError, ConfigSources};
+pub use value::{SecretString, TimeSpan, UnixId, VolumeAccessConfig, VolumeConfig};
 
 /// All of it. Every field is a key of `config/default.toml`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    pub server: Server,
-    pub data: Data,
-    pub sandbox: Sandbox,
-    pub agent: Agent,
-    pub model: Model,
-    pub sweeper: Sweeper,
-    pub log: Log,
+    pub server: ServerConfig,
+    pub data: DataConfig,
+    pub sandbox: SandboxConfig,
+    pub agent: AgentConfig,
+    pub model: ModelConfig,
+    pub sweeper: SweeperConfig,
+    pub log: LogConfig,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Server {
+pub struct ServerConfig {
     pub bind: SocketAddr,
     pub allowed_origins: Vec<String>,
     pub allowed_hosts: Vec<String>,
-    pub token: Secret,
+    pub token: SecretString,
     /// 0: one per core.
     pub workers: usize,
     pub max_connections: usize,
-    pub header_timeout: Span,
-    pub keep_alive: Span,
+    pub header_timeout: TimeSpan,
+    pub keep_alive: TimeSpan,
     pub max_body: ByteSize,
     pub max_upload: ByteSize,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Data {
+pub struct DataConfig {
     /// Never empty once loaded.
     pub dir: PathBuf,
-    pub journal: Journal,
+    pub journal: JournalBackend,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Journal {
+pub enum JournalBackend {
     Local,
     Memory,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sandbox {
-    pub driver: Driver,
+pub struct SandboxConfig {
+    pub driver: DriverChoice,
     /// Empty: `unix:///var/run/docker.sock`.
     pub docker_host: String,
     pub image: String,
@@ -70,9 +70,9 @@ pub struct Sandbox {
     pub pids: u64,
     /// `none`, or an engine's network.
     pub network: String,
-    pub volumes: Vec<Volume>,
-    pub uid: Id,
-    pub gid: Id,
+    pub volumes: Vec<VolumeConfig>,
+    pub uid: UnixId,
+    pub gid: UnixId,
     pub readonly_root: bool,
     /// Empty: the engine's default.
     pub runtime: String,
@@ -84,7 +84,7 @@ pub struct Sandbox {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Driver {
+pub enum DriverChoice {
     /// Docker where an engine answers, else process.
     Auto,
     /// Containers.
@@ -95,58 +95,58 @@ pub enum Driver {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Agent {
-    pub run_timeout: Span,
+pub struct AgentConfig {
+    pub run_timeout: TimeSpan,
     pub max_steps: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Model {
+pub struct ModelConfig {
     /// Empty: the first of `models` that can be asked.
     pub default: String,
     pub models: Vec<String>,
     /// Of the provider of `default`.
-    pub api_key: Secret,
+    pub api_key: SecretString,
     pub base_url: String,
     pub demo_tokens_per_second: u32,
     pub prices_as_of: String,
-    pub anthropic: Provider,
-    pub openai: Provider,
-    pub retry: Retry,
-    pub timeouts: Timeouts,
-    pub prices: Vec<Price>,
+    pub anthropic: ProviderConfig,
+    pub openai: ProviderConfig,
+    pub retry: RetryConfig,
+    pub timeouts: TimeoutConfig,
+    pub prices: Vec<PriceConfig>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Provider {
-    pub api_key: Secret,
+pub struct ProviderConfig {
+    pub api_key: SecretString,
     /// Empty: the provider's own service.
     pub base_url: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Retry {
+pub struct RetryConfig {
     pub max_attempts: u32,
-    pub base: Span,
-    pub max: Span,
+    pub base: TimeSpan,
+    pub max: TimeSpan,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Timeouts {
-    pub connect: Span,
-    pub first_byte: Span,
-    pub whole_answer: Span,
-    pub idle: Span,
+pub struct TimeoutConfig {
+    pub connect: TimeSpan,
+    pub first_byte: TimeSpan,
+    pub whole_answer: TimeSpan,
+    pub idle: TimeSpan,
 }
 
 /// USD per million tokens.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Price {
+pub struct PriceConfig {
     /// A model as its provider names it; one `*` at the end stands for anything.
     pub model: String,
     pub input: f64,
@@ -162,15 +162,15 @@ pub struct Price {
 /// 0 means never.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sweeper {
-    pub every: Span,
-    pub pause_after: Span,
-    pub stop_after: Span,
+pub struct SweeperConfig {
+    pub every: TimeSpan,
+    pub pause_after: TimeSpan,
+    pub stop_after: TimeSpan,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Log {
+pub struct LogConfig {
     /// What `tracing_subscriber::EnvFilter` reads.
     pub level: String,
     pub format: LogFormat,
@@ -187,20 +187,20 @@ pub enum LogFormat {
 
 /// A value that has the right type and still makes no sense.
 #[derive(Debug, PartialEq)]
-struct Nonsense {
+struct InvalidValue {
     key: &'static str,
     why: &'static str,
 }
 
 impl Config {
     /// The first value that has the right type and still makes no sense.
-    fn nonsense(&self) -> Option<Nonsense> {
+    fn invalid_value(&self) -> Option<InvalidValue> {
         let rules = [
             (self.sandbox.memory >= ByteSize::mib(32), "sandbox.memory", "an agent needs 32MiB at least"),
             (self.sandbox.cpus > 0.0, "sandbox.cpus", "it is in CPUs, such as 1.5, and more than 0"),
             (self.sandbox.pids >= 16, "sandbox.pids", "an agent with its tools needs 16 at least"),
-            (self.sandbox.uid != Id::Is(0), "sandbox.uid", "agents never run as root"),
-            (self.sandbox.gid != Id::Is(0), "sandbox.gid", "agents never run as root"),
+            (self.sandbox.uid != UnixId::Fixed(0), "sandbox.uid", "agents never run as root"),
+            (self.sandbox.gid != UnixId::Fixed(0), "sandbox.gid", "agents never run as root"),
             (self.sandbox.max_starting > 0, "sandbox.max_starting", "with 0 no session would ever start"),
             (!self.sandbox.network.is_empty(), "sandbox.network", "it is `none`, or the name of a network"),
             (self.sandbox.network != "host", "sandbox.network", "the host's own network would be no wall"),
@@ -210,7 +210,11 @@ impl Config {
             (!self.server.header_timeout.0.is_zero(), "server.header_timeout", "no request would arrive in time"),
             (self.server.max_connections > 0, "server.max_connections", "with 0 nobody could connect"),
             (self.server.max_body >= ByteSize::kib(16), "server.max_body", "a request needs 16KiB at least"),
-            (self.server.token.is_fit(), "server.token", "it has 16 letters, digits or `-._~` at least, or is empty"),
+            (
+                self.server.token.is_valid_token(),
+                "server.token",
+                "it has 16 letters, digits or `-._~` at least, or is empty",
+            ),
             (
                 self.server.allowed_origins.iter().all(|origin| is_origin(origin)),
                 "server.allowed_origins",
@@ -222,7 +226,7 @@ impl Config {
                 "it is error, warn, info, debug or trace, or by module such as `info,greenroom::web=debug`",
             ),
         ];
-        rules.into_iter().find(|(fine, ..)| !fine).map(|(_, key, why)| Nonsense { key, why })
+        rules.into_iter().find(|(fine, ..)| !fine).map(|(_, key, why)| InvalidValue { key, why })
     }
 }
 

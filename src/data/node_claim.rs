@@ -14,12 +14,12 @@ use std::{
 use super::{DataDir, DataError};
 
 /// How long the name may be taken by one who is just going: a child that was forked has it, too, until it becomes another program.
-const PATIENCE: Duration = Duration::from_secs(2);
-const ASK_AGAIN: Duration = Duration::from_millis(20);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
+const CLAIM_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Held by the server of a node for as long as it runs.
 #[derive(Debug)]
-pub struct Claim {
+pub struct NodeClaim {
     _name: UnixDatagram,
 }
 
@@ -29,15 +29,15 @@ impl DataDir {
     ///
     /// # Errors
     /// [`DataError::Copy`] where another server has it.
-    pub fn claim(&self, node: &str) -> Result<Claim, DataError> {
+    pub fn claim_node(&self, node: &str) -> Result<NodeClaim, DataError> {
         let at = |source| DataError::Io { path: self.path.join("node"), source };
         let name = SocketAddr::from_abstract_name(format!("greenroom/{node}")).map_err(at)?;
         let began = Instant::now();
         loop {
             match UnixDatagram::bind_addr(&name) {
-                Ok(name) => return Ok(Claim { _name: name }),
+                Ok(name) => return Ok(NodeClaim { _name: name }),
                 Err(e) if e.kind() != ErrorKind::AddrInUse => return Err(at(e)),
-                Err(_) if began.elapsed() < PATIENCE => thread::sleep(ASK_AGAIN),
+                Err(_) if began.elapsed() < CLAIM_TIMEOUT => thread::sleep(CLAIM_RETRY_INTERVAL),
                 Err(_) => return Err(DataError::Copy { path: self.path.clone() }),
             }
         }

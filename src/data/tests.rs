@@ -16,7 +16,7 @@ fn mode(path: &Path) -> u32 {
     path.metadata().expect("it is there").mode() & 0o7777
 }
 
-fn refusal<T: std::fmt::Debug>(result: Result<T, DataError>) -> String {
+fn error_text<T: std::fmt::Debug>(result: Result<T, DataError>) -> String {
     result.expect_err("it is refused").to_string()
 }
 
@@ -24,7 +24,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, DataError>) -> String {
 fn a_first_start_makes_everything_for_its_owner_alone() {
     let (_temp, path) = empty();
     let data = DataDir::open(&path).expect("it opens");
-    let token = data.token(&Secret::default()).expect("a token");
+    let token = data.token(&SecretString::default()).expect("a token");
     assert_eq!(mode(&path), 0o700);
     assert_eq!(mode(&path.join("token")), 0o600);
     assert_eq!(mode(&data.journal()), 0o700);
@@ -36,7 +36,7 @@ fn token_and_node_stay_the_same_over_a_restart_and_differ_between_nodes() {
     let (_temp, path) = empty();
     let read = |path: &Path| {
         let data = DataDir::open(path).expect("it opens");
-        (data.token(&Secret::default()).expect("a token").expose().to_owned(), data.node().expect("a name"))
+        (data.token(&SecretString::default()).expect("a token").expose().to_owned(), data.node().expect("a name"))
     };
     let first = read(&path);
     assert_eq!(read(&path), first);
@@ -47,8 +47,9 @@ fn token_and_node_stay_the_same_over_a_restart_and_differ_between_nodes() {
 #[test]
 fn a_given_token_wins_and_leaves_no_file() {
     let (_temp, path) = empty();
-    let token = DataDir::open(&path).and_then(|data| data.token(&Secret::new("0123456789abcdef"))).expect("a token");
-    assert!(token.is("0123456789abcdef"));
+    let token =
+        DataDir::open(&path).and_then(|data| data.token(&SecretString::new("0123456789abcdef"))).expect("a token");
+    assert!(token.matches("0123456789abcdef"));
     assert!(!path.join("token").exists());
 }
 
@@ -58,7 +59,7 @@ fn a_token_file_that_is_not_a_secret_is_refused() {
         let (_temp, path) = empty();
         let data = DataDir::open(&path).expect("it opens");
         plant(&path.join("token"));
-        let why = refusal(data.token(&Secret::default()));
+        let why = error_text(data.token(&SecretString::default()));
         assert!(why.contains(part) && why.contains("token"), "{why}");
     };
     let write = |path: &Path, text: &str, mode| {
@@ -80,7 +81,7 @@ fn a_token_file_that_is_not_a_secret_is_refused() {
 fn one_server_at_a_time() {
     let (_temp, path) = empty();
     let first = DataDir::open(&path).expect("it opens");
-    let why = refusal(DataDir::open(&path));
+    let why = error_text(DataDir::open(&path));
     assert!(why.contains("in use") && why.contains("--data"), "{why}");
     drop(first);
     DataDir::open(&path).expect("it opens again");
@@ -99,7 +100,7 @@ fn an_open_directory_is_closed_unless_it_holds_other_things() {
 
     std::fs::remove_file(path.join("node")).expect("it is there");
     open_up();
-    let why = refusal(DataDir::open(&path));
+    let why = error_text(DataDir::open(&path));
     assert!(why.contains("holds other things") && why.contains(&format!("chmod 700 {}", path.display())), "{why}");
     assert_eq!(mode(&path), 0o755, "and it is left as it was");
 }
@@ -111,7 +112,7 @@ fn settings_and_what_a_new_file_system_has_are_nothing_foreign() {
     std::fs::write(path.join("greenroom.toml"), "").expect("it is written");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     std::fs::write(path.join("thesis.tex"), "").expect("it is written");
-    refusal(DataDir::visit(&path));
+    error_text(DataDir::open_unlocked(&path));
     std::fs::remove_file(path.join("thesis.tex")).expect("it is there");
     DataDir::open(&path).expect("it is taken");
     assert_eq!(mode(&path), 0o700);
@@ -122,13 +123,13 @@ fn of_a_data_directory_and_its_copies_one_is_served_at_a_time() {
     let (_temp, path) = empty();
     let served = |path: &Path| {
         let data = DataDir::open(path)?;
-        data.node().and_then(|node| data.claim(&node)).map(|claim| (data, claim))
+        data.node().and_then(|node| data.claim_node(&node)).map(|claim| (data, claim))
     };
     let original = served(&path).expect("the first start");
     let [copy, moved] = ["copy", "moved"].map(|name| path.with_file_name(name));
     let copied = std::process::Command::new("cp").arg("-a").args([&path, &copy]).status().expect("it runs");
     assert!(copied.success());
-    let why = refusal(served(&copy));
+    let why = error_text(served(&copy));
     for part in [&*copy.to_string_lossy(), "is a copy of", "greenroom export"] {
         assert!(why.contains(part), "no {part:?} in {why}");
     }
@@ -174,7 +175,7 @@ fn another_user_reads_nothing() {
     let (_temp, path) = empty();
     std::fs::set_permissions(path.parent().expect("it has one"), std::fs::Permissions::from_mode(0o755)).expect("ours");
     let data = DataDir::open(&path).expect("it opens");
-    data.token(&Secret::default()).expect("a token");
+    data.token(&SecretString::default()).expect("a token");
     let as_nobody = |program: &str, file: &Path| {
         use std::os::unix::process::CommandExt;
         let mut command = std::process::Command::new(program);
@@ -186,7 +187,7 @@ fn another_user_reads_nothing() {
     assert!(!as_nobody("cat", &path.join("token")));
     std::os::unix::fs::chown(&path, Some(65534), None).expect("root may");
     drop(data);
-    let why = refusal(DataDir::open(&path));
+    let why = error_text(DataDir::open(&path));
     assert!(why.contains("belongs to user 65534"), "{why}");
 }
 
@@ -194,40 +195,43 @@ fn another_user_reads_nothing() {
 fn a_token_is_replaced_beside_the_server_that_uses_it() {
     let (_temp, path) = empty();
     let data = DataDir::open(&path).expect("it opens");
-    let (first, kept) = (data.token(&Secret::default()).expect("one"), data.token(&Secret::default()).expect("one"));
-    assert!(first.is(kept.expose()));
-    let visit = DataDir::visit(&path).expect("it can be visited while it is open");
+    let (first, kept) =
+        (data.token(&SecretString::default()).expect("one"), data.token(&SecretString::default()).expect("one"));
+    assert!(first.matches(kept.expose()));
+    let visit = DataDir::open_unlocked(&path).expect("it can be visited while it is open");
     let second = visit.renew_token().expect("a new one");
-    assert!(!first.is(second.expose()) && data.token(&Secret::default()).expect("one").is(second.expose()));
+    assert!(
+        !first.matches(second.expose()) && data.token(&SecretString::default()).expect("one").matches(second.expose())
+    );
     assert_eq!(mode(&path.join("token")), 0o600);
     drop(visit);
     assert!(matches!(DataDir::open(&path), Err(DataError::InUse { .. })), "the visit did not unlock it");
-    assert!(DataDir::visit(&path.join("nowhere")).is_err());
+    assert!(DataDir::open_unlocked(&path.join("nowhere")).is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_was_let_in_hears_when_the_token_is_another() {
     let (_temp, path) = empty();
     let data = Arc::new(DataDir::open(&path).expect("it opens"));
-    let token = data.token(&Secret::default()).expect("one");
+    let token = data.token(&SecretString::default()).expect("one");
     let closing = tokio_util::sync::CancellationToken::new();
-    let in_force = TokenInForce::follow(data.clone(), &Secret::default(), token.clone(), &closing);
-    let pass = in_force.pass();
+    let in_force = CurrentToken::follow(data.clone(), &SecretString::default(), token.clone(), &closing);
+    let pass = in_force.grant();
     let mut revoked = Box::pin(pass.revoked());
     let for_now = Duration::from_secs(60);
     assert!(tokio::time::timeout(for_now, &mut revoked).await.is_err(), "nothing has changed");
     let new = data.renew_token().expect("a new one");
     revoked.await;
-    assert!(in_force.get().is(new.expose()) && !in_force.get().is(token.expose()));
-    let pass = in_force.pass();
+    assert!(in_force.get().matches(new.expose()) && !in_force.get().matches(token.expose()));
+    let pass = in_force.grant();
     let mut later = Box::pin(pass.revoked());
     assert!(tokio::time::timeout(for_now, &mut later).await.is_err(), "whoever comes with the new one is let in");
     // One that cannot be trusted changes nothing.
     std::fs::write(path.join("token"), "").expect("it is written");
     assert!(tokio::time::timeout(for_now, &mut later).await.is_err());
-    assert!(in_force.get().is(new.expose()));
-    let given = TokenInForce::follow(data.clone(), &Secret::new("given"), Token::new("given"), &closing);
-    let (stays, with_it) = (given.pass(), in_force.pass());
+    assert!(in_force.get().matches(new.expose()));
+    let given = CurrentToken::follow(data.clone(), &SecretString::new("given"), BearerToken::new("given"), &closing);
+    let (stays, with_it) = (given.grant(), in_force.grant());
     assert!(tokio::time::timeout(for_now, stays.revoked()).await.is_err());
     closing.cancel();
     tokio::join!(stays.revoked(), with_it.revoked());

@@ -9,23 +9,23 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::DataDir;
-use crate::config::Secret;
+use crate::config::SecretString;
 
 /// How often the token's file is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+const TOKEN_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The bearer token. Compared in constant time, never shown by `Debug`.
 #[derive(Clone)]
-pub struct Token {
+pub struct BearerToken {
     text: String,
     cookie: String,
 }
 
-impl Token {
-    pub fn new(text: impl Into<String>) -> Token {
+impl BearerToken {
+    pub fn new(text: impl Into<String>) -> BearerToken {
         let text = text.into();
         let cookie = hex(&Sha256::new().chain_update("greenroom cookie\0").chain_update(&text).finalize());
-        Token { text, cookie }
+        BearerToken { text, cookie }
     }
 
     /// For the one link that the server prints, and for nothing else.
@@ -38,44 +38,49 @@ impl Token {
         &self.cookie
     }
 
-    pub fn is(&self, presented: &str) -> bool {
-        same(&self.text, presented)
+    pub fn matches(&self, presented: &str) -> bool {
+        digests_equal(&self.text, presented)
     }
 
-    pub fn is_cookie(&self, presented: &str) -> bool {
-        same(&self.cookie, presented)
+    pub fn matches_cookie(&self, presented: &str) -> bool {
+        digests_equal(&self.cookie, presented)
     }
 }
 
 /// The token that lets clients in, which may be replaced while the server runs.
 #[derive(Debug, Clone)]
-pub struct TokenInForce(watch::Receiver<InForce>);
+pub struct CurrentToken(watch::Receiver<TokenState>);
 
 #[derive(Debug)]
-struct InForce {
-    token: Arc<Token>,
-    pass: Pass,
+struct TokenState {
+    token: Arc<BearerToken>,
+    grant: AccessGrant,
 }
 
-impl TokenInForce {
+impl CurrentToken {
     /// One that stays. `closing` ends every pass.
-    pub fn always(token: Token, closing: &CancellationToken) -> TokenInForce {
-        TokenInForce(watch::channel(InForce::new(token, closing)).1)
+    pub fn fixed(token: BearerToken, closing: &CancellationToken) -> CurrentToken {
+        CurrentToken(watch::channel(TokenState::new(token, closing)).1)
     }
 
     /// The one in the directory, whichever that is at the time, unless the configuration gives one. `closing` ends every pass.
     /// Must be called inside a tokio runtime.
-    pub fn follow(data: Arc<DataDir>, given: &Secret, token: Token, closing: &CancellationToken) -> TokenInForce {
+    pub fn follow(
+        data: Arc<DataDir>,
+        given: &SecretString,
+        token: BearerToken,
+        closing: &CancellationToken,
+    ) -> CurrentToken {
         if given.expose().is_some() {
-            return TokenInForce::always(token, closing);
+            return CurrentToken::fixed(token, closing);
         }
-        let (in_force, follower) = watch::channel(InForce::new(token, closing));
+        let (in_force, follower) = watch::channel(TokenState::new(token, closing));
         let closing = closing.clone();
         tokio::spawn(async move {
             let mut unreadable = false;
             loop {
-                tokio::time::sleep(LOOK).await;
-                match data.token(&Secret::default()) {
+                tokio::time::sleep(TOKEN_POLL_INTERVAL).await;
+                match data.token(&SecretString::default()) {
                     Ok(found) => {
                         unreadable = false;
                         if in_force.send_if_modified(|in_force| in_force.replace(found, &closing)) {
@@ -90,38 +95,38 @@ impl TokenInForce {
                 }
             }
         });
-        TokenInForce(follower)
+        CurrentToken(follower)
     }
 
-    pub fn get(&self) -> Arc<Token> {
+    pub fn get(&self) -> Arc<BearerToken> {
         self.0.borrow().token.clone()
     }
 
     /// Holds as long as the token that is in force now.
-    pub fn pass(&self) -> Pass {
-        self.0.borrow().pass.clone()
+    pub fn grant(&self) -> AccessGrant {
+        self.0.borrow().grant.clone()
     }
 }
 
-impl InForce {
-    fn new(token: Token, closing: &CancellationToken) -> InForce {
-        InForce { token: Arc::new(token), pass: Pass(closing.child_token()) }
+impl TokenState {
+    fn new(token: BearerToken, closing: &CancellationToken) -> TokenState {
+        TokenState { token: Arc::new(token), grant: AccessGrant(closing.child_token()) }
     }
 
-    fn replace(&mut self, found: Token, closing: &CancellationToken) -> bool {
-        if self.token.is(found.expose()) {
+    fn replace(&mut self, found: BearerToken, closing: &CancellationToken) -> bool {
+        if self.token.matches(found.expose()) {
             return false;
         }
-        std::mem::replace(self, InForce::new(found, closing)).pass.0.cancel();
+        std::mem::replace(self, TokenState::new(found, closing)).grant.0.cancel();
         true
     }
 }
 
 /// What whoever was let in goes by: it holds until the token is replaced, or the server goes away.
 #[derive(Debug, Clone)]
-pub struct Pass(CancellationToken);
+pub struct AccessGrant(CancellationToken);
 
-impl Pass {
+impl AccessGrant {
     pub async fn revoked(&self) {
         self.0.cancelled().await;
     }
@@ -131,19 +136,19 @@ impl Pass {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(redacted)")
     }
 }
 
 /// Takes the same time wherever two texts differ, and however long they are: it compares their digests.
-fn same(ours: &str, presented: &str) -> bool {
+fn digests_equal(ours: &str, presented: &str) -> bool {
     Sha256::digest(ours).ct_eq(&Sha256::digest(presented)).into()
 }
 
 /// 256 bits that nobody can guess.
-pub(super) fn random() -> io::Result<String> {
+pub(super) fn random_token() -> io::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(hex(&bytes))
@@ -159,14 +164,14 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_is_the_token() {
-        let token = Token::new("0123456789abcdef");
-        let check = |presented: &str, expected| assert_eq!(token.is(presented), expected, "{presented}");
+        let token = BearerToken::new("0123456789abcdef");
+        let check = |presented: &str, expected| assert_eq!(token.matches(presented), expected, "{presented}");
         check("0123456789abcdef", true);
         check("0123456789abcde", false);
         check("0123456789abcdeF", false);
         check("", false);
         check(token.cookie(), false);
-        assert!(token.is_cookie(token.cookie()) && !token.is_cookie("0123456789abcdef"));
+        assert!(token.matches_cookie(token.cookie()) && !token.matches_cookie("0123456789abcdef"));
         assert!(!token.cookie().contains("0123456789abcdef"));
         assert_eq!(format!("{token:?}"), "Token(redacted)");
     }

@@ -4,9 +4,9 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use crate::{
-    session::{Named, Refusal, Session, View},
+    session::{IdempotencyKey, RequestError, Session, SessionView},
+    session_threads::ThreadIndex,
     store::SessionId,
-    threads::Place,
 };
 
 /// What a new session is to be. Every field has a default.
@@ -31,28 +31,28 @@ pub struct NewSession {
 
 /// Make a session. With a `key` ([`super::key_of`]) that was used before, the session that it made.
 #[derive(Debug, Message)]
-#[rtype(result = "Result<Created, Refusal>")]
+#[rtype(result = "Result<CreatedSession, RequestError>")]
 pub struct Create {
     pub new: NewSession,
     pub key: Option<String>,
     /// The wish that it answers, where a client may say that again to the session itself: it acts once.
-    pub named: Option<Named>,
+    pub dedup_key: Option<IdempotencyKey>,
     /// The thread of whoever will listen to it, where that is known.
-    pub near: Option<Place>,
+    pub preferred_thread: Option<ThreadIndex>,
 }
 
 /// A session that was asked for.
 #[derive(Debug)]
-pub struct Created {
+pub struct CreatedSession {
     pub session: Addr<Session>,
-    pub view: View,
+    pub view: SessionView,
     /// False where the key had made it before.
-    pub fresh: bool,
+    pub is_new: bool,
 }
 
 /// The address of a session; its actor is brought back from the journal where it is not live.
 #[derive(Debug, Message)]
-#[rtype(result = "Result<Addr<Session>, Refusal>")]
+#[rtype(result = "Result<Addr<Session>, RequestError>")]
 pub struct Open {
     pub id: SessionId,
 }
@@ -60,21 +60,21 @@ pub struct Open {
 /// The same, for somebody who may stop waiting.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct OpenFor {
+pub struct OpenWithReply {
     pub id: SessionId,
-    pub asker: oneshot::Sender<Result<Addr<Session>, Refusal>>,
+    pub reply_to: oneshot::Sender<Result<Addr<Session>, RequestError>>,
 }
 
 /// The address of a session whose actor is live, and nothing otherwise.
 #[derive(Debug, Message)]
 #[rtype(result = "Option<Addr<Session>>")]
-pub struct Find {
+pub struct GetIfRunning {
     pub id: SessionId,
 }
 
 /// Remove every trace of a session: sandbox, workspace, run directory, journal.
 #[derive(Debug, Message)]
-#[rtype(result = "Result<(), Refusal>")]
+#[rtype(result = "Result<(), RequestError>")]
 pub struct Purge {
     pub id: SessionId,
 }
@@ -82,12 +82,12 @@ pub struct Purge {
 /// Let go of every session that is at rest. Returns how many were.
 #[derive(Debug, Message)]
 #[rtype(result = "usize")]
-pub struct Tidy;
+pub struct PassivateIdle;
 
 /// The server is going: no session is started or brought back any more. With `stop`, those that are live are stopped. The answer
 /// comes when that is written down, and all that they had decided before.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Close {
+pub struct ShutDown {
     pub stop: bool,
 }

@@ -6,49 +6,50 @@ use actix::{WeakAddr, prelude::*};
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
 use greenroom_protocol::{
-    Body, CLIENT_FRAME_LIMIT, Event, Observation, Seen, action::Mode, client::Wish, observation::Truncated,
+    CLIENT_FRAME_LIMIT, Event, EventBody, Observation, ObservationKind, action::MessageMode, client::ClientRequest,
+    observation::TruncationMark,
 };
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use super::{
-    Parts, Pull, Pulled,
-    connection::{Connection, close},
+    EventPull, FrontendServices, PulledItem,
+    chat_protocol::{ChatFrame, ChatFrameBody, ChatRequest, ChatTranslator, TurnName},
+    connection::{ClientConnection, close},
     credit::Credit,
-    dialect::{Dialect, Frame, Said, Told, Turn},
-    frames::{Heard, Pieces},
+    frames::{FrameAssembler, ReceivedFrame},
 };
 use crate::{
-    census::{Entry, Kind},
-    data::Pass,
+    actor_registry::{ActorEntry, ActorKind},
+    data::AccessGrant,
     session::{
-        Refusal, ask_or_next,
-        messages::{Accepted, Interrupt, Relay},
-        turn_began,
+        RequestError,
+        messages::{Interrupt, Relay, RequestAccepted},
+        request_with_retry, turn_start_seq,
     },
-    store::{Limit, SessionId, Snapshot, Store, damage::read_on},
+    store::{ReadLimit, SessionId, SessionSnapshot, Store, damage::read_past_damage},
 };
 
-type Context = WebsocketContext<ChatSocket>;
+type ChatContext = WebsocketContext<ChatSocket>;
 
 /// How much of what one client says may be unanswered. More is refused; for interrupts there is as much room again.
-const UNANSWERED: usize = 64;
+const MAX_UNANSWERED: usize = 64;
 /// The same in bytes: a session that waits for the disk takes seconds for each.
-const UNANSWERED_BYTES: usize = 2 * CLIENT_FRAME_LIMIT;
+const MAX_UNANSWERED_BYTES: usize = 2 * CLIENT_FRAME_LIMIT;
 
 pub(super) struct ChatSocket {
-    parts: Arc<Parts>,
+    parts: Arc<FrontendServices>,
     id: SessionId,
-    entry: Option<Entry>,
-    dialect: Dialect,
+    entry: Option<ActorEntry>,
+    translator: ChatTranslator,
     /// Away while it waits for the next thing.
-    pull: Option<Pull>,
+    pull: Option<EventPull>,
     credit: Credit,
-    pieces: Pieces,
+    assembler: FrameAssembler,
     /// Takes what is said to the session, once something was.
-    speaker: Option<UnboundedSender<Said>>,
+    request_sender: Option<UnboundedSender<ChatRequest>>,
     unanswered: usize,
     unanswered_bytes: usize,
-    pass: Option<Pass>,
+    pass: Option<AccessGrant>,
 }
 
 impl ChatSocket {
@@ -56,17 +57,17 @@ impl ChatSocket {
         request: &HttpRequest,
         body: Payload,
         id: SessionId,
-        parts: Arc<Parts>,
+        parts: Arc<FrontendServices>,
     ) -> Result<HttpResponse, actix_web::Error> {
         let socket = ChatSocket {
             parts,
             id,
             entry: None,
-            dialect: Dialect::default(),
+            translator: ChatTranslator::default(),
             pull: None,
             credit: Credit::default(),
-            pieces: Pieces::default(),
-            speaker: None,
+            assembler: FrameAssembler::default(),
+            request_sender: None,
             unanswered: 0,
             unanswered_bytes: 0,
             pass: request.extensions_mut().remove(),
@@ -75,28 +76,28 @@ impl ChatSocket {
     }
 
     /// From here on; what was before is for REST to tell.
-    fn attach(&self, ctx: &mut Context) {
+    fn attach(&self, ctx: &mut ChatContext) {
         let (parts, id) = (self.parts.clone(), self.id);
         let attached = async move {
-            let (pull, snapshot) = Pull::join(parts.clone(), id).await?;
-            Ok((pull, turn(&*parts.store, &snapshot).await))
+            let (pull, snapshot) = EventPull::join(parts.clone(), id).await?;
+            Ok((pull, current_turn(&*parts.store, &snapshot).await))
         };
-        ctx.wait(attached.into_actor(self).map(|attached: Result<_, Refusal>, socket, ctx| match attached {
+        ctx.wait(attached.into_actor(self).map(|attached: Result<_, RequestError>, socket, ctx| match attached {
             Ok((pull, turn)) => {
-                socket.dialect = Dialect::joining(turn);
+                socket.translator = ChatTranslator::joining(turn);
                 socket.pull = Some(pull);
                 socket.pull(ctx);
             }
             Err(refusal) => {
-                let code = if matches!(refusal, Refusal::NoSession(_)) { 4404 } else { 1013 };
-                socket.tell(Told::Error { message: refusal.to_string() }.into(), ctx);
+                let code = if matches!(refusal, RequestError::NoSession(_)) { 4404 } else { 1013 };
+                socket.send_frame(ChatFrameBody::Error { message: refusal.to_string() }.into(), ctx);
                 close(code, &refusal.to_string(), ctx);
             }
         }));
     }
 
     /// Waits for the next thing, where the client has room for it.
-    fn pull(&mut self, ctx: &mut Context) {
+    fn pull(&mut self, ctx: &mut ChatContext) {
         if self.credit.room() == 0 {
             return;
         }
@@ -112,62 +113,63 @@ impl ChatSocket {
         }));
     }
 
-    fn pulled(&mut self, next: Pulled, ctx: &mut Context) {
+    fn pulled(&mut self, next: PulledItem, ctx: &mut ChatContext) {
         match next {
-            Pulled::Delta(piece) => {
-                if let Some(frame) = self.dialect.delta(piece) {
-                    self.tell(frame, ctx);
+            PulledItem::Delta(piece) => {
+                if let Some(frame) = self.translator.delta(piece) {
+                    self.send_frame(frame, ctx);
                 }
             }
-            Pulled::Event((_, event)) => {
+            PulledItem::Event((_, event)) => {
                 // One that a newer version wrote is none of a chat's words.
                 let Ok(parsed) = serde_json::from_slice::<Event>(&event.json) else { return };
-                let frames = match Truncated::of(&event.json) {
-                    Some(whole) => self.dialect.part(parsed, whole.bytes),
-                    None => self.dialect.event(parsed),
+                let frames = match TruncationMark::of(&event.json) {
+                    Some(whole) => self.translator.truncated_event(parsed, whole.bytes),
+                    None => self.translator.event(parsed),
                 };
                 for frame in frames {
-                    self.tell(frame, ctx);
+                    self.send_frame(frame, ctx);
                 }
             }
-            Pulled::Gone(why) => {
+            PulledItem::Gone(why) => {
                 self.pull = None;
                 close(4404, &why.to_string(), ctx);
             }
         }
     }
 
-    fn hear(&mut self, text: &str, ctx: &mut Context) {
+    fn receive_text(&mut self, text: &str, ctx: &mut ChatContext) {
         match serde_json::from_str(text) {
-            Ok(Said::Ping) => self.tell(Told::Pong.into(), ctx),
+            Ok(ChatRequest::Ping) => self.send_frame(ChatFrameBody::Pong.into(), ctx),
             Ok(said) => self.relay(said, ctx),
             Err(e) => {
                 let known = r#"`{"type": "message", "content": …}`, `{"type": "interrupt"}` or `{"type": "ping"}`"#;
-                self.error(format!("not a frame of a chat ({e}); send {known}"), ctx);
+                self.send_error(format!("not a frame of a chat ({e}); send {known}"), ctx);
             }
         }
     }
 
-    fn relay(&mut self, said: Said, ctx: &mut Context) {
-        let most = if said == Said::Interrupt { 2 * UNANSWERED } else { UNANSWERED };
+    fn relay(&mut self, said: ChatRequest, ctx: &mut ChatContext) {
+        let most = if said == ChatRequest::Interrupt { 2 * MAX_UNANSWERED } else { MAX_UNANSWERED };
         let bytes = said.bytes();
-        if self.unanswered >= most || self.unanswered_bytes + bytes > UNANSWERED_BYTES {
+        if self.unanswered >= most || self.unanswered_bytes + bytes > MAX_UNANSWERED_BYTES {
             let message = format!("{} frames are unanswered already; say it again later", self.unanswered);
-            return self.error(message, ctx);
+            return self.send_error(message, ctx);
         }
         self.unanswered += 1;
         self.unanswered_bytes += bytes;
         let (parts, id) = (&self.parts, self.id);
-        let speaker = self.speaker.get_or_insert_with(|| speak(parts.clone(), id, ctx.address().downgrade()));
+        let speaker =
+            self.request_sender.get_or_insert_with(|| spawn_relay(parts.clone(), id, ctx.address().downgrade()));
         // It listens for as long as there is anybody to speak.
         let _ = speaker.send(said);
     }
 
-    fn error(&mut self, message: String, ctx: &mut Context) {
-        self.tell(Told::Error { message }.into(), ctx);
+    fn send_error(&mut self, message: String, ctx: &mut ChatContext) {
+        self.send_frame(ChatFrameBody::Error { message }.into(), ctx);
     }
 
-    fn tell(&mut self, frame: Frame, ctx: &mut Context) {
+    fn send_frame(&mut self, frame: ChatFrame, ctx: &mut ChatContext) {
         // A frame has string keys and plain values, so this cannot fail.
         let text = serde_json::to_string(&frame).expect("a frame is JSON");
         let bytes = text.len();
@@ -176,99 +178,109 @@ impl ChatSocket {
             ctx.ping(&ping);
         }
         if let Some(entry) = &self.entry {
-            entry.queued(self.credit.unconfirmed());
+            entry.set_queued(self.credit.unconfirmed());
         }
     }
 }
 
 /// Takes what a client says to its session: one after the other, which keeps it in its order, beside the socket, which hears pings
 /// meanwhile, and to the last of it, also where the client has gone.
-fn speak(parts: Arc<Parts>, id: SessionId, socket: WeakAddr<ChatSocket>) -> UnboundedSender<Said> {
-    let (speaker, mut said) = mpsc::unbounded_channel::<Said>();
+fn spawn_relay(
+    parts: Arc<FrontendServices>,
+    id: SessionId,
+    socket: WeakAddr<ChatSocket>,
+) -> UnboundedSender<ChatRequest> {
+    let (speaker, mut said) = mpsc::unbounded_channel::<ChatRequest>();
     actix::spawn(async move {
         while let Some(said) = said.recv().await {
             let bytes = said.bytes();
-            let refusal = say(&parts, id, said).await.err();
+            let refusal = relay_request(&parts, id, said).await.err();
             if let Some(socket) = socket.upgrade() {
-                socket.do_send(Answered { bytes, refusal });
+                socket.do_send(ChatRequestAnswered { bytes, error: refusal });
             }
         }
     });
     speaker
 }
 
-async fn say(parts: &Parts, id: SessionId, said: Said) -> Result<Accepted, Refusal> {
+async fn relay_request(
+    parts: &FrontendServices,
+    id: SessionId,
+    said: ChatRequest,
+) -> Result<RequestAccepted, RequestError> {
     let open = async || parts.sessions.open(id).await;
     match said {
-        Said::Message { content } => {
-            let wish = Wish::Message { content, mode: Mode::Queue, attachments: Vec::new() };
-            ask_or_next(open, Relay { wish, key: None }).await?
+        ChatRequest::Message { content } => {
+            let wish = ClientRequest::Message { content, mode: MessageMode::Queue, attachments: Vec::new() };
+            request_with_retry(open, Relay { request: wish, idempotency_key: None }).await?
         }
-        Said::Interrupt | Said::Ping => ask_or_next(open, Interrupt::default()).await?,
+        ChatRequest::Interrupt | ChatRequest::Ping => request_with_retry(open, Interrupt::default()).await?,
     }
 }
 
 /// Something that the client said is written down, or refused.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Answered {
+struct ChatRequestAnswered {
     /// Of what was said.
     bytes: usize,
-    refusal: Option<Refusal>,
+    error: Option<RequestError>,
 }
 
-impl Handler<Answered> for ChatSocket {
+impl Handler<ChatRequestAnswered> for ChatSocket {
     type Result = ();
 
-    fn handle(&mut self, Answered { bytes, refusal }: Answered, ctx: &mut Context) {
+    fn handle(&mut self, ChatRequestAnswered { bytes, error: refusal }: ChatRequestAnswered, ctx: &mut ChatContext) {
         self.unanswered -= 1;
         self.unanswered_bytes -= bytes;
         if let Some(refusal) = refusal {
-            self.error(refusal.to_string(), ctx);
+            self.send_error(refusal.to_string(), ctx);
         }
     }
 }
 
 /// The turn that the session is in: its name is in the event that began it.
-async fn turn(store: &dyn Store, snapshot: &Snapshot) -> Option<Turn> {
-    let began = turn_began(&snapshot.record)?;
-    let first = read_on(store, snapshot.record.id, began - 1, Limit { events: 1, bytes: 0 }).await.unwrap_or_default();
+async fn current_turn(store: &dyn Store, snapshot: &SessionSnapshot) -> Option<TurnName> {
+    let began = turn_start_seq(&snapshot.record)?;
+    let first = read_past_damage(store, snapshot.record.id, began - 1, ReadLimit { events: 1, bytes: 0 })
+        .await
+        .unwrap_or_default();
     let event = first.first().and_then(|(_, event)| serde_json::from_slice::<Event>(&event.json).ok());
     match event.map(|event| event.body) {
-        Some(Body::Observation(Observation { seen: Seen::Chat { turn, .. }, .. })) => Some(turn),
+        Some(EventBody::Observation(Observation { kind: ObservationKind::Chat { turn, .. }, .. })) => Some(turn),
         // It is damaged; that there is a turn is known all the same.
-        Some(Body::Observation(_) | Body::Action(_) | Body::Opaque(_)) | None => Some(None),
+        Some(EventBody::Observation(_) | EventBody::Action(_) | EventBody::Opaque(_)) | None => Some(None),
     }
 }
 
 impl Actor for ChatSocket {
-    type Context = Context;
+    type Context = ChatContext;
 
-    fn started(&mut self, ctx: &mut Context) {
-        self.entry = Some(self.parts.census.register(Kind::ChatSocket, Some(self.id.to_string())));
-        self.keep(self.parts.closing.clone(), self.pass.clone(), ctx);
+    fn started(&mut self, ctx: &mut ChatContext) {
+        self.entry = Some(self.parts.actor_registry.register(ActorKind::ChatSocket, Some(self.id.to_string())));
+        self.supervise(self.parts.closing.clone(), self.pass.clone(), ctx);
         self.attach(ctx);
     }
 }
 
-impl Connection for ChatSocket {
+impl ClientConnection for ChatSocket {
     fn credit(&mut self) -> &mut Credit {
         &mut self.credit
     }
 }
 
 impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
-    fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut Context) {
-        if self.pass.as_ref().is_some_and(Pass::is_revoked) {
+    fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut ChatContext) {
+        if self.pass.as_ref().is_some_and(AccessGrant::is_revoked) {
             // Said before it hears that it has to go.
             return;
         }
-        self.credit.heard(match &message {
+        self.credit.received(match &message {
             Ok(ws::Message::Pong(payload)) => Some(payload),
             Ok(_) | Err(_) => None,
         });
         if let Some(entry) = &self.entry {
-            entry.handled();
+            entry.record_handled();
         }
         match message {
             Ok(ws::Message::Ping(payload)) => ctx.pong(&payload),
@@ -277,16 +289,18 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
                 ctx.close(reason);
                 ctx.stop();
             }
-            Ok(message) => match self.pieces.hear(message) {
-                Heard::Text(text) => self.hear(&text, ctx),
-                Heard::NotText => self.error("a frame is JSON in a text frame, not binary".to_owned(), ctx),
-                Heard::TooLarge => {
-                    self.error(
+            Ok(message) => match self.assembler.receive(message) {
+                ReceivedFrame::Text(text) => self.receive_text(&text, ctx),
+                ReceivedFrame::NotText => {
+                    self.send_error("a frame is JSON in a text frame, not binary".to_owned(), ctx)
+                }
+                ReceivedFrame::TooLarge => {
+                    self.send_error(
                         format!("a frame is at most {CLIENT_FRAME_LIMIT} bytes; put what is larger into a file"),
                         ctx,
                     );
                 }
-                Heard::Nothing => {}
+                ReceivedFrame::Nothing => {}
             },
             Err(e) => {
                 close(1002, &e.to_string(), ctx);

@@ -5,11 +5,11 @@
 //! to know. Only the newest Ping need be answered (RFC 6455, section 5.5.3), which is why the counts are cumulative.
 
 /// A Ping after so many bytes.
-const STEP: u64 = 64 * 1024;
+const PING_INTERVAL_BYTES: u64 = 64 * 1024;
 /// Nothing new is sent while more than this is unanswered.
 const WINDOW: u64 = 256 * 1024;
 /// So many Pings without a Pong, one every [`super::connection`] heartbeat, and the client is gone.
-const DEAF: u32 = 2;
+const MAX_MISSED_PONGS: u32 = 2;
 
 /// The account of one connection.
 #[derive(Debug, Default)]
@@ -34,19 +34,19 @@ impl Credit {
     /// So many bytes were sent. Returns the payload of a Ping where one is due.
     pub(super) fn sent(&mut self, bytes: usize) -> Option<[u8; 8]> {
         self.sent += bytes as u64;
-        (self.sent - self.pinged >= STEP).then(|| self.ping())
+        (self.sent - self.pinged >= PING_INTERVAL_BYTES).then(|| self.ping())
     }
 
     /// A heartbeat: the Ping to send, or `None` where the client has not answered for too long.
     ///
     /// It counts heartbeats, not time: a server that slept itself has not heard anybody, and blames nobody.
-    pub(super) fn beat(&mut self) -> Option<[u8; 8]> {
+    pub(super) fn heartbeat(&mut self) -> Option<[u8; 8]> {
         self.unanswered += 1;
-        (self.unanswered <= DEAF).then(|| self.ping())
+        (self.unanswered <= MAX_MISSED_PONGS).then(|| self.ping())
     }
 
     /// The client answered a Ping, or spoke (`None`). A count that was never sent is no answer.
-    pub(super) fn heard(&mut self, pong: Option<&[u8]>) {
+    pub(super) fn received(&mut self, pong: Option<&[u8]>) {
         self.unanswered = 0;
         if let Some(count) = pong.and_then(|payload| payload.try_into().ok()).map(u64::from_be_bytes)
             && count <= self.pinged
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Clone)]
-    enum Step {
+    enum CreditStep {
         /// The socket sends what it may, of frames of that size.
         Send(usize),
         Beat,
@@ -79,14 +79,14 @@ mod tests {
         Forge(u64),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = CreditStep> {
         prop_oneof![
-            4 => (1..3 * WINDOW as usize).prop_map(Step::Send),
-            4 => (1..2000usize).prop_map(Step::Send),
-            1 => Just(Step::Beat),
-            3 => (0..6usize).prop_map(Step::Pong),
-            1 => Just(Step::Speak),
-            1 => any::<u64>().prop_map(Step::Forge),
+            4 => (1..3 * WINDOW as usize).prop_map(CreditStep::Send),
+            4 => (1..2000usize).prop_map(CreditStep::Send),
+            1 => Just(CreditStep::Beat),
+            3 => (0..6usize).prop_map(CreditStep::Pong),
+            1 => Just(CreditStep::Speak),
+            1 => any::<u64>().prop_map(CreditStep::Forge),
         ]
     }
 
@@ -99,23 +99,23 @@ mod tests {
             let (mut pings, mut sent, mut confirmed) = (Vec::new(), 0, 0);
             for step in steps {
                 match step {
-                    Step::Send(size) if credit.room() > 0 => {
+                    CreditStep::Send(size) if credit.room() > 0 => {
                         sent += size as u64;
                         pings.extend(credit.sent(size));
                         prop_assert!(credit.unconfirmed() < WINDOW + size as u64);
                     }
-                    Step::Send(_) => {}
-                    Step::Beat => match credit.beat() {
+                    CreditStep::Send(_) => {}
+                    CreditStep::Beat => match credit.heartbeat() {
                         Some(ping) => pings.push(ping),
                         None => return Ok(()),
                     },
-                    Step::Pong(before) => if let Some(ping) = pings.iter().rev().nth(before) {
-                        credit.heard(Some(ping));
+                    CreditStep::Pong(before) => if let Some(ping) = pings.iter().rev().nth(before) {
+                        credit.received(Some(ping));
                         confirmed = confirmed.max(u64::from_be_bytes(*ping));
                     },
-                    Step::Speak => credit.heard(None),
-                    Step::Forge(count) => {
-                        credit.heard(Some(&count.to_be_bytes()));
+                    CreditStep::Speak => credit.received(None),
+                    CreditStep::Forge(count) => {
+                        credit.received(Some(&count.to_be_bytes()));
                         if pings.last().is_some_and(|ping| count <= u64::from_be_bytes(*ping)) {
                             confirmed = confirmed.max(count);
                         }
@@ -124,8 +124,8 @@ mod tests {
                 prop_assert_eq!(credit.unconfirmed(), sent - confirmed);
                 if credit.room() == 0 {
                     let mut answered = Credit { ..credit };
-                    answered.heard(pings.last().map(|ping| &ping[..]));
-                    prop_assert!(answered.room() > WINDOW - STEP);
+                    answered.received(pings.last().map(|ping| &ping[..]));
+                    prop_assert!(answered.room() > WINDOW - PING_INTERVAL_BYTES);
                 }
             }
         }
@@ -139,20 +139,20 @@ mod tests {
             pings.extend(credit.sent(10_000));
         }
         assert!(credit.unconfirmed() < WINDOW + 10_000);
-        credit.heard(Some(&pings[1]));
-        assert!(credit.room() >= 2 * STEP - 10_000);
-        credit.heard(Some(&pings[0]));
-        assert!(credit.room() >= 2 * STEP - 10_000, "an old answer takes nothing back");
+        credit.received(Some(&pings[1]));
+        assert!(credit.room() >= 2 * PING_INTERVAL_BYTES - 10_000);
+        credit.received(Some(&pings[0]));
+        assert!(credit.room() >= 2 * PING_INTERVAL_BYTES - 10_000, "an old answer takes nothing back");
     }
 
     #[test]
     fn a_count_that_was_never_sent_opens_nothing() {
         let mut credit = Credit::default();
         while credit.room() > 0 {
-            credit.sent(STEP as usize);
+            credit.sent(PING_INTERVAL_BYTES as usize);
         }
-        credit.heard(Some(&u64::MAX.to_be_bytes()));
-        credit.heard(Some(b"hello"));
+        credit.received(Some(&u64::MAX.to_be_bytes()));
+        credit.received(Some(b"hello"));
         assert_eq!(credit.room(), 0);
     }
 
@@ -160,12 +160,12 @@ mod tests {
     fn a_deaf_client_is_given_up_and_one_that_speaks_is_not() {
         let mut credit = Credit::default();
         for _ in 0..10 {
-            assert!(credit.beat().is_some());
-            credit.heard(None);
+            assert!(credit.heartbeat().is_some());
+            credit.received(None);
         }
-        for _ in 0..DEAF {
-            assert!(credit.beat().is_some());
+        for _ in 0..MAX_MISSED_PONGS {
+            assert!(credit.heartbeat().is_some());
         }
-        assert!(credit.beat().is_none());
+        assert!(credit.heartbeat().is_none());
     }
 }

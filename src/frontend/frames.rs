@@ -7,7 +7,7 @@ use greenroom_protocol::CLIENT_FRAME_LIMIT;
 
 /// What came of a frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum ReceivedFrame {
     Text(String),
     /// Not text, or not UTF-8.
     NotText,
@@ -18,37 +18,37 @@ pub(super) enum Heard {
 
 /// A message that comes in pieces. Most never do.
 #[derive(Debug, Default)]
-pub(super) struct Pieces(Option<Box<Begun>>);
+pub(super) struct FrameAssembler(Option<Box<FragmentedMessage>>);
 
 #[derive(Debug)]
-struct Begun {
+struct FragmentedMessage {
     buffer: BytesMut,
-    kind: Kind,
+    kind: FragmentedKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum FragmentedKind {
     Text,
     NotText,
     /// The rest of it is thrown away as it comes.
     TooLarge,
 }
 
-impl Pieces {
+impl FrameAssembler {
     /// Control frames are not for this.
-    pub(super) fn hear(&mut self, message: Message) -> Heard {
+    pub(super) fn receive(&mut self, message: Message) -> ReceivedFrame {
         match message {
-            Message::Text(text) => Heard::Text(text.into()),
-            Message::Binary(_) => Heard::NotText,
-            Message::Continuation(item) => self.piece(item),
-            Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Nop => Heard::Nothing,
+            Message::Text(text) => ReceivedFrame::Text(text.into()),
+            Message::Binary(_) => ReceivedFrame::NotText,
+            Message::Continuation(item) => self.receive_fragment(item),
+            Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Nop => ReceivedFrame::Nothing,
         }
     }
 
-    fn piece(&mut self, item: Item) -> Heard {
+    fn receive_fragment(&mut self, item: Item) -> ReceivedFrame {
         match item {
-            Item::FirstText(bytes) => self.begin(Kind::Text, &bytes),
-            Item::FirstBinary(bytes) => self.begin(Kind::NotText, &bytes),
+            Item::FirstText(bytes) => self.begin(FragmentedKind::Text, &bytes),
+            Item::FirstBinary(bytes) => self.begin(FragmentedKind::NotText, &bytes),
             Item::Continue(bytes) => self.add(&bytes),
             Item::Last(bytes) => {
                 self.add(&bytes);
@@ -57,29 +57,31 @@ impl Pieces {
         }
     }
 
-    fn begin(&mut self, kind: Kind, bytes: &Bytes) -> Heard {
-        self.0 = Some(Box::new(Begun { buffer: BytesMut::new(), kind }));
+    fn begin(&mut self, kind: FragmentedKind, bytes: &Bytes) -> ReceivedFrame {
+        self.0 = Some(Box::new(FragmentedMessage { buffer: BytesMut::new(), kind }));
         self.add(bytes)
     }
 
-    fn add(&mut self, bytes: &Bytes) -> Heard {
-        let Some(Begun { buffer, kind }) = self.0.as_deref_mut() else { return Heard::Nothing };
+    fn add(&mut self, bytes: &Bytes) -> ReceivedFrame {
+        let Some(FragmentedMessage { buffer, kind }) = self.0.as_deref_mut() else { return ReceivedFrame::Nothing };
         if buffer.len() + bytes.len() > CLIENT_FRAME_LIMIT {
-            *kind = Kind::TooLarge;
+            *kind = FragmentedKind::TooLarge;
             *buffer = BytesMut::new();
         }
-        if *kind == Kind::Text {
+        if *kind == FragmentedKind::Text {
             buffer.extend_from_slice(bytes);
         }
-        Heard::Nothing
+        ReceivedFrame::Nothing
     }
 
-    fn end(&mut self) -> Heard {
-        let Some(begun) = self.0.take() else { return Heard::Nothing };
+    fn end(&mut self) -> ReceivedFrame {
+        let Some(begun) = self.0.take() else { return ReceivedFrame::Nothing };
         match begun.kind {
-            Kind::TooLarge => Heard::TooLarge,
-            Kind::NotText => Heard::NotText,
-            Kind::Text => String::from_utf8(begun.buffer.into()).map_or(Heard::NotText, Heard::Text),
+            FragmentedKind::TooLarge => ReceivedFrame::TooLarge,
+            FragmentedKind::NotText => ReceivedFrame::NotText,
+            FragmentedKind::Text => {
+                String::from_utf8(begun.buffer.into()).map_or(ReceivedFrame::NotText, ReceivedFrame::Text)
+            }
         }
     }
 }
@@ -88,9 +90,9 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    fn check(items: Vec<Item>, expected: Heard) {
-        let mut pieces = Pieces::default();
-        let heard = items.into_iter().map(|item| pieces.hear(Message::Continuation(item))).last();
+    fn check(items: Vec<Item>, expected: ReceivedFrame) {
+        let mut pieces = FrameAssembler::default();
+        let heard = items.into_iter().map(|item| pieces.receive(Message::Continuation(item))).last();
         assert_eq!(heard, Some(expected));
     }
 
@@ -99,12 +101,15 @@ mod tests {
         let part = |text: &'static str| Bytes::from_static(text.as_bytes());
         check(
             vec![Item::FirstText(part("a")), Item::Continue(part("b")), Item::Last(part("c"))],
-            Heard::Text("abc".into()),
+            ReceivedFrame::Text("abc".into()),
         );
-        check(vec![Item::FirstText(part("a")), Item::Continue(part("b"))], Heard::Nothing);
-        check(vec![Item::FirstBinary(part("a")), Item::Last(part("b"))], Heard::NotText);
+        check(vec![Item::FirstText(part("a")), Item::Continue(part("b"))], ReceivedFrame::Nothing);
+        check(vec![Item::FirstBinary(part("a")), Item::Last(part("b"))], ReceivedFrame::NotText);
         let large = Bytes::from(vec![b'x'; CLIENT_FRAME_LIMIT]);
-        check(vec![Item::FirstText(large.clone()), Item::Continue(large), Item::Last(part("c"))], Heard::TooLarge);
-        check(vec![Item::FirstText(Bytes::from_static(&[0xff])), Item::Last(part("c"))], Heard::NotText);
+        check(
+            vec![Item::FirstText(large.clone()), Item::Continue(large), Item::Last(part("c"))],
+            ReceivedFrame::TooLarge,
+        );
+        check(vec![Item::FirstText(Bytes::from_static(&[0xff])), Item::Last(part("c"))], ReceivedFrame::NotText);
     }
 }

@@ -14,93 +14,107 @@ use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Account, Notice,
+    GatewayNotice, SessionAccount,
     catalog::{self, DEMO},
     demo,
-    endpoint::{Door, LARGEST_BODY},
-    envelope::Envelope,
+    endpoint::{EndpointContext, MAX_BODY_BYTES},
+    error_response::{self, EndpointError},
     headers,
-    meter::{self, Meter},
-    refusal::{self, Refusal},
-    relay::{Body, Relay, Tally, Thought},
-    route::{self, Route},
-    upstream::{self, Answer, Ask, Failure},
+    meter::{self, UsageMeter},
+    relay::{InputEstimate, RelayBody, ResponseRelay, UsageRecorder},
+    request_rewrite::ProxiedRequest,
+    route::{self, GatewayRoute},
+    upstream::{self, UpstreamError, UpstreamRequest, UpstreamResponse},
 };
 
 /// The longest request that is read on the session's own thread, bytes: within a millisecond or two.
-const QUICK: usize = 1024 * 1024;
+const INLINE_BODY_LIMIT: usize = 1024 * 1024;
 
 /// Who said no.
-enum No {
-    Gateway(Refusal),
+enum RejectedCall {
+    Gateway(EndpointError),
     Provider { status: StatusCode, headers: HeaderMap, body: Bytes },
 }
 
-impl From<Refusal> for No {
-    fn from(refusal: Refusal) -> No {
-        No::Gateway(refusal)
+impl From<EndpointError> for RejectedCall {
+    fn from(refusal: EndpointError) -> RejectedCall {
+        RejectedCall::Gateway(refusal)
     }
 }
 
 /// Always answers; what goes wrong is told in the shape of the provider that the path names.
-pub(super) async fn answer(door: &Arc<Door>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    let cut = door.cut_token();
+pub(super) async fn handle(
+    door: &Arc<EndpointContext>,
+    request: Request<Incoming>,
+) -> Result<Response<RelayBody>, Infallible> {
+    let cut = door.current_abort_token();
     let api = route::api_of_path(request.uri().path());
     let answered = tokio::select! {
         biased;
-        () = cut.cancelled() => Err(Refusal::interrupted().into()),
+        () = cut.cancelled() => Err(EndpointError::interrupted().into()),
         answered = serve(door, request, cut.clone()) => answered,
     };
     Ok(match answered {
         Ok(response) => response,
-        Err(No::Gateway(refusal)) => whole(refusal.status, json_header(), refusal.body(api)),
-        Err(No::Provider { status, headers, body }) => whole(status, headers, body),
+        Err(RejectedCall::Gateway(refusal)) => full_response(refusal.status, json_header(), refusal.body(api)),
+        Err(RejectedCall::Provider { status, headers, body }) => full_response(status, headers, body),
     })
 }
 
-async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationToken) -> Result<Response<Body>, No> {
+async fn serve(
+    door: &Arc<EndpointContext>,
+    request: Request<Incoming>,
+    cut: CancellationToken,
+) -> Result<Response<RelayBody>, RejectedCall> {
     let (head, body) = request.into_parts();
-    let route = Route::find(&head.method, head.uri.path()).ok_or_else(|| unknown(&head))?;
+    let route = GatewayRoute::find(&head.method, head.uri.path()).ok_or_else(|| unknown_path(&head))?;
     let place = door.calls.clone().acquire_owned().await.expect("the semaphore of calls is never closed");
-    door.account.up_to_date().await;
-    door.account.may_call().map_err(Refusal::forbidden)?;
+    door.account.wait_until_caught_up().await;
+    door.account.may_call().map_err(EndpointError::forbidden)?;
 
     let (envelope, room) = if route.has_body() {
-        let (body, room) = read(door, body).await?;
+        let (body, room) = read_body(door, body).await?;
         let gateway = door.gateway.clone();
-        let read = aside(body.len(), move || {
-            let mut envelope = Envelope::read(route, body)?;
+        let read = run_blocking_if_large(body.len(), move || {
+            let mut envelope = ProxiedRequest::read(route, body)?;
             let name = gateway.options().upstream_name(route.api(), &envelope.model).to_owned();
-            envelope.rename(&name);
+            envelope.set_model(&name);
             Ok::<_, String>((envelope, room))
         });
-        let (envelope, room) = read.await.map_err(Refusal::invalid)?;
+        let (envelope, room) = read.await.map_err(EndpointError::invalid)?;
         (Some(envelope), Some(room))
     } else {
         (None, None)
     };
     let (model, request_bytes) =
         envelope.as_ref().map_or(Default::default(), |envelope| (envelope.model.clone(), envelope.body.len()));
-    let input = envelope.as_ref().map_or(Ok(Thought::default()), |envelope| thought_input(door, envelope))?;
+    let input = envelope.as_ref().map_or(Ok(InputEstimate::default()), |envelope| estimate_input(door, envelope))?;
 
     // From here on, whoever hangs up or is interrupted has caused what it books when it is dropped.
-    let meter = Meter::new(route);
-    let mut tally = Tally { door: door.clone(), route, model, input, meter, is_owed: false };
+    let meter = UsageMeter::new(route);
+    let mut tally = UsageRecorder { context: door.clone(), route, model, input, meter, may_be_billed: false };
     let answer = match envelope {
         Some(envelope) if envelope.model == DEMO => {
-            tally.is_owed = true;
+            tally.may_be_billed = true;
             let pace = door.gateway.options().demo_tokens_per_second;
-            let (answer, _) = aside(request_bytes, move || (demo::answer(route, &envelope, pace), room)).await;
+            let (answer, _) =
+                run_blocking_if_large(request_bytes, move || (demo::respond(route, &envelope, pace), room)).await;
             answer?
         }
         None if !door.gateway.options().usable(route.api()) => demo::models(route.api()),
         envelope => {
-            let answer = from_provider(door, route, &head, envelope, &mut tally.is_owed).await?;
+            let answer = call_provider(door, route, &head, envelope, &mut tally.may_be_billed).await?;
             drop(room);
             answer
         }
     };
-    let relay = Relay { route, is_stream: answer.is_stream, cut, tally, place };
+    let relay = ResponseRelay {
+        route,
+        is_stream: answer.is_stream,
+        abort_token: cut,
+        usage_recorder: tally,
+        call_permit: place,
+    };
     let mut response = Response::new(relay.start(answer.body));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
@@ -109,16 +123,16 @@ async fn serve(door: &Arc<Door>, request: Request<Incoming>, cut: CancellationTo
 
 /// How many tokens a request is thought to have, for where its provider does not come to tell. What it points at is taken for all
 /// that the model can read: it would be read for next to nothing otherwise by whoever hangs up in time.
-fn thought_input(door: &Door, envelope: &Envelope) -> Result<Thought, Refusal> {
-    let sent = meter::tokens_of(envelope.body.len());
+fn estimate_input(door: &EndpointContext, envelope: &ProxiedRequest) -> Result<InputEstimate, EndpointError> {
+    let sent = meter::estimate_tokens(envelope.body.len());
     let model = &envelope.model;
     // Without a price it costs an unknown amount, however much it is.
-    let price = door.gateway.options().price_of(model).filter(|_| envelope.points_at_more);
+    let price = door.gateway.options().price_of(model).filter(|_| envelope.has_external_refs);
     match price.map(|price| price.context_limit) {
-        Some(Some(most)) => Ok(Thought { sent, most }),
-        None => Ok(Thought { sent, most: sent }),
-        Some(None) if !door.account.has_budget() => Ok(Thought { sent, most: sent }),
-        Some(None) => Err(Refusal::invalid(format!(
+        Some(Some(most)) => Ok(InputEstimate { by_bytes: sent, upper_bound: most }),
+        None => Ok(InputEstimate { by_bytes: sent, upper_bound: sent }),
+        Some(None) if !door.account.has_budget() => Ok(InputEstimate { by_bytes: sent, upper_bound: sent }),
+        Some(None) => Err(EndpointError::invalid(format!(
             "`previous_response_id`, `conversation`, `prompt` and references in `input` point at what is kept elsewhere, which \
              cannot be metered without a `context_limit` in the price of `{model}`; leave them out, or set that"
         ))),
@@ -127,8 +141,8 @@ fn thought_input(door: &Door, envelope: &Envelope) -> Result<Thought, Refusal> {
 
 /// What takes a moment for many bytes is done beside the thread, which the session shares with others. It is done to its end
 /// though nobody may wait for it any more, so the bytes' room goes with it.
-async fn aside<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
-    if bytes <= QUICK {
+async fn run_blocking_if_large<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+    if bytes <= INLINE_BODY_LIMIT {
         return work();
     }
     match spawn_blocking(work).await {
@@ -141,25 +155,26 @@ async fn aside<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send 
     }
 }
 
-fn unknown(head: &Parts) -> Refusal {
-    let message = format!("there is no `{} {}` here (there is: {})", head.method, head.uri.path(), route::list());
-    Refusal::new(StatusCode::NOT_FOUND, "not_found_error", message)
+fn unknown_path(head: &Parts) -> EndpointError {
+    let message =
+        format!("there is no `{} {}` here (there is: {})", head.method, head.uri.path(), route::list_routes());
+    EndpointError::new(StatusCode::NOT_FOUND, "not_found_error", message)
 }
 
 /// Reads a request's body into room that is set aside for it first, so that no session keeps more than its share. It may
 /// come as slowly as it likes: a frozen sandbox sends nothing either, and who dawdles takes up only places of its own session.
-async fn read(door: &Door, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
-    let largest = LARGEST_BODY as u64;
+async fn read_body(door: &EndpointContext, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), EndpointError> {
+    let largest = MAX_BODY_BYTES as u64;
     let announced = body.size_hint().exact().unwrap_or(largest);
     if announced > largest {
         return Err(too_large());
     }
     let room = door.bodies.clone().acquire_many_owned(announced as u32).await;
     let mut room = room.expect("the semaphore of bodies is never closed");
-    let body = match gather(Limited::new(body, LARGEST_BODY)).await {
+    let body = match collect_body(Limited::new(body, MAX_BODY_BYTES)).await {
         Ok(body) => body,
         Err(e) if e.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
-        Err(e) => return Err(Refusal::invalid(format!("the request's body broke off: {e}"))),
+        Err(e) => return Err(EndpointError::invalid(format!("the request's body broke off: {e}"))),
     };
     // A body of unknown length was given all the room that there is.
     drop(room.split(announced as usize - body.len()));
@@ -167,7 +182,7 @@ async fn read(door: &Door, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermi
 }
 
 /// Copied as it comes: each piece is a part of a larger block of the HTTP library, and would keep it.
-async fn gather<B: hyper::body::Body<Data = Bytes> + Unpin>(mut body: B) -> Result<Bytes, B::Error> {
+async fn collect_body<B: hyper::body::Body<Data = Bytes> + Unpin>(mut body: B) -> Result<Bytes, B::Error> {
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
         if let Ok(piece) = frame?.into_data() {
@@ -177,27 +192,27 @@ async fn gather<B: hyper::body::Body<Data = Bytes> + Unpin>(mut body: B) -> Resu
     Ok(whole.freeze())
 }
 
-fn too_large() -> Refusal {
-    let message = format!("the request is larger than {} MiB, which is the most that passes", LARGEST_BODY >> 20);
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+fn too_large() -> EndpointError {
+    let message = format!("the request is larger than {} MiB, which is the most that passes", MAX_BODY_BYTES >> 20);
+    EndpointError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
 }
 
-async fn from_provider(
-    door: &Door,
-    route: Route,
+async fn call_provider(
+    door: &EndpointContext,
+    route: GatewayRoute,
     head: &Parts,
-    envelope: Option<Envelope>,
+    envelope: Option<ProxiedRequest>,
     is_owed: &mut bool,
-) -> Result<Answer, No> {
+) -> Result<UpstreamResponse, RejectedCall> {
     let (options, api) = (door.gateway.options(), route.api());
     let provider = options.provider(api);
     if !options.usable(api) {
-        let why = format!("{} needs a key: set `{}`", refusal::provider_name(api), catalog::key_variable(api));
-        let refusal = Refusal::new(StatusCode::FORBIDDEN, "permission_error", why);
-        door.account.notice(Notice::Refused { status: refusal.status.as_u16(), why: refusal.message.clone() });
+        let why = format!("{} needs a key: set `{}`", error_response::provider_name(api), catalog::key_variable(api));
+        let refusal = EndpointError::new(StatusCode::FORBIDDEN, "permission_error", why);
+        door.account.notify(GatewayNotice::Rejected { status: refusal.status.as_u16(), why: refusal.message.clone() });
         return Err(refusal.into());
     }
-    let mut url = catalog::address(api, &provider.base_url, route.upstream_path());
+    let mut url = catalog::upstream_url(api, &provider.base_url, route.upstream_path());
     if let Some(query) = head.uri.query() {
         url = format!("{url}?{query}");
     }
@@ -205,34 +220,34 @@ async fn from_provider(
     let headers = headers::to_provider(&head.headers, api, key.as_ref());
     let (body, streaming, model) =
         envelope.map_or_else(Default::default, |envelope| (envelope.body, envelope.streaming, envelope.model));
-    let ask = Ask { route, method: head.method.clone(), url, headers, body, streaming, model, key };
-    upstream::ask(door.gateway.client(), options, &ask, &*door.account, is_owed)
+    let ask = UpstreamRequest { route, method: head.method.clone(), url, headers, body, streaming, model, key };
+    upstream::send_with_retries(door.gateway.client(), options, &ask, &*door.account, is_owed)
         .await
-        .map_err(|failure| refused(&*door.account, failure, &ask))
+        .map_err(|failure| report_failure(&*door.account, failure, &ask))
 }
 
 /// Tells the session in words, and the agent in the provider's own. Its SDK need not try again: that was done here.
-fn refused(account: &dyn Account, failure: Failure, ask: &Ask) -> No {
-    let why = failure.in_words(ask);
+fn report_failure(account: &dyn SessionAccount, failure: UpstreamError, ask: &UpstreamRequest) -> RejectedCall {
+    let why = failure.describe(ask);
     let of_our_own = |status: StatusCode| {
-        let refusal = Refusal::new(status, refusal::kind_of_status(status.as_u16()), why.as_str());
+        let refusal = EndpointError::new(status, error_response::kind_of_status(status.as_u16()), why.as_str());
         (status, json_header(), refusal.body(ask.route.api()))
     };
     let (status, mut headers, body) = match failure {
-        Failure::Refused { status, headers, body } => (status, headers, body),
-        Failure::Unreachable { .. } => of_our_own(StatusCode::BAD_GATEWAY),
-        Failure::Late { .. } => of_our_own(StatusCode::GATEWAY_TIMEOUT),
+        UpstreamError::Rejected { status, headers, body } => (status, headers, body),
+        UpstreamError::Unreachable { .. } => of_our_own(StatusCode::BAD_GATEWAY),
+        UpstreamError::TimedOut { .. } => of_our_own(StatusCode::GATEWAY_TIMEOUT),
     };
     headers.insert(headers::SHOULD_RETRY, HeaderValue::from_static("false"));
-    account.notice(Notice::Refused { status: status.as_u16(), why });
-    No::Provider { status, headers, body }
+    account.notify(GatewayNotice::Rejected { status: status.as_u16(), why });
+    RejectedCall::Provider { status, headers, body }
 }
 
 fn json_header() -> HeaderMap {
     HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))])
 }
 
-fn whole(status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Body> {
+fn full_response(status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<RelayBody> {
     let mut response = Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -250,15 +265,15 @@ mod tests {
     use super::*;
 
     /// Eight bytes of which one is read.
-    struct Block(Arc<AtomicUsize>);
+    struct CallBodyBlock(Arc<AtomicUsize>);
 
-    impl AsRef<[u8]> for Block {
+    impl AsRef<[u8]> for CallBodyBlock {
         fn as_ref(&self) -> &[u8] {
             b"x       "
         }
     }
 
-    impl Drop for Block {
+    impl Drop for CallBodyBlock {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -268,8 +283,8 @@ mod tests {
     async fn a_body_that_comes_byte_by_byte_keeps_no_blocks() {
         let dropped = Arc::new(AtomicUsize::new(0));
         let pieces: Vec<Result<_, Infallible>> =
-            (0..100).map(|_| Ok(Frame::data(Bytes::from_owner(Block(dropped.clone())).slice(..1)))).collect();
-        let body = gather(StreamBody::new(stream::iter(pieces))).await.expect("it comes whole");
+            (0..100).map(|_| Ok(Frame::data(Bytes::from_owner(CallBodyBlock(dropped.clone())).slice(..1)))).collect();
+        let body = collect_body(StreamBody::new(stream::iter(pieces))).await.expect("it comes whole");
         assert_eq!(body, "x".repeat(100));
         assert_eq!(dropped.load(Ordering::Relaxed), 100);
     }

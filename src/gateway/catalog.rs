@@ -1,10 +1,10 @@
 //! Which model a name means, who serves it, whether it may be used, and what it costs. Pure.
 
-use greenroom_protocol::link::Api;
+use greenroom_protocol::link::ProviderApi;
 
 use super::{
-    GatewayError, Metered, ModelChoice,
-    options::{ANTHROPIC_URL, GatewayOptions, OPENAI_URL, Price, ProviderOptions},
+    GatewayError, MeteredUsage, ModelChoice,
+    options::{ANTHROPIC_URL, GatewayOptions, ModelPrice, OPENAI_URL, ProviderOptions},
 };
 
 /// The scripted model's name.
@@ -15,9 +15,9 @@ const DEMO_CONTEXT: u64 = 100_000;
 
 /// A model's name, understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedModel {
     /// Which endpoint serves it.
-    pub api: Api,
+    pub api: ProviderApi,
     /// As its provider names it.
     pub model: String,
     /// Whether it is the scripted demonstration.
@@ -26,38 +26,38 @@ pub struct Resolved {
 
 /// `anthropic/…` and `openai/…` name the provider; without them `claude…` is Anthropic's, `demo` is the demo, and
 /// everything else is asked of the OpenAI endpoint, which most other providers imitate.
-pub(super) fn resolve(name: &str) -> Resolved {
-    let resolved = |api, model: &str, demo| Resolved { api, model: model.to_owned(), demo };
+pub(super) fn resolve(name: &str) -> ResolvedModel {
+    let resolved = |api, model: &str, demo| ResolvedModel { api, model: model.to_owned(), demo };
     match name.split_once('/') {
-        Some(("anthropic", model)) => resolved(Api::Anthropic, model, false),
-        Some(("openai", model)) => resolved(Api::Openai, model, false),
-        _ if name == DEMO => resolved(Api::Anthropic, DEMO, true),
-        _ if name.starts_with("claude") => resolved(Api::Anthropic, name, false),
-        _ => resolved(Api::Openai, name, false),
+        Some(("anthropic", model)) => resolved(ProviderApi::Anthropic, model, false),
+        Some(("openai", model)) => resolved(ProviderApi::Openai, model, false),
+        _ if name == DEMO => resolved(ProviderApi::Anthropic, DEMO, true),
+        _ if name.starts_with("claude") => resolved(ProviderApi::Anthropic, name, false),
+        _ => resolved(ProviderApi::Openai, name, false),
     }
 }
 
 impl GatewayOptions {
-    pub(super) fn provider(&self, api: Api) -> &ProviderOptions {
+    pub(super) fn provider(&self, api: ProviderApi) -> &ProviderOptions {
         match api {
-            Api::Anthropic => &self.anthropic,
-            Api::Openai => &self.openai,
+            ProviderApi::Anthropic => &self.anthropic,
+            ProviderApi::Openai => &self.openai,
         }
     }
 
     /// A provider can be asked where there is a key, or where the base URL is somebody's own server, which may need none.
-    pub(super) fn usable(&self, api: Api) -> bool {
-        self.provider(api).api_key.is_some() || !self.is_own_service(api)
+    pub(super) fn usable(&self, api: ProviderApi) -> bool {
+        self.provider(api).api_key.is_some() || !self.is_official_service(api)
     }
 
     /// Whether `api` goes to the provider's own service.
-    fn is_own_service(&self, api: Api) -> bool {
+    fn is_official_service(&self, api: ProviderApi) -> bool {
         let base = self.provider(api).base_url.trim_end_matches('/');
-        base.is_empty() || base == own_service(api)
+        base.is_empty() || base == official_url(api)
     }
 
     pub(super) fn ready(&self, name: &str) -> Result<(), GatewayError> {
-        let Resolved { api, demo, .. } = resolve(name);
+        let ResolvedModel { api, demo, .. } = resolve(name);
         if demo || self.usable(api) {
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl GatewayOptions {
 
     pub(super) fn default_choice(&self) -> String {
         let configured = Some(self.default_model.as_str()).filter(|name| !name.is_empty());
-        let nobody_to_ask = !self.usable(Api::Anthropic) && !self.usable(Api::Openai);
+        let nobody_to_ask = !self.usable(ProviderApi::Anthropic) && !self.usable(ProviderApi::Openai);
         let chosen = if nobody_to_ask {
             None
         } else {
@@ -84,7 +84,7 @@ impl GatewayOptions {
         let mut choices: Vec<ModelChoice> = Vec::new();
         for name in names {
             if choices.iter().all(|choice| choice.name != name) {
-                let Resolved { api, demo, .. } = resolve(name);
+                let ResolvedModel { api, demo, .. } = resolve(name);
                 let needs = self.ready(name).is_err().then(|| key_variable(api));
                 choices.push(ModelChoice { name: name.to_owned(), api, demo, needs });
             }
@@ -94,16 +94,16 @@ impl GatewayOptions {
 
     /// The name to send upstream for `name` as it came to the endpoint of `api`. A provider's own service knows no name
     /// with a slash, so a prefix that reached it by mistake is taken off; other servers may well have such names.
-    pub(super) fn upstream_name<'a>(&self, api: Api, name: &'a str) -> &'a str {
+    pub(super) fn upstream_name<'a>(&self, api: ProviderApi, name: &'a str) -> &'a str {
         let prefix = match api {
-            Api::Anthropic => "anthropic/",
-            Api::Openai => "openai/",
+            ProviderApi::Anthropic => "anthropic/",
+            ProviderApi::Openai => "openai/",
         };
-        if self.is_own_service(api) { name.strip_prefix(prefix).unwrap_or(name) } else { name }
+        if self.is_official_service(api) { name.strip_prefix(prefix).unwrap_or(name) } else { name }
     }
 
     /// Fills in what the price table knows of `metered.model`, or else of `asked`, the name that was asked for.
-    pub(super) fn price(&self, metered: &mut Metered, asked: &str) {
+    pub(super) fn apply_price(&self, metered: &mut MeteredUsage, asked: &str) {
         if metered.model == DEMO {
             metered.cost_usd = Some(0.0);
             metered.context_limit = Some(DEMO_CONTEXT);
@@ -120,47 +120,47 @@ impl GatewayOptions {
         }
     }
 
-    pub(super) fn price_of(&self, model: &str) -> Option<&Price> {
-        self.prices.iter().filter(|price| fits(&price.model, model)).max_by_key(|price| price.model.len())
+    pub(super) fn price_of(&self, model: &str) -> Option<&ModelPrice> {
+        self.prices.iter().filter(|price| matches_pattern(&price.model, model)).max_by_key(|price| price.model.len())
     }
 }
 
 /// The environment variables that hold the key, for a sentence.
-pub(super) fn key_variable(api: Api) -> &'static str {
+pub(super) fn key_variable(api: ProviderApi) -> &'static str {
     match api {
-        Api::Anthropic => "ANTHROPIC_API_KEY",
-        Api::Openai => "OPENAI_API_KEY",
+        ProviderApi::Anthropic => "ANTHROPIC_API_KEY",
+        ProviderApi::Openai => "OPENAI_API_KEY",
     }
 }
 
-pub(super) fn own_service(api: Api) -> &'static str {
+pub(super) fn official_url(api: ProviderApi) -> &'static str {
     match api {
-        Api::Anthropic => ANTHROPIC_URL,
-        Api::Openai => OPENAI_URL,
+        ProviderApi::Anthropic => ANTHROPIC_URL,
+        ProviderApi::Openai => OPENAI_URL,
     }
 }
 
 /// `path` begins with `/v1`. Anthropic's SDK takes a base URL without it, OpenAI's with it; both habits are taken here.
-pub(super) fn address(api: Api, base: &str, path: &str) -> String {
+pub(super) fn upstream_url(api: ProviderApi, base: &str, path: &str) -> String {
     let base = base.trim_end_matches('/');
-    let base = if base.is_empty() { own_service(api) } else { base };
+    let base = if base.is_empty() { official_url(api) } else { base };
     let after_scheme = base.split_once("://").map_or(base, |(_, rest)| rest);
     let names_a_version = match api {
-        Api::Anthropic => base.ends_with("/v1"),
-        Api::Openai => after_scheme.contains('/'),
+        ProviderApi::Anthropic => base.ends_with("/v1"),
+        ProviderApi::Openai => after_scheme.contains('/'),
     };
     let path = if names_a_version { path.strip_prefix("/v1").unwrap_or(path) } else { path };
     format!("{base}{path}")
 }
 
-fn fits(pattern: &str, model: &str) -> bool {
+fn matches_pattern(pattern: &str, model: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => model.starts_with(beginning),
         None => model == pattern,
     }
 }
 
-fn cost(price: &Price, metered: &Metered) -> f64 {
+fn cost(price: &ModelPrice, metered: &MeteredUsage) -> f64 {
     let tokens_and_prices = [
         (metered.input_tokens, price.input),
         (metered.output_tokens, price.output),
@@ -173,38 +173,38 @@ fn cost(price: &Price, metered: &Metered) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::Secret;
+    use crate::gateway::ProviderKey;
 
     #[test]
     fn names() {
-        fn check(name: &str, api: Api, model: &str, demo: bool) {
-            assert_eq!(resolve(name), Resolved { api, model: model.to_owned(), demo }, "{name}");
+        fn check(name: &str, api: ProviderApi, model: &str, demo: bool) {
+            assert_eq!(resolve(name), ResolvedModel { api, model: model.to_owned(), demo }, "{name}");
         }
-        check("claude-sonnet-4-5", Api::Anthropic, "claude-sonnet-4-5", false);
-        check("anthropic/claude-sonnet-4-5", Api::Anthropic, "claude-sonnet-4-5", false);
-        check("openai/gpt-5", Api::Openai, "gpt-5", false);
-        check("openai/anthropic/claude-x", Api::Openai, "anthropic/claude-x", false);
-        check("gpt-5", Api::Openai, "gpt-5", false);
-        check("qwen/qwen3", Api::Openai, "qwen/qwen3", false);
-        check("demo", Api::Anthropic, "demo", true);
-        check("openai/demo", Api::Openai, "demo", false);
+        check("claude-sonnet-4-5", ProviderApi::Anthropic, "claude-sonnet-4-5", false);
+        check("anthropic/claude-sonnet-4-5", ProviderApi::Anthropic, "claude-sonnet-4-5", false);
+        check("openai/gpt-5", ProviderApi::Openai, "gpt-5", false);
+        check("openai/anthropic/claude-x", ProviderApi::Openai, "anthropic/claude-x", false);
+        check("gpt-5", ProviderApi::Openai, "gpt-5", false);
+        check("qwen/qwen3", ProviderApi::Openai, "qwen/qwen3", false);
+        check("demo", ProviderApi::Anthropic, "demo", true);
+        check("openai/demo", ProviderApi::Openai, "demo", false);
     }
 
     #[test]
     fn addresses() {
-        fn check(api: Api, base: &str, expected: &str) {
+        fn check(api: ProviderApi, base: &str, expected: &str) {
             let path = match api {
-                Api::Anthropic => "/v1/messages",
-                Api::Openai => "/v1/chat/completions",
+                ProviderApi::Anthropic => "/v1/messages",
+                ProviderApi::Openai => "/v1/chat/completions",
             };
-            assert_eq!(address(api, base, path), expected);
+            assert_eq!(upstream_url(api, base, path), expected);
         }
-        check(Api::Anthropic, "", "https://api.anthropic.com/v1/messages");
-        check(Api::Anthropic, "http://h:1/v1/", "http://h:1/v1/messages");
-        check(Api::Anthropic, "http://h/proxy", "http://h/proxy/v1/messages");
-        check(Api::Openai, "", "https://api.openai.com/v1/chat/completions");
-        check(Api::Openai, "http://h:8000", "http://h:8000/v1/chat/completions");
-        check(Api::Openai, "http://h/v1beta/openai/", "http://h/v1beta/openai/chat/completions");
+        check(ProviderApi::Anthropic, "", "https://api.anthropic.com/v1/messages");
+        check(ProviderApi::Anthropic, "http://h:1/v1/", "http://h:1/v1/messages");
+        check(ProviderApi::Anthropic, "http://h/proxy", "http://h/proxy/v1/messages");
+        check(ProviderApi::Openai, "", "https://api.openai.com/v1/chat/completions");
+        check(ProviderApi::Openai, "http://h:8000", "http://h:8000/v1/chat/completions");
+        check(ProviderApi::Openai, "http://h/v1beta/openai/", "http://h/v1beta/openai/chat/completions");
     }
 
     fn options(anthropic_key: bool, default_model: &str) -> GatewayOptions {
@@ -213,7 +213,7 @@ mod tests {
             models: vec!["gpt-5".into(), "claude-x".into()],
             ..GatewayOptions::default()
         };
-        options.anthropic.api_key = anthropic_key.then(|| Secret::new("k"));
+        options.anthropic.api_key = anthropic_key.then(|| ProviderKey::new("k"));
         options
     }
 
@@ -241,13 +241,13 @@ mod tests {
         let mut own_server = options(false, "");
         own_server.openai.base_url = "http://127.0.0.1:11434/v1".into();
         assert!(own_server.ready("gpt-5").is_ok());
-        assert_eq!(own_server.upstream_name(Api::Openai, "openai/gpt-oss"), "openai/gpt-oss");
-        assert_eq!(options(true, "").upstream_name(Api::Openai, "openai/gpt-5"), "gpt-5");
+        assert_eq!(own_server.upstream_name(ProviderApi::Openai, "openai/gpt-oss"), "openai/gpt-oss");
+        assert_eq!(options(true, "").upstream_name(ProviderApi::Openai, "openai/gpt-5"), "gpt-5");
     }
 
     #[test]
     fn the_longest_price_that_fits_wins() {
-        let price = |model: &str, input| Price {
+        let price = |model: &str, input| ModelPrice {
             model: model.into(),
             input,
             output: 10.0,
@@ -260,15 +260,15 @@ mod tests {
             ..GatewayOptions::default()
         };
         let check = |model: &str, asked: &str, expected: Option<f64>| {
-            let mut metered = Metered {
+            let mut metered = MeteredUsage {
                 model: model.into(),
                 input_tokens: 1_000_000,
                 output_tokens: 100_000,
                 cache_read_tokens: 2_000_000,
                 cache_write_tokens: 500_000,
-                ..Metered::default()
+                ..MeteredUsage::default()
             };
-            options.price(&mut metered, asked);
+            options.apply_price(&mut metered, asked);
             assert_eq!(metered.cost_usd, expected, "{model}");
         };
         check("claude-big-2", "", Some(4.0 + 1.0 + 1.0 + 1.0));
@@ -277,13 +277,21 @@ mod tests {
         check("gpt-5", "gpt-5", None);
         check("demo", "demo", Some(0.0));
 
-        let mut estimate =
-            Metered { model: "claude-x".into(), input_tokens: 9_000_000, estimated: true, ..Metered::default() };
-        options.price(&mut estimate, "");
+        let mut estimate = MeteredUsage {
+            model: "claude-x".into(),
+            input_tokens: 9_000_000,
+            estimated: true,
+            ..MeteredUsage::default()
+        };
+        options.apply_price(&mut estimate, "");
         assert_eq!((estimate.input_tokens, estimate.cost_usd), (200_000, Some(0.2)));
-        let mut estimate =
-            Metered { model: "claude-x".into(), output_tokens: 9_000_000, estimated: true, ..Metered::default() };
-        options.price(&mut estimate, "");
+        let mut estimate = MeteredUsage {
+            model: "claude-x".into(),
+            output_tokens: 9_000_000,
+            estimated: true,
+            ..MeteredUsage::default()
+        };
+        options.apply_price(&mut estimate, "");
         assert_eq!((estimate.output_tokens, estimate.cost_usd), (200_000, Some(2.0)));
     }
 

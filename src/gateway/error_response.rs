@@ -1,76 +1,76 @@
 //! How the endpoint says no: in the caller's own provider's shape for the agent, and in words for the person. Pure.
 
 use bytes::Bytes;
-use greenroom_protocol::link::Api;
+use greenroom_protocol::link::ProviderApi;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Forbidden, Secret, catalog::key_variable, route::Route};
+use super::{ModelCallDenied, ProviderKey, catalog::key_variable, route::GatewayRoute};
 
 /// The kind of an error that is none: whoever knows this word waits for the stop that is on its way.
 const INTERRUPTED: &str = "interrupted";
 
 /// An answer that the gateway itself makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct EndpointError {
     pub(super) status: StatusCode,
     /// The provider's word for this kind of error.
     pub(super) kind: &'static str,
     pub(super) message: String,
 }
 
-impl Refusal {
-    pub(super) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal { status, kind, message: message.into() }
+impl EndpointError {
+    pub(super) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> EndpointError {
+        EndpointError { status, kind, message: message.into() }
     }
 
-    pub(super) fn invalid(message: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    pub(super) fn invalid(message: impl Into<String>) -> EndpointError {
+        EndpointError::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
     /// 403 and not 408 or 503: agents must not ask again in a turn that was interrupted.
-    pub(super) fn interrupted() -> Refusal {
-        Refusal::new(StatusCode::FORBIDDEN, INTERRUPTED, "the session interrupted this call")
+    pub(super) fn interrupted() -> EndpointError {
+        EndpointError::new(StatusCode::FORBIDDEN, INTERRUPTED, "the session interrupted this call")
     }
 
-    pub(super) fn forbidden(why: Forbidden) -> Refusal {
+    pub(super) fn forbidden(why: ModelCallDenied) -> EndpointError {
         let (kind, message) = match why {
-            Forbidden::Interrupted => (INTERRUPTED, "the turn is being interrupted".to_owned()),
-            Forbidden::Because(why) => ("billing_error", why),
+            ModelCallDenied::Interrupted => (INTERRUPTED, "the turn is being interrupted".to_owned()),
+            ModelCallDenied::Reason(why) => ("billing_error", why),
         };
-        Refusal::new(StatusCode::PAYMENT_REQUIRED, kind, message)
+        EndpointError::new(StatusCode::PAYMENT_REQUIRED, kind, message)
     }
 
-    pub(super) fn body(&self, api: Api) -> Bytes {
+    pub(super) fn body(&self, api: ProviderApi) -> Bytes {
         error_json(api, self.kind, &self.message).to_string().into()
     }
 
     /// The same, in the middle of a stream whose last line was whole. The empty line first ends an event whose end was lost.
-    pub(super) fn event(&self, route: Route) -> Bytes {
+    pub(super) fn event(&self, route: GatewayRoute) -> Bytes {
         let api = route.api();
         let (name, data) = match route {
-            Route::Responses => {
+            GatewayRoute::Responses => {
                 let data = json!({"type": "error", "code": self.kind, "message": self.message, "param": null});
                 ("event: error\n", data)
             }
             _ => match api {
-                Api::Anthropic => ("event: error\n", error_json(api, self.kind, &self.message)),
-                Api::Openai => ("", error_json(api, self.kind, &self.message)),
+                ProviderApi::Anthropic => ("event: error\n", error_json(api, self.kind, &self.message)),
+                ProviderApi::Openai => ("", error_json(api, self.kind, &self.message)),
             },
         };
         format!("\n{name}data: {data}\n\n").into()
     }
 }
 
-fn error_json(api: Api, kind: &str, message: &str) -> Value {
+fn error_json(api: ProviderApi, kind: &str, message: &str) -> Value {
     match api {
-        Api::Anthropic => json!({"type": "error", "error": {"type": kind, "message": message}}),
-        Api::Openai => json!({"error": {"message": message, "type": kind, "param": null, "code": kind}}),
+        ProviderApi::Anthropic => json!({"type": "error", "error": {"type": kind, "message": message}}),
+        ProviderApi::Openai => json!({"error": {"message": message, "type": kind, "param": null, "code": kind}}),
     }
 }
 
 /// Why a provider refused for good, for a person.
-pub(super) fn in_words(api: Api, model: &str, status: u16, body: &[u8]) -> String {
+pub(super) fn describe_rejection(api: ProviderApi, model: &str, status: u16, body: &[u8]) -> String {
     let provider = provider_name(api);
     let said = message_in(body);
     match status {
@@ -86,10 +86,10 @@ pub(super) fn in_words(api: Api, model: &str, status: u16, body: &[u8]) -> Strin
     }
 }
 
-pub(super) fn provider_name(api: Api) -> &'static str {
+pub(super) fn provider_name(api: ProviderApi) -> &'static str {
     match api {
-        Api::Anthropic => "Anthropic",
-        Api::Openai => "OpenAI",
+        ProviderApi::Anthropic => "Anthropic",
+        ProviderApi::Openai => "OpenAI",
     }
 }
 
@@ -141,8 +141,8 @@ fn message_in(body: &[u8]) -> String {
 }
 
 /// [`scrub`] for what is text already.
-pub(super) fn scrubbed(text: &str, key: Option<&Secret>) -> String {
-    let clean = scrub(Bytes::copy_from_slice(text.as_bytes()), key.map(Secret::expose));
+pub(super) fn scrubbed(text: &str, key: Option<&ProviderKey>) -> String {
+    let clean = scrub(Bytes::copy_from_slice(text.as_bytes()), key.map(ProviderKey::expose));
     String::from_utf8_lossy(&clean).into_owned()
 }
 
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn reasons_in_words() {
         fn check(status: u16, body: &str, expected: &str) {
-            assert_eq!(in_words(Api::Anthropic, "claude-x", status, body.as_bytes()), expected);
+            assert_eq!(describe_rejection(ProviderApi::Anthropic, "claude-x", status, body.as_bytes()), expected);
         }
         check(401, "{}", "Anthropic refused the key (401): check `ANTHROPIC_API_KEY` or `LLM_API_KEY`");
         check(400, r#"{"error":{"message":"bad role"}}"#, "Anthropic refused the request (400): bad role");
@@ -184,23 +184,25 @@ mod tests {
         check(404, "", "Anthropic knows no model `claude-x` (404): choose another one, or check the base URL");
         check(529, "", "Anthropic is overloaded (529): no reason given");
         check(502, "<h1>Bad gateway</h1>\n", "Anthropic failed (502): <h1>Bad gateway</h1>");
-        let long = in_words(Api::Openai, "m", 400, "ä".repeat(1000).as_bytes());
+        let long = describe_rejection(ProviderApi::Openai, "m", 400, "ä".repeat(1000).as_bytes());
         assert!(long.ends_with("ä…") && long.chars().count() < 350);
     }
 
     #[test]
     fn shapes() {
-        let refusal = Refusal::new(StatusCode::PAYMENT_REQUIRED, "billing_error", "the budget is spent");
+        let refusal = EndpointError::new(StatusCode::PAYMENT_REQUIRED, "billing_error", "the budget is spent");
         assert_eq!(
-            refusal.body(Api::Anthropic),
+            refusal.body(ProviderApi::Anthropic),
             r#"{"type":"error","error":{"type":"billing_error","message":"the budget is spent"}}"#
         );
         assert_eq!(
-            refusal.event(Route::Chat),
+            refusal.event(GatewayRoute::Chat),
             "\ndata: {\"error\":{\"message\":\"the budget is spent\",\"type\":\"billing_error\",\"param\":null,\"code\":\"billing_error\"}}\n\n"
         );
-        assert!(refusal.event(Route::Messages).starts_with(b"\nevent: error\ndata: {\"type\":\"error\""));
-        assert!(refusal.event(Route::Responses).starts_with(b"\nevent: error\ndata: {\"type\":\"error\",\"code\""));
+        assert!(refusal.event(GatewayRoute::Messages).starts_with(b"\nevent: error\ndata: {\"type\":\"error\""));
+        assert!(
+            refusal.event(GatewayRoute::Responses).starts_with(b"\nevent: error\ndata: {\"type\":\"error\",\"code\"")
+        );
     }
 
     #[test]

@@ -8,36 +8,36 @@ use serde::{
 };
 
 /// What is in an input that may point elsewhere; an escape, because that may stand for a part of the others.
-const MARKS: [&str; 5] = ["item_reference", "file_id", "file_url", "image_url", r"\u00"];
+const REFERENCE_MARKS: [&str; 5] = ["item_reference", "file_id", "file_url", "image_url", r"\u00"];
 
-pub(super) fn are_in(input: &str) -> bool {
-    match serde_json::from_str::<Pointers>(input) {
-        Ok(found) => found.are_any,
+pub(super) fn contains_external_refs(input: &str) -> bool {
+    match serde_json::from_str::<ReferenceScan>(input) {
+        Ok(found) => found.found,
         // It is nested too deeply, or has half a character in it, as where a program cut a text.
-        Err(_) => MARKS.iter().any(|mark| input.contains(mark)),
+        Err(_) => REFERENCE_MARKS.iter().any(|mark| input.contains(mark)),
     }
 }
 
 /// Reads a whole value, and keeps nothing of it.
-struct Pointers {
-    are_any: bool,
-    text: Text,
+struct ReferenceScan {
+    found: bool,
+    text: ScannedText,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Text {
+enum ScannedText {
     /// It is no text.
-    No,
+    NotText,
     /// A URL that has its data in itself.
-    Data,
+    DataUrl,
     /// What an item is that stands for another.
-    Reference,
+    ItemReference,
     Other,
 }
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
-enum Key {
+enum ReferenceKey {
     FileId,
     FileUrl,
     ImageUrl,
@@ -46,71 +46,71 @@ enum Key {
     Other,
 }
 
-struct Walk;
+struct ReferenceVisitor;
 
-impl<'de> Deserialize<'de> for Pointers {
-    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Pointers, D::Error> {
-        value.deserialize_any(Walk)
+impl<'de> Deserialize<'de> for ReferenceScan {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<ReferenceScan, D::Error> {
+        value.deserialize_any(ReferenceVisitor)
     }
 }
 
-fn text(text: Text) -> Pointers {
-    Pointers { are_any: false, text }
+fn scanned(text: ScannedText) -> ReferenceScan {
+    ReferenceScan { found: false, text }
 }
 
-impl<'de> Visitor<'de> for Walk {
-    type Value = Pointers;
+impl<'de> Visitor<'de> for ReferenceVisitor {
+    type Value = ReferenceScan;
 
     fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("any value")
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Pointers, E> {
-        Ok(text(match value {
-            "item_reference" => Text::Reference,
-            url if url.starts_with("data:") => Text::Data,
-            _ => Text::Other,
+    fn visit_str<E>(self, value: &str) -> Result<ReferenceScan, E> {
+        Ok(scanned(match value {
+            "item_reference" => ScannedText::ItemReference,
+            url if url.starts_with("data:") => ScannedText::DataUrl,
+            _ => ScannedText::Other,
         }))
     }
 
-    fn visit_unit<E>(self) -> Result<Pointers, E> {
-        Ok(text(Text::No))
+    fn visit_unit<E>(self) -> Result<ReferenceScan, E> {
+        Ok(scanned(ScannedText::NotText))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Pointers, E> {
-        Ok(text(Text::No))
+    fn visit_bool<E>(self, _: bool) -> Result<ReferenceScan, E> {
+        Ok(scanned(ScannedText::NotText))
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Pointers, E> {
-        Ok(text(Text::No))
+    fn visit_i64<E>(self, _: i64) -> Result<ReferenceScan, E> {
+        Ok(scanned(ScannedText::NotText))
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Pointers, E> {
-        Ok(text(Text::No))
+    fn visit_u64<E>(self, _: u64) -> Result<ReferenceScan, E> {
+        Ok(scanned(ScannedText::NotText))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Pointers, E> {
-        Ok(text(Text::No))
+    fn visit_f64<E>(self, _: f64) -> Result<ReferenceScan, E> {
+        Ok(scanned(ScannedText::NotText))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Pointers, A::Error> {
-        let mut found = text(Text::No);
-        while let Some(value) = values.next_element::<Pointers>()? {
-            found.are_any |= value.are_any;
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<ReferenceScan, A::Error> {
+        let mut found = scanned(ScannedText::NotText);
+        while let Some(value) = values.next_element::<ReferenceScan>()? {
+            found.found |= value.found;
         }
         Ok(found)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Pointers, A::Error> {
-        let mut found = text(Text::No);
-        while let Some(key) = fields.next_key::<Key>()? {
-            let value = fields.next_value::<Pointers>()?;
-            found.are_any |= value.are_any
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<ReferenceScan, A::Error> {
+        let mut found = scanned(ScannedText::NotText);
+        while let Some(key) = fields.next_key::<ReferenceKey>()? {
+            let value = fields.next_value::<ReferenceScan>()?;
+            found.found |= value.found
                 || match key {
-                    Key::FileId | Key::FileUrl => value.text != Text::No,
-                    Key::ImageUrl => !matches!(value.text, Text::No | Text::Data),
-                    Key::Type => value.text == Text::Reference,
-                    Key::Other => false,
+                    ReferenceKey::FileId | ReferenceKey::FileUrl => value.text != ScannedText::NotText,
+                    ReferenceKey::ImageUrl => !matches!(value.text, ScannedText::NotText | ScannedText::DataUrl),
+                    ReferenceKey::Type => value.text == ScannedText::ItemReference,
+                    ReferenceKey::Other => false,
                 };
         }
         Ok(found)
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn what_points_elsewhere_is_seen_wherever_it_stands() {
         let check = |input: &str, expected: bool| {
-            assert_eq!(are_in(input), expected, "{input}");
+            assert_eq!(contains_external_refs(input), expected, "{input}");
         };
         check(r#""say \"file_id\": 1, item_reference""#, false);
         check(

@@ -27,24 +27,24 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
 /// A running server. Dropping it stops it.
-pub(crate) struct Fake {
+pub(crate) struct FakeProvider {
     /// `http://127.0.0.1:PORT`
     pub(crate) url: String,
-    shared: Arc<Shared>,
+    shared: Arc<FakeProviderState>,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Shared {
-    script: Mutex<VecDeque<Answer>>,
-    seen: Mutex<Vec<Seen>>,
+struct FakeProviderState {
+    script: Mutex<VecDeque<FakeModelResponse>>,
+    requests: Mutex<Vec<FakeProviderRequest>>,
     /// How many answers are being streamed now.
-    open: AtomicUsize,
+    open_streams: AtomicUsize,
 }
 
 /// A request, as it came.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct FakeProviderRequest {
     pub(crate) method: Method,
     /// With its query.
     pub(crate) path: String,
@@ -54,7 +54,7 @@ pub(crate) struct Seen {
 
 /// One answer. Made by one of the constructors, and changed from there.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct FakeModelResponse {
     status: u16,
     headers: Vec<(&'static str, String)>,
     /// Before the head.
@@ -62,69 +62,76 @@ pub(crate) struct Answer {
     chunks: Vec<Bytes>,
     /// Between two chunks.
     pause: Duration,
-    end: End,
+    end: FakeResponseEnd,
 }
 
 /// How an answer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Whole,
+pub(crate) enum FakeResponseEnd {
+    Complete,
     /// The connection closes in the middle.
-    Cut,
+    Broken,
     /// Nothing more comes, and nothing ends.
     Hang,
 }
 
-impl Fake {
+impl FakeProvider {
     /// Answers with `script`, one request after the other.
-    pub(crate) async fn start(script: impl IntoIterator<Item = Answer>) -> Fake {
+    pub(crate) async fn start(script: impl IntoIterator<Item = FakeModelResponse>) -> FakeProvider {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let shared = Arc::new(Shared { script: Mutex::new(script.into_iter().collect()), ..Shared::default() });
+        let shared = Arc::new(FakeProviderState {
+            script: Mutex::new(script.into_iter().collect()),
+            ..FakeProviderState::default()
+        });
         let task = tokio::spawn(serve(listener, shared.clone()));
-        Fake { url, shared, task }
+        FakeProvider { url, shared, task }
     }
 
     /// Every request so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.shared.seen.lock().expect("no test panics with it").clone()
+    pub(crate) fn requests(&self) -> Vec<FakeProviderRequest> {
+        self.shared.requests.lock().expect("no test panics with it").clone()
     }
 
     /// Waits until `count` answers are being streamed.
-    pub(crate) async fn streaming(&self, count: usize) {
-        while self.shared.open.load(Ordering::Acquire) != count {
+    pub(crate) async fn wait_for_streams(&self, count: usize) {
+        while self.shared.open_streams.load(Ordering::Acquire) != count {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeProvider {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Answer {
+impl FakeModelResponse {
     /// An error, or any other answer in one piece.
-    pub(crate) fn whole(status: u16, body: impl Into<Bytes>) -> Answer {
-        Answer {
+    pub(crate) fn complete(status: u16, body: impl Into<Bytes>) -> FakeModelResponse {
+        FakeModelResponse {
             status,
             headers: vec![("content-type", "application/json".to_owned())],
             delay: Duration::ZERO,
             chunks: vec![body.into()],
             pause: Duration::ZERO,
-            end: End::Whole,
+            end: FakeResponseEnd::Complete,
         }
     }
 
     /// A stream of server-sent events, one chunk each.
-    pub(crate) fn stream(events: impl IntoIterator<Item = String>) -> Answer {
+    pub(crate) fn stream(events: impl IntoIterator<Item = String>) -> FakeModelResponse {
         let chunks = events.into_iter().map(Bytes::from).collect();
-        Answer { headers: vec![("content-type", "text/event-stream".to_owned())], chunks, ..Answer::whole(200, "") }
+        FakeModelResponse {
+            headers: vec![("content-type", "text/event-stream".to_owned())],
+            chunks,
+            ..FakeModelResponse::complete(200, "")
+        }
     }
 
     /// `tokens` words in Anthropic's format; the usage is 10 input, 7 read from the cache, 5 written to it, `tokens` output.
-    pub(crate) fn anthropic(tokens: usize) -> Answer {
+    pub(crate) fn anthropic(tokens: usize) -> FakeModelResponse {
         let usage = json!({"input_tokens": 10, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 5, "output_tokens": 1});
         let message = json!({"id": "m", "type": "message", "role": "assistant", "model": "claude-x-1", "usage": usage});
         let block = json!({"type": "text", "text": ""});
@@ -140,11 +147,11 @@ impl Answer {
         let delta = json!({"stop_reason": "end_turn"});
         events.push(anthropic(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": tokens}})));
         events.push(anthropic(json!({"type": "message_stop"})));
-        Answer::stream(events)
+        FakeModelResponse::stream(events)
     }
 
     /// `tokens` words of a chat completion; the usage is 10 input, of which 4 are cached, `tokens` output.
-    pub(crate) fn chat(tokens: usize) -> Answer {
+    pub(crate) fn chat(tokens: usize) -> FakeModelResponse {
         let chunk = |delta: Value, finish: Value| {
             let choices = json!([{"index": 0, "delta": delta, "finish_reason": finish}]);
             openai(json!({"object": "chat.completion.chunk", "model": "gpt-x-1", "choices": choices, "usage": null}))
@@ -156,36 +163,36 @@ impl Answer {
         let usage = json!({"prompt_tokens": 10, "completion_tokens": tokens, "prompt_tokens_details": details});
         events.push(openai(json!({"model": "gpt-x-1", "choices": [], "usage": usage})));
         events.push("data: [DONE]\n\n".to_owned());
-        Answer::stream(events)
+        FakeModelResponse::stream(events)
     }
 
     /// `tokens` words in the format of OpenAI's responses, with the usage of [`Answer::chat`].
-    pub(crate) fn responses(tokens: usize) -> Answer {
+    pub(crate) fn responses(tokens: usize) -> FakeModelResponse {
         let mut events: Vec<String> = (0..tokens)
             .map(|n| anthropic(json!({"type": "response.output_text.delta", "delta": format!("w{n} ")})))
             .collect();
         let usage = json!({"input_tokens": 10, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": tokens});
         events.push(anthropic(json!({"type": "response.completed", "response": {"model": "gpt-x-1", "usage": usage}})));
-        Answer::stream(events)
+        FakeModelResponse::stream(events)
     }
 
-    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Answer {
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> FakeModelResponse {
         self.headers.push((name, value.to_owned()));
         self
     }
 
-    pub(crate) fn after(mut self, delay: Duration) -> Answer {
+    pub(crate) fn delayed(mut self, delay: Duration) -> FakeModelResponse {
         self.delay = delay;
         self
     }
 
-    pub(crate) fn tokens_per_second(mut self, rate: u32) -> Answer {
+    pub(crate) fn tokens_per_second(mut self, rate: u32) -> FakeModelResponse {
         self.pause = Duration::from_secs(1) / rate;
         self
     }
 
     /// The same bytes in two chunks, split at `at`.
-    pub(crate) fn split_at(mut self, at: usize) -> Answer {
+    pub(crate) fn split_at(mut self, at: usize) -> FakeModelResponse {
         let mut text = Bytes::from(self.chunks.concat());
         let first = text.split_to(at.min(text.len()));
         self.chunks = vec![first, text];
@@ -195,7 +202,7 @@ impl Answer {
     }
 
     /// Ends after the first `count` chunks.
-    pub(crate) fn ending(mut self, count: usize, end: End) -> Answer {
+    pub(crate) fn ending_after(mut self, count: usize, end: FakeResponseEnd) -> FakeModelResponse {
         self.chunks.truncate(count);
         self.end = end;
         self
@@ -215,28 +222,32 @@ fn openai(data: Value) -> String {
     format!("data: {data}\n\n")
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+async fn serve(listener: TcpListener, shared: Arc<FakeProviderState>) {
     while let Ok((stream, _)) = listener.accept().await {
         stream.set_nodelay(true).expect("a TCP socket");
         let shared = shared.clone();
         tokio::spawn(async move {
-            let service = service_fn(|request| answer(request, shared.clone()));
+            let service = service_fn(|request| respond(request, shared.clone()));
             // An answer that is cut ends its connection with an error: that is what it is for.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-type Body = UnsyncBoxBody<Bytes, io::Error>;
+type FakeResponseBody = UnsyncBoxBody<Bytes, io::Error>;
 
-async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, Infallible> {
+async fn respond(
+    request: Request<Incoming>,
+    shared: Arc<FakeProviderState>,
+) -> Result<Response<FakeResponseBody>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let path = head.uri.to_string();
-    let seen = Seen { method: head.method, path, headers: head.headers, body };
-    shared.seen.lock().expect("no test panics with it").push(seen);
+    let seen = FakeProviderRequest { method: head.method, path, headers: head.headers, body };
+    shared.requests.lock().expect("no test panics with it").push(seen);
     let next = shared.script.lock().expect("no test panics with it").pop_front();
-    let answer = next.unwrap_or_else(|| Answer::whole(418, r#"{"error":{"message":"the script is over"}}"#));
+    let answer =
+        next.unwrap_or_else(|| FakeModelResponse::complete(418, r#"{"error":{"message":"the script is over"}}"#));
     tokio::time::sleep(answer.delay).await;
     let mut response = Response::new(StreamBody::new(answer.body(shared)).boxed_unsync());
     *response.status_mut() = StatusCode::from_u16(answer.status).expect("the script has a status");
@@ -247,10 +258,10 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     Ok(response)
 }
 
-impl Answer {
-    fn body(&self, shared: Arc<Shared>) -> impl Stream<Item = Result<Frame<Bytes>, io::Error>> + use<> {
+impl FakeModelResponse {
+    fn body(&self, shared: Arc<FakeProviderState>) -> impl Stream<Item = Result<Frame<Bytes>, io::Error>> + use<> {
         let (pause, end) = (self.pause, self.end);
-        let open = Open::new(shared);
+        let open = FakeStreamGuard::new(shared);
         let chunks = stream::iter(self.chunks.clone()).enumerate().then(move |(n, chunk)| async move {
             if n > 0 && !pause.is_zero() {
                 tokio::time::sleep(pause).await;
@@ -260,13 +271,13 @@ impl Answer {
         let last = stream::once(async move {
             let _open = open;
             match end {
-                End::Whole => None,
-                End::Cut => {
+                FakeResponseEnd::Complete => None,
+                FakeResponseEnd::Broken => {
                     // Lets hyper write what came before: it drops what it holds when a body fails.
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     Some(Err(io::Error::other("the script cuts it here")))
                 }
-                End::Hang => std::future::pending().await,
+                FakeResponseEnd::Hang => std::future::pending().await,
             }
         });
         chunks.chain(last.filter_map(std::future::ready))
@@ -274,17 +285,17 @@ impl Answer {
 }
 
 /// Counts an answer for as long as it is being streamed.
-struct Open(Arc<Shared>);
+struct FakeStreamGuard(Arc<FakeProviderState>);
 
-impl Open {
-    fn new(shared: Arc<Shared>) -> Open {
-        shared.open.fetch_add(1, Ordering::AcqRel);
-        Open(shared)
+impl FakeStreamGuard {
+    fn new(shared: Arc<FakeProviderState>) -> FakeStreamGuard {
+        shared.open_streams.fetch_add(1, Ordering::AcqRel);
+        FakeStreamGuard(shared)
     }
 }
 
-impl Drop for Open {
+impl Drop for FakeStreamGuard {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
+        self.0.open_streams.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -1,12 +1,12 @@
 //! Which headers pass, which are dropped, and which the gateway sets. Pure.
 
-use greenroom_protocol::link::Api;
+use greenroom_protocol::link::ProviderApi;
 use hyper::{
     HeaderMap,
     header::{self, HeaderName, HeaderValue},
 };
 
-use super::Secret;
+use super::ProviderKey;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
@@ -18,7 +18,7 @@ const DEFAULT_ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06
 pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// Headers that speak about one connection only (RFC 9110, section 7.6.1), and those that each side sets by itself.
-const OF_ONE_HOP: [HeaderName; 9] = [
+const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     header::PROXY_AUTHENTICATE,
@@ -31,13 +31,13 @@ const OF_ONE_HOP: [HeaderName; 9] = [
 ];
 
 /// What goes to the provider: the client's headers, with the real key in place of whatever the client had for one.
-pub(super) fn to_provider(from_client: &HeaderMap, api: Api, key: Option<&Secret>) -> HeaderMap {
-    let mut headers = passing(from_client);
+pub(super) fn to_provider(from_client: &HeaderMap, api: ProviderApi, key: Option<&ProviderKey>) -> HeaderMap {
+    let mut headers = end_to_end(from_client);
     // An answer that is compressed cannot be metered.
     for dropped in [header::HOST, header::AUTHORIZATION, API_KEY, header::ACCEPT_ENCODING, header::EXPECT] {
         headers.remove(dropped);
     }
-    if api == Api::Anthropic {
+    if api == ProviderApi::Anthropic {
         headers.entry(ANTHROPIC_VERSION).or_insert(DEFAULT_ANTHROPIC_VERSION);
     }
     if let Some((name, value)) = key.and_then(|key| key_header(api, key)) {
@@ -47,8 +47,8 @@ pub(super) fn to_provider(from_client: &HeaderMap, api: Api, key: Option<&Secret
 }
 
 /// What goes back to the client: all but what shows the key.
-pub(super) fn to_client(from_provider: &HeaderMap, key: Option<&Secret>) -> HeaderMap {
-    let mut headers = passing(from_provider);
+pub(super) fn to_client(from_provider: &HeaderMap, key: Option<&ProviderKey>) -> HeaderMap {
+    let mut headers = end_to_end(from_provider);
     if let Some(key) = key.map(|key| key.expose().as_bytes()).filter(|key| !key.is_empty()) {
         let shows_key = |value: &HeaderValue| value.as_bytes().windows(key.len()).any(|part| part == key);
         let telling: Vec<HeaderName> =
@@ -61,24 +61,24 @@ pub(super) fn to_client(from_provider: &HeaderMap, key: Option<&Secret>) -> Head
 }
 
 /// `None` where the key cannot stand in a header.
-pub(super) fn key_header(api: Api, key: &Secret) -> Option<(HeaderName, HeaderValue)> {
+pub(super) fn key_header(api: ProviderApi, key: &ProviderKey) -> Option<(HeaderName, HeaderValue)> {
     let (name, text) = match api {
-        Api::Anthropic => (API_KEY, key.expose().to_owned()),
-        Api::Openai => (header::AUTHORIZATION, format!("Bearer {}", key.expose())),
+        ProviderApi::Anthropic => (API_KEY, key.expose().to_owned()),
+        ProviderApi::Openai => (header::AUTHORIZATION, format!("Bearer {}", key.expose())),
     };
     let mut value = HeaderValue::from_str(&text).ok()?;
     value.set_sensitive(true);
     Some((name, value))
 }
 
-fn passing(headers: &HeaderMap) -> HeaderMap {
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut passing = headers.clone();
     for named in headers.get_all(header::CONNECTION) {
         for name in named.to_str().unwrap_or_default().split(',') {
             passing.remove(name.trim());
         }
     }
-    for name in OF_ONE_HOP {
+    for name in HOP_BY_HOP {
         passing.remove(name);
     }
     passing
@@ -104,23 +104,23 @@ mod tests {
             ("content-length", "3"),
             ("anthropic-beta", "new-thing"),
         ]);
-        let key = Secret::new(" real\n");
+        let key = ProviderKey::new(" real\n");
         assert_eq!(
-            to_provider(&placeholder, Api::Anthropic, Some(&key)),
+            to_provider(&placeholder, ProviderApi::Anthropic, Some(&key)),
             map(&[("anthropic-beta", "new-thing"), ("anthropic-version", "2023-06-01"), ("x-api-key", "real")])
         );
         assert_eq!(
-            to_provider(&placeholder, Api::Openai, Some(&key)),
+            to_provider(&placeholder, ProviderApi::Openai, Some(&key)),
             map(&[("anthropic-beta", "new-thing"), ("authorization", "Bearer real")])
         );
-        assert_eq!(to_provider(&placeholder, Api::Openai, None), map(&[("anthropic-beta", "new-thing")]));
+        assert_eq!(to_provider(&placeholder, ProviderApi::Openai, None), map(&[("anthropic-beta", "new-thing")]));
         let versioned = map(&[("anthropic-version", "2030-01-01")]);
-        assert_eq!(to_provider(&versioned, Api::Anthropic, None), versioned);
+        assert_eq!(to_provider(&versioned, ProviderApi::Anthropic, None), versioned);
     }
 
     #[test]
     fn an_answer_shows_no_key() {
         let answer = map(&[("request-id", "r1"), ("x-echo", "Bearer real"), ("transfer-encoding", "chunked")]);
-        assert_eq!(to_client(&answer, Some(&Secret::new("real"))), map(&[("request-id", "r1")]));
+        assert_eq!(to_client(&answer, Some(&ProviderKey::new("real"))), map(&[("request-id", "r1")]));
     }
 }

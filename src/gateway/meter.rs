@@ -1,71 +1,71 @@
 //! Reads what a call took, and how it ended, from the provider's own answer. Pure: it is fed, and asked at the end.
 
 use super::{
-    Metered,
-    outline::{Answer, Fault, Outline, Usage},
-    refusal::status_of_kind,
-    route::Route,
+    MeteredUsage,
+    error_response::status_of_kind,
+    route::GatewayRoute,
+    usage_parser::{ProviderError, ProviderEvent, ReportedUsage, ResponseFields},
 };
 
 /// How many bytes of text a token has, about. For answers that were cut before the provider told, or that cannot be read.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// The most of an answer in one piece that is kept for reading, bytes.
-const LARGEST_BODY: u64 = 16 * 1024 * 1024;
+const MAX_BUFFERED_BODY: u64 = 16 * 1024 * 1024;
 
 /// How many tokens so many bytes of a request have, about.
-pub(super) fn tokens_of(bytes: usize) -> u64 {
+pub(super) fn estimate_tokens(bytes: usize) -> u64 {
     bytes as u64 / BYTES_PER_TOKEN
 }
 
 /// Reads one answer.
 #[derive(Debug)]
-pub(super) struct Meter {
-    route: Route,
+pub(super) struct UsageMeter {
+    route: GatewayRoute,
     model: Option<String>,
     input: Option<u64>,
     output: Option<u64>,
     cache_read: u64,
     cache_write: u64,
     /// Bytes of text, thought and tool input that were streamed.
-    spoken: u64,
+    streamed_bytes: u64,
     /// A part of the answer is over, and nothing was spoken since: it may have been the last one.
-    may_have_spoken: bool,
+    part_finished: bool,
     /// Bytes of an answer in one piece, or of those lines of a stream that could not be read. They count where nothing else
     /// does: a line that is too long to be read repeats what was spoken, and has the odds of each token beside it.
-    bulk: u64,
+    unparsed_bytes: u64,
     /// The next line is the rest of one that is too long.
-    is_torn: bool,
+    in_long_line: bool,
     /// The newest event was too long to be read, and may have said that the answer is over.
-    may_be_over: bool,
+    may_be_complete: bool,
     complete: bool,
-    error: Option<Mishap>,
+    error: Option<StreamError>,
     /// An answer in one piece, so far.
     body: Vec<u8>,
 }
 
 /// An error that the provider told in the middle of its stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mishap {
+pub(super) struct StreamError {
     /// What the status would have been.
     pub(super) status: u16,
     pub(super) message: String,
 }
 
-impl Meter {
-    pub(super) fn new(route: Route) -> Meter {
-        Meter {
+impl UsageMeter {
+    pub(super) fn new(route: GatewayRoute) -> UsageMeter {
+        UsageMeter {
             route,
             model: None,
             input: None,
             output: None,
             cache_read: 0,
             cache_write: 0,
-            spoken: 0,
-            may_have_spoken: false,
-            bulk: 0,
-            is_torn: false,
-            may_be_over: false,
+            streamed_bytes: 0,
+            part_finished: false,
+            unparsed_bytes: 0,
+            in_long_line: false,
+            may_be_complete: false,
             complete: false,
             error: None,
             body: Vec::new(),
@@ -73,36 +73,36 @@ impl Meter {
     }
 
     /// Reads whole lines of a server-sent event stream.
-    pub(super) fn lines(&mut self, lines: &[u8]) {
+    pub(super) fn read_lines(&mut self, lines: &[u8]) {
         let mut lines = lines.split(|byte| *byte == b'\n');
-        if std::mem::take(&mut self.is_torn) {
-            self.bulk += lines.next().map_or(0, |rest| rest.len() as u64);
-            self.may_be_over = true;
+        if std::mem::take(&mut self.in_long_line) {
+            self.unparsed_bytes += lines.next().map_or(0, |rest| rest.len() as u64);
+            self.may_be_complete = true;
         }
         for line in lines {
             let Some(data) = line.strip_prefix(b"data:") else { continue };
             let data = data.trim_ascii();
             if data == b"[DONE]" {
                 self.complete = true;
-            } else if let Some(event) = Outline::read(data) {
-                self.may_be_over = false;
-                self.event(&event);
+            } else if let Some(event) = ProviderEvent::read(data) {
+                self.may_be_complete = false;
+                self.read_event(&event);
             } else {
-                self.bulk += data.len() as u64;
+                self.unparsed_bytes += data.len() as u64;
             }
         }
     }
 
     /// Takes note of a part of a line that is too long to be read. Its end comes with the lines behind it.
-    pub(super) fn torn(&mut self, part: &[u8]) {
-        self.bulk += part.len() as u64;
-        self.is_torn = true;
+    pub(super) fn read_partial_line(&mut self, part: &[u8]) {
+        self.unparsed_bytes += part.len() as u64;
+        self.in_long_line = true;
     }
 
     /// Reads a part of an answer in one piece.
-    pub(super) fn part(&mut self, part: &[u8]) {
-        self.bulk += part.len() as u64;
-        if self.bulk <= LARGEST_BODY {
+    pub(super) fn read_body_part(&mut self, part: &[u8]) {
+        self.unparsed_bytes += part.len() as u64;
+        if self.unparsed_bytes <= MAX_BUFFERED_BODY {
             self.body.extend_from_slice(part);
         } else {
             self.body = Vec::new();
@@ -110,9 +110,9 @@ impl Meter {
     }
 
     /// The answer in one piece is whole.
-    pub(super) fn whole(&mut self) {
-        if let Some(read) = Outline::read(&std::mem::take(&mut self.body)) {
-            self.answer(&read.answer);
+    pub(super) fn finish_body(&mut self) {
+        if let Some(read) = ProviderEvent::read(&std::mem::take(&mut self.body)) {
+            self.read_response(&read.fields);
         }
         self.complete = true;
     }
@@ -120,27 +120,27 @@ impl Meter {
     /// Whether the provider said that its answer is over, as far as that can be known. A connection that ends before that was
     /// cut, however politely.
     pub(super) fn is_complete(&self) -> bool {
-        self.complete || self.error.is_some() || self.may_be_over
+        self.complete || self.error.is_some() || self.may_be_complete
     }
 
-    pub(super) fn error(&self) -> Option<&Mishap> {
+    pub(super) fn error(&self) -> Option<&StreamError> {
         self.error.as_ref()
     }
 
     /// Whether all may have been spoken, and what that took is yet to be told.
-    pub(super) fn owes_only_the_usage(&self) -> bool {
-        self.may_have_spoken && !self.is_told()
+    pub(super) fn awaits_only_usage(&self) -> bool {
+        self.part_finished && !self.has_reported_usage()
     }
 
-    fn is_told(&self) -> bool {
+    fn has_reported_usage(&self) -> bool {
         self.complete && self.input.is_some() && self.output.is_some()
     }
 
     /// What is known so far. What the provider did not come to tell is estimated: the output from what was heard, and the input is
     /// thought to be `input` tokens.
-    pub(super) fn metered(&self, asked_model: &str, input: u64) -> Metered {
-        let heard = if self.spoken > 0 { self.spoken } else { self.bulk };
-        Metered {
+    pub(super) fn metered_usage(&self, asked_model: &str, input: u64) -> MeteredUsage {
+        let heard = if self.streamed_bytes > 0 { self.streamed_bytes } else { self.unparsed_bytes };
+        MeteredUsage {
             model: self.model.clone().unwrap_or_else(|| asked_model.to_owned()),
             input_tokens: self.input.unwrap_or(input),
             output_tokens: match self.output {
@@ -151,72 +151,72 @@ impl Meter {
             cache_write_tokens: self.cache_write,
             cost_usd: None,
             context_limit: None,
-            estimated: !self.is_told(),
+            estimated: !self.has_reported_usage(),
         }
     }
 
-    fn event(&mut self, event: &Outline) {
+    fn read_event(&mut self, event: &ProviderEvent) {
         let kind = event.kind.as_deref().unwrap_or_default();
         match (self.route, kind) {
-            (Route::Messages, "message_start") => self.answer(&event.message),
-            (Route::Messages, "message_delta") => self.usage(&event.answer.usage),
-            (Route::Messages, "message_stop") => self.complete = true,
-            (Route::Messages, "content_block_delta") => self.speak(event.delta.0),
-            (Route::Messages, "content_block_stop") => self.may_have_spoken = true,
-            (Route::Responses, "response.completed" | "response.incomplete") => {
-                self.answer(&event.response);
+            (GatewayRoute::Messages, "message_start") => self.read_response(&event.message),
+            (GatewayRoute::Messages, "message_delta") => self.read_usage(&event.fields.usage),
+            (GatewayRoute::Messages, "message_stop") => self.complete = true,
+            (GatewayRoute::Messages, "content_block_delta") => self.count_streamed(event.delta.0),
+            (GatewayRoute::Messages, "content_block_stop") => self.part_finished = true,
+            (GatewayRoute::Responses, "response.completed" | "response.incomplete") => {
+                self.read_response(&event.response);
                 self.complete = true;
             }
-            (Route::Responses, "response.failed") => {
-                self.answer(&event.response);
-                self.fail(&event.response.error.clone().unwrap_or_default());
+            (GatewayRoute::Responses, "response.failed") => {
+                self.read_response(&event.response);
+                self.set_error(&event.response.error.clone().unwrap_or_default());
             }
-            (Route::Responses, "response.output_text.done" | "response.output_item.done") => {
-                self.may_have_spoken = true;
+            (GatewayRoute::Responses, "response.output_text.done" | "response.output_item.done") => {
+                self.part_finished = true;
             }
-            (Route::Responses, _) => self.speak(event.delta.0),
-            (Route::Chat, _) => {
-                self.answer(&event.answer);
-                self.speak(event.choices.delta.0);
+            (GatewayRoute::Responses, _) => self.count_streamed(event.delta.0),
+            (GatewayRoute::Chat, _) => {
+                self.read_response(&event.fields);
+                self.count_streamed(event.choices.delta.0);
                 if event.choices.finish_reason.is_some() {
                     self.complete = true;
-                    self.may_have_spoken = true;
+                    self.part_finished = true;
                 }
             }
             _ => {}
         }
-        match (&event.answer.error, kind) {
-            (Some(error), _) => self.fail(error),
-            (None, "error") => self.fail(&event.fault()),
+        match (&event.fields.error, kind) {
+            (Some(error), _) => self.set_error(error),
+            (None, "error") => self.set_error(&event.as_error()),
             (None, _) => {}
         }
     }
 
-    fn speak(&mut self, bytes: u64) {
-        self.spoken += bytes;
-        self.may_have_spoken &= bytes == 0;
+    fn count_streamed(&mut self, bytes: u64) {
+        self.streamed_bytes += bytes;
+        self.part_finished &= bytes == 0;
     }
 
     /// An answer in one piece, or what of a stream has the same shape.
-    fn answer(&mut self, answer: &Answer) {
+    fn read_response(&mut self, answer: &ResponseFields) {
         if let Some(model) = &answer.model {
             self.model = Some(model.clone());
         }
-        self.usage(&answer.usage);
+        self.read_usage(&answer.usage);
     }
 
     /// Counts are totals so far: a later one replaces an earlier one.
-    fn usage(&mut self, usage: &Usage) {
+    fn read_usage(&mut self, usage: &ReportedUsage) {
         match self.route {
-            Route::Messages => {
+            GatewayRoute::Messages => {
                 self.input = usage.input_tokens.or(self.input);
                 self.output = usage.output_tokens.or(self.output);
                 self.cache_read = usage.cache_read_input_tokens.unwrap_or(self.cache_read);
                 self.cache_write = usage.cache_creation_input_tokens.unwrap_or(self.cache_write);
             }
-            Route::Chat | Route::Responses => {
+            GatewayRoute::Chat | GatewayRoute::Responses => {
                 let (input, output, details) = match self.route {
-                    Route::Chat => (usage.prompt_tokens, usage.completion_tokens, &usage.prompt_tokens_details),
+                    GatewayRoute::Chat => (usage.prompt_tokens, usage.completion_tokens, &usage.prompt_tokens_details),
                     _ => (usage.input_tokens, usage.output_tokens, &usage.input_tokens_details),
                 };
                 if let Some(input) = input {
@@ -226,14 +226,14 @@ impl Meter {
                 }
                 self.output = output.or(self.output);
             }
-            Route::CountTokens | Route::AnthropicModels | Route::OpenaiModels => {}
+            GatewayRoute::CountTokens | GatewayRoute::AnthropicModels | GatewayRoute::OpenaiModels => {}
         }
     }
 
-    fn fail(&mut self, error: &Fault) {
+    fn set_error(&mut self, error: &ProviderError) {
         let kind = error.kind.as_deref().filter(|kind| *kind != "error").or(error.code.as_deref()).unwrap_or_default();
         let message = error.message.as_deref().unwrap_or("no reason given");
-        self.error = Some(Mishap { status: status_of_kind(kind), message: message.to_owned() });
+        self.error = Some(StreamError { status: status_of_kind(kind), message: message.to_owned() });
     }
 }
 
@@ -241,10 +241,10 @@ impl Meter {
 mod tests {
     use super::*;
 
-    fn check(route: Route, stream: &str, expected: (&str, u64, u64, u64, u64, bool)) {
-        let mut meter = Meter::new(route);
-        meter.lines(stream.as_bytes());
-        let got = meter.metered("asked", 10);
+    fn check(route: GatewayRoute, stream: &str, expected: (&str, u64, u64, u64, u64, bool)) {
+        let mut meter = UsageMeter::new(route);
+        meter.read_lines(stream.as_bytes());
+        let got = meter.metered_usage("asked", 10);
         let got = (
             got.model.as_str(),
             got.input_tokens,
@@ -262,43 +262,43 @@ mod tests {
     fn anthropic() {
         let end =
             "data:{\"type\":\"message_delta\",\"usage\":{\"output_tokens\":77}}\r\ndata: {\"type\":\"message_stop\"}\n";
-        check(Route::Messages, &format!("{START}\n\n{end}"), ("claude-x-1", 9, 77, 5, 3, false));
+        check(GatewayRoute::Messages, &format!("{START}\n\n{end}"), ("claude-x-1", 9, 77, 5, 3, false));
         let text = r#"data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"0123456789"}}"#;
-        check(Route::Messages, &format!("{START}\n{text}\n"), ("claude-x-1", 9, 3, 5, 3, true));
-        check(Route::Messages, "event: ping\ndata: {\"type\":\"ping\"}\n\n", ("asked", 10, 0, 0, 0, true));
+        check(GatewayRoute::Messages, &format!("{START}\n{text}\n"), ("claude-x-1", 9, 3, 5, 3, true));
+        check(GatewayRoute::Messages, "event: ping\ndata: {\"type\":\"ping\"}\n\n", ("asked", 10, 0, 0, 0, true));
     }
 
     #[test]
     fn openai() {
         let chunk = r#"data: {"model":"gpt-5-1","choices":[{"delta":{"content":"12345"},"finish_reason":"stop"}],"usage":null}"#;
         let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":8,"prompt_tokens_details":{"cached_tokens":15}}}"#;
-        check(Route::Chat, &format!("{chunk}\n\n{usage}\n\ndata: [DONE]\n"), ("gpt-5-1", 5, 8, 15, 0, false));
-        check(Route::Chat, chunk, ("gpt-5-1", 10, 2, 0, 0, true));
+        check(GatewayRoute::Chat, &format!("{chunk}\n\n{usage}\n\ndata: [DONE]\n"), ("gpt-5-1", 5, 8, 15, 0, false));
+        check(GatewayRoute::Chat, chunk, ("gpt-5-1", 10, 2, 0, 0, true));
         let completed = r#"data: {"type":"response.completed","response":{"model":"gpt-5","usage":{"input_tokens":30,"input_tokens_details":{"cached_tokens":10},"output_tokens":6}}}"#;
         let delta = r#"data: {"type":"response.output_text.delta","delta":"hello"}"#;
-        check(Route::Responses, &format!("{delta}\n\n{completed}\n"), ("gpt-5", 20, 6, 10, 0, false));
-        check(Route::Responses, delta, ("asked", 10, 2, 0, 0, true));
+        check(GatewayRoute::Responses, &format!("{delta}\n\n{completed}\n"), ("gpt-5", 20, 6, 10, 0, false));
+        check(GatewayRoute::Responses, delta, ("asked", 10, 2, 0, 0, true));
     }
 
     #[test]
     fn answers_in_one_piece() {
-        let mut meter = Meter::new(Route::Messages);
-        meter.part(br#"{"model":"claude-x","usage":{"input_tokens":4,"#);
-        meter.part(br#""output_tokens":2}}"#);
+        let mut meter = UsageMeter::new(GatewayRoute::Messages);
+        meter.read_body_part(br#"{"model":"claude-x","usage":{"input_tokens":4,"#);
+        meter.read_body_part(br#""output_tokens":2}}"#);
         assert!(!meter.is_complete());
-        meter.whole();
-        let metered = meter.metered("asked", 0);
+        meter.finish_body();
+        let metered = meter.metered_usage("asked", 0);
         assert_eq!((metered.model.as_str(), metered.input_tokens, metered.output_tokens), ("claude-x", 4, 2));
         assert!(!metered.estimated && meter.is_complete());
     }
 
     #[test]
     fn the_usage_is_owed_once_all_may_have_been_spoken() {
-        fn check(route: Route, lines: &[(&str, bool)]) {
-            let mut meter = Meter::new(route);
+        fn check(route: GatewayRoute, lines: &[(&str, bool)]) {
+            let mut meter = UsageMeter::new(route);
             for (line, expected) in lines {
-                meter.lines(format!("data: {line}\n").as_bytes());
-                assert_eq!(meter.owes_only_the_usage(), *expected, "{line}");
+                meter.read_lines(format!("data: {line}\n").as_bytes());
+                assert_eq!(meter.awaits_only_usage(), *expected, "{line}");
             }
         }
         let text = r#"{"type":"content_block_delta","delta":{"text":"a"}}"#;
@@ -307,17 +307,17 @@ mod tests {
         let told = r#"{"type":"message_delta","usage":{"output_tokens":2}}"#;
         let over = r#"{"type":"message_stop"}"#;
         check(
-            Route::Messages,
+            GatewayRoute::Messages,
             &[(start, false), (text, false), (stop, true), (text, false), (stop, true), (told, true), (over, false)],
         );
         let text = r#"{"choices":[{"delta":{"content":"a"},"finish_reason":null}]}"#;
         let stop = r#"{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}"#;
         let told = r#"{"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":2}}"#;
-        check(Route::Chat, &[(text, false), (stop, true), (told, false)]);
+        check(GatewayRoute::Chat, &[(text, false), (stop, true), (told, false)]);
         let text = r#"{"type":"response.output_text.delta","delta":"a"}"#;
         let stop = r#"{"type":"response.output_text.done","text":"a"}"#;
         let over = r#"{"type":"response.completed","response":{"usage":{"input_tokens":2,"output_tokens":1}}}"#;
-        check(Route::Responses, &[(text, false), (stop, true), (text, false), (stop, true), (over, false)]);
+        check(GatewayRoute::Responses, &[(text, false), (stop, true), (text, false), (stop, true), (over, false)]);
     }
 
     /// The odds of each token: hundreds of thousands of values.
@@ -328,10 +328,10 @@ mod tests {
 
     #[test]
     fn the_odds_of_each_token_are_no_matter() {
-        let check = |route: Route, lines: &str, expected: (u64, u64, bool)| {
-            let mut meter = Meter::new(route);
-            meter.lines(lines.as_bytes());
-            let got = meter.metered("asked", 10);
+        let check = |route: GatewayRoute, lines: &str, expected: (u64, u64, bool)| {
+            let mut meter = UsageMeter::new(route);
+            meter.read_lines(lines.as_bytes());
+            let got = meter.metered_usage("asked", 10);
             assert_eq!((got.input_tokens, got.output_tokens, got.estimated), expected, "{route:?}");
             assert!(meter.is_complete(), "{route:?}");
         };
@@ -340,29 +340,29 @@ mod tests {
             r#"[{{"logprobs":{{"content":{odds}}},"delta":{{"content":"0123456789"}},"finish_reason":"stop"}}]"#
         );
         let usage = r#"{"prompt_tokens":7,"completion_tokens":40000}"#;
-        check(Route::Chat, &format!("data: {{\"choices\":{choices}}}\n"), (10, 3, true));
-        check(Route::Chat, &format!("data: {{\"choices\":{choices},\"usage\":{usage}}}\n"), (7, 40_000, false));
+        check(GatewayRoute::Chat, &format!("data: {{\"choices\":{choices}}}\n"), (10, 3, true));
+        check(GatewayRoute::Chat, &format!("data: {{\"choices\":{choices},\"usage\":{usage}}}\n"), (7, 40_000, false));
         let output = format!(r#"[{{"content":[{{"text":"a","logprobs":{odds}}}]}}]"#);
         let response = format!(r#"{{"output":{output},"usage":{{"input_tokens":7,"output_tokens":40000}}}}"#);
         let completed = format!("data: {{\"type\":\"response.completed\",\"response\":{response}}}\n");
-        check(Route::Responses, &completed, (7, 40_000, false));
+        check(GatewayRoute::Responses, &completed, (7, 40_000, false));
 
-        let mut meter = Meter::new(Route::Chat);
-        meter.part(format!(r#"{{"choices":{choices},"usage":{usage}}}"#).as_bytes());
-        meter.whole();
-        let got = meter.metered("asked", 10);
+        let mut meter = UsageMeter::new(GatewayRoute::Chat);
+        meter.read_body_part(format!(r#"{{"choices":{choices},"usage":{usage}}}"#).as_bytes());
+        meter.finish_body();
+        let got = meter.metered_usage("asked", 10);
         assert_eq!((got.input_tokens, got.output_tokens, got.estimated), (7, 40_000, false));
     }
 
     #[test]
     fn an_answer_that_cannot_be_read_counts_by_its_size() {
         let check = |parts: &[&[u8]], output: u64| {
-            let mut meter = Meter::new(Route::Chat);
+            let mut meter = UsageMeter::new(GatewayRoute::Chat);
             for part in parts {
-                meter.part(part);
+                meter.read_body_part(part);
             }
-            meter.whole();
-            let got = meter.metered("asked", 10);
+            meter.finish_body();
+            let got = meter.metered_usage("asked", 10);
             assert_eq!((got.input_tokens, got.output_tokens, got.estimated), (10, output, true));
             assert!(meter.is_complete());
         };
@@ -370,48 +370,53 @@ mod tests {
         check(&[&br#"{"choices":[],"#[..], &br#""usage":null}"#[..]], 7);
         check(&[], 0);
         // Too large as a whole, and without its middle it would be JSON.
-        let half = vec![b' '; LARGEST_BODY as usize / 2 + 1];
+        let half = vec![b' '; MAX_BUFFERED_BODY as usize / 2 + 1];
         let usage = br#"{"usage":{"completion_tokens":1}}"#;
-        check(&[&half[..], &half[..], &usage[..]], LARGEST_BODY / 4 + 9);
+        check(&[&half[..], &half[..], &usage[..]], MAX_BUFFERED_BODY / 4 + 9);
     }
 
     #[test]
     fn a_line_that_cannot_be_read_counts_where_nothing_was_heard() {
-        check(Route::Messages, "data: {half\n", ("asked", 10, 2, 0, 0, true));
-        check(Route::Chat, "data: {half\n\ndata: [DONE]\n", ("asked", 10, 2, 0, 0, true));
+        check(GatewayRoute::Messages, "data: {half\n", ("asked", 10, 2, 0, 0, true));
+        check(GatewayRoute::Chat, "data: {half\n\ndata: [DONE]\n", ("asked", 10, 2, 0, 0, true));
         let spoken = r#"data: {"type":"response.output_text.delta","delta":"hello you"}"#;
-        check(Route::Responses, &format!("data: {{half\n\n{spoken}\n"), ("asked", 10, 3, 0, 0, true));
+        check(GatewayRoute::Responses, &format!("data: {{half\n\n{spoken}\n"), ("asked", 10, 3, 0, 0, true));
     }
 
     #[test]
     fn a_line_that_is_too_long_may_have_been_the_last() {
-        let mut meter = Meter::new(Route::Responses);
-        meter.torn(&[b'x'; 100]);
-        meter.torn(&[b'x'; 88]);
+        let mut meter = UsageMeter::new(GatewayRoute::Responses);
+        meter.read_partial_line(&[b'x'; 100]);
+        meter.read_partial_line(&[b'x'; 88]);
         assert!(!meter.is_complete(), "it has no end yet");
         // Whatever its rest looks like.
-        meter.lines(b"data: [DONE]\n\n");
+        meter.read_lines(b"data: [DONE]\n\n");
         assert!(meter.is_complete());
-        let got = meter.metered("asked", 10);
+        let got = meter.metered_usage("asked", 10);
         assert_eq!((got.output_tokens, got.estimated), (50, true));
-        meter.lines(b"data: {\"type\":\"response.output_text.delta\",\"delta\":\"hello\"}\n\n");
+        meter.read_lines(b"data: {\"type\":\"response.output_text.delta\",\"delta\":\"hello\"}\n\n");
         assert!(!meter.is_complete(), "it was not the last");
-        assert_eq!(meter.metered("asked", 10).output_tokens, 2);
+        assert_eq!(meter.metered_usage("asked", 10).output_tokens, 2);
     }
 
     #[test]
     fn errors_inside_a_stream() {
-        fn check(route: Route, line: &str, status: u16, message: &str) {
-            let mut meter = Meter::new(route);
-            meter.lines(line.as_bytes());
-            assert_eq!(meter.error(), Some(&Mishap { status, message: message.to_owned() }));
+        fn check(route: GatewayRoute, line: &str, status: u16, message: &str) {
+            let mut meter = UsageMeter::new(route);
+            meter.read_lines(line.as_bytes());
+            assert_eq!(meter.error(), Some(&StreamError { status, message: message.to_owned() }));
         }
         let anthropic = r#"data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
-        check(Route::Messages, anthropic, 529, "Overloaded");
-        check(Route::Chat, r#"data: {"error":{"message":"boom","type":"server_error"}}"#, 500, "boom");
-        check(Route::Chat, r#"data: {"error":"out of memory"}"#, 500, "out of memory");
-        check(Route::Responses, r#"data: {"type":"error","code":"rate_limit_exceeded","message":"slow"}"#, 429, "slow");
+        check(GatewayRoute::Messages, anthropic, 529, "Overloaded");
+        check(GatewayRoute::Chat, r#"data: {"error":{"message":"boom","type":"server_error"}}"#, 500, "boom");
+        check(GatewayRoute::Chat, r#"data: {"error":"out of memory"}"#, 500, "out of memory");
+        check(
+            GatewayRoute::Responses,
+            r#"data: {"type":"error","code":"rate_limit_exceeded","message":"slow"}"#,
+            429,
+            "slow",
+        );
         let failed = r#"data: {"type":"response.failed","response":{"error":{"code":"server_error","message":"no"}}}"#;
-        check(Route::Responses, failed, 500, "no");
+        check(GatewayRoute::Responses, failed, 500, "no");
     }
 }

@@ -12,38 +12,38 @@ mod call;
 mod catalog;
 mod demo;
 mod endpoint;
-mod envelope;
+mod error_response;
+mod external_refs;
 #[cfg(test)]
-mod fake;
+mod fake_provider;
 mod headers;
-mod lines;
+mod line_buffer;
 mod meter;
 mod options;
-mod outline;
-mod pointers;
-mod refusal;
 mod relay;
+mod request_rewrite;
 mod retry;
 mod route;
 #[cfg(test)]
 mod tests;
 mod upstream;
+mod usage_parser;
 
 use std::{sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, ready};
-use greenroom_protocol::link::Api;
+use greenroom_protocol::link::ProviderApi;
 use tokio::{net::UnixListener, sync::watch};
 
 pub use self::{
-    catalog::Resolved,
-    endpoint::Endpoint,
-    options::{GatewayOptions, Price, ProviderOptions, RetryOptions, Secret, TimeoutOptions},
+    catalog::ResolvedModel,
+    endpoint::GatewayEndpoint,
+    options::{GatewayOptions, ModelPrice, ProviderKey, ProviderOptions, RetryOptions, TimeoutOptions},
 };
 
 /// What one call took, read from the provider's own stream.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Metered {
+pub struct MeteredUsage {
     /// As its provider names it.
     pub model: String,
     /// Without what came from a cache or went into one: the context that the call used is the sum of the three.
@@ -62,40 +62,40 @@ pub struct Metered {
 
 /// What an endpoint tells the session that owns it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Notice {
+pub enum GatewayNotice {
     /// A call ended, whole or cut; this is what it took.
-    Used(Metered),
+    Used(MeteredUsage),
     /// The provider refused for now; the gateway asks again after `wait_ms`. That will be the attempt number `attempt`, so
     /// the first retry is 2.
     Retrying { attempt: u32, wait_ms: u64, why: String },
     /// The provider refused for good; `why` is for a person.
-    Refused { status: u16, why: String },
+    Rejected { status: u16, why: String },
 }
 
 /// The session behind an endpoint, as the gateway sees it. Called from the gateway's own tasks; must not block.
-pub trait Account: Send + Sync + 'static {
+pub trait SessionAccount: Send + Sync + 'static {
     /// `Err` answers the call with 402. (It ends the prompt on every agent that was tried; 429 and 401 leave several of them
     /// retrying for ever.)
-    fn may_call(&self) -> Result<(), Forbidden>;
+    fn may_call(&self) -> Result<(), ModelCallDenied>;
 
     /// Whether what the session may spend has an end. Then no call begins of which nobody could say what it took.
     fn has_budget(&self) -> bool;
 
-    fn notice(&self, notice: Notice);
+    fn notify(&self, notice: GatewayNotice);
 
     /// Waits while the session is behind with what it was told: so long no further call begins.
-    fn up_to_date(&self) -> BoxFuture<'_, ()> {
+    fn wait_until_caught_up(&self) -> BoxFuture<'_, ()> {
         Box::pin(ready(()))
     }
 }
 
 /// Why a session may not call its model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Forbidden {
+pub enum ModelCallDenied {
     /// Its turn is being interrupted, of which the agent may not have heard yet.
     Interrupted,
     /// A spent budget, a stopped session: in words, for the agent and the person.
-    Because(String),
+    Reason(String),
 }
 
 /// A model that a client may choose.
@@ -103,7 +103,7 @@ pub enum Forbidden {
 pub struct ModelChoice {
     /// As sessions name it.
     pub name: String,
-    pub api: Api,
+    pub api: ProviderApi,
     /// Whether it is the scripted demonstration.
     pub demo: bool,
     /// The environment variable that would have to be set before it can be chosen.
@@ -125,15 +125,15 @@ pub enum GatewayError {
 }
 
 /// How long an unused connection to a provider is kept.
-const IDLE_CONNECTION: Duration = Duration::from_secs(90);
+const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The gateway of one server. Cheap to clone; all clones share one pool of connections.
 #[derive(Clone)]
 pub struct Gateway {
-    inner: Arc<Inner>,
+    inner: Arc<GatewayInner>,
 }
 
-struct Inner {
+struct GatewayInner {
     options: GatewayOptions,
     client: reqwest::Client,
     /// Whether every endpoint is to close. Each has a receiver until it has.
@@ -144,8 +144,8 @@ impl Gateway {
     /// # Errors
     /// What is wrong with the options, or with this machine's certificates.
     pub fn new(options: GatewayOptions) -> Result<Gateway, GatewayError> {
-        for api in [Api::Anthropic, Api::Openai] {
-            check(api, options.provider(api))?;
+        for api in [ProviderApi::Anthropic, ProviderApi::Openai] {
+            check_provider(api, options.provider(api))?;
         }
         // Refused where there is one already, which is as good.
         let _is_set = rustls::crypto::ring::default_provider().install_default();
@@ -153,19 +153,19 @@ impl Gateway {
             // A redirect would carry the key to another address.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(Duration::from_secs(options.timeouts.connect_s))
-            .pool_idle_timeout(IDLE_CONNECTION)
+            .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
             .tcp_nodelay(true)
             // A connection for each call. One for all sessions would stand still for all when one of them does not read.
             .http1_only()
             .build()
             .map_err(GatewayError::Client)?;
-        Ok(Gateway { inner: Arc::new(Inner { options, client, closing: watch::Sender::new(false) }) })
+        Ok(Gateway { inner: Arc::new(GatewayInner { options, client, closing: watch::Sender::new(false) }) })
     }
 
     /// Serves one session on `listener` until the endpoint is dropped. Must be called inside a tokio runtime, which then
     /// runs the endpoint's tasks.
-    pub fn open(&self, listener: UnixListener, account: Arc<dyn Account>) -> Endpoint {
-        Endpoint::open(self.clone(), listener, account)
+    pub fn open(&self, listener: UnixListener, account: Arc<dyn SessionAccount>) -> GatewayEndpoint {
+        GatewayEndpoint::open(self.clone(), listener, account)
     }
 
     /// Closes every endpoint, also those that are yet to be opened. When it returns, each session was told what its calls took.
@@ -175,7 +175,7 @@ impl Gateway {
     }
 
     /// Which model `name` means.
-    pub fn resolve(&self, name: &str) -> Resolved {
+    pub fn resolve(&self, name: &str) -> ResolvedModel {
         catalog::resolve(name)
     }
 
@@ -215,7 +215,7 @@ impl Gateway {
     }
 }
 
-fn check(api: Api, provider: &ProviderOptions) -> Result<(), GatewayError> {
+fn check_provider(api: ProviderApi, provider: &ProviderOptions) -> Result<(), GatewayError> {
     let url = &provider.base_url;
     if !url.is_empty() && !reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
         return Err(GatewayError::BaseUrl { url: url.clone() });

@@ -19,7 +19,7 @@ pub struct GatewayOptions {
     /// What a client is offered, as sessions name it. `demo` is always there.
     pub models: Vec<String>,
     /// What is not in here costs an unknown amount. The longest pattern that fits wins.
-    pub prices: Vec<Price>,
+    pub prices: Vec<ModelPrice>,
     /// When somebody last compared `prices` with the providers' own pages: a date.
     pub prices_as_of: String,
     pub retry: RetryOptions,
@@ -35,13 +35,13 @@ pub struct ProviderOptions {
     /// The base URL as the provider's own SDK takes it. Empty: the provider's own service.
     pub base_url: String,
     /// Sent to `base_url`, and shown to nobody else.
-    pub api_key: Option<Secret>,
+    pub api_key: Option<ProviderKey>,
 }
 
 /// USD per million tokens.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Price {
+pub struct ModelPrice {
     /// A model as its provider names it; one `*` at the end stands for anything.
     pub model: String,
     pub input: f64,
@@ -134,11 +134,11 @@ impl TimeoutOptions {
 /// A text that no log, no error and no `Debug` shows.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub struct Secret(String);
+pub struct ProviderKey(String);
 
-impl Secret {
-    pub fn new(text: impl Into<String>) -> Secret {
-        Secret(text.into())
+impl ProviderKey {
+    pub fn new(text: impl Into<String>) -> ProviderKey {
+        ProviderKey(text.into())
     }
 
     /// The text itself, without the white space that a copied key often brings along.
@@ -147,7 +147,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for ProviderKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(redacted)")
     }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_key_is_never_shown() {
-        let provider = ProviderOptions { api_key: Some(Secret::new("sk-canary")), ..ProviderOptions::default() };
+        let provider = ProviderOptions { api_key: Some(ProviderKey::new("sk-canary")), ..ProviderOptions::default() };
         assert!(!format!("{provider:?}").contains("canary"));
     }
 
@@ -174,7 +174,7 @@ mod tests {
             "#,
         )
         .expect("it is read");
-        assert_eq!(options.anthropic.api_key, Some(Secret::new("k")));
+        assert_eq!(options.anthropic.api_key, Some(ProviderKey::new("k")));
         assert_eq!(options.retry, RetryOptions { max_attempts: 2, ..RetryOptions::default() });
         assert_eq!(options.prices[0].output, 15.0);
         let unknown = toml::from_str::<GatewayOptions>("modles = []").expect_err("the key is unknown");

@@ -22,99 +22,99 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Notice,
-    endpoint::Door,
-    lines::Lines,
-    meter::Meter,
-    refusal::{Refusal, in_words, scrubbed},
-    route::Route,
-    upstream::Source,
+    GatewayNotice,
+    endpoint::EndpointContext,
+    error_response::{EndpointError, describe_rejection, scrubbed},
+    line_buffer::LineBuffer,
+    meter::UsageMeter,
+    route::GatewayRoute,
+    upstream::UpstreamBody,
 };
 
 /// How much of its providers' answers one session may keep for a client that does not read, bytes. When it is full the
 /// providers are held back.
-pub(super) const BUFFER: usize = 16 * 1024 * 1024;
+pub(super) const RELAY_BUFFER_BYTES: usize = 16 * 1024 * 1024;
 
 /// What each piece in it costs beside its bytes.
-const PIECE: usize = 128;
+const PIECE_OVERHEAD: usize = 128;
 
 /// How long a provider is heard out whose client has gone when all but the usage was said.
-const HEARD_OUT: Duration = Duration::from_secs(2);
+const USAGE_GRACE: Duration = Duration::from_secs(2);
 
 /// What a client's body is made of.
-pub(super) type Body = UnsyncBoxBody<Bytes, Aborted>;
+pub(super) type RelayBody = UnsyncBoxBody<Bytes, RelayAborted>;
 
 /// Ends a body in a way that its reader sees: the connection is closed before the body is complete.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was cut")]
-pub(super) struct Aborted;
+pub(super) struct RelayAborted;
 
 /// One answer on its way.
-pub(super) struct Relay {
-    pub(super) route: Route,
+pub(super) struct ResponseRelay {
+    pub(super) route: GatewayRoute,
     pub(super) is_stream: bool,
     /// Cancelled by an interrupt, and when the endpoint goes.
-    pub(super) cut: CancellationToken,
-    pub(super) tally: Tally,
+    pub(super) abort_token: CancellationToken,
+    pub(super) usage_recorder: UsageRecorder,
     /// Held until the provider's answer is here, whole or not.
-    pub(super) place: OwnedSemaphorePermit,
+    pub(super) call_permit: OwnedSemaphorePermit,
 }
 
-enum Piece {
+enum RelayPiece {
     /// The permit is its room in the buffer.
     Data(Bytes, OwnedSemaphorePermit),
     /// An error in the provider's shape, after which the body ends as if it were whole.
-    Last(Bytes),
+    FinalError(Bytes),
     /// The body is whole. Without it a task that went away would look like an answer that ended.
-    Whole,
+    Complete,
     Abort,
 }
 
 /// How the provider's half ended.
-enum End {
-    Whole,
+enum RelayEnd {
+    Complete,
     /// By an interrupt.
-    Cut,
-    HungUp,
+    Interrupted,
+    ClientGone,
     Broken(String),
 }
 
-impl Relay {
+impl ResponseRelay {
     /// Begins to read `source`, and gives what the client shall read.
-    pub(super) fn start(self, source: Source) -> Body {
+    pub(super) fn start(self, source: UpstreamBody) -> RelayBody {
         // Bounded by the buffer's permits: each piece in it holds as many as it has bytes.
         let (sender, receiver) = mpsc::unbounded_channel();
-        let outlet = outlet(receiver, self.cut.clone());
+        let outlet = body_stream(receiver, self.abort_token.clone());
         tokio::spawn(self.run(source, sender));
         StreamBody::new(outlet).boxed_unsync()
     }
 
-    async fn run(mut self, source: Source, out: UnboundedSender<Piece>) {
+    async fn run(mut self, source: UpstreamBody, out: UnboundedSender<RelayPiece>) {
         // Fused, as it may have ended when the client hangs up, and is asked once more.
-        let (cut, mut source, mut lines) = (self.cut.clone(), source.fuse(), Lines::default());
+        let (cut, mut source, mut lines) = (self.abort_token.clone(), source.fuse(), LineBuffer::default());
         let end = tokio::select! {
             biased;
-            () = cut.cancelled() => End::Cut,
-            () = out.closed() => End::HungUp,
+            () = cut.cancelled() => RelayEnd::Interrupted,
+            () = out.closed() => RelayEnd::ClientGone,
             end = self.forward(&mut source, &mut lines, &out) => end,
         };
-        if matches!(end, End::HungUp) && self.is_made() {
+        if matches!(end, RelayEnd::ClientGone) && self.is_response_generated() {
             // What it took follows within a moment. Whoever hung up just before that would pay an estimate, and less.
-            let heard_out = timeout(HEARD_OUT, self.forward(&mut source, &mut lines, &out));
+            let heard_out = timeout(USAGE_GRACE, self.forward(&mut source, &mut lines, &out));
             tokio::select! {
                 biased;
                 () = cut.cancelled() => {}
                 _ = heard_out => {}
             }
         }
-        let Relay { route, is_stream, tally, place, .. } = self;
+        let ResponseRelay { route, is_stream, usage_recorder: tally, call_permit: place, .. } = self;
         // Told before the client sees the end, so that its next call is judged by what this one took.
-        let refusal = tally.close(end);
+        let refusal = tally.report_end(end);
         drop(place);
         let last = match refusal {
-            Some(refusal) if is_stream && !lines.is_torn() => Piece::Last(refusal.event(route)),
-            Some(_) => Piece::Abort,
-            None => Piece::Whole,
+            Some(refusal) if is_stream && !lines.is_mid_line() => RelayPiece::FinalError(refusal.event(route)),
+            Some(_) => RelayPiece::Abort,
+            None => RelayPiece::Complete,
         };
         // A client that has gone needs no last words.
         let _ = out.send(last);
@@ -122,62 +122,67 @@ impl Relay {
 
     /// Whether the provider has made all of the answer, as far as is known, and has yet to tell what it took. One in one piece
     /// is made before it begins to come.
-    fn is_made(&self) -> bool {
-        self.route.is_metered() && (!self.is_stream || self.tally.meter.owes_only_the_usage())
+    fn is_response_generated(&self) -> bool {
+        self.route.is_metered() && (!self.is_stream || self.usage_recorder.meter.awaits_only_usage())
     }
 
     /// May be dropped and begun again: what has come is metered before anything is waited for.
-    async fn forward(&mut self, source: &mut Fuse<Source>, lines: &mut Lines, out: &UnboundedSender<Piece>) -> End {
+    async fn forward(
+        &mut self,
+        source: &mut Fuse<UpstreamBody>,
+        lines: &mut LineBuffer,
+        out: &UnboundedSender<RelayPiece>,
+    ) -> RelayEnd {
         while let Some(piece) = source.next().await {
             let piece = match piece {
                 Ok(piece) if self.is_stream => lines.push(piece),
                 Ok(piece) => piece,
-                Err(why) => return End::Broken(why),
+                Err(why) => return RelayEnd::Broken(why),
             };
-            self.meter(&piece, lines);
-            self.pass(piece, out).await;
+            self.meter_piece(&piece, lines);
+            self.send_piece(piece, out).await;
         }
-        let rest = lines.rest();
-        self.meter(&rest, lines);
-        self.pass(rest, out).await;
+        let rest = lines.take_rest();
+        self.meter_piece(&rest, lines);
+        self.send_piece(rest, out).await;
         if self.is_stream {
-            self.tally.end_of_stream()
+            self.usage_recorder.end_of_stream()
         } else {
-            self.tally.meter.whole();
-            End::Whole
+            self.usage_recorder.meter.finish_body();
+            RelayEnd::Complete
         }
     }
 
-    fn meter(&mut self, piece: &[u8], lines: &Lines) {
-        let meter = &mut self.tally.meter;
+    fn meter_piece(&mut self, piece: &[u8], lines: &LineBuffer) {
+        let meter = &mut self.usage_recorder.meter;
         if !self.is_stream {
-            meter.part(piece);
-        } else if lines.is_torn() {
-            meter.torn(piece);
+            meter.read_body_part(piece);
+        } else if lines.is_mid_line() {
+            meter.read_partial_line(piece);
         } else {
-            meter.lines(piece);
+            meter.read_lines(piece);
         }
     }
 
-    async fn pass(&mut self, piece: Bytes, out: &UnboundedSender<Piece>) {
+    async fn send_piece(&mut self, piece: Bytes, out: &UnboundedSender<RelayPiece>) {
         if piece.is_empty() {
             return;
         }
         // Copied, as it is a part of a larger block of the HTTP library, and would keep it.
         let piece = Bytes::copy_from_slice(&piece);
-        let room = (piece.len() + PIECE).min(BUFFER) as u32;
-        let buffer: Arc<Semaphore> = self.tally.door.buffer.clone();
+        let room = (piece.len() + PIECE_OVERHEAD).min(RELAY_BUFFER_BYTES) as u32;
+        let buffer: Arc<Semaphore> = self.usage_recorder.context.buffer.clone();
         let permit = buffer.acquire_many_owned(room).await.expect("the buffer's semaphore is never closed");
         // A client that has gone is noticed by `run`.
-        let _ = out.send(Piece::Data(piece, permit));
+        let _ = out.send(RelayPiece::Data(piece, permit));
     }
 }
 
 /// What the client reads. After a cut nothing that was buffered passes any more.
-fn outlet(
-    pieces: UnboundedReceiver<Piece>,
+fn body_stream(
+    pieces: UnboundedReceiver<RelayPiece>,
     cut: CancellationToken,
-) -> impl Stream<Item = Result<Frame<Bytes>, Aborted>> {
+) -> impl Stream<Item = Result<Frame<Bytes>, RelayAborted>> {
     stream::unfold(Some(pieces), move |pieces| {
         let cut = cut.clone();
         async move {
@@ -188,96 +193,96 @@ fn outlet(
                 piece = pieces.recv() => Some(piece),
             };
             let piece = match next {
-                Some(piece) => piece.unwrap_or(Piece::Abort),
-                None => last_words(&mut pieces).await,
+                Some(piece) => piece.unwrap_or(RelayPiece::Abort),
+                None => drain_to_last(&mut pieces).await,
             };
             match piece {
-                Piece::Data(data, _room) => Some((Ok(Frame::data(data)), Some(pieces))),
-                Piece::Last(data) => Some((Ok(Frame::data(data)), None)),
-                Piece::Whole => None,
-                Piece::Abort => Some((Err(Aborted), None)),
+                RelayPiece::Data(data, _room) => Some((Ok(Frame::data(data)), Some(pieces))),
+                RelayPiece::FinalError(data) => Some((Ok(Frame::data(data)), None)),
+                RelayPiece::Complete => None,
+                RelayPiece::Abort => Some((Err(RelayAborted), None)),
             }
         }
     })
 }
 
-async fn last_words(pieces: &mut UnboundedReceiver<Piece>) -> Piece {
+async fn drain_to_last(pieces: &mut UnboundedReceiver<RelayPiece>) -> RelayPiece {
     while let Some(piece) = pieces.recv().await {
         match piece {
-            Piece::Data(..) => {}
+            RelayPiece::Data(..) => {}
             // What was dropped on the way here is missing.
-            Piece::Whole => return Piece::Abort,
-            Piece::Last(_) | Piece::Abort => return piece,
+            RelayPiece::Complete => return RelayPiece::Abort,
+            RelayPiece::FinalError(_) | RelayPiece::Abort => return piece,
         }
     }
-    Piece::Abort
+    RelayPiece::Abort
 }
 
 /// How many tokens a request is thought to have.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Thought {
+pub(super) struct InputEstimate {
     /// By its bytes.
-    pub(super) sent: u64,
+    pub(super) by_bytes: u64,
     /// With what it points at, of which nobody here knows the size.
-    pub(super) most: u64,
+    pub(super) upper_bound: u64,
 }
 
 /// What one call took, told to its session exactly once, however the call ends: also where the server is asked to end
 /// ([`super::Gateway::close`]), and not where it is killed.
-pub(super) struct Tally {
-    pub(super) door: Arc<Door>,
-    pub(super) route: Route,
+pub(super) struct UsageRecorder {
+    pub(super) context: Arc<EndpointContext>,
+    pub(super) route: GatewayRoute,
     /// As the provider names it.
     pub(super) model: String,
     /// What the input is thought to have, where the provider does not come to tell.
-    pub(super) input: Thought,
-    pub(super) meter: Meter,
+    pub(super) input: InputEstimate,
+    pub(super) meter: UsageMeter,
     /// A provider has it, as far as is known, and does what it will ask money for: also before the first byte of its answer, of
     /// which a whole one may be made by then.
-    pub(super) is_owed: bool,
+    pub(super) may_be_billed: bool,
 }
 
-impl Tally {
+impl UsageRecorder {
     /// A stream that ends before the provider said that it would was cut on the way.
-    fn end_of_stream(&self) -> End {
+    fn end_of_stream(&self) -> RelayEnd {
         if self.route.is_metered() && !self.meter.is_complete() {
-            return End::Broken("the provider's stream ended before its answer was complete".to_owned());
+            return RelayEnd::Broken("the provider's stream ended before its answer was complete".to_owned());
         }
-        End::Whole
+        RelayEnd::Complete
     }
 
     /// Tells the session; what comes back is what the agent has yet to be told.
-    fn close(self, end: End) -> Option<Refusal> {
+    fn report_end(self, end: RelayEnd) -> Option<EndpointError> {
         match end {
-            End::Whole => {
+            RelayEnd::Complete => {
                 if let Some(mishap) = self.meter.error() {
-                    let (api, options) = (self.route.api(), self.door.gateway.options());
+                    let (api, options) = (self.route.api(), self.context.gateway.options());
                     let message = scrubbed(&mishap.message, options.provider(api).api_key.as_ref());
-                    let why = in_words(api, &self.model, mishap.status, message.as_bytes());
-                    self.door.account.notice(Notice::Refused { status: mishap.status, why });
+                    let why = describe_rejection(api, &self.model, mishap.status, message.as_bytes());
+                    self.context.account.notify(GatewayNotice::Rejected { status: mishap.status, why });
                 }
                 None
             }
-            End::Cut => Some(Refusal::interrupted()),
-            End::HungUp => None,
-            End::Broken(why) => {
-                self.door
+            RelayEnd::Interrupted => Some(EndpointError::interrupted()),
+            RelayEnd::ClientGone => None,
+            RelayEnd::Broken(why) => {
+                self.context
                     .account
-                    .notice(Notice::Refused { status: StatusCode::BAD_GATEWAY.as_u16(), why: why.clone() });
-                Some(Refusal::new(StatusCode::BAD_GATEWAY, "api_error", why))
+                    .notify(GatewayNotice::Rejected { status: StatusCode::BAD_GATEWAY.as_u16(), why: why.clone() });
+                Some(EndpointError::new(StatusCode::BAD_GATEWAY, "api_error", why))
             }
         }
     }
 }
 
-impl Drop for Tally {
+impl Drop for UsageRecorder {
     fn drop(&mut self) {
-        if self.route.is_metered() && self.is_owed {
+        if self.route.is_metered() && self.may_be_billed {
             // A provider that says that it failed has not been hung up on.
-            let input = if self.meter.error().is_some() { self.input.sent } else { self.input.most };
-            let mut metered = self.meter.metered(&self.model, input);
-            self.door.gateway.options().price(&mut metered, &self.model);
-            self.door.account.notice(Notice::Used(metered));
+            let input = if self.meter.error().is_some() { self.input.by_bytes } else { self.input.upper_bound };
+            let mut metered = self.meter.metered_usage(&self.model, input);
+            self.context.gateway.options().apply_price(&mut metered, &self.model);
+            self.context.account.notify(GatewayNotice::Used(metered));
         }
     }
 }
@@ -287,12 +292,12 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::gateway::{Account, Endpoint, Forbidden, Gateway, GatewayOptions};
+    use crate::gateway::{Gateway, GatewayEndpoint, GatewayOptions, ModelCallDenied, SessionAccount};
 
-    struct Nobody;
+    struct UnbudgetedAccount;
 
-    impl Account for Nobody {
-        fn may_call(&self) -> Result<(), Forbidden> {
+    impl SessionAccount for UnbudgetedAccount {
+        fn may_call(&self) -> Result<(), ModelCallDenied> {
             Ok(())
         }
 
@@ -300,7 +305,7 @@ mod tests {
             false
         }
 
-        fn notice(&self, _: Notice) {}
+        fn notify(&self, _: GatewayNotice) {}
     }
 
     /// What was pulled of an endless answer in such pieces that nobody reads at first, and then so many times.
@@ -308,18 +313,24 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let listener = tokio::net::UnixListener::bind(directory.path().join("s")).expect("a socket");
         let gateway = Gateway::new(GatewayOptions::default()).expect("the options are right");
-        let door = Endpoint::open(gateway, listener, Arc::new(Nobody)).door();
-        let tally = Tally {
-            door: door.clone(),
-            route: Route::Chat,
+        let door = GatewayEndpoint::open(gateway, listener, Arc::new(UnbudgetedAccount)).context();
+        let tally = UsageRecorder {
+            context: door.clone(),
+            route: GatewayRoute::Chat,
             model: String::new(),
-            input: Thought::default(),
-            meter: Meter::new(Route::Chat),
-            is_owed: true,
+            input: InputEstimate::default(),
+            meter: UsageMeter::new(GatewayRoute::Chat),
+            may_be_billed: true,
         };
         let place = door.calls.clone().acquire_owned().await.expect("there is a place");
         let cut = CancellationToken::new();
-        let relay = Relay { route: Route::Chat, is_stream: false, cut: cut.clone(), tally, place };
+        let relay = ResponseRelay {
+            route: GatewayRoute::Chat,
+            is_stream: false,
+            abort_token: cut.clone(),
+            usage_recorder: tally,
+            call_permit: place,
+        };
         let pulled = Arc::new(AtomicUsize::new(0));
         let counter = pulled.clone();
         let endless = stream::repeat_with(move || {
@@ -351,20 +362,20 @@ mod tests {
         const MIB: usize = 1024 * 1024;
         let large = || Bytes::from(vec![b'x'; MIB]);
         // One more than fits is in hand, and waits for room.
-        assert_eq!(pulled(large, 0).await, BUFFER / (MIB + PIECE) + 1);
-        assert_eq!(pulled(large, 3).await, BUFFER / (MIB + PIECE) + 4);
-        assert_eq!(pulled(|| Bytes::from_static(b"x"), 0).await, BUFFER / (1 + PIECE) + 1);
+        assert_eq!(pulled(large, 0).await, RELAY_BUFFER_BYTES / (MIB + PIECE_OVERHEAD) + 1);
+        assert_eq!(pulled(large, 3).await, RELAY_BUFFER_BYTES / (MIB + PIECE_OVERHEAD) + 4);
+        assert_eq!(pulled(|| Bytes::from_static(b"x"), 0).await, RELAY_BUFFER_BYTES / (1 + PIECE_OVERHEAD) + 1);
     }
 
     #[tokio::test]
     async fn a_piece_does_not_keep_the_block_that_it_came_in() {
-        struct Block(Arc<AtomicUsize>, [u8; 8]);
-        impl AsRef<[u8]> for Block {
+        struct RelayBlock(Arc<AtomicUsize>, [u8; 8]);
+        impl AsRef<[u8]> for RelayBlock {
             fn as_ref(&self) -> &[u8] {
                 &self.1
             }
         }
-        impl Drop for Block {
+        impl Drop for RelayBlock {
             fn drop(&mut self) {
                 self.0.fetch_sub(1, Ordering::Relaxed);
             }
@@ -373,7 +384,7 @@ mod tests {
         let counter = kept.clone();
         let in_a_block = move || {
             counter.fetch_add(1, Ordering::Relaxed);
-            Bytes::from_owner(Block(counter.clone(), *b"a token\n")).slice(..2)
+            Bytes::from_owner(RelayBlock(counter.clone(), *b"a token\n")).slice(..2)
         };
         assert!(pulled(in_a_block, 0).await > 1000);
         assert!(kept.load(Ordering::Relaxed) <= 1, "{kept:?}");

@@ -10,7 +10,7 @@ use super::{headers::SHOULD_RETRY, options::RetryOptions};
 ///
 /// `asked` is what the provider itself asked for; `jitter` is between 0 and 1, and keeps sessions that were refused
 /// together from coming back together.
-pub(super) fn wait(options: &RetryOptions, attempt: u32, asked: Option<Duration>, jitter: f64) -> Option<Duration> {
+pub(super) fn backoff(options: &RetryOptions, attempt: u32, asked: Option<Duration>, jitter: f64) -> Option<Duration> {
     if attempt >= options.max_attempts {
         return None;
     }
@@ -18,7 +18,7 @@ pub(super) fn wait(options: &RetryOptions, attempt: u32, asked: Option<Duration>
     match asked {
         Some(asked) if asked > longest => None,
         // Never sooner than asked.
-        Some(asked) => Some(asked + spread(options, jitter)),
+        Some(asked) => Some(asked + jittered_base(options, jitter)),
         None => {
             let doubled = options.base_ms.saturating_mul(1u64.checked_shl(attempt - 1).unwrap_or(u64::MAX));
             Some(Duration::from_millis(doubled).min(longest).mul_f64(0.5 + jitter / 2.0))
@@ -26,24 +26,24 @@ pub(super) fn wait(options: &RetryOptions, attempt: u32, asked: Option<Duration>
     }
 }
 
-fn spread(options: &RetryOptions, jitter: f64) -> Duration {
+fn jittered_base(options: &RetryOptions, jitter: f64) -> Duration {
     Duration::from_millis(options.base_ms).mul_f64(jitter / 2.0)
 }
 
 /// Whether a refusal is one for now.
-pub(super) fn is_worth_it(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> bool {
+pub(super) fn is_retryable(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> bool {
     let for_now = matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504 | 529);
     let says_no = headers.get(SHOULD_RETRY).is_some_and(|value| value == "false");
     let says = |words: &&[u8]| body.windows(words.len()).any(|window| window == *words);
-    for_now && !says_no && !FOR_GOOD.iter().any(says)
+    for_now && !says_no && !PERMANENT_ERRORS.iter().any(says)
 }
 
 /// What is said with such a status, and asked again is no different: OpenAI's 429 for an account without money, and llama.cpp's 500
 /// for a conversation that is too long, which its agent has to shorten.
-const FOR_GOOD: [&[u8]; 2] = [b"insufficient_quota", b"Context size has been exceeded"];
+const PERMANENT_ERRORS: [&[u8]; 2] = [b"insufficient_quota", b"Context size has been exceeded"];
 
 /// What the provider asked for: seconds, milliseconds (OpenAI's own header), or a date.
-pub(super) fn asked_for(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn requested_delay(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {
         return Duration::try_from_secs_f64(ms / 1000.0).ok();
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn waits() {
         fn check(attempt: u32, asked_ms: Option<u64>, jitter: f64, expected_ms: Option<u64>) {
-            let got = wait(&OPTIONS, attempt, asked_ms.map(Duration::from_millis), jitter);
+            let got = backoff(&OPTIONS, attempt, asked_ms.map(Duration::from_millis), jitter);
             assert_eq!(got, expected_ms.map(Duration::from_millis), "attempt {attempt}");
         }
         check(1, None, 1.0, Some(100));
@@ -87,7 +87,7 @@ mod tests {
                 headers.insert(SHOULD_RETRY, value.parse().expect("a header value"));
             }
             let status = StatusCode::from_u16(status).expect("a status");
-            assert_eq!(is_worth_it(status, &headers, body.as_bytes()), expected, "{status}");
+            assert_eq!(is_retryable(status, &headers, body.as_bytes()), expected, "{status}");
         }
         for status in [429, 500, 502, 503, 504, 529] {
             check(status, None, "", true);
@@ -104,7 +104,7 @@ mod tests {
     fn what_a_provider_asks_for() {
         fn check(name: &'static str, value: &'static str, expected: Option<Duration>) {
             let headers = HeaderMap::from_iter([(name.parse().expect("a name"), value.parse().expect("a value"))]);
-            assert_eq!(asked_for(&headers), expected, "{value}");
+            assert_eq!(requested_delay(&headers), expected, "{value}");
         }
         check("retry-after", "7", Some(Duration::from_secs(7)));
         check("retry-after", "0.5", Some(Duration::from_millis(500)));

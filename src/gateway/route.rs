@@ -1,11 +1,11 @@
 //! The endpoint's paths. Pure.
 
-use greenroom_protocol::link::Api;
+use greenroom_protocol::link::ProviderApi;
 use hyper::Method;
 
 /// What a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
+pub(super) enum GatewayRoute {
     /// Anthropic's messages.
     Messages,
     CountTokens,
@@ -18,62 +18,64 @@ pub(super) enum Route {
 }
 
 /// Every path that there is, in the order in which an error lists them.
-const TABLE: [(Route, Method, &str); 6] = [
-    (Route::Messages, Method::POST, "/anthropic/v1/messages"),
-    (Route::CountTokens, Method::POST, "/anthropic/v1/messages/count_tokens"),
-    (Route::AnthropicModels, Method::GET, "/anthropic/v1/models"),
-    (Route::Chat, Method::POST, "/openai/v1/chat/completions"),
-    (Route::Responses, Method::POST, "/openai/v1/responses"),
-    (Route::OpenaiModels, Method::GET, "/openai/v1/models"),
+const ROUTES: [(GatewayRoute, Method, &str); 6] = [
+    (GatewayRoute::Messages, Method::POST, "/anthropic/v1/messages"),
+    (GatewayRoute::CountTokens, Method::POST, "/anthropic/v1/messages/count_tokens"),
+    (GatewayRoute::AnthropicModels, Method::GET, "/anthropic/v1/models"),
+    (GatewayRoute::Chat, Method::POST, "/openai/v1/chat/completions"),
+    (GatewayRoute::Responses, Method::POST, "/openai/v1/responses"),
+    (GatewayRoute::OpenaiModels, Method::GET, "/openai/v1/models"),
 ];
 
-impl Route {
-    pub(super) fn find(method: &Method, path: &str) -> Option<Route> {
-        TABLE.iter().find(|(_, m, p)| m == method && *p == path).map(|(route, ..)| *route)
+impl GatewayRoute {
+    pub(super) fn find(method: &Method, path: &str) -> Option<GatewayRoute> {
+        ROUTES.iter().find(|(_, m, p)| m == method && *p == path).map(|(route, ..)| *route)
     }
 
-    pub(super) fn api(self) -> Api {
+    pub(super) fn api(self) -> ProviderApi {
         match self {
-            Route::Messages | Route::CountTokens | Route::AnthropicModels => Api::Anthropic,
-            Route::Chat | Route::Responses | Route::OpenaiModels => Api::Openai,
+            GatewayRoute::Messages | GatewayRoute::CountTokens | GatewayRoute::AnthropicModels => {
+                ProviderApi::Anthropic
+            }
+            GatewayRoute::Chat | GatewayRoute::Responses | GatewayRoute::OpenaiModels => ProviderApi::Openai,
         }
     }
 
     /// The same path as the provider names it.
     pub(super) fn upstream_path(self) -> &'static str {
         match self {
-            Route::Messages => "/v1/messages",
-            Route::CountTokens => "/v1/messages/count_tokens",
-            Route::Chat => "/v1/chat/completions",
-            Route::Responses => "/v1/responses",
-            Route::AnthropicModels | Route::OpenaiModels => "/v1/models",
+            GatewayRoute::Messages => "/v1/messages",
+            GatewayRoute::CountTokens => "/v1/messages/count_tokens",
+            GatewayRoute::Chat => "/v1/chat/completions",
+            GatewayRoute::Responses => "/v1/responses",
+            GatewayRoute::AnthropicModels | GatewayRoute::OpenaiModels => "/v1/models",
         }
     }
 
     /// Whether a call of it takes tokens.
     pub(super) fn is_metered(self) -> bool {
         match self {
-            Route::Messages | Route::Chat | Route::Responses => true,
-            Route::CountTokens | Route::AnthropicModels | Route::OpenaiModels => false,
+            GatewayRoute::Messages | GatewayRoute::Chat | GatewayRoute::Responses => true,
+            GatewayRoute::CountTokens | GatewayRoute::AnthropicModels | GatewayRoute::OpenaiModels => false,
         }
     }
 
     pub(super) fn has_body(self) -> bool {
         match self {
-            Route::Messages | Route::CountTokens | Route::Chat | Route::Responses => true,
-            Route::AnthropicModels | Route::OpenaiModels => false,
+            GatewayRoute::Messages | GatewayRoute::CountTokens | GatewayRoute::Chat | GatewayRoute::Responses => true,
+            GatewayRoute::AnthropicModels | GatewayRoute::OpenaiModels => false,
         }
     }
 }
 
 /// In whose words an unknown path is answered.
-pub(super) fn api_of_path(path: &str) -> Api {
-    if path.starts_with("/anthropic") { Api::Anthropic } else { Api::Openai }
+pub(super) fn api_of_path(path: &str) -> ProviderApi {
+    if path.starts_with("/anthropic") { ProviderApi::Anthropic } else { ProviderApi::Openai }
 }
 
 /// For an error: all that there is.
-pub(super) fn list() -> String {
-    TABLE.map(|(_, method, path)| format!("{method} {path}")).join(", ")
+pub(super) fn list_routes() -> String {
+    ROUTES.map(|(_, method, path)| format!("{method} {path}")).join(", ")
 }
 
 #[cfg(test)]
@@ -82,15 +84,15 @@ mod tests {
 
     #[test]
     fn paths() {
-        fn check(method: Method, path: &str, expected: Option<Route>) {
-            assert_eq!(Route::find(&method, path), expected);
+        fn check(method: Method, path: &str, expected: Option<GatewayRoute>) {
+            assert_eq!(GatewayRoute::find(&method, path), expected);
         }
-        check(Method::POST, "/anthropic/v1/messages", Some(Route::Messages));
-        check(Method::POST, "/openai/v1/responses", Some(Route::Responses));
-        check(Method::GET, "/openai/v1/models", Some(Route::OpenaiModels));
+        check(Method::POST, "/anthropic/v1/messages", Some(GatewayRoute::Messages));
+        check(Method::POST, "/openai/v1/responses", Some(GatewayRoute::Responses));
+        check(Method::GET, "/openai/v1/models", Some(GatewayRoute::OpenaiModels));
         check(Method::GET, "/anthropic/v1/messages", None);
         check(Method::POST, "/anthropic/v1/messages/", None);
         check(Method::POST, "/anthropic/v1/messages/../files", None);
-        assert!(list().contains("POST /openai/v1/chat/completions, POST"));
+        assert!(list_routes().contains("POST /openai/v1/chat/completions, POST"));
     }
 }

@@ -17,23 +17,24 @@ use reqwest::{Client, Response};
 use tokio::time::timeout;
 
 use super::{
-    Account, Notice, Secret, headers,
-    meter::Meter,
+    GatewayNotice, ProviderKey, SessionAccount,
+    error_response::{self, EndpointError, describe_rejection, provider_name},
+    headers,
+    meter::UsageMeter,
     options::{GatewayOptions, TimeoutOptions},
-    refusal::{self, Refusal, in_words, provider_name},
     retry,
-    route::Route,
+    route::GatewayRoute,
 };
 
 /// The most of a provider's error that is passed on.
-const LARGEST_ERROR: usize = 1024 * 1024;
+const MAX_ERROR_BYTES: usize = 1024 * 1024;
 
 /// How long an error's text may take to follow its status.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One request, as the provider shall get it.
-pub(super) struct Ask {
-    pub(super) route: Route,
+pub(super) struct UpstreamRequest {
+    pub(super) route: GatewayRoute,
     pub(super) method: Method,
     pub(super) url: String,
     pub(super) headers: HeaderMap,
@@ -42,111 +43,122 @@ pub(super) struct Ask {
     /// As the provider names it; empty where the request names none.
     pub(super) model: String,
     /// What `headers` hold, so that it can be taken out of errors.
-    pub(super) key: Option<Secret>,
+    pub(super) key: Option<ProviderKey>,
 }
 
 /// A provider's answer, whose first byte is here.
-pub(super) struct Answer {
+pub(super) struct UpstreamResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     /// Whether it is a stream of server-sent events.
     pub(super) is_stream: bool,
-    pub(super) body: Source,
+    pub(super) body: UpstreamBody,
 }
 
 /// The pieces of an answer; an error is for a person, and the last item. Dropping it ends the request.
-pub(super) type Source = BoxStream<'static, Result<Bytes, String>>;
+pub(super) type UpstreamBody = BoxStream<'static, Result<Bytes, String>>;
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum UpstreamError {
     /// The provider answered with a status that is no success, or with an error as its stream's first event.
-    Refused { status: StatusCode, headers: HeaderMap, body: Bytes },
+    Rejected { status: StatusCode, headers: HeaderMap, body: Bytes },
     /// No connection, or one that broke before the answer began.
     Unreachable {
         why: String,
         /// There was one, over which it may have the whole request.
-        broke: bool,
+        connection_broke: bool,
     },
     /// Nothing came in time.
-    Late { waited: Duration },
+    TimedOut { waited: Duration },
 }
 
 /// Asks until there is an answer, or a refusal that is worth no further attempt. `is_owed`, also when this is dropped: a provider
 /// has begun something.
-pub(super) async fn ask(
+pub(super) async fn send_with_retries(
     client: &Client,
     options: &GatewayOptions,
-    ask: &Ask,
-    account: &dyn Account,
+    ask: &UpstreamRequest,
+    account: &dyn SessionAccount,
     is_owed: &mut bool,
-) -> Result<Answer, Failure> {
+) -> Result<UpstreamResponse, UpstreamError> {
     let (mut attempt, mut may_work) = (1, false);
     loop {
         *is_owed = true;
-        let failure = match once(client, &options.timeouts, ask).await {
+        let failure = match send_once(client, &options.timeouts, ask).await {
             Ok(answer) => return Ok(answer),
             Err(failure) => failure,
         };
         // Whoever says no, or was not reached, has begun nothing. One whose time was up, or whose connection broke, may work on.
-        may_work |= matches!(failure, Failure::Late { .. } | Failure::Unreachable { broke: true, .. });
+        may_work |= matches!(
+            failure,
+            UpstreamError::TimedOut { .. } | UpstreamError::Unreachable { connection_broke: true, .. }
+        );
         *is_owed = may_work;
-        let Some(wait) = failure.wait(options, attempt, ask.streaming) else { return Err(failure) };
+        let Some(wait) = failure.retry_delay(options, attempt, ask.streaming) else { return Err(failure) };
         attempt += 1;
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        account.notice(Notice::Retrying { attempt, wait_ms, why: failure.in_words(ask) });
+        account.notify(GatewayNotice::Retrying { attempt, wait_ms, why: failure.describe(ask) });
         tokio::time::sleep(wait).await;
     }
 }
 
-async fn once(client: &Client, timeouts: &TimeoutOptions, ask: &Ask) -> Result<Answer, Failure> {
+async fn send_once(
+    client: &Client,
+    timeouts: &TimeoutOptions,
+    ask: &UpstreamRequest,
+) -> Result<UpstreamResponse, UpstreamError> {
     let request = client.request(ask.method.clone(), &ask.url).headers(ask.headers.clone()).body(ask.body.clone());
     let limit = timeouts.first_byte(ask.streaming);
-    match timeout(limit, begin(request.send(), ask, timeouts.idle())).await {
+    match timeout(limit, read_first_piece(request.send(), ask, timeouts.idle())).await {
         Ok(result) => result,
-        Err(_) => Err(Failure::Late { waited: limit }),
+        Err(_) => Err(UpstreamError::TimedOut { waited: limit }),
     }
 }
 
-async fn begin(
+async fn read_first_piece(
     response: impl Future<Output = reqwest::Result<Response>>,
-    ask: &Ask,
+    ask: &UpstreamRequest,
     idle: Duration,
-) -> Result<Answer, Failure> {
+) -> Result<UpstreamResponse, UpstreamError> {
     let route = ask.route;
     let mut response = response.await.map_err(unreachable)?;
     let (status, headers) = (response.status(), headers::to_client(response.headers(), ask.key.as_ref()));
     if !status.is_success() {
-        let key = ask.key.as_ref().map(Secret::expose);
-        return Err(Failure::Refused { status, headers, body: refusal::scrub(error_body(response).await, key) });
+        let key = ask.key.as_ref().map(ProviderKey::expose);
+        return Err(UpstreamError::Rejected {
+            status,
+            headers,
+            body: error_response::scrub(error_body(response).await, key),
+        });
     }
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_stream = content_type.starts_with("text/event-stream");
     let first = response.chunk().await.map_err(unreachable)?.unwrap_or_default();
-    if is_stream && let Some(refusal) = refused_at_once(route, &first, ask.key.as_ref()) {
+    if is_stream && let Some(refusal) = error_in_first_event(route, &first, ask.key.as_ref()) {
         return Err(refusal);
     }
     let rest = stream::unfold(Some(response), move |response| next_piece(response, route, idle));
     let body = stream::iter([Ok(first)]).chain(rest).boxed();
-    Ok(Answer { status, headers, is_stream, body })
+    Ok(UpstreamResponse { status, headers, is_stream, body })
 }
 
 /// Providers under load say 200, and then an error as the first event. Nothing was passed on yet, so it may be retried.
-fn refused_at_once(route: Route, first: &Bytes, key: Option<&Secret>) -> Option<Failure> {
-    let mut meter = Meter::new(route);
-    meter.lines(first);
+fn error_in_first_event(route: GatewayRoute, first: &Bytes, key: Option<&ProviderKey>) -> Option<UpstreamError> {
+    let mut meter = UsageMeter::new(route);
+    meter.read_lines(first);
     let mishap = meter.error()?;
     let status = StatusCode::from_u16(mishap.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    let message = refusal::scrubbed(&mishap.message, key);
-    let body = Refusal::new(status, refusal::kind_of_status(mishap.status), message).body(route.api());
+    let message = error_response::scrubbed(&mishap.message, key);
+    let body = EndpointError::new(status, error_response::kind_of_status(mishap.status), message).body(route.api());
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"))]);
-    Some(Failure::Refused { status, headers, body })
+    Some(UpstreamError::Rejected { status, headers, body })
 }
 
 /// The clock runs only while a piece is waited for: a buffer that is full is not the provider's silence.
 async fn next_piece(
     response: Option<Response>,
-    route: Route,
+    route: GatewayRoute,
     idle: Duration,
 ) -> Option<(Result<Bytes, String>, Option<Response>)> {
     let mut response = response?;
@@ -163,9 +175,9 @@ async fn error_body(mut response: Response) -> Bytes {
     let mut body = BytesMut::new();
     let reading = async {
         while let Ok(Some(piece)) = response.chunk().await {
-            let room = LARGEST_ERROR - body.len();
+            let room = MAX_ERROR_BYTES - body.len();
             body.extend_from_slice(&piece[..piece.len().min(room)]);
-            if body.len() == LARGEST_ERROR {
+            if body.len() == MAX_ERROR_BYTES {
                 break;
             }
         }
@@ -175,8 +187,8 @@ async fn error_body(mut response: Response) -> Bytes {
     body.freeze()
 }
 
-fn unreachable(error: reqwest::Error) -> Failure {
-    Failure::Unreachable { why: root_cause(&error), broke: !error.is_connect() }
+fn unreachable(error: reqwest::Error) -> UpstreamError {
+    UpstreamError::Unreachable { why: root_cause(&error), connection_broke: !error.is_connect() }
 }
 
 /// The innermost reason: the outer ones only say that a request failed, and repeat the address.
@@ -188,27 +200,27 @@ fn root_cause(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
-impl Failure {
-    fn wait(&self, options: &GatewayOptions, attempt: u32, streaming: bool) -> Option<Duration> {
+impl UpstreamError {
+    fn retry_delay(&self, options: &GatewayOptions, attempt: u32, streaming: bool) -> Option<Duration> {
         let asked = match self {
-            Failure::Refused { status, headers, body } if retry::is_worth_it(*status, headers, body) => {
-                retry::asked_for(headers)
+            UpstreamError::Rejected { status, headers, body } if retry::is_retryable(*status, headers, body) => {
+                retry::requested_delay(headers)
             }
-            Failure::Refused { .. } => return None,
-            Failure::Unreachable { .. } => None,
+            UpstreamError::Rejected { .. } => return None,
+            UpstreamError::Unreachable { .. } => None,
             // An answer in one piece that took too long would take, and cost, as much again.
-            Failure::Late { .. } if streaming => None,
-            Failure::Late { .. } => return None,
+            UpstreamError::TimedOut { .. } if streaming => None,
+            UpstreamError::TimedOut { .. } => return None,
         };
-        retry::wait(&options.retry, attempt, asked, jitter())
+        retry::backoff(&options.retry, attempt, asked, jitter())
     }
 
-    pub(super) fn in_words(&self, ask: &Ask) -> String {
+    pub(super) fn describe(&self, ask: &UpstreamRequest) -> String {
         let (api, provider) = (ask.route.api(), provider_name(ask.route.api()));
         match self {
-            Failure::Refused { status, body, .. } => in_words(api, &ask.model, status.as_u16(), body),
-            Failure::Unreachable { why, .. } => format!("{provider} cannot be reached: {why}"),
-            Failure::Late { waited } => format!("{provider} did not answer within {} s", waited.as_secs()),
+            UpstreamError::Rejected { status, body, .. } => describe_rejection(api, &ask.model, status.as_u16(), body),
+            UpstreamError::Unreachable { why, .. } => format!("{provider} cannot be reached: {why}"),
+            UpstreamError::TimedOut { waited } => format!("{provider} did not answer within {} s", waited.as_secs()),
         }
     }
 }

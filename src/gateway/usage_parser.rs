@@ -9,50 +9,50 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 /// An event of any route, or an answer in one piece. Of what an object names twice, the last counts.
 #[derive(Debug, Default)]
-pub(super) struct Outline {
+pub(super) struct ProviderEvent {
     /// `type`
     pub(super) kind: Option<String>,
     code: Option<String>,
     /// What it says of an answer by itself.
-    pub(super) answer: Answer,
+    pub(super) fields: ResponseFields,
     /// An answer, with which Anthropic's streams begin; or the text of an error.
-    pub(super) message: Answer,
+    pub(super) message: ResponseFields,
     /// The answer of which an event of OpenAI's responses speaks.
-    pub(super) response: Answer,
-    pub(super) delta: Spoken,
-    pub(super) choices: Choices,
+    pub(super) response: ResponseFields,
+    pub(super) delta: StreamedBytes,
+    pub(super) choices: ChatChoices,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ResponseFields {
     pub(super) model: Option<String>,
-    pub(super) usage: Usage,
-    pub(super) error: Option<Fault>,
+    pub(super) usage: ReportedUsage,
+    pub(super) error: Option<ProviderError>,
     /// All of it, where it is a text.
     text: Option<String>,
 }
 
 /// Counts by the names that the formats have for them. Some servers give those of several formats at once, and mean one.
 #[derive(Debug, Default)]
-pub(super) struct Usage {
+pub(super) struct ReportedUsage {
     pub(super) input_tokens: Option<u64>,
     pub(super) output_tokens: Option<u64>,
     pub(super) cache_read_input_tokens: Option<u64>,
     pub(super) cache_creation_input_tokens: Option<u64>,
     pub(super) prompt_tokens: Option<u64>,
     pub(super) completion_tokens: Option<u64>,
-    pub(super) input_tokens_details: Details,
-    pub(super) prompt_tokens_details: Details,
+    pub(super) input_tokens_details: InputTokenDetails,
+    pub(super) prompt_tokens_details: InputTokenDetails,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Details {
+pub(super) struct InputTokenDetails {
     pub(super) cached_tokens: Option<u64>,
 }
 
 /// An error, or an event that is one.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fault {
+pub(super) struct ProviderError {
     pub(super) kind: Option<String>,
     pub(super) code: Option<String>,
     pub(super) message: Option<String>,
@@ -60,73 +60,73 @@ pub(super) struct Fault {
 
 /// How many bytes of text, thought and tool input there are in what a delta adds.
 #[derive(Debug, Default)]
-pub(super) struct Spoken(pub(super) u64);
+pub(super) struct StreamedBytes(pub(super) u64);
 
 /// All choices of a chunk together.
 #[derive(Debug, Default)]
-pub(super) struct Choices {
-    pub(super) delta: Spoken,
+pub(super) struct ChatChoices {
+    pub(super) delta: StreamedBytes,
     pub(super) finish_reason: Option<String>,
 }
 
-impl Outline {
+impl ProviderEvent {
     /// `None` if it is no JSON.
-    pub(super) fn read(json: &[u8]) -> Option<Outline> {
-        let mut outline = Outline::default();
+    pub(super) fn read(json: &[u8]) -> Option<ProviderEvent> {
+        let mut outline = ProviderEvent::default();
         let mut json = serde_json::Deserializer::from_slice(json);
-        Reading(&mut outline).deserialize(&mut json).ok()?;
+        ParseTargetSeed(&mut outline).deserialize(&mut json).ok()?;
         json.end().ok()?;
         Some(outline)
     }
 
     /// The event, where it is an error itself.
-    pub(super) fn fault(&self) -> Fault {
-        Fault { kind: self.kind.clone(), code: self.code.clone(), message: self.message.text.clone() }
+    pub(super) fn as_error(&self) -> ProviderError {
+        ProviderError { kind: self.kind.clone(), code: self.code.clone(), message: self.message.text.clone() }
     }
 }
 
 /// What a value of the JSON is read into. What it does not take is skipped.
-trait Part {
-    fn text(&mut self, _: &str) {}
+trait ParseTarget {
+    fn set_text(&mut self, _: &str) {}
 
-    fn count(&mut self, _: u64) {}
+    fn set_count(&mut self, _: u64) {}
 
     /// It is an object, be it an empty one.
-    fn object(&mut self) {}
+    fn begin_object(&mut self) {}
 
     /// What takes the value of this name.
-    fn field(&mut self, _: &str) -> Option<&mut dyn Part> {
+    fn field(&mut self, _: &str) -> Option<&mut dyn ParseTarget> {
         None
     }
 
     /// What takes each value of a list, one after the other.
-    fn each(&mut self) -> Option<&mut dyn Part> {
+    fn list_item(&mut self) -> Option<&mut dyn ParseTarget> {
         None
     }
 }
 
-impl Part for Outline {
-    fn field(&mut self, name: &str) -> Option<&mut dyn Part> {
-        let part: &mut dyn Part = match name {
+impl ParseTarget for ProviderEvent {
+    fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
+        let part: &mut dyn ParseTarget = match name {
             "type" => &mut self.kind,
             "code" => &mut self.code,
             "message" => &mut self.message,
             "response" => &mut self.response,
             "delta" => &mut self.delta,
             "choices" => &mut self.choices,
-            _ => return self.answer.field(name),
+            _ => return self.fields.field(name),
         };
         Some(part)
     }
 }
 
-impl Part for Answer {
-    fn text(&mut self, text: &str) {
+impl ParseTarget for ResponseFields {
+    fn set_text(&mut self, text: &str) {
         self.text = Some(text.to_owned());
     }
 
-    fn field(&mut self, name: &str) -> Option<&mut dyn Part> {
-        let part: &mut dyn Part = match name {
+    fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
+        let part: &mut dyn ParseTarget = match name {
             "model" => &mut self.model,
             "usage" => &mut self.usage,
             "error" => &mut self.error,
@@ -136,9 +136,9 @@ impl Part for Answer {
     }
 }
 
-impl Part for Usage {
-    fn field(&mut self, name: &str) -> Option<&mut dyn Part> {
-        let part: &mut dyn Part = match name {
+impl ParseTarget for ReportedUsage {
+    fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
+        let part: &mut dyn ParseTarget = match name {
             "input_tokens" => &mut self.input_tokens,
             "output_tokens" => &mut self.output_tokens,
             "cache_read_input_tokens" => &mut self.cache_read_input_tokens,
@@ -153,25 +153,25 @@ impl Part for Usage {
     }
 }
 
-impl Part for Details {
-    fn field(&mut self, name: &str) -> Option<&mut dyn Part> {
+impl ParseTarget for InputTokenDetails {
+    fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
         if name == "cached_tokens" { Some(&mut self.cached_tokens) } else { None }
     }
 }
 
 /// An error is an object or a text; `null` is none.
-impl Part for Option<Fault> {
-    fn object(&mut self) {
+impl ParseTarget for Option<ProviderError> {
+    fn begin_object(&mut self) {
         self.get_or_insert_default();
     }
 
-    fn text(&mut self, text: &str) {
-        *self = Some(Fault { message: Some(text.to_owned()), ..Fault::default() });
+    fn set_text(&mut self, text: &str) {
+        *self = Some(ProviderError { message: Some(text.to_owned()), ..ProviderError::default() });
     }
 
-    fn field(&mut self, name: &str) -> Option<&mut dyn Part> {
+    fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
         let fault = self.get_or_insert_default();
-        let part: &mut dyn Part = match name {
+        let part: &mut dyn ParseTarget = match name {
             "type" => &mut fault.kind,
             "code" => &mut fault.code,
             "message" => &mut fault.message,
@@ -181,12 +181,12 @@ impl Part for Option<Fault> {
     }
 }
 
-impl Part for Spoken {
-    fn text(&mut self, text: &str) {
+impl ParseTarget for StreamedBytes {
+    fn set_text(&mut self, text: &str) {
         self.0 += text.len() as u64;
     }
 
-    fn field(&mut self, name: &str) -> Option<&mut dyn Part> {
+    fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
         match name {
             "text" | "thinking" | "partial_json" | "content" | "reasoning_content" | "reasoning" | "refusal"
             | "tool_calls" | "function" | "arguments" => Some(self),
@@ -194,14 +194,14 @@ impl Part for Spoken {
         }
     }
 
-    fn each(&mut self) -> Option<&mut dyn Part> {
+    fn list_item(&mut self) -> Option<&mut dyn ParseTarget> {
         Some(self)
     }
 }
 
-impl Part for Choices {
-    fn field(&mut self, name: &str) -> Option<&mut dyn Part> {
-        let part: &mut dyn Part = match name {
+impl ParseTarget for ChatChoices {
+    fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
+        let part: &mut dyn ParseTarget = match name {
             "delta" => &mut self.delta,
             "finish_reason" => &mut self.finish_reason,
             _ => return None,
@@ -209,27 +209,27 @@ impl Part for Choices {
         Some(part)
     }
 
-    fn each(&mut self) -> Option<&mut dyn Part> {
+    fn list_item(&mut self) -> Option<&mut dyn ParseTarget> {
         Some(self)
     }
 }
 
-impl Part for Option<String> {
-    fn text(&mut self, text: &str) {
+impl ParseTarget for Option<String> {
+    fn set_text(&mut self, text: &str) {
         *self = Some(text.to_owned());
     }
 }
 
-impl Part for Option<u64> {
-    fn count(&mut self, count: u64) {
+impl ParseTarget for Option<u64> {
+    fn set_count(&mut self, count: u64) {
         *self = Some(count);
     }
 }
 
 /// Reads one value into its part.
-struct Reading<'a>(&'a mut dyn Part);
+struct ParseTargetSeed<'a>(&'a mut dyn ParseTarget);
 
-impl<'de> DeserializeSeed<'de> for Reading<'_> {
+impl<'de> DeserializeSeed<'de> for ParseTargetSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
@@ -237,7 +237,7 @@ impl<'de> DeserializeSeed<'de> for Reading<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Reading<'_> {
+impl<'de> Visitor<'de> for ParseTargetSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -261,29 +261,29 @@ impl<'de> Visitor<'de> for Reading<'_> {
     }
 
     fn visit_u64<E>(self, count: u64) -> Result<(), E> {
-        self.0.count(count);
+        self.0.set_count(count);
         Ok(())
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        self.0.text(text);
+        self.0.set_text(text);
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let Some(part) = self.0.each() else {
+        let Some(part) = self.0.list_item() else {
             IgnoredAny.visit_seq(list)?;
             return Ok(());
         };
-        while list.next_element_seed(Reading(&mut *part))?.is_some() {}
+        while list.next_element_seed(ParseTargetSeed(&mut *part))?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
-        self.0.object();
-        while let Some(part) = object.next_key_seed(Name(&mut *self.0))? {
+        self.0.begin_object();
+        while let Some(part) = object.next_key_seed(FieldNameSeed(&mut *self.0))? {
             match part {
-                Some(part) => object.next_value_seed(Reading(part))?,
+                Some(part) => object.next_value_seed(ParseTargetSeed(part))?,
                 None => {
                     object.next_value::<IgnoredAny>()?;
                 }
@@ -294,18 +294,18 @@ impl<'de> Visitor<'de> for Reading<'_> {
 }
 
 /// Reads a name, and finds what takes its value.
-struct Name<'a>(&'a mut dyn Part);
+struct FieldNameSeed<'a>(&'a mut dyn ParseTarget);
 
-impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
-    type Value = Option<&'a mut dyn Part>;
+impl<'de, 'a> DeserializeSeed<'de> for FieldNameSeed<'a> {
+    type Value = Option<&'a mut dyn ParseTarget>;
 
     fn deserialize<D: Deserializer<'de>>(self, name: D) -> Result<Self::Value, D::Error> {
         name.deserialize_str(self)
     }
 }
 
-impl<'a> Visitor<'_> for Name<'a> {
-    type Value = Option<&'a mut dyn Part>;
+impl<'a> Visitor<'_> for FieldNameSeed<'a> {
+    type Value = Option<&'a mut dyn ParseTarget>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a name")
@@ -320,8 +320,8 @@ impl<'a> Visitor<'_> for Name<'a> {
 mod tests {
     use super::*;
 
-    fn read(json: &str) -> Outline {
-        Outline::read(json.as_bytes()).expect("it is JSON")
+    fn read(json: &str) -> ProviderEvent {
+        ProviderEvent::read(json.as_bytes()).expect("it is JSON")
     }
 
     #[test]
@@ -330,21 +330,21 @@ mod tests {
             let names = ["type", "code", "model", "usage", "message", "response", "delta", "choices"];
             for name in names {
                 let outline = read(&format!(r#"{{"{name}":{wrong},"error":{{"message":"m"}}}}"#));
-                assert_eq!((&outline.kind, &outline.answer.model), (&None, &None), "{name}: {wrong}");
-                assert_eq!((outline.delta.0, outline.answer.usage.input_tokens), (0, None), "{name}: {wrong}");
-                let error = outline.answer.error.expect("there is one beside it");
+                assert_eq!((&outline.kind, &outline.fields.model), (&None, &None), "{name}: {wrong}");
+                assert_eq!((outline.delta.0, outline.fields.usage.input_tokens), (0, None), "{name}: {wrong}");
+                let error = outline.fields.error.expect("there is one beside it");
                 assert_eq!(error.message.as_deref(), Some("m"), "{name}: {wrong}");
             }
             read(wrong);
         }
-        assert_eq!(read(r#"{"usage":{"output_tokens":2.0}}"#).answer.usage.output_tokens, None);
-        assert!(read(r#"{"error":{}}"#).answer.error.is_some() && read(r#"{"error":null}"#).answer.error.is_none());
+        assert_eq!(read(r#"{"usage":{"output_tokens":2.0}}"#).fields.usage.output_tokens, None);
+        assert!(read(r#"{"error":{}}"#).fields.error.is_some() && read(r#"{"error":null}"#).fields.error.is_none());
     }
 
     #[test]
     fn what_is_no_json_is_not_read() {
         for wrong in ["", "{", "{half", r#"{"type":"a"} {}"#, r#"{"skipped":[1,2}"#, r#"{"type":"a",}"#, "<html>"] {
-            assert!(Outline::read(wrong.as_bytes()).is_none(), "{wrong}");
+            assert!(ProviderEvent::read(wrong.as_bytes()).is_none(), "{wrong}");
         }
     }
 
@@ -366,6 +366,6 @@ mod tests {
     #[test]
     fn what_is_skipped_may_be_as_deep_as_it_is_long() {
         let deep = format!(r#"{{"odds":{}{},"model":"m"}}"#, "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(read(&deep).answer.model.as_deref(), Some("m"));
+        assert_eq!(read(&deep).fields.model.as_deref(), Some("m"));
     }
 }

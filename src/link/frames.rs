@@ -9,12 +9,12 @@ use tokio_tungstenite::tungstenite::{
     },
 };
 
-pub(super) fn written(frame: &ToAgent) -> Utf8Bytes {
+pub(super) fn encode_frame(frame: &ToAgent) -> Utf8Bytes {
     // Every type of the link has string keys and no fallible `Serialize`, so this cannot fail.
     serde_json::to_string(frame).expect("a frame is JSON").into()
 }
 
-pub(super) fn in_fragments(text: Utf8Bytes) -> impl Iterator<Item = Message> {
+pub(super) fn into_fragments(text: Utf8Bytes) -> impl Iterator<Item = Message> {
     let whole = Bytes::from(text);
     fragments(whole.len()).map(move |fragment| {
         let kind = if fragment.first { Data::Text } else { Data::Continue };

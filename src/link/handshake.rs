@@ -20,31 +20,31 @@ use tokio_tungstenite::{
 };
 
 /// The longest answer, bytes. Our agent's has 129, and more does not fit the library's buffer.
-const MOST: usize = 4096;
+const MAX_HEAD_BYTES: usize = 4096;
 
-pub(super) async fn shake_hands(
+pub(super) async fn client_handshake(
     mut stream: UnixStream,
     config: WebSocketConfig,
 ) -> Result<WebSocketStream<UnixStream>, Error> {
     let (read, write) = stream.split();
-    client_async_with_config("ws://agent/", join(Head::of(read), write), Some(config)).await?;
+    client_async_with_config("ws://agent/", join(HttpHeadReader::of(read), write), Some(config)).await?;
     Ok(WebSocketStream::from_raw_socket(stream, Role::Client, Some(config)).await)
 }
 
 /// Reads to the end of an HTTP head and no further, so a byte at a time, and gives it as a whole: many small pieces the library
 /// takes for an attack.
-struct Head<R> {
+struct HttpHeadReader<R> {
     from: R,
     read: Vec<u8>,
 }
 
-impl<R> Head<R> {
-    fn of(from: R) -> Head<R> {
-        Head { from, read: Vec::new() }
+impl<R> HttpHeadReader<R> {
+    fn of(from: R) -> HttpHeadReader<R> {
+        HttpHeadReader { from, read: Vec::new() }
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Head<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for HttpHeadReader<R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while !self.read.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -54,7 +54,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Head<R> {
                 return Poll::Ready(Ok(()));
             }
             self.read.push(byte[0]);
-            if self.read.len() > MOST.min(buffer.remaining()) {
+            if self.read.len() > MAX_HEAD_BYTES.min(buffer.remaining()) {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "an answer without an end")));
             }
         }
@@ -85,7 +85,7 @@ mod tests {
             // Whoever has heard enough may be gone.
             let _ = theirs.write_all(&answer(key)).await;
         };
-        tokio::join!(shake_hands(ours, WebSocketConfig::default().read_buffer_size(1024)), agent).0
+        tokio::join!(client_handshake(ours, WebSocketConfig::default().read_buffer_size(1024)), agent).0
     }
 
     fn welcome(key: &str) -> String {

@@ -21,13 +21,16 @@ use bollard::{
 };
 use futures::StreamExt;
 
-use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats, Turns};
+use super::{
+    FoundSandbox, KeyedMutex, ProgressCallback, SandboxDriver, SandboxError, SandboxExit, SandboxPresence, SandboxSpec,
+    SandboxStats,
+};
 use crate::store::SessionId;
 
 mod body;
 mod engine;
-mod freeze;
 mod image;
+mod pause;
 mod start;
 #[cfg(test)]
 mod test_image;
@@ -35,31 +38,31 @@ mod test_image;
 mod tests;
 mod watch;
 
-use body::Wall;
-use engine::{Call, Engine, REMOVE, Trouble};
+use body::ContainerPolicy;
+use engine::{DockerEngine, EngineCall, EngineError, REMOVE};
 
-const INFO: Call = Call { what: "tell where it keeps its containers", seconds: 10 };
-const PING: Call = Call { what: "answer", seconds: 3 };
+const INFO: EngineCall = EngineCall { what: "tell where it keeps its containers", seconds: 10 };
+const PING: EngineCall = EngineCall { what: "answer", seconds: 3 };
 /// The first word of a start, which an engine that is busy for a while is not to fail.
-const PRESENCE: Call = Call { what: "tell whether the container is there", seconds: 30 };
-const STOP: Call = Call { what: "stop the container", seconds: 20 };
-const LIST: Call = Call { what: "list the containers", seconds: 10 };
-const STATS: Call = Call { what: "measure the container", seconds: 10 };
+const PRESENCE: EngineCall = EngineCall { what: "tell whether the container is there", seconds: 30 };
+const STOP: EngineCall = EngineCall { what: "stop the container", seconds: 20 };
+const LIST: EngineCall = EngineCall { what: "list the containers", seconds: 10 };
+const STATS: EngineCall = EngineCall { what: "measure the container", seconds: 10 };
 
 /// As in the config.
 pub const NAME: &str = "docker";
 
 /// How long a process may take to end by itself when it is told to, seconds.
-const GRACE: i32 = 1;
+const STOP_GRACE_SECONDS: i32 = 1;
 
 /// The driver.
-pub struct Docker {
-    engine: Engine,
+pub struct DockerDriver {
+    engine: DockerEngine,
     /// Where the engine keeps its containers: that tells engines apart, whatever they are reached by.
     root: String,
-    wall: Wall,
+    policy: ContainerPolicy,
     /// Freezing and thawing one session.
-    freezing: Arc<Turns>,
+    pause_locks: Arc<KeyedMutex>,
 }
 
 /// What the operator decides about every container.
@@ -75,42 +78,47 @@ pub struct DockerOptions {
     pub host: Option<String>,
 }
 
-impl Docker {
+impl DockerDriver {
     /// Finds the engine and agrees with it on a version of its API.
-    pub async fn connect(options: DockerOptions) -> Result<Docker, SandboxError> {
+    pub async fn connect(options: DockerOptions) -> Result<DockerDriver, SandboxError> {
         let DockerOptions { node, runtime, readonly_root, host } = options;
-        let wall = Wall { node, runtime, readonly_root };
-        let engine = Engine::find(host).await?;
+        let wall = ContainerPolicy { node, runtime, readonly_root };
+        let engine = DockerEngine::find(host).await?;
         let info = engine.call(INFO, engine.client.info()).await?;
-        Ok(Docker { engine, root: info.docker_root_dir.unwrap_or_default(), wall, freezing: Arc::default() })
+        Ok(DockerDriver {
+            engine,
+            root: info.docker_root_dir.unwrap_or_default(),
+            policy: wall,
+            pause_locks: Arc::default(),
+        })
     }
 
     /// One of ours among what the engine lists; `None` for a name or label that is not ours after all.
-    fn found(&self, container: ContainerSummary) -> Option<Found> {
+    fn found_sandbox(&self, container: ContainerSummary) -> Option<FoundSandbox> {
         let session: SessionId = container.labels?.get(body::SESSION_LABEL)?.parse().ok()?;
-        let ours = format!("/{}", self.wall.name_of(session));
+        let ours = format!("/{}", self.policy.container_name(session));
         if !container.names?.contains(&ours) {
             return None;
         }
         let presence = match container.state? {
-            ContainerSummaryStateEnum::RUNNING => Presence::Running,
-            ContainerSummaryStateEnum::PAUSED => Presence::Frozen,
+            ContainerSummaryStateEnum::RUNNING => SandboxPresence::Running,
+            ContainerSummaryStateEnum::PAUSED => SandboxPresence::Paused,
             ContainerSummaryStateEnum::REMOVING => return None,
             ContainerSummaryStateEnum::CREATED
             | ContainerSummaryStateEnum::RESTARTING
             | ContainerSummaryStateEnum::EXITED
             | ContainerSummaryStateEnum::DEAD
             | ContainerSummaryStateEnum::STOPPING
-            | ContainerSummaryStateEnum::EMPTY => Presence::Exited,
+            | ContainerSummaryStateEnum::EMPTY => SandboxPresence::Exited,
         };
-        Some(Found { session, driver: NAME, presence })
+        Some(FoundSandbox { session, driver: NAME, presence })
     }
 
     /// Waits for the end of a removal that somebody else began.
-    async fn until_gone(&self, name: &str) -> Result<(), Trouble> {
+    async fn until_gone(&self, name: &str) -> Result<(), EngineError> {
         for _ in 0..REMOVE.seconds * 10 {
             match self.engine.inspect(name).await {
-                Err(Trouble::Missing { .. }) => return Ok(()),
+                Err(EngineError::Missing { .. }) => return Ok(()),
                 Err(other) => return Err(other),
                 Ok(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
             }
@@ -120,17 +128,17 @@ impl Docker {
 }
 
 #[async_trait]
-impl Sandbox for Docker {
+impl SandboxDriver for DockerDriver {
     fn name(&self) -> &'static str {
         NAME
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         format!("{NAME}{}", self.root.replace('/', "-"))
     }
 
     fn isolation(&self) -> String {
-        let kernel = match &self.wall.runtime {
+        let kernel = match &self.policy.runtime {
             Some(runtime) => format!("runtime `{runtime}`"),
             None => "it shares the kernel with this machine".to_owned(),
         };
@@ -145,78 +153,78 @@ impl Sandbox for Docker {
         Ok(())
     }
 
-    async fn start(&self, spec: &Spec, progress: Progress<'_>) -> Result<(), SandboxError> {
-        start::start(&self.engine, &self.wall, spec, progress).await
+    async fn start(&self, spec: &SandboxSpec, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
+        start::start(&self.engine, &self.policy, spec, progress).await
     }
 
-    async fn fetch(&self, image: &str, progress: Progress<'_>) -> Result<(), SandboxError> {
+    async fn fetch(&self, image: &str, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
         self.pull(image, progress).await
     }
 
-    async fn freeze(&self, session: SessionId) -> Result<(), SandboxError> {
-        freeze::freeze(&self.engine, &self.freezing, session, self.wall.name_of(session)).await
+    async fn pause(&self, session: SessionId) -> Result<(), SandboxError> {
+        pause::pause(&self.engine, &self.pause_locks, session, self.policy.container_name(session)).await
     }
 
-    async fn thaw(&self, session: SessionId) -> Result<(), SandboxError> {
-        freeze::thaw(&self.engine, &self.freezing, session, self.wall.name_of(session)).await
+    async fn unpause(&self, session: SessionId) -> Result<(), SandboxError> {
+        pause::unpause(&self.engine, &self.pause_locks, session, self.policy.container_name(session)).await
     }
 
     async fn stop(&self, session: SessionId) -> Result<(), SandboxError> {
-        let options = StopContainerOptions { t: Some(GRACE), signal: None };
-        let name = self.wall.name_of(session);
+        let options = StopContainerOptions { t: Some(STOP_GRACE_SECONDS), signal: None };
+        let name = self.policy.container_name(session);
         match self.engine.call(STOP, self.engine.client.stop_container(&name, Some(options))).await {
-            Ok(()) | Err(Trouble::Missing { .. }) => {
+            Ok(()) | Err(EngineError::Missing { .. }) => {
                 // What it was ordered to that the engine has not answered is not for its next run to wait for.
-                self.freezing.forget(&session);
+                self.pause_locks.forget(&session);
                 Ok(())
             }
-            Err(other) => Err(other.about(session)),
+            Err(other) => Err(other.for_session(session)),
         }
     }
 
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError> {
-        let name = self.wall.name_of(session);
+        let name = self.policy.container_name(session);
         match self.engine.remove(&name).await {
-            Ok(()) | Err(Trouble::Missing { .. }) => {}
-            Err(Trouble::Refused { .. }) => self.until_gone(&name).await.map_err(|t| t.about(session))?,
-            Err(other) => return Err(other.about(session)),
+            Ok(()) | Err(EngineError::Missing { .. }) => {}
+            Err(EngineError::Refused { .. }) => self.until_gone(&name).await.map_err(|t| t.for_session(session))?,
+            Err(other) => return Err(other.for_session(session)),
         }
-        self.freezing.forget(&session);
+        self.pause_locks.forget(&session);
         Ok(())
     }
 
-    async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError> {
-        match self.engine.inspect_within(PRESENCE, &self.wall.name_of(session)).await {
+    async fn presence(&self, session: SessionId) -> Result<Option<SandboxPresence>, SandboxError> {
+        match self.engine.inspect_within(PRESENCE, &self.policy.container_name(session)).await {
             Ok(there) => Ok(there.presence()),
-            Err(Trouble::Missing { .. }) => Ok(None),
-            Err(other) => Err(other.unclear()),
+            Err(EngineError::Missing { .. }) => Ok(None),
+            Err(other) => Err(other.into_inconclusive()),
         }
     }
 
-    async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError> {
-        Ok(watch::wait(&self.engine, &self.wall.name_of(session)).await)
+    async fn wait(&self, session: SessionId) -> Result<SandboxExit, SandboxError> {
+        Ok(watch::wait(&self.engine, &self.policy.container_name(session)).await)
     }
 
-    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
-        let ours = format!("{}={}", body::NODE_LABEL, self.wall.node);
+    async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
+        let ours = format!("{}={}", body::NODE_LABEL, self.policy.node);
         let options = ListContainersOptions {
             all: true,
             filters: Some([("label".to_owned(), vec![ours])].into()),
             ..ListContainersOptions::default()
         };
         let containers = self.engine.call(LIST, self.engine.client.list_containers(Some(options))).await?;
-        Ok(containers.into_iter().filter_map(|container| self.found(container)).collect())
+        Ok(containers.into_iter().filter_map(|container| self.found_sandbox(container)).collect())
     }
 
     async fn logs(&self, session: SessionId, bytes: usize) -> Result<String, SandboxError> {
-        watch::logs(&self.engine, &self.wall.name_of(session), bytes).await.map_err(|t| t.about(session))
+        watch::logs(&self.engine, &self.policy.container_name(session), bytes).await.map_err(|t| t.for_session(session))
     }
 
-    async fn stats(&self, session: SessionId) -> Result<Stats, SandboxError> {
-        let name = self.wall.name_of(session);
+    async fn stats(&self, session: SessionId) -> Result<SandboxStats, SandboxError> {
+        let name = self.policy.container_name(session);
         let mut answers =
             Box::pin(self.engine.client.stats(&name, Some(StatsOptions { stream: false, one_shot: true })));
         let answer = self.engine.call(STATS, async { answers.next().await.transpose() }).await;
-        Ok(answer.map_err(|t| t.about(session))?.map(watch::stats).unwrap_or_default())
+        Ok(answer.map_err(|t| t.for_session(session))?.map(watch::stats).unwrap_or_default())
     }
 }

@@ -22,7 +22,10 @@ use futures::{
 };
 use tracing::{info, warn};
 
-use super::{Exit, Found, Presence, Progress, Sandbox, SandboxError, Spec, Stats};
+use super::{
+    FoundSandbox, ProgressCallback, SandboxDriver, SandboxError, SandboxExit, SandboxPresence, SandboxSpec,
+    SandboxStats,
+};
 use crate::store::SessionId;
 
 #[cfg(test)]
@@ -30,62 +33,66 @@ mod tests;
 
 /// How long a former driver that could not be reached is not tried again, from the beginning of the attempt. Many sessions ask
 /// at once, and each attempt may take seconds.
-const TRIED_AGAIN: Duration = Duration::from_secs(10);
+const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-type Reached = Result<Arc<dyn Sandbox>, SandboxError>;
+type ConnectResult = Result<Arc<dyn SandboxDriver>, SandboxError>;
 
 /// Finds the former driver, whose engine may not be there.
-pub type Reach = Box<dyn Fn() -> BoxFuture<'static, Reached> + Send + Sync>;
+pub type ConnectPrevious = Box<dyn Fn() -> BoxFuture<'static, ConnectResult> + Send + Sync>;
 
 /// See the [module](self).
-pub struct Succession {
-    chosen: Arc<dyn Sandbox>,
+pub struct DriverMigration {
+    current: Arc<dyn SandboxDriver>,
     /// The [place](Sandbox::place) of the chosen one.
-    here: String,
-    former: Former,
-    traces: Traces,
+    current_location: String,
+    previous: PreviousDriver,
+    locations: SandboxLocations,
     /// The sessions that were last somewhere else, and where.
     elsewhere: Mutex<HashMap<SessionId, Arc<str>>>,
 }
 
 /// The other driver. Not reached before a session asks for it: most servers never need a second one.
-struct Former {
-    reach: Reach,
-    last: Mutex<Option<Attempt>>,
+struct PreviousDriver {
+    connect: ConnectPrevious,
+    last: Mutex<Option<ConnectAttempt>>,
 }
 
 /// One for all who ask meanwhile.
-struct Attempt {
-    began: Instant,
-    reached: Shared<BoxFuture<'static, Reached>>,
+struct ConnectAttempt {
+    started_at: Instant,
+    result: Shared<BoxFuture<'static, ConnectResult>>,
 }
 
-impl Former {
-    fn reach(&self) -> Shared<BoxFuture<'static, Reached>> {
+impl PreviousDriver {
+    fn connect(&self) -> Shared<BoxFuture<'static, ConnectResult>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts = |last: &&Attempt| match last.reached.peek() {
-            Some(Err(_)) => last.began.elapsed() < TRIED_AGAIN,
+        let counts = |last: &&ConnectAttempt| match last.result.peek() {
+            Some(Err(_)) => last.started_at.elapsed() < RETRY_AFTER,
             Some(Ok(_)) | None => true,
         };
         if let Some(attempt) = last.as_ref().filter(counts) {
-            return attempt.reached.clone();
+            return attempt.result.clone();
         }
-        let reached = (self.reach)().shared();
-        *last = Some(Attempt { began: Instant::now(), reached: reached.clone() });
+        let reached = (self.connect)().shared();
+        *last = Some(ConnectAttempt { started_at: Instant::now(), result: reached.clone() });
         reached
     }
 }
 
-impl Succession {
+impl DriverMigration {
     /// `former` reaches the other driver.
-    pub fn new(chosen: Arc<dyn Sandbox>, former: Reach, traces: Traces) -> Result<Succession, SandboxError> {
-        let here = chosen.place();
+    pub fn new(
+        chosen: Arc<dyn SandboxDriver>,
+        former: ConnectPrevious,
+        traces: SandboxLocations,
+    ) -> Result<DriverMigration, SandboxError> {
+        let here = chosen.location();
         let mut elsewhere = HashMap::new();
-        for place in traces.places().map_err(failed)? {
+        for place in traces.location_names().map_err(failed)? {
             if *place == here {
                 continue;
             }
-            let there = traces.of(&place).map_err(failed)?;
+            let there = traces.sessions_at(&place).map_err(failed)?;
             if !there.is_empty() {
                 info!(
                     "{} sessions were last at `{place}`: what runs goes on there, what starts, starts at `{here}`",
@@ -94,8 +101,14 @@ impl Succession {
             }
             elsewhere.extend(there.into_iter().map(|session| (session, place.clone())));
         }
-        let former = Former { reach: former, last: Mutex::default() };
-        Ok(Succession { chosen, here, former, traces, elsewhere: Mutex::new(elsewhere) })
+        let former = PreviousDriver { connect: former, last: Mutex::default() };
+        Ok(DriverMigration {
+            current: chosen,
+            current_location: here,
+            previous: former,
+            locations: traces,
+            elsewhere: Mutex::new(elsewhere),
+        })
     }
 
     /// Where a session is, if it is not here.
@@ -104,119 +117,121 @@ impl Succession {
     }
 
     /// The driver that has the sandbox of a session, or will have it.
-    async fn of(&self, session: SessionId) -> Result<Arc<dyn Sandbox>, SandboxError> {
-        let Some(place) = self.elsewhere(session) else { return Ok(self.chosen.clone()) };
-        match self.former.reach().await {
-            Ok(former) if former.place() == *place => Ok(former),
+    async fn driver_of(&self, session: SessionId) -> Result<Arc<dyn SandboxDriver>, SandboxError> {
+        let Some(place) = self.elsewhere(session) else { return Ok(self.current.clone()) };
+        match self.previous.connect().await {
+            Ok(former) if former.location() == *place => Ok(former),
             Ok(former) => {
-                let why = format!("what can be asked is `{}` and `{}`", self.here, former.place());
-                Err(self.unknown(session, &place, why))
+                let why = format!("what can be asked is `{}` and `{}`", self.current_location, former.location());
+                Err(self.unreachable_error(session, &place, why))
             }
             Err(SandboxError::NoEngine { address, detail }) => {
-                Err(self.unknown(session, &place, format!("no engine answers at {address}: {detail}")))
+                Err(self.unreachable_error(session, &place, format!("no engine answers at {address}: {detail}")))
             }
-            Err(other) => Err(self.unknown(session, &place, other.to_string())),
+            Err(other) => Err(self.unreachable_error(session, &place, other.to_string())),
         }
     }
 
-    fn unknown(&self, session: SessionId, place: &str, why: String) -> SandboxError {
-        let trace = self.traces.path(place, session);
-        SandboxError::Elsewhere { session, place: place.to_owned(), why, trace }
+    fn unreachable_error(&self, session: SessionId, place: &str, why: String) -> SandboxError {
+        let trace = self.locations.path(place, session);
+        SandboxError::PreviousUnreachable { session, place: place.to_owned(), why, trace }
     }
 
     /// Makes a session's place this one, if it has nothing elsewhere that runs. Whether it has not.
     async fn take_over(&self, session: SessionId) -> Result<bool, SandboxError> {
         let before = self.elsewhere(session);
         if before.is_some() {
-            let former = self.of(session).await?;
-            if let Some(Presence::Running | Presence::Frozen) = former.presence(session).await? {
+            let former = self.driver_of(session).await?;
+            if let Some(SandboxPresence::Running | SandboxPresence::Paused) = former.presence(session).await? {
                 return Ok(false);
             }
             former.remove(session).await?;
         }
-        self.traces.hand_over(session, before.as_deref(), &self.here).map_err(failed)?;
+        self.locations.move_session(session, before.as_deref(), &self.current_location).map_err(failed)?;
         self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         Ok(true)
     }
 
-    async fn list_former(&self) -> Result<Vec<Found>, SandboxError> {
-        let former = self.former.reach().await?;
-        let (place, mut found) = (former.place(), former.list().await?);
+    async fn list_previous(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
+        let former = self.previous.connect().await?;
+        let (place, mut found) = (former.location(), former.list().await?);
         found.retain(|found| self.elsewhere(found.session).is_some_and(|there| *there == place));
         Ok(found)
     }
 }
 
 #[async_trait]
-impl Sandbox for Succession {
+impl SandboxDriver for DriverMigration {
     fn name(&self) -> &'static str {
-        self.chosen.name()
+        self.current.name()
     }
 
-    fn place(&self) -> String {
-        self.here.clone()
+    fn location(&self) -> String {
+        self.current_location.clone()
     }
 
     fn isolation(&self) -> String {
-        self.chosen.isolation()
+        self.current.isolation()
     }
 
     async fn check(&self) -> Result<(), SandboxError> {
-        self.chosen.check().await
+        self.current.check().await
     }
 
-    async fn start(&self, spec: &Spec, progress: Progress<'_>) -> Result<(), SandboxError> {
+    async fn start(&self, spec: &SandboxSpec, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
         match self.take_over(spec.session).await? {
-            true => self.chosen.start(spec, progress).await,
+            true => self.current.start(spec, progress).await,
             false => Ok(()),
         }
     }
 
-    async fn fetch(&self, image: &str, progress: Progress<'_>) -> Result<(), SandboxError> {
-        self.chosen.fetch(image, progress).await
+    async fn fetch(&self, image: &str, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
+        self.current.fetch(image, progress).await
     }
 
-    async fn freeze(&self, session: SessionId) -> Result<(), SandboxError> {
-        self.of(session).await?.freeze(session).await
+    async fn pause(&self, session: SessionId) -> Result<(), SandboxError> {
+        self.driver_of(session).await?.pause(session).await
     }
 
-    async fn thaw(&self, session: SessionId) -> Result<(), SandboxError> {
-        self.of(session).await?.thaw(session).await
+    async fn unpause(&self, session: SessionId) -> Result<(), SandboxError> {
+        self.driver_of(session).await?.unpause(session).await
     }
 
     async fn stop(&self, session: SessionId) -> Result<(), SandboxError> {
-        self.of(session).await?.stop(session).await
+        self.driver_of(session).await?.stop(session).await
     }
 
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError> {
-        self.of(session).await?.remove(session).await?;
+        self.driver_of(session).await?.remove(session).await?;
         let before = self.elsewhere(session);
-        self.traces.forget(session, [before.as_deref().unwrap_or(&self.here), &self.here]).map_err(failed)?;
+        self.locations
+            .forget(session, [before.as_deref().unwrap_or(&self.current_location), &self.current_location])
+            .map_err(failed)?;
         self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         Ok(())
     }
 
-    async fn presence(&self, session: SessionId) -> Result<Option<Presence>, SandboxError> {
-        let presence = self.of(session).await?.presence(session).await?;
+    async fn presence(&self, session: SessionId) -> Result<Option<SandboxPresence>, SandboxError> {
+        let presence = self.driver_of(session).await?.presence(session).await?;
         if presence.is_some() && self.elsewhere(session).is_none() {
             // It may have been started before there were traces. That it is there is known all the same.
-            if let Err(why) = self.traces.hand_over(session, None, &self.here) {
+            if let Err(why) = self.locations.move_session(session, None, &self.current_location) {
                 warn!(%session, "it cannot be noted where the sandbox runs: {why}");
             }
         }
         Ok(presence)
     }
 
-    async fn wait(&self, session: SessionId) -> Result<Exit, SandboxError> {
-        self.of(session).await?.wait(session).await
+    async fn wait(&self, session: SessionId) -> Result<SandboxExit, SandboxError> {
+        self.driver_of(session).await?.wait(session).await
     }
 
     /// What is elsewhere is missing while it cannot be reached: what is here is looked after all the same.
-    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
-        let mut found = self.chosen.list().await?;
+    async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
+        let mut found = self.current.list().await?;
         let count = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).len();
         if count > 0 {
-            match self.list_former().await {
+            match self.list_previous().await {
                 Ok(former) => found.extend(former),
                 Err(e) => warn!("the sandboxes of {count} sessions that were last elsewhere cannot be seen: {e}"),
             }
@@ -225,32 +240,32 @@ impl Sandbox for Succession {
     }
 
     async fn logs(&self, session: SessionId, bytes: usize) -> Result<String, SandboxError> {
-        self.of(session).await?.logs(session, bytes).await
+        self.driver_of(session).await?.logs(session, bytes).await
     }
 
-    async fn stats(&self, session: SessionId) -> Result<Stats, SandboxError> {
-        self.of(session).await?.stats(session).await
+    async fn stats(&self, session: SessionId) -> Result<SandboxStats, SandboxError> {
+        self.driver_of(session).await?.stats(session).await
     }
 }
 
 /// Where each session was last.
 #[derive(Debug, Clone)]
-pub struct Traces(PathBuf);
+pub struct SandboxLocations(PathBuf);
 
-impl Traces {
+impl SandboxLocations {
     /// In a directory of this node's own.
-    pub fn below(dir: PathBuf) -> Traces {
-        Traces(dir)
+    pub fn below(dir: PathBuf) -> SandboxLocations {
+        SandboxLocations(dir)
     }
 
     /// Every [place](Sandbox::place) that was ever used.
-    pub fn places(&self) -> io::Result<Vec<Arc<str>>> {
+    pub fn location_names(&self) -> io::Result<Vec<Arc<str>>> {
         let names = names(&self.0)?.into_iter();
         Ok(names.map(Arc::from).collect())
     }
 
     /// The sessions that were last in a place.
-    pub fn of(&self, place: &str) -> io::Result<Vec<SessionId>> {
+    pub fn sessions_at(&self, place: &str) -> io::Result<Vec<SessionId>> {
         let names = names(&self.0.join(place))?.into_iter();
         Ok(names.filter_map(|name| name.parse().ok()).collect())
     }
@@ -260,7 +275,7 @@ impl Traces {
     }
 
     /// At no time is it in both.
-    fn hand_over(&self, session: SessionId, from: Option<&str>, to: &str) -> io::Result<()> {
+    fn move_session(&self, session: SessionId, from: Option<&str>, to: &str) -> io::Result<()> {
         let (dir, path) = (self.0.join(to), self.path(to, session));
         fs::create_dir_all(&dir).map_err(|e| at(&dir, e))?;
         let moved = from.map(|from| fs::rename(self.path(from, session), &path));

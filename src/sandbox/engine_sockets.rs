@@ -3,19 +3,19 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{SandboxError, Spec, Volume};
+use super::{SandboxError, SandboxSpec, SandboxVolume};
 
 /// Where engines listen, unless they are told otherwise.
-const USUAL: [&str; 4] =
+const DEFAULT_SOCKETS: [&str; 4] =
     ["/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock"];
 
 /// Refuses a sandbox that would be given a directory with the socket of an engine, `own` or one that listens where engines do.
 /// One that does not listen now may be started while the sandbox runs. A mount that is read-only keeps nobody from connecting.
-pub(super) fn refuse(spec: &Spec, own: Option<&Path>) -> Result<(), SandboxError> {
+pub(super) fn reject_engine_sockets(spec: &SandboxSpec, own: Option<&Path>) -> Result<(), SandboxError> {
     let given = spec.volumes.iter().map(|volume| &volume.host).chain([&spec.workspace]);
-    let sockets = || own.into_iter().map(Path::to_owned).chain(usual());
+    let sockets = || own.into_iter().map(Path::to_owned).chain(default_sockets());
     for host in given {
-        if let Some(socket) = sockets().find(|socket| real(socket).starts_with(real(host))) {
+        if let Some(socket) = sockets().find(|socket| canonical(socket).starts_with(canonical(host))) {
             let detail = format!(
                 "the volume `{}` holds a container engine's socket (`{}`), and with it this whole machine; take it out of the \
                  volumes",
@@ -28,25 +28,25 @@ pub(super) fn refuse(spec: &Spec, own: Option<&Path>) -> Result<(), SandboxError
     Ok(())
 }
 
-impl Volume {
+impl SandboxVolume {
     /// Whether it brings `dir` inside, or a part of it, whichever way leads there.
-    pub fn brings(&self, dir: &Path) -> bool {
-        let (host, dir) = (real(&self.host), real(dir));
+    pub fn overlaps(&self, dir: &Path) -> bool {
+        let (host, dir) = (canonical(&self.host), canonical(dir));
         dir.starts_with(&host) || host.starts_with(&dir)
     }
 }
 
-fn usual() -> impl Iterator<Item = PathBuf> {
+fn default_sockets() -> impl Iterator<Item = PathBuf> {
     // Those of a user's own engine lie there.
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let of_user = of_user.into_iter().flat_map(|dir| [dir.join("docker.sock"), dir.join("podman/podman.sock")]);
-    USUAL.into_iter().map(PathBuf::from).chain(of_user)
+    DEFAULT_SOCKETS.into_iter().map(PathBuf::from).chain(of_user)
 }
 
 /// `path` without links, as far as it is there.
-fn real(path: &Path) -> PathBuf {
+fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => real(parent).join(name),
+        (Some(parent), Some(name)) => canonical(parent).join(name),
         _ => path.to_owned(),
     })
 }
@@ -57,24 +57,28 @@ mod tests {
 
     use super::*;
     use crate::{
-        sandbox::{Access, Limits, Network, RunDir},
+        sandbox::{RunDir, SandboxLimits, SandboxNetwork, VolumeAccess},
         store::SessionId,
     };
 
-    fn spec(workspace: &Path, volume: &Path) -> Spec {
+    fn spec(workspace: &Path, volume: &Path) -> SandboxSpec {
         let session = SessionId::generate();
-        Spec {
+        SandboxSpec {
             session,
             image: String::new(),
             run: RunDir::of(Path::new("/data/run"), session),
             agent: "/data/bin/agent".into(),
             workspace: workspace.to_owned(),
             home: "/data/home".into(),
-            volumes: vec![Volume { host: volume.to_owned(), inside: "/v".into(), access: Access::ReadOnly }],
+            volumes: vec![SandboxVolume {
+                host: volume.to_owned(),
+                inside: "/v".into(),
+                access: VolumeAccess::ReadOnly,
+            }],
             uid: 1000,
             gid: 1000,
-            limits: Limits { memory_bytes: 1 << 30, cpus: 1.0, pids: 64 },
-            network: Network::None,
+            limits: SandboxLimits { memory_bytes: 1 << 30, cpus: 1.0, pids: 64 },
+            network: SandboxNetwork::None,
         }
     }
 
@@ -87,7 +91,7 @@ mod tests {
         let own = link.join("own.sock");
         let check = |path: &Path, refused: bool| {
             for spec in [spec(path, &plain), spec(&plain, path)] {
-                let told = refuse(&spec, Some(&own)).map_err(|e| e.to_string());
+                let told = reject_engine_sockets(&spec, Some(&own)).map_err(|e| e.to_string());
                 assert_eq!(told.is_err(), refused, "{path:?}: {told:?}");
                 assert!(told.is_ok() || told.expect_err("it is refused").contains(&path.display().to_string()));
             }
@@ -111,9 +115,9 @@ mod tests {
         std::fs::create_dir_all(data.join("journal")).expect("there is room");
         symlink(dir.path(), &link).expect("a link");
         let check = |host: &Path, expected: bool| {
-            let volume = Volume { host: host.to_owned(), inside: "/v".into(), access: Access::ReadOnly };
+            let volume = SandboxVolume { host: host.to_owned(), inside: "/v".into(), access: VolumeAccess::ReadOnly };
             for data in [&data, &link.join("data")] {
-                assert_eq!(volume.brings(data), expected, "{host:?} and {data:?}");
+                assert_eq!(volume.overlaps(data), expected, "{host:?} and {data:?}");
             }
         };
         for host in [Path::new("/"), dir.path(), &link, &data, &data.join("journal"), &link.join("data/not/yet")] {

@@ -10,15 +10,15 @@ use crate::store::SessionId;
 
 /// A lock for each session, or another key, of which somebody has one.
 #[derive(Debug)]
-pub struct Turns<K = SessionId>(Mutex<HashMap<K, Weak<tokio::sync::Mutex<()>>>>);
+pub struct KeyedMutex<K = SessionId>(Mutex<HashMap<K, Weak<tokio::sync::Mutex<()>>>>);
 
-impl<K> Default for Turns<K> {
-    fn default() -> Turns<K> {
-        Turns(Mutex::default())
+impl<K> Default for KeyedMutex<K> {
+    fn default() -> KeyedMutex<K> {
+        KeyedMutex(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> Turns<K> {
+impl<K: Eq + Hash> KeyedMutex<K> {
     /// The lock of `key`, the same for all who have it.
     pub fn of(&self, key: K) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_session_has_one_as_long_as_anybody_has_it() {
-        let (turns, session) = (Turns::default(), SessionId::generate());
+        let (turns, session) = (KeyedMutex::default(), SessionId::generate());
         let held = turns.of(session);
         assert!(Arc::ptr_eq(&held, &turns.of(session)));
         assert!(!Arc::ptr_eq(&held, &turns.of(SessionId::generate())));

@@ -22,46 +22,46 @@ use rustix::{
 };
 
 /// The server ends, and waits for no removal: what was not acknowledged is asked for again.
-static ENDING: AtomicBool = AtomicBool::new(false);
+static CANCELLED: AtomicBool = AtomicBool::new(false);
 
 /// Ends whatever is being removed, as it may be much.
-pub fn end() {
-    ENDING.store(true, Ordering::Relaxed);
+pub fn cancel_all() {
+    CANCELLED.store(true, Ordering::Relaxed);
 }
 
 /// Removes these with all that is in them, on a thread of its own. One that is not there is no error.
-pub async fn remove(trees: Vec<PathBuf>) -> io::Result<()> {
+pub async fn remove_trees(trees: Vec<PathBuf>) -> io::Result<()> {
     let removed = tokio::task::spawn_blocking(move || trees.iter().try_for_each(|tree| remove_tree(tree)));
     removed.await.unwrap_or_else(|e| Err(io::Error::other(e)))
 }
 
 fn remove_tree(tree: &Path) -> io::Result<()> {
-    if is_gone(CWD, tree)? {
+    if try_unlink(CWD, tree)? {
         return Ok(());
     }
-    let Some(top) = open(CWD, tree)? else { return Ok(()) };
+    let Some(top) = open_dir(CWD, tree)? else { return Ok(()) };
     let mut moved = 0;
-    while each(&top, |name| {
-        if !is_gone(&top, name)?
-            && let Some(dir) = open(&top, name)?
+    while for_each_entry(&top, |name| {
+        if !try_unlink(&top, name)?
+            && let Some(dir) = open_dir(&top, name)?
         {
-            empty(&dir, &top, &mut moved)?;
-            is_gone(&top, name)?;
+            move_contents_up(&dir, &top, &mut moved)?;
+            try_unlink(&top, name)?;
         }
         Ok(())
     })? {}
-    is_gone(CWD, tree)?;
+    try_unlink(CWD, tree)?;
     Ok(())
 }
 
 /// Removes the files in `dir`, and moves its directories to the `top`.
-fn empty(dir: &OwnedFd, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
-    while each(dir, |name| {
-        if is_gone(dir, name)? {
+fn move_contents_up(dir: &OwnedFd, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
+    while for_each_entry(dir, |name| {
+        if try_unlink(dir, name)? {
             return Ok(());
         }
         // Where its rights are ours to give: a directory that cannot be written cannot be moved.
-        open(dir, name)?;
+        open_dir(dir, name)?;
         loop {
             *moved += 1;
             match renameat_with(dir, name, top, format!("moved-{moved}"), RenameFlags::NOREPLACE) {
@@ -75,11 +75,11 @@ fn empty(dir: &OwnedFd, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
 }
 
 /// Whether there was anything.
-fn each(dir: &OwnedFd, mut f: impl FnMut(&CStr) -> io::Result<()>) -> io::Result<bool> {
+fn for_each_entry(dir: &OwnedFd, mut f: impl FnMut(&CStr) -> io::Result<()>) -> io::Result<bool> {
     let mut any = false;
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
-        if ENDING.load(Ordering::Relaxed) {
+        if CANCELLED.load(Ordering::Relaxed) {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends"));
         }
         if ![c".", c".."].contains(&entry.file_name()) {
@@ -91,7 +91,7 @@ fn each(dir: &OwnedFd, mut f: impl FnMut(&CStr) -> io::Result<()>) -> io::Result
 }
 
 /// Removes it unless it is a directory with something in it. No link is followed: it is a file of its own here.
-fn is_gone(dir: impl AsFd, name: impl Arg + Copy) -> io::Result<bool> {
+fn try_unlink(dir: impl AsFd, name: impl Arg + Copy) -> io::Result<bool> {
     match unlinkat(&dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(true),
         Err(Errno::ISDIR | Errno::PERM) => {}
@@ -106,7 +106,7 @@ fn is_gone(dir: impl AsFd, name: impl Arg + Copy) -> io::Result<bool> {
 
 /// Opens a directory that an agent may have made unreadable, as some tools do with what they cache. `None`: somebody else was
 /// quicker to remove it.
-fn open(dir: impl AsFd, name: impl Arg + Copy) -> io::Result<Option<OwnedFd>> {
+fn open_dir(dir: impl AsFd, name: impl Arg + Copy) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there = match openat(&dir, name, flags | OFlags::PATH, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
@@ -174,10 +174,10 @@ mod tests {
         let temp = tempfile::tempdir().expect("a directory");
         let tree = temp.path().join("tree");
         fs::create_dir(&tree).expect("it is made");
-        let mut dir = open(CWD, &*tree).expect("it is ours").expect("it is there");
+        let mut dir = open_dir(CWD, &*tree).expect("it is ours").expect("it is there");
         for _ in 0..30_000 {
             mkdirat(&dir, "d", Mode::from_raw_mode(0o755)).expect("it is made");
-            dir = open(&dir, "d").expect("it is ours").expect("it is there");
+            dir = open_dir(&dir, "d").expect("it is ours").expect("it is there");
         }
         let small = std::thread::Builder::new().stack_size(128 << 10);
         small.spawn(move || remove_tree(&tree)).expect("a thread").join().expect("it lives").expect("it goes");

@@ -19,7 +19,7 @@ use std::{
 use rustix::fs::{Mode, OFlags, openat};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::removal;
+use super::remove_tree;
 use crate::store::SessionId;
 
 /// The run directory of one session.
@@ -89,7 +89,7 @@ impl RunDir {
 
     /// Removes all of it. One that is not there is no error.
     pub async fn remove(&self) -> io::Result<()> {
-        removal::remove(vec![self.root.clone()]).await
+        remove_tree::remove_trees(vec![self.root.clone()]).await
     }
 }
 

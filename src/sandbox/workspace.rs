@@ -27,9 +27,9 @@ const PATH_PARTS: usize = 32;
 
 /// Where sessions work, and whom it belongs to.
 #[derive(Debug, Clone)]
-pub struct Workspaces {
+pub struct WorkspaceDirs {
     /// A directory for each session below this one.
-    pub below: PathBuf,
+    pub root: PathBuf,
     /// Where all sessions work, in place of that (`SANDBOX_VOLUMES=…:/workspace`).
     pub shared: Option<PathBuf>,
     pub uid: u32,
@@ -46,12 +46,12 @@ pub struct InnerPath {
 /// Why a path is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no path inside the workspace: write it like `notes/todo.md`, without `..`, `.` or empty parts")]
-pub struct NotInside(String);
+pub struct InvalidInnerPath(String);
 
 impl std::str::FromStr for InnerPath {
-    type Err = NotInside;
+    type Err = InvalidInnerPath;
 
-    fn from_str(text: &str) -> Result<InnerPath, NotInside> {
+    fn from_str(text: &str) -> Result<InnerPath, InvalidInnerPath> {
         let parts: Vec<&str> = text.split('/').collect();
         let is_name = |part: &&str| !matches!(*part, "" | "." | "..") && part.len() <= 255 && !part.contains('\0');
         match parts.split_last() {
@@ -61,47 +61,47 @@ impl std::str::FromStr for InnerPath {
                 let dirs = dirs.iter().map(|dir| (*dir).to_owned()).collect();
                 Ok(InnerPath { dirs, name: (*name).to_owned() })
             }
-            _ => Err(NotInside(text.to_owned())),
+            _ => Err(InvalidInnerPath(text.to_owned())),
         }
     }
 }
 
 /// What becomes of a file that is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
+pub enum ExistingFilePolicy {
     Replace,
     Keep,
 }
 
-impl Workspaces {
+impl WorkspaceDirs {
     /// The directory in which this session works; made where it is not there.
-    pub fn of(&self, session: SessionId) -> io::Result<PathBuf> {
+    pub fn dir_of(&self, session: SessionId) -> io::Result<PathBuf> {
         match &self.shared {
             Some(shared) => Ok(shared.clone()),
-            None => own_dir(&self.below, session, self.uid, self.gid),
+            None => session_dir(&self.root, session, self.uid, self.gid),
         }
     }
 
     /// A file on its way to `path`. Directories that are missing are made.
-    pub fn receive(&self, session: SessionId, path: &InnerPath) -> io::Result<Incoming> {
+    pub fn receive(&self, session: SessionId, path: &InnerPath) -> io::Result<IncomingFile> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
-        let mut dir = rustix::fs::open(self.of(session)?, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut dir = rustix::fs::open(self.dir_of(session)?, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         for name in &path.dirs {
             match rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755)) {
-                Ok(()) => self.give_away(&dir, name)?,
+                Ok(()) => self.chown_to_sandbox(&dir, name)?,
                 Err(Errno::EXIST) => {}
                 Err(e) => return Err(e.into()),
             }
             dir = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
         }
-        let (file, draft) = begin(&dir)?;
+        let (file, draft) = create_draft(&dir)?;
         if rustix::process::geteuid().is_root() {
             rustix::fs::fchown(&file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))?;
         }
-        Ok(Incoming { file: file.into(), place: Place { dir, draft, name: path.name.clone() } })
+        Ok(IncomingFile { file: file.into(), destination: FileDestination { dir, draft, name: path.name.clone() } })
     }
 
-    fn give_away(&self, dir: &OwnedFd, name: &str) -> io::Result<()> {
+    fn chown_to_sandbox(&self, dir: &OwnedFd, name: &str) -> io::Result<()> {
         if rustix::process::geteuid().is_root() {
             let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
             rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
@@ -112,7 +112,7 @@ impl Workspaces {
 
 /// A directory of `session` below `below`, which belongs to whom its sandbox runs as, and is open to it: whatever an agent made
 /// of it, its next start finds its way in.
-pub fn own_dir(below: &Path, session: SessionId, uid: u32, gid: u32) -> io::Result<PathBuf> {
+pub fn session_dir(below: &Path, session: SessionId, uid: u32, gid: u32) -> io::Result<PathBuf> {
     let path = below.join(session.to_string());
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
@@ -123,12 +123,12 @@ pub fn own_dir(below: &Path, session: SessionId, uid: u32, gid: u32) -> io::Resu
 }
 
 /// A file without a name, which goes with whoever writes it, however that ends; with one where the file system has no such files.
-fn begin(dir: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<String>)> {
+fn create_draft(dir: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<String>)> {
     let write = OFlags::WRONLY | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, ".", write | OFlags::TMPFILE, Mode::from_raw_mode(0o600)) {
         Ok(file) => Ok((file, None)),
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
-            let draft = draft();
+            let draft = draft_name();
             let create = write | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
             let file = rustix::fs::openat(dir, &draft, create, Mode::from_raw_mode(0o600))?;
             Ok((file, Some(draft)))
@@ -137,41 +137,46 @@ fn begin(dir: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<String>)> {
     }
 }
 
-fn draft() -> String {
+fn draft_name() -> String {
     format!(".{}.upload", ulid::Ulid::generate())
 }
 
 /// Gives a file without a name one, where nothing has it.
-fn name(file: &File, dir: &OwnedFd, name: &str) -> rustix::io::Result<()> {
+fn link_unnamed(file: &File, dir: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::linkat(rustix::fs::CWD, unnamed, dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Gives a draft its place where the file system cannot move without replacing (NFS, 9p, sshfs).
-fn place_plainly(dir: &OwnedFd, draft: &str, wanted: &str, existing: Existing) -> rustix::io::Result<Finished> {
+fn place_non_atomically(
+    dir: &OwnedFd,
+    draft: &str,
+    wanted: &str,
+    existing: ExistingFilePolicy,
+) -> rustix::io::Result<UploadOutcome> {
     match existing {
-        Existing::Keep => match rustix::fs::linkat(dir, draft, dir, wanted, AtFlags::empty()) {
-            Ok(()) => Ok(Finished::Created),
-            Err(Errno::EXIST) => Ok(Finished::Kept),
+        ExistingFilePolicy::Keep => match rustix::fs::linkat(dir, draft, dir, wanted, AtFlags::empty()) {
+            Ok(()) => Ok(UploadOutcome::Created),
+            Err(Errno::EXIST) => Ok(UploadOutcome::Skipped),
             Err(e) => Err(e),
         },
-        Existing::Replace => {
+        ExistingFilePolicy::Replace => {
             let is_there = rustix::fs::statat(dir, wanted, AtFlags::SYMLINK_NOFOLLOW).is_ok();
             rustix::fs::renameat(dir, draft, dir, wanted)?;
-            Ok(if is_there { Finished::Replaced } else { Finished::Created })
+            Ok(if is_there { UploadOutcome::Replaced } else { UploadOutcome::Created })
         }
     }
 }
 
 /// A file that is being written. Nobody sees it under its name before [`Incoming::finish`]; dropped, it leaves nothing.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingFile {
     pub file: File,
-    place: Place,
+    destination: FileDestination,
 }
 
 #[derive(Debug)]
-struct Place {
+struct FileDestination {
     dir: OwnedFd,
     /// What it is called until it is done.
     draft: Option<String>,
@@ -180,30 +185,30 @@ struct Place {
 
 /// What `finish` did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finished {
+pub enum UploadOutcome {
     Created,
     Replaced,
     /// Something has that name, and was to be kept. Nothing has changed.
-    Kept,
+    Skipped,
 }
 
-impl Incoming {
+impl IncomingFile {
     /// Moves the file to its place.
     ///
     /// # Errors
     /// Where it cannot be moved; a directory of that name, for one.
-    pub fn finish(mut self, existing: Existing) -> io::Result<Finished> {
+    pub fn finish(mut self, existing: ExistingFilePolicy) -> io::Result<UploadOutcome> {
         rustix::fs::fchmod(&self.file, Mode::from_raw_mode(0o644))?;
-        let Place { dir, draft, name: wanted } = &mut self.place;
+        let FileDestination { dir, draft, name: wanted } = &mut self.destination;
         let named = match draft {
             Some(named) => named,
-            None => match (name(&self.file, dir, wanted), existing) {
-                (Ok(()), _) => return Ok(Finished::Created),
-                (Err(Errno::EXIST), Existing::Keep) => return Ok(Finished::Kept),
+            None => match (link_unnamed(&self.file, dir, wanted), existing) {
+                (Ok(()), _) => return Ok(UploadOutcome::Created),
+                (Err(Errno::EXIST), ExistingFilePolicy::Keep) => return Ok(UploadOutcome::Skipped),
                 // Only what has a name can take the place of another in one step.
-                (Err(Errno::EXIST), Existing::Replace) => {
-                    let given = self::draft();
-                    name(&self.file, dir, &given)?;
+                (Err(Errno::EXIST), ExistingFilePolicy::Replace) => {
+                    let given = self::draft_name();
+                    link_unnamed(&self.file, dir, &given)?;
                     draft.insert(given)
                 }
                 (Err(e), _) => return Err(e.into()),
@@ -211,15 +216,15 @@ impl Incoming {
         };
         let moved = rustix::fs::renameat_with(&*dir, &*named, &*dir, &*wanted, RenameFlags::NOREPLACE);
         let finished = match (moved, existing) {
-            (Ok(()), _) => Finished::Created,
-            (Err(Errno::EXIST), Existing::Keep) => return Ok(Finished::Kept),
-            (Err(Errno::EXIST), Existing::Replace) => {
+            (Ok(()), _) => UploadOutcome::Created,
+            (Err(Errno::EXIST), ExistingFilePolicy::Keep) => return Ok(UploadOutcome::Skipped),
+            (Err(Errno::EXIST), ExistingFilePolicy::Replace) => {
                 rustix::fs::renameat(&*dir, &*named, &*dir, &*wanted)?;
-                Finished::Replaced
+                UploadOutcome::Replaced
             }
             // The draft may have its name still: it goes as one does that was given up.
             (Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP), _) => {
-                return Ok(place_plainly(dir, named, wanted, existing)?);
+                return Ok(place_non_atomically(dir, named, wanted, existing)?);
             }
             (Err(e), _) => return Err(e.into()),
         };
@@ -228,7 +233,7 @@ impl Incoming {
     }
 }
 
-impl Drop for Place {
+impl Drop for FileDestination {
     fn drop(&mut self) {
         if let Some(draft) = &self.draft {
             let _the_agent_may_have_taken_it = rustix::fs::unlinkat(&self.dir, draft, AtFlags::empty());
@@ -242,15 +247,20 @@ mod tests {
 
     use super::*;
 
-    fn workspaces(below: &Path) -> (Workspaces, SessionId, PathBuf) {
+    fn workspaces(below: &Path) -> (WorkspaceDirs, SessionId, PathBuf) {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let workspaces = Workspaces { below: below.to_owned(), shared: None, uid, gid };
+        let workspaces = WorkspaceDirs { root: below.to_owned(), shared: None, uid, gid };
         let session: SessionId = "01J00000000000000000000000".parse().expect("an id");
-        let dir = workspaces.of(session).expect("it is made");
+        let dir = workspaces.dir_of(session).expect("it is made");
         (workspaces, session, dir)
     }
 
-    fn put(workspaces: &Workspaces, session: SessionId, path: &str, existing: Existing) -> io::Result<Finished> {
+    fn put(
+        workspaces: &WorkspaceDirs,
+        session: SessionId,
+        path: &str,
+        existing: ExistingFilePolicy,
+    ) -> io::Result<UploadOutcome> {
         let mut incoming = workspaces.receive(session, &path.parse().expect("a path"))?;
         incoming.file.write_all(b"new")?;
         incoming.finish(existing)
@@ -275,15 +285,28 @@ mod tests {
         let mut given_up = workspaces.receive(session, &"a/b/c".parse().expect("a path")).expect("it begins");
         given_up.file.write_all(b"half").expect("it is written");
         let seen = fs::read_dir(dir.join("a/b")).expect("it was made").count();
-        assert_eq!(seen, usize::from(given_up.place.draft.is_some()), "where it has no name there is nothing to see");
+        assert_eq!(
+            seen,
+            usize::from(given_up.destination.draft.is_some()),
+            "where it has no name there is nothing to see"
+        );
         drop(given_up);
         assert_eq!(fs::read_dir(dir.join("a/b")).expect("it was made").count(), 0, "nothing is left");
-        assert_eq!(put(&workspaces, session, "a/b/c", Existing::Keep).expect("it comes"), Finished::Created);
+        assert_eq!(
+            put(&workspaces, session, "a/b/c", ExistingFilePolicy::Keep).expect("it comes"),
+            UploadOutcome::Created
+        );
         assert_eq!(fs::read(dir.join("a/b/c")).expect("it is there"), b"new");
         fs::write(dir.join("a/b/c"), "old").expect("it is written");
-        assert_eq!(put(&workspaces, session, "a/b/c", Existing::Keep).expect("it ends"), Finished::Kept);
+        assert_eq!(
+            put(&workspaces, session, "a/b/c", ExistingFilePolicy::Keep).expect("it ends"),
+            UploadOutcome::Skipped
+        );
         assert_eq!(fs::read(dir.join("a/b/c")).expect("it is there"), b"old");
-        assert_eq!(put(&workspaces, session, "a/b/c", Existing::Replace).expect("it comes"), Finished::Replaced);
+        assert_eq!(
+            put(&workspaces, session, "a/b/c", ExistingFilePolicy::Replace).expect("it comes"),
+            UploadOutcome::Replaced
+        );
         assert_eq!(fs::read(dir.join("a/b/c")).expect("it is there"), b"new");
         assert_eq!(fs::read_dir(dir.join("a/b")).expect("it is there").count(), 1);
     }
@@ -295,17 +318,17 @@ mod tests {
             let dir =
                 rustix::fs::open(below.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("it opens");
             fs::write(below.path().join("draft"), text).expect("it is written");
-            let place = Place { dir, draft: Some("draft".to_owned()), name: "file".to_owned() };
-            let finished = place_plainly(&place.dir, "draft", &place.name, existing).expect("it ends");
+            let place = FileDestination { dir, draft: Some("draft".to_owned()), name: "file".to_owned() };
+            let finished = place_non_atomically(&place.dir, "draft", &place.name, existing).expect("it ends");
             drop(place);
             assert_eq!(fs::read_dir(below.path()).expect("it is there").count(), 1, "the draft has gone");
             (finished, fs::read_to_string(below.path().join("file")).expect("it is there"))
         };
-        assert_eq!(put("one", Existing::Keep), (Finished::Created, "one".to_owned()));
-        assert_eq!(put("two", Existing::Keep), (Finished::Kept, "one".to_owned()));
-        assert_eq!(put("three", Existing::Replace), (Finished::Replaced, "three".to_owned()));
+        assert_eq!(put("one", ExistingFilePolicy::Keep), (UploadOutcome::Created, "one".to_owned()));
+        assert_eq!(put("two", ExistingFilePolicy::Keep), (UploadOutcome::Skipped, "one".to_owned()));
+        assert_eq!(put("three", ExistingFilePolicy::Replace), (UploadOutcome::Replaced, "three".to_owned()));
         fs::remove_file(below.path().join("file")).expect("it is there");
-        assert_eq!(put("four", Existing::Replace), (Finished::Created, "four".to_owned()));
+        assert_eq!(put("four", ExistingFilePolicy::Replace), (UploadOutcome::Created, "four".to_owned()));
     }
 
     #[test]
@@ -317,9 +340,12 @@ mod tests {
         fs::write(outside.join("secret"), "old").expect("it is written");
         symlink(&outside, dir.join("way")).expect("it is laid");
         symlink(outside.join("secret"), dir.join("file")).expect("it is laid");
-        put(&workspaces, session, "way/secret", Existing::Replace).expect_err("a directory that is a link");
-        put(&workspaces, session, "way/new", Existing::Replace).expect_err("a directory that is a link");
-        assert_eq!(put(&workspaces, session, "file", Existing::Replace).expect("the link goes"), Finished::Replaced);
+        put(&workspaces, session, "way/secret", ExistingFilePolicy::Replace).expect_err("a directory that is a link");
+        put(&workspaces, session, "way/new", ExistingFilePolicy::Replace).expect_err("a directory that is a link");
+        assert_eq!(
+            put(&workspaces, session, "file", ExistingFilePolicy::Replace).expect("the link goes"),
+            UploadOutcome::Replaced
+        );
         assert_eq!(fs::read(outside.join("secret")).expect("it is there"), b"old");
         assert_eq!(fs::read_dir(&outside).expect("it is there").count(), 1);
         assert!(!dir.join("file").is_symlink());

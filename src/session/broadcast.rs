@@ -15,30 +15,30 @@ use std::{
 use actix::Recipient;
 use greenroom_protocol::{Delta, DeltaKind};
 
-use super::{decision::OpenItem, messages::Published};
+use super::{messages::Published, transition::OpenItem};
 use crate::store::Seq;
 
 /// How much of a growing item is kept for those who come late, in bytes. Of a longer one they get the end: what a command
 /// printed last is what a person looks for. The whole comes with the event that ends the item.
-const KEEP: usize = 256 * 1024;
+const RETAINED_BYTES: usize = 256 * 1024;
 /// How much grows at once in one session: so many items, and so many bytes of their names and texts. An agent works on a few
 /// at a time; one that begins ever new ones and ends none costs its session the oldest of them, and nobody else anything.
-const MOST_ITEMS: usize = 64;
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+const MAX_ITEMS: usize = 64;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// How many items are remembered that were ended, beside those that still stand here until that is on disk. Only pieces that
 /// are on their way from the agent at that moment matter.
-const SEALED: usize = 32;
+const MAX_SEALED: usize = 32;
 
 /// What the session, its link and its listeners share.
 #[derive(Default)]
-pub struct Shared {
-    live: Mutex<Live>,
-    waits_for_the_disk: AtomicBool,
+pub struct SessionBroadcast {
+    live: Mutex<LiveState>,
+    disk_backlogged: AtomicBool,
 }
 
 /// What is live right now.
 #[derive(Default)]
-pub struct Live {
+pub struct LiveState {
     /// Everything up to here is on disk.
     pub tail: Seq,
     /// Everything up to here is decided, and on its way there.
@@ -46,24 +46,24 @@ pub struct Live {
     /// The session's actor is gone; whoever still wants the session asks the Directory again.
     pub closed: bool,
     /// The agent is being taken away: what it has said is written down, and what it says now is not.
-    is_deaf: bool,
+    ignores_deltas: bool,
     /// Oldest first.
-    items: Vec<Growing>,
+    items: Vec<LiveItem>,
     /// What was ended last, also where that is not on disk yet: it grows no more.
-    sealed: VecDeque<Ended>,
-    listeners: Vec<(u64, Recipient<Published>)>,
+    sealed: VecDeque<ItemEnd>,
+    subscribers: Vec<(u64, Recipient<Published>)>,
     /// Counts listeners and items, so that neither is ever mistaken for an earlier one of the same name.
-    next: u64,
+    next_id: u64,
 }
 
 /// A tool call's input and its output grow under the same item, one after the other.
-struct Growing {
+struct LiveItem {
     item: String,
     kind: DeltaKind,
     /// Which one it is; the later began later.
     id: u64,
     /// The newest event when it began: nobody sees the item before that event.
-    after: Seq,
+    visible_after: Seq,
     /// Where `text` begins in the item, in bytes.
     start: u64,
     text: String,
@@ -72,36 +72,36 @@ struct Growing {
 }
 
 /// A listener's own end. Dropping it ends the listening.
-pub struct Listening {
-    shared: Arc<Shared>,
+pub struct Subscription {
+    shared: Arc<SessionBroadcast>,
     id: u64,
 }
 
-impl Shared {
-    fn live(&self) -> MutexGuard<'_, Live> {
+impl SessionBroadcast {
+    fn live(&self) -> MutexGuard<'_, LiveState> {
         // Whoever panicked while holding it left at most a shorter text behind.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn listen(self: &Arc<Shared>, listener: Recipient<Published>) -> Listening {
+    pub(super) fn subscribe(self: &Arc<SessionBroadcast>, listener: Recipient<Published>) -> Subscription {
         let mut live = self.live();
-        live.next += 1;
-        let id = live.next;
-        live.listeners.push((id, listener));
-        Listening { shared: self.clone(), id }
+        live.next_id += 1;
+        let id = live.next_id;
+        live.subscribers.push((id, listener));
+        Subscription { shared: self.clone(), id }
     }
 
-    pub(super) fn listeners(&self) -> usize {
-        self.live().listeners.len()
+    pub(super) fn subscriber_count(&self) -> usize {
+        self.live().subscribers.len()
     }
 
-    pub(crate) fn waits_for_the_disk(&self, waits: bool) {
-        self.waits_for_the_disk.store(waits, Ordering::Relaxed);
+    pub(crate) fn set_disk_backlogged(&self, waits: bool) {
+        self.disk_backlogged.store(waits, Ordering::Relaxed);
     }
 
     /// Whether so much is on its way to disk that nothing more should be asked for. It has news for who waits for any of it.
-    pub fn is_waiting_for_the_disk(&self) -> bool {
-        self.waits_for_the_disk.load(Ordering::Relaxed)
+    pub fn is_disk_backlogged(&self) -> bool {
+        self.disk_backlogged.load(Ordering::Relaxed)
     }
 
     /// The newest event on disk.
@@ -110,73 +110,73 @@ impl Shared {
     }
 
     /// The end of the inputs of all calls that grow now.
-    pub(super) fn end_of_inputs(&self) -> Ended {
-        Ended::Inputs(self.live().next)
+    pub(super) fn end_of_tool_inputs(&self) -> ItemEnd {
+        ItemEnd::ToolInputs(self.live().next_id)
     }
 
     /// Whether the agent's deltas count from now on.
-    pub(super) fn hear_the_agent(&self, counts: bool) {
-        self.live().is_deaf = !counts;
+    pub(super) fn accept_deltas(&self, counts: bool) {
+        self.live().ignores_deltas = !counts;
     }
 
     /// Events up to `tail` are decided, and that these end with them. What listeners would read of them from now on would not
     /// be in the event that ends them.
-    pub(super) fn decide(&self, tail: Seq, ended: &[Ended]) {
+    pub(super) fn mark_decided(&self, tail: Seq, ended: &[ItemEnd]) {
         let mut live = self.live();
         live.decided = tail;
         for growing in &mut live.items {
             growing.is_over |= ended.iter().any(|ended| ended.ends(growing));
         }
         live.sealed.extend(ended.iter().cloned());
-        let forgotten = live.sealed.len().saturating_sub(SEALED);
+        let forgotten = live.sealed.len().saturating_sub(MAX_SEALED);
         live.sealed.drain(..forgotten);
     }
 
     /// Events up to `tail` are on disk, and those that end the items of `ended` are among them.
-    pub(super) fn publish(&self, tail: Seq, ended: &[Ended]) {
+    pub(super) fn publish(&self, tail: Seq, ended: &[ItemEnd]) {
         let mut live = self.live();
         live.tail = tail;
         live.decided = live.decided.max(tail);
         for ended in ended {
             live.items.retain(|growing| !ended.ends(growing));
         }
-        live.tell();
+        live.notify_subscribers();
     }
 
     /// An item grew. A delta that overlaps what is known adds only what is new; one that leaves a gap, or says something else
     /// than is known, begins anew.
     ///
     /// Whoever calls this has had an answer behind all that was reported before: a delta may not overtake the event before it.
-    pub fn grow(&self, delta: Delta) {
+    pub fn append_delta(&self, delta: Delta) {
         // Of a text that ends nowhere nothing can be said.
         if delta.offset.checked_add(delta.content.len() as u64).is_none() {
             return;
         }
         let mut live = self.live();
-        if live.is_deaf || live.is_sealed(&delta.item, delta.kind) {
+        if live.ignores_deltas || live.is_sealed(&delta.item, delta.kind) {
             return;
         }
         let known = live.items.iter().position(|growing| growing.item == delta.item && growing.kind == delta.kind);
         let at = match known {
             Some(at) if live.items[at].is_over => return,
-            Some(at) if !live.items[at].goes_on_with(&delta) => {
+            Some(at) if !live.items[at].continues_with(&delta) => {
                 // As another one: how far listeners have come in it says nothing about the new text.
                 live.items.remove(at);
-                live.begin(delta.item, delta.kind, delta.offset)
+                live.start_item(delta.item, delta.kind, delta.offset)
             }
             Some(at) => at,
-            None => live.begin(delta.item, delta.kind, delta.offset),
+            None => live.start_item(delta.item, delta.kind, delta.offset),
         };
         live.items[at].add(delta.offset, &delta.content);
-        live.forget_the_oldest();
-        live.tell();
+        live.evict_oldest();
+        live.notify_subscribers();
     }
 
     /// Items that have not ended, oldest first.
-    pub(super) fn open(&self) -> Vec<OpenItem> {
+    pub(super) fn open_items(&self) -> Vec<OpenItem> {
         let live = self.live();
-        let open = |growing: &Growing| {
-            let Growing { item, kind, start, text, .. } = growing;
+        let open = |growing: &LiveItem| {
+            let LiveItem { item, kind, start, text, .. } = growing;
             OpenItem { item: item.clone(), kind: *kind, start: *start, text: text.clone() }
         };
         live.items.iter().filter(|growing| !growing.is_over).map(open).collect()
@@ -185,55 +185,55 @@ impl Shared {
     pub(super) fn close(&self) {
         let mut live = self.live();
         live.closed = true;
-        live.tell();
+        live.notify_subscribers();
     }
 }
 
 /// An event that ends what grew under its item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum ItemEnd {
     /// An action ends its input; its output may be growing already.
-    Input(String),
+    ToolInput(String),
     /// An observation ends everything.
-    Whole(String),
+    Item(String),
     /// With a turn the inputs of all calls end, up to this item: those that were not called have no event of their own.
-    Inputs(u64),
+    ToolInputs(u64),
 }
 
-impl Ended {
-    fn ends(&self, growing: &Growing) -> bool {
+impl ItemEnd {
+    fn ends(&self, growing: &LiveItem) -> bool {
         match self {
-            Ended::Inputs(newest) => growing.kind == DeltaKind::ToolInput && growing.id <= *newest,
-            Ended::Input(_) | Ended::Whole(_) => self.seals(&growing.item, growing.kind),
+            ItemEnd::ToolInputs(newest) => growing.kind == DeltaKind::ToolInput && growing.id <= *newest,
+            ItemEnd::ToolInput(_) | ItemEnd::Item(_) => self.seals(&growing.item, growing.kind),
         }
     }
 
     /// Whether nothing of that name grows any more, whenever it began.
     fn seals(&self, item: &str, kind: DeltaKind) -> bool {
         match self {
-            Ended::Input(ended) => ended == item && kind == DeltaKind::ToolInput,
-            Ended::Whole(ended) => ended == item,
-            Ended::Inputs(_) => false,
+            ItemEnd::ToolInput(ended) => ended == item && kind == DeltaKind::ToolInput,
+            ItemEnd::Item(ended) => ended == item,
+            ItemEnd::ToolInputs(_) => false,
         }
     }
 }
 
-impl Live {
+impl LiveState {
     fn is_sealed(&self, item: &str, kind: DeltaKind) -> bool {
         self.sealed.iter().any(|ended| ended.seals(item, kind))
     }
 
     /// The place of a new item, of which nothing before `start` is known.
-    fn begin(&mut self, item: String, kind: DeltaKind, start: u64) -> usize {
-        self.next += 1;
-        let (id, after) = (self.next, self.decided);
-        self.items.push(Growing { item, kind, id, after, start, text: String::new(), is_over: false });
+    fn start_item(&mut self, item: String, kind: DeltaKind, start: u64) -> usize {
+        self.next_id += 1;
+        let (id, after) = (self.next_id, self.decided);
+        self.items.push(LiveItem { item, kind, id, visible_after: after, start, text: String::new(), is_over: false });
         self.items.len() - 1
     }
 
     /// Lets go of what began first, while more grows than is kept. If it grows on, it begins anew for those who listen.
-    fn forget_the_oldest(&mut self) {
-        while self.items.len() > MOST_ITEMS || self.items.len() > 1 && self.size() > MOST_BYTES {
+    fn evict_oldest(&mut self) {
+        while self.items.len() > MAX_ITEMS || self.items.len() > 1 && self.size() > MAX_BYTES {
             self.items.remove(0);
         }
     }
@@ -243,20 +243,20 @@ impl Live {
     }
 
     /// Wakes every listener. One whose mailbox is full is about to look anyway: the message only says "look again".
-    fn tell(&self) {
-        for (_, listener) in &self.listeners {
+    fn notify_subscribers(&self) {
+        for (_, listener) in &self.subscribers {
             let _full_or_gone = listener.try_send(Published);
         }
     }
 }
 
-impl Growing {
+impl LiveItem {
     fn end(&self) -> u64 {
         self.start + self.text.len() as u64
     }
 
     /// Whether `delta` goes on with what is known: there is no gap, and the agent did not begin the item again.
-    fn goes_on_with(&self, delta: &Delta) -> bool {
+    fn continues_with(&self, delta: &Delta) -> bool {
         let is_shorter = self.end() > delta.content.len() as u64;
         if delta.offset > self.end() || delta.offset == 0 && is_shorter {
             return false;
@@ -272,11 +272,11 @@ impl Growing {
         if let Some(new) = content.get(known..) {
             self.text.push_str(new);
         }
-        if self.text.len() > 2 * KEEP {
-            let cut = self.text.ceil_char_boundary(self.text.len() - KEEP);
+        if self.text.len() > 2 * RETAINED_BYTES {
+            let cut = self.text.ceil_char_boundary(self.text.len() - RETAINED_BYTES);
             self.text.drain(..cut);
             // A single piece may have been as large as a frame.
-            self.text.shrink_to(2 * KEEP);
+            self.text.shrink_to(2 * RETAINED_BYTES);
             self.start += cut as u64;
         }
     }
@@ -284,57 +284,57 @@ impl Growing {
 
 /// How far a listener has come in each growing item: by the item's own id, the end of what it was sent, in bytes.
 #[derive(Default)]
-pub struct Seen(Vec<(u64, u64)>);
+pub struct DeltaPositions(Vec<(u64, u64)>);
 
-impl Seen {
-    fn of(&mut self, growing: &Growing) -> Option<&mut u64> {
+impl DeltaPositions {
+    fn position_of(&mut self, growing: &LiveItem) -> Option<&mut u64> {
         self.0.iter_mut().find(|(id, _)| *id == growing.id).map(|(_, end)| end)
     }
 }
 
 /// What a listener gets when it looks.
-pub enum Look {
+pub enum DeliveryPoll {
     /// The journal is ahead of it: read from there first.
     Behind {
         tail: Seq,
     },
     /// It has the whole journal; these are the pieces that it has not seen, oldest item first.
-    Deltas(Vec<Piece>),
+    Deltas(Vec<DeltaChunk>),
     Closed,
 }
 
 /// What an item has grown.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Piece {
+pub struct DeltaChunk {
     /// As the wire shows it: one that begins at 0 is in the place of all that came before.
     pub delta: Delta,
     /// Where it begins in its item, in bytes: of one that has grown long not at 0, though the wire says so.
     pub at: u64,
 }
 
-impl Listening {
+impl Subscription {
     /// Looks from `cursor`. What is returned as deltas counts as seen; nothing more than about `most` bytes is.
-    pub fn look(&self, cursor: Seq, seen: &mut Seen, most: usize) -> Look {
+    pub fn poll(&self, cursor: Seq, seen: &mut DeltaPositions, most: usize) -> DeliveryPoll {
         let live = self.shared.live();
         if live.closed {
-            return Look::Closed;
+            return DeliveryPoll::Closed;
         }
         if live.tail > cursor {
-            return Look::Behind { tail: live.tail };
+            return DeliveryPoll::Behind { tail: live.tail };
         }
         if live.tail < cursor {
             // It came by way of the journal, which is a moment ahead: what grows here may be ended there.
-            return Look::Deltas(Vec::new());
+            return DeliveryPoll::Deltas(Vec::new());
         }
         seen.0.retain(|(id, _)| live.items.iter().any(|growing| growing.id == *id));
         let mut deltas = Vec::new();
         let mut budget = most;
         for growing in &live.items {
-            if budget == 0 || growing.after > cursor {
+            if budget == 0 || growing.visible_after > cursor {
                 break;
             }
-            let known = seen.of(growing);
-            let Some((from, content)) = growing.since(known.as_deref().copied(), budget) else { continue };
+            let known = seen.position_of(growing);
+            let Some((from, content)) = growing.chunk_after(known.as_deref().copied(), budget) else { continue };
             budget = budget.saturating_sub(content.len());
             let at = from.position(growing.start);
             let end = at + content.len() as u64;
@@ -343,9 +343,9 @@ impl Listening {
                 None => seen.0.push((growing.id, end)),
             }
             let (kind, item) = (growing.kind, growing.item.clone());
-            deltas.push(Piece { delta: Delta { kind, item, offset: from.offset(), content }, at });
+            deltas.push(DeltaChunk { delta: Delta { kind, item, offset: from.offset(), content }, at });
         }
-        Look::Deltas(deltas)
+        DeliveryPoll::Deltas(deltas)
     }
 
     pub fn tail(&self) -> Seq {
@@ -354,37 +354,37 @@ impl Listening {
 }
 
 /// Where a piece begins.
-enum From {
+enum ChunkStart {
     /// Right after what the listener has.
-    Here(u64),
+    Continue(u64),
     /// The listener has nothing of use: it begins with what is kept.
-    Anew,
+    Restart,
 }
 
-impl From {
+impl ChunkStart {
     /// As the wire shows it: 0 means "forget what you had".
     fn offset(&self) -> u64 {
         match self {
-            From::Here(offset) => *offset,
-            From::Anew => 0,
+            ChunkStart::Continue(offset) => *offset,
+            ChunkStart::Restart => 0,
         }
     }
 
     fn position(&self, start: u64) -> u64 {
         match self {
-            From::Here(offset) => *offset,
-            From::Anew => start,
+            ChunkStart::Continue(offset) => *offset,
+            ChunkStart::Restart => start,
         }
     }
 }
 
-impl Growing {
+impl LiveItem {
     /// The piece after `seen`, at most about `most` bytes of it.
-    fn since(&self, seen: Option<u64>, most: usize) -> Option<(From, String)> {
+    fn chunk_after(&self, seen: Option<u64>, most: usize) -> Option<(ChunkStart, String)> {
         let from = match seen {
             Some(seen) if seen >= self.end() => return None,
-            Some(seen) if seen >= self.start => From::Here(seen),
-            Some(_) | None => From::Anew,
+            Some(seen) if seen >= self.start => ChunkStart::Continue(seen),
+            Some(_) | None => ChunkStart::Restart,
         };
         // Every end that a listener was sent is one of a character of this item.
         let rest = self.text.get((from.position(self.start) - self.start) as usize..)?;
@@ -394,9 +394,9 @@ impl Growing {
     }
 }
 
-impl Drop for Listening {
+impl Drop for Subscription {
     fn drop(&mut self) {
-        self.shared.live().listeners.retain(|(id, _)| *id != self.id);
+        self.shared.live().subscribers.retain(|(id, _)| *id != self.id);
     }
 }
 

@@ -9,33 +9,38 @@ use std::{
 };
 
 use actix::prelude::*;
-use greenroom_protocol::{Action, Seen, client::Wish};
+use greenroom_protocol::{Action, ObservationKind, client::ClientRequest};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
     Session,
-    commit::{ON_THE_WAY, Reply},
-    decision::Decision,
+    commit::{CommitReply, IN_FLIGHT_LIMIT},
     messages::*,
-    turn::{Input, Named, Refusal},
-    usage::counted,
-    view::View,
+    transition::Transition,
+    turn::{IdempotencyKey, RequestError, SessionInput},
+    usage::add_call,
+    view::SessionView,
 };
 use crate::{
-    gateway::{Metered, Notice},
-    store::Record,
+    gateway::{GatewayNotice, MeteredUsage},
+    store::SessionRecord,
 };
 
 impl Session {
     /// Lets the rules decide about a wish; the answer comes when it is on disk.
-    fn wish(&mut self, input: Input, named: Option<Named>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
-        self.entry.handled();
-        self.active = Instant::now();
-        if let Some(answer) = self.said_before(named.as_ref(), ctx) {
+    fn handle_request(
+        &mut self,
+        input: SessionInput,
+        named: Option<IdempotencyKey>,
+        ctx: &mut Context<Session>,
+    ) -> ResponseFuture<RequestResult> {
+        self.entry.record_handled();
+        self.last_active = Instant::now();
+        if let Some(answer) = self.deduplicated_answer(named.as_ref(), ctx) {
             return answer;
         }
-        let most = if has_contents(&input) { ON_THE_WAY } else { 2 * ON_THE_WAY };
-        if let Err(refusal) = self.room_on_the_way(most) {
+        let most = if has_contents(&input) { IN_FLIGHT_LIMIT } else { 2 * IN_FLIGHT_LIMIT };
+        if let Err(refusal) = self.check_in_flight_limit(most) {
             return Box::pin(async { Err(refusal) });
         }
         let first = self.tail + 1;
@@ -43,68 +48,83 @@ impl Session {
             Ok(decision) => decision,
             Err(refusal) => return Box::pin(async { Err(refusal) }),
         };
-        let seq = (!decision.drafts.is_empty()).then_some(first);
+        let seq = (!decision.new_events.is_empty()).then_some(first);
         if let Some(named) = named {
-            self.core.remember(named, seq);
-            self.core_changed = true;
+            self.state.add_to_dedup_cache(named, seq);
+            self.state_changed = true;
         }
-        self.answer(decision, seq, ctx)
+        self.commit_and_answer(decision, seq, ctx)
     }
 
     /// The answer to a wish whose name was given before, to this wish or to another one.
-    fn said_before(&mut self, named: Option<&Named>, ctx: &mut Context<Session>) -> Option<ResponseFuture<Answer>> {
-        match self.core.remembers(named?) {
+    fn deduplicated_answer(
+        &mut self,
+        named: Option<&IdempotencyKey>,
+        ctx: &mut Context<Session>,
+    ) -> Option<ResponseFuture<RequestResult>> {
+        match self.state.find_in_dedup_cache(named?) {
             Ok(None) => None,
-            Ok(Some(seq)) => Some(self.answer_again(seq, ctx)),
+            Ok(Some(seq)) => Some(self.answer_after_flush(seq, ctx)),
             Err(refusal) => Some(Box::pin(async { Err(refusal) })),
         }
     }
 
-    fn answer_again(&mut self, seq: Option<u64>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
-        let nothing = Decision::after(self.tail);
-        self.answer(nothing, seq, ctx)
+    fn answer_after_flush(&mut self, seq: Option<u64>, ctx: &mut Context<Session>) -> ResponseFuture<RequestResult> {
+        let nothing = Transition::after(self.tail);
+        self.commit_and_answer(nothing, seq, ctx)
     }
 
-    fn answer(&mut self, decision: Decision, seq: Option<u64>, ctx: &mut Context<Session>) -> ResponseFuture<Answer> {
+    fn commit_and_answer(
+        &mut self,
+        decision: Transition,
+        seq: Option<u64>,
+        ctx: &mut Context<Session>,
+    ) -> ResponseFuture<RequestResult> {
         let (asker, answer) = oneshot::channel();
-        let accepted = Accepted { seq, state: self.core.state() };
-        self.commit(decision, None, vec![Reply::Wish(asker, accepted)], ctx);
-        Box::pin(async move { answer.await.unwrap_or(Err(Refusal::Unanswered)) })
+        let accepted = RequestAccepted { seq, state: self.state.visible_state() };
+        self.commit(decision, None, vec![CommitReply::Request(asker, accepted)], ctx);
+        Box::pin(async move { answer.await.unwrap_or(Err(RequestError::Unanswered)) })
     }
 
-    fn change_model(&self, model: String, title: Option<String>) -> Result<Input, Refusal> {
-        let model = said("model", model)?;
-        (self.parts.may_use)(&model).map_err(|e| Refusal::BadArgs(e.to_string()))?;
-        let settings = (self.parts.settings)(&Record { model, ..Record::clone(&self.record) });
-        Ok(Input::SetModel { settings, title })
+    fn change_model(&self, model: String, title: Option<String>) -> Result<SessionInput, RequestError> {
+        let model = non_empty("model", model)?;
+        (self.deps.check_model)(&model).map_err(|e| RequestError::BadArgs(e.to_string()))?;
+        let settings = (self.deps.settings_for)(&SessionRecord { model, ..SessionRecord::clone(&self.record) });
+        Ok(SessionInput::SetModel { settings, title })
     }
 
     /// What a wish is to the rules; `Err` for what is no matter of the session.
-    fn input(&self, wish: Wish) -> Result<Input, Refusal> {
+    fn to_input(&self, wish: ClientRequest) -> Result<SessionInput, RequestError> {
         Ok(match wish {
-            Wish::Start { task } => Input::Start { task: said("task", task)? },
-            Wish::Message { content, mode, attachments } => {
-                Input::Message { content: said("content", content)?, mode, attachments }
+            ClientRequest::Start { task } => SessionInput::Start { task: non_empty("task", task)? },
+            ClientRequest::Message { content, mode, attachments } => {
+                SessionInput::Message { content: non_empty("content", content)?, mode, attachments }
             }
-            Wish::Run { command } => Input::Act(Action::Run { command: said("command", command)? }),
-            Wish::Read { path } => Input::Act(Action::Read { path: said("path", path)? }),
-            Wish::Write { path, content } => Input::Act(Action::Write { path: said("path", path)?, content }),
-            Wish::Browse { url } => Input::Act(Action::Browse { url: said("url", url)? }),
-            Wish::Interrupt {} => Input::Interrupt,
-            Wish::Pause {} => Input::Pause,
-            Wish::Resume {} => Input::Resume,
-            Wish::Stop {} => Input::Stop { reason: None },
-            Wish::End {} => Input::End,
-            Wish::Confirm { request, decision, reason } => Input::Confirm { request, decision, reason },
-            Wish::EditQueue { item, content, remove } => {
-                let content = content.map(|content| said("content", content)).transpose()?;
-                Input::EditQueue { item, content, remove }
+            ClientRequest::Run { command } => {
+                SessionInput::UserAction(Action::Run { command: non_empty("command", command)? })
             }
-            Wish::SetModel { model } => self.change_model(model, None)?,
-            Wish::Initialize { model, title, image, directory, agent_cls } => {
+            ClientRequest::Read { path } => SessionInput::UserAction(Action::Read { path: non_empty("path", path)? }),
+            ClientRequest::Write { path, content } => {
+                SessionInput::UserAction(Action::Write { path: non_empty("path", path)?, content })
+            }
+            ClientRequest::Browse { url } => SessionInput::UserAction(Action::Browse { url: non_empty("url", url)? }),
+            ClientRequest::Interrupt {} => SessionInput::Interrupt,
+            ClientRequest::Pause {} => SessionInput::Pause,
+            ClientRequest::Resume {} => SessionInput::Resume,
+            ClientRequest::Stop {} => SessionInput::Stop { reason: None },
+            ClientRequest::End {} => SessionInput::End,
+            ClientRequest::Confirm { request, decision, reason } => SessionInput::Confirm { request, decision, reason },
+            ClientRequest::EditQueue { item, content, remove } => {
+                let content = content.map(|content| non_empty("content", content)).transpose()?;
+                SessionInput::EditQueue { item, content, remove }
+            }
+            ClientRequest::SetModel { model } => self.change_model(model, None)?,
+            ClientRequest::Initialize { model, title, image, directory, agent_cls } => {
                 return self.initialize(model, title, image.or(directory).or(agent_cls));
             }
-            Wish::Ping {} => return Err(Refusal::BadArgs("`ping` is answered by the connection".to_owned())),
+            ClientRequest::Ping {} => {
+                return Err(RequestError::BadArgs("`ping` is answered by the connection".to_owned()));
+            }
         })
     }
 
@@ -113,110 +133,140 @@ impl Session {
         model: Option<String>,
         title: Option<String>,
         fixed: Option<String>,
-    ) -> Result<Input, Refusal> {
+    ) -> Result<SessionInput, RequestError> {
         if fixed.is_some() {
-            return Err(Refusal::BadArgs(
+            return Err(RequestError::BadArgs(
                 "`image`, `directory` and `agent_cls` are chosen when a session is made; make a new one with them"
                     .to_owned(),
             ));
         }
         match model {
             Some(model) => self.change_model(model, title),
-            None => Ok(Input::SetModel { settings: (self.parts.settings)(&self.record), title }),
+            None => Ok(SessionInput::SetModel { settings: (self.deps.settings_for)(&self.record), title }),
         }
     }
 
-    fn used(&mut self, metered: Metered, unwritten: Option<OwnedSemaphorePermit>, ctx: &mut Context<Session>) {
-        let usage = counted(&mut Arc::make_mut(&mut self.record).usage, metered);
+    fn add_usage(
+        &mut self,
+        metered: MeteredUsage,
+        unwritten: Option<OwnedSemaphorePermit>,
+        ctx: &mut Context<Session>,
+    ) {
+        let usage = add_call(&mut Arc::make_mut(&mut self.record).usage, metered);
         self.record_changed = true;
-        self.note(Seen::Usage(usage), vec![Reply::Noticed(unwritten)], ctx);
+        self.commit_observation(ObservationKind::Usage(usage), vec![CommitReply::Notice(unwritten)], ctx);
     }
 }
 
 /// Whether much may have to be written down for a wish. What stops, pauses or answers has as much room again.
-fn has_contents(input: &Input) -> bool {
+fn has_contents(input: &SessionInput) -> bool {
     matches!(
         input,
-        Input::Start { .. } | Input::Message { .. } | Input::Act(_) | Input::EditQueue { .. } | Input::SetModel { .. }
+        SessionInput::Start { .. }
+            | SessionInput::Message { .. }
+            | SessionInput::UserAction(_)
+            | SessionInput::EditQueue { .. }
+            | SessionInput::SetModel { .. }
     )
 }
 
 /// A text that must say something.
-fn said(name: &str, text: String) -> Result<String, Refusal> {
-    if text.trim().is_empty() { Err(Refusal::BadArgs(format!("`{name}` is empty"))) } else { Ok(text) }
+fn non_empty(name: &str, text: String) -> Result<String, RequestError> {
+    if text.trim().is_empty() { Err(RequestError::BadArgs(format!("`{name}` is empty"))) } else { Ok(text) }
 }
 
 impl Handler<Relay> for Session {
-    type Result = ResponseFuture<Answer>;
+    type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Relay { wish, key }: Relay, ctx: &mut Context<Session>) -> Self::Result {
-        let named = Named::given(key, &wish);
-        match self.input(wish) {
-            Ok(input) => self.wish(input, named, ctx),
+    fn handle(
+        &mut self,
+        Relay { request: wish, idempotency_key: key }: Relay,
+        ctx: &mut Context<Session>,
+    ) -> Self::Result {
+        let named = IdempotencyKey::from_client(key, &wish);
+        match self.to_input(wish) {
+            Ok(input) => self.handle_request(input, named, ctx),
             // What was granted once is answered so again, also where it would be refused now: as what makes a session is.
-            Err(refusal) => self.said_before(named.as_ref(), ctx).unwrap_or_else(|| Box::pin(async { Err(refusal) })),
+            Err(refusal) => {
+                self.deduplicated_answer(named.as_ref(), ctx).unwrap_or_else(|| Box::pin(async { Err(refusal) }))
+            }
         }
     }
 }
 
 impl Handler<Interrupt> for Session {
-    type Result = ResponseFuture<Answer>;
+    type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Interrupt { key }: Interrupt, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Interrupt, Named::given(key, &Wish::Interrupt {}), ctx)
+    fn handle(&mut self, Interrupt { idempotency_key: key }: Interrupt, ctx: &mut Context<Session>) -> Self::Result {
+        self.handle_request(
+            SessionInput::Interrupt,
+            IdempotencyKey::from_client(key, &ClientRequest::Interrupt {}),
+            ctx,
+        )
     }
 }
 
 impl Handler<Pause> for Session {
-    type Result = ResponseFuture<Answer>;
+    type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Pause { key }: Pause, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Pause, Named::given(key, &Wish::Pause {}), ctx)
+    fn handle(&mut self, Pause { idempotency_key: key }: Pause, ctx: &mut Context<Session>) -> Self::Result {
+        self.handle_request(SessionInput::Pause, IdempotencyKey::from_client(key, &ClientRequest::Pause {}), ctx)
     }
 }
 
 impl Handler<Resume> for Session {
-    type Result = ResponseFuture<Answer>;
+    type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Resume { key }: Resume, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Resume, Named::given(key, &Wish::Resume {}), ctx)
+    fn handle(&mut self, Resume { idempotency_key: key }: Resume, ctx: &mut Context<Session>) -> Self::Result {
+        self.handle_request(SessionInput::Resume, IdempotencyKey::from_client(key, &ClientRequest::Resume {}), ctx)
     }
 }
 
 impl Handler<Stop> for Session {
-    type Result = ResponseFuture<Answer>;
+    type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Stop { key, reason }: Stop, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::Stop { reason }, Named::given(key, &Wish::Stop {}), ctx)
+    fn handle(&mut self, Stop { idempotency_key: key, reason }: Stop, ctx: &mut Context<Session>) -> Self::Result {
+        self.handle_request(
+            SessionInput::Stop { reason },
+            IdempotencyKey::from_client(key, &ClientRequest::Stop {}),
+            ctx,
+        )
     }
 }
 
 impl Handler<End> for Session {
-    type Result = ResponseFuture<Answer>;
+    type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, End { key }: End, ctx: &mut Context<Session>) -> Self::Result {
-        self.wish(Input::End, Named::given(key, &Wish::End {}), ctx)
+    fn handle(&mut self, End { idempotency_key: key }: End, ctx: &mut Context<Session>) -> Self::Result {
+        self.handle_request(SessionInput::End, IdempotencyKey::from_client(key, &ClientRequest::End {}), ctx)
     }
 }
 
-impl Handler<Rest> for Session {
-    type Result = ResponseFuture<Answer>;
+impl Handler<PauseOrStopIfIdle> for Session {
+    type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Rest { pause_after, stop_after, awake }: Rest, ctx: &mut Context<Session>) -> Self::Result {
-        let idle = self.active.elapsed().min(awake);
-        let (long_enough, input) = if self.core.is_paused() {
+    fn handle(
+        &mut self,
+        PauseOrStopIfIdle { pause_after, stop_after, server_awake: awake }: PauseOrStopIfIdle,
+        ctx: &mut Context<Session>,
+    ) -> Self::Result {
+        let idle = self.last_active.elapsed().min(awake);
+        let (long_enough, input) = if self.state.is_paused() {
             let reason = Some(format!("nothing happened for {}", in_words(idle)));
-            (idle >= stop_after, Input::StopResting { reason })
+            (idle >= stop_after, SessionInput::StopIdle { reason })
         } else {
-            (idle >= pause_after, Input::Rest { reason: format!("nothing happened for {}", in_words(idle)) })
+            (
+                idle >= pause_after,
+                SessionInput::PauseIdle { reason: format!("nothing happened for {}", in_words(idle)) },
+            )
         };
-        if !long_enough || self.shared.listeners() > 0 {
-            return Box::pin(async { Err(Refusal::Busy) });
+        if !long_enough || self.broadcast.subscriber_count() > 0 {
+            return Box::pin(async { Err(RequestError::Busy) });
         }
-        let active = self.active;
-        let answer = self.wish(input, None, ctx);
+        let active = self.last_active;
+        let answer = self.handle_request(input, None, ctx);
         // Being put to rest is no activity.
-        self.active = active;
+        self.last_active = active;
         answer
     }
 }
@@ -229,12 +279,16 @@ fn in_words(idle: Duration) -> String {
     }
 }
 
-impl Handler<Amend> for Session {
-    type Result = ResponseFuture<Result<View, Refusal>>;
+impl Handler<UpdateMetadata> for Session {
+    type Result = ResponseFuture<Result<SessionView, RequestError>>;
 
-    fn handle(&mut self, Amend { title, archived, model }: Amend, ctx: &mut Context<Session>) -> Self::Result {
-        let decision = self.room_on_the_way(ON_THE_WAY).and_then(|()| match model {
-            None => Ok(Decision::after(self.tail)),
+    fn handle(
+        &mut self,
+        UpdateMetadata { title, archived, model }: UpdateMetadata,
+        ctx: &mut Context<Session>,
+    ) -> Self::Result {
+        let decision = self.check_in_flight_limit(IN_FLIGHT_LIMIT).and_then(|()| match model {
+            None => Ok(Transition::after(self.tail)),
             Some(model) => self.change_model(model, None).and_then(|input| self.decide(input)),
         });
         let decision = match decision {
@@ -245,7 +299,7 @@ impl Handler<Amend> for Session {
         record.title = title.unwrap_or_else(|| record.title.clone());
         record.archived = archived.unwrap_or(record.archived);
         self.record_changed = true;
-        let answer = self.answer(decision, None, ctx);
+        let answer = self.commit_and_answer(decision, None, ctx);
         let view = self.view();
         Box::pin(async move { answer.await.map(|_| view) })
     }
@@ -254,79 +308,83 @@ impl Handler<Amend> for Session {
 impl Handler<Attach> for Session {
     type Result = MessageResult<Attach>;
 
-    fn handle(&mut self, Attach { listener }: Attach, _: &mut Context<Session>) -> Self::Result {
-        self.entry.handled();
-        let listening = self.shared.listen(listener);
-        MessageResult(Attached { view: self.view(), listening })
+    fn handle(&mut self, Attach { subscriber: listener }: Attach, _: &mut Context<Session>) -> Self::Result {
+        self.entry.record_handled();
+        let listening = self.broadcast.subscribe(listener);
+        MessageResult(AttachReply { view: self.view(), subscription: listening })
     }
 }
 
-impl Handler<Look> for Session {
-    type Result = MessageResult<Look>;
+impl Handler<GetView> for Session {
+    type Result = MessageResult<GetView>;
 
-    fn handle(&mut self, _: Look, _: &mut Context<Session>) -> Self::Result {
+    fn handle(&mut self, _: GetView, _: &mut Context<Session>) -> Self::Result {
         MessageResult(self.view())
     }
 }
 
-impl Handler<Begin> for Session {
-    type Result = ResponseFuture<Answer>;
+impl Handler<StartTask> for Session {
+    type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Begin { task }: Begin, ctx: &mut Context<Session>) -> Self::Result {
-        if self.core.was_spoken_to() {
-            self.answer_again(None, ctx)
+    fn handle(&mut self, StartTask { task }: StartTask, ctx: &mut Context<Session>) -> Self::Result {
+        if self.state.has_received_input() {
+            self.answer_after_flush(None, ctx)
         } else {
-            self.wish(Input::Start { task }, None, ctx)
+            self.handle_request(SessionInput::Start { task }, None, ctx)
         }
     }
 }
 
 impl Handler<Flush> for Session {
-    type Result = ResponseFuture<Answer>;
+    type Result = ResponseFuture<RequestResult>;
 
     fn handle(&mut self, _: Flush, ctx: &mut Context<Session>) -> Self::Result {
-        self.answer_again(None, ctx)
+        self.answer_after_flush(None, ctx)
     }
 }
 
-impl Handler<Settle> for Session {
+impl Handler<Reconcile> for Session {
     type Result = bool;
 
-    fn handle(&mut self, Settle { seen }: Settle, ctx: &mut Context<Session>) -> bool {
-        let is_settled = self.pending.is_empty() && !self.kills.is_any();
-        let order = self.core.settles(seen).filter(|_| is_settled);
-        order.map(|order| self.give(order, ctx)).is_some()
+    fn handle(&mut self, Reconcile { observed: seen }: Reconcile, ctx: &mut Context<Session>) -> bool {
+        let is_settled = self.pending.is_empty() && !self.in_flight_stops.any_in_flight();
+        let order = self.state.reconcile(seen).filter(|_| is_settled);
+        order.map(|order| self.execute_effect(order, ctx)).is_some()
     }
 }
 
-impl Handler<Retire> for Session {
+impl Handler<Passivate> for Session {
     type Result = bool;
 
-    fn handle(&mut self, _: Retire, ctx: &mut Context<Session>) -> bool {
-        let at_rest = !self.core.wants_sandbox() && self.pending.is_empty() && self.shared.listeners() == 0;
+    fn handle(&mut self, _: Passivate, ctx: &mut Context<Session>) -> bool {
+        let at_rest = !self.state.needs_sandbox() && self.pending.is_empty() && self.broadcast.subscriber_count() == 0;
         // The next actor of this session has a link of its own, whose sandbox an order to this one must never meet.
-        let may_go = at_rest && !self.kills.is_any();
+        let may_go = at_rest && !self.in_flight_stops.any_in_flight();
         if may_go {
-            self.ending = Ending::AtRest;
+            self.stop_reason = SessionStopReason::Passivated;
             ctx.stop();
         }
         may_go
     }
 }
 
-impl Handler<Took> for Session {
+impl Handler<CommandAccepted> for Session {
     type Result = ();
 
-    fn handle(&mut self, Took { command }: Took, ctx: &mut Context<Session>) {
-        self.take(Input::Took { command }, ctx);
+    fn handle(&mut self, CommandAccepted { command }: CommandAccepted, ctx: &mut Context<Session>) {
+        self.apply(SessionInput::CommandAccepted { command }, ctx);
     }
 }
 
-impl Handler<Phased> for Session {
+impl Handler<SandboxPhaseChanged> for Session {
     type Result = ();
 
-    fn handle(&mut self, Phased { phase, detail, isolation }: Phased, ctx: &mut Context<Session>) {
-        self.take(Input::Phased { phase, detail, isolation }, ctx);
+    fn handle(
+        &mut self,
+        SandboxPhaseChanged { phase, detail, isolation }: SandboxPhaseChanged,
+        ctx: &mut Context<Session>,
+    ) {
+        self.apply(SessionInput::SandboxPhaseChanged { phase, detail, isolation }, ctx);
     }
 }
 
@@ -335,42 +393,42 @@ impl Handler<StartFailed> for Session {
 
     fn handle(&mut self, StartFailed { why, stderr_tail }: StartFailed, ctx: &mut Context<Session>) {
         // What comes after the end that it was to have anyway is decided already.
-        if !self.takes_it_away() {
-            self.take(Input::StartFailed { why, stderr_tail }, ctx);
+        if !self.is_stopping_sandbox() {
+            self.apply(SessionInput::StartFailed { why, stderr_tail }, ctx);
         }
     }
 }
 
-impl Handler<Lost> for Session {
+impl Handler<SandboxLost> for Session {
     type Result = ();
 
-    fn handle(&mut self, Lost { exit }: Lost, ctx: &mut Context<Session>) {
-        if !self.takes_it_away() {
-            self.take(Input::Lost(exit), ctx);
+    fn handle(&mut self, SandboxLost { exit }: SandboxLost, ctx: &mut Context<Session>) {
+        if !self.is_stopping_sandbox() {
+            self.apply(SessionInput::SandboxLost(exit), ctx);
         }
     }
 }
 
-impl Handler<OrderFailed> for Session {
+impl Handler<EffectFailed> for Session {
     type Result = ();
 
-    fn handle(&mut self, OrderFailed { what, why }: OrderFailed, ctx: &mut Context<Session>) {
-        self.take(Input::OrderFailed { what, why }, ctx);
+    fn handle(&mut self, EffectFailed { what, why }: EffectFailed, ctx: &mut Context<Session>) {
+        self.apply(SessionInput::EffectFailed { what, why }, ctx);
     }
 }
 
-impl Handler<Noticed> for Session {
+impl Handler<NoticeReceived> for Session {
     type Result = ();
 
-    fn handle(&mut self, Noticed { notice, unwritten }: Noticed, ctx: &mut Context<Session>) {
+    fn handle(&mut self, NoticeReceived { notice, permit: unwritten }: NoticeReceived, ctx: &mut Context<Session>) {
         match notice {
-            Notice::Used(metered) => self.used(metered, unwritten, ctx),
-            Notice::Retrying { attempt, wait_ms, why } => {
+            GatewayNotice::Used(metered) => self.add_usage(metered, unwritten, ctx),
+            GatewayNotice::Retrying { attempt, wait_ms, why } => {
                 let detail = format!("{why}; asking again in {:.1} s (attempt {attempt})", wait_ms as f64 / 1000.0);
-                let seen = Seen::Error { code: "provider_retrying".to_owned(), detail };
-                self.note(seen, vec![Reply::Noticed(unwritten)], ctx);
+                let seen = ObservationKind::Error { code: "provider_retrying".to_owned(), detail };
+                self.commit_observation(seen, vec![CommitReply::Notice(unwritten)], ctx);
             }
-            Notice::Refused { why, .. } => self.provider_said = Some(why),
+            GatewayNotice::Rejected { why, .. } => self.provider_error = Some(why),
         }
     }
 }

@@ -8,99 +8,99 @@ use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
 use greenroom_protocol::{
-    client::Wish,
-    link::{Hello, LINK_VERSION, Report, Welcome},
-    observation::{Phase, State},
+    client::ClientRequest,
+    link::{AgentHello, AgentReport, LINK_VERSION, ServerWelcome},
+    observation::{AgentState, SandboxPhase},
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::DropGuard;
 
 use super::{
-    audience::{Listening, Shared},
-    turn::Refusal,
-    view::View,
+    broadcast::{SessionBroadcast, Subscription},
+    turn::RequestError,
+    view::SessionView,
 };
 use crate::{
-    gateway::Notice,
-    sandbox::{Exit, Isolation, Presence},
+    gateway::GatewayNotice,
+    sandbox::{SandboxExit, SandboxIsolation, SandboxPresence},
     store::{Seq, SessionId},
 };
 
 /// How every wish is answered: with where it left the session, or with why it was refused.
-pub type Answer = Result<Accepted, Refusal>;
+pub type RequestResult = Result<RequestAccepted, RequestError>;
 
 /// A wish was carried out, and is in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accepted {
+pub struct RequestAccepted {
     /// The first event that it led to, where it led to one.
     pub seq: Option<Seq>,
     /// The state after it.
-    pub state: State,
+    pub state: AgentState,
 }
 
 /// Carry out what a client wants: a message, a task, an act, an answer, a change of the queue or the model.
 ///
 /// Sent with the same `key` again, it is answered with what it led to, and acts once. Another wish with that `key` is refused.
 #[derive(Debug, Clone, Message)]
-#[rtype(result = "Answer")]
+#[rtype(result = "RequestResult")]
 pub struct Relay {
-    pub wish: Wish,
+    pub request: ClientRequest,
     /// The client's own name for the wish: a frame's `id`, or `Idempotency-Key`.
-    pub key: Option<String>,
+    pub idempotency_key: Option<String>,
 }
 
 /// Stop whatever runs, the agent's turn and a user's act alike. A second one takes the agent away.
 #[derive(Debug, Clone, Default, Message)]
-#[rtype(result = "Answer")]
+#[rtype(result = "RequestResult")]
 pub struct Interrupt {
-    pub key: Option<String>,
+    pub idempotency_key: Option<String>,
 }
 
 /// Freeze the sandbox where it stands, mid-token or mid-tool.
 #[derive(Debug, Clone, Default, Message)]
-#[rtype(result = "Answer")]
+#[rtype(result = "RequestResult")]
 pub struct Pause {
-    pub key: Option<String>,
+    pub idempotency_key: Option<String>,
 }
 
 /// Thaw a paused sandbox, or start a stopped one again.
 #[derive(Debug, Clone, Default, Message)]
-#[rtype(result = "Answer")]
+#[rtype(result = "RequestResult")]
 pub struct Resume {
-    pub key: Option<String>,
+    pub idempotency_key: Option<String>,
 }
 
 /// Free the memory: the sandbox stops, its file system and the journal stay.
 #[derive(Debug, Clone, Default, Message)]
-#[rtype(result = "Answer")]
+#[rtype(result = "RequestResult")]
 pub struct Stop {
-    pub key: Option<String>,
+    pub idempotency_key: Option<String>,
     /// Why, where it is not a person who wants it.
     pub reason: Option<String>,
 }
 
 /// Close the session for good.
 #[derive(Debug, Clone, Default, Message)]
-#[rtype(result = "Answer")]
+#[rtype(result = "RequestResult")]
 pub struct End {
-    pub key: Option<String>,
+    pub idempotency_key: Option<String>,
 }
 
 /// Rest, if nothing has happened for so long: be paused, and later be stopped. Refused where something runs, waits for a
 /// person, or is watched.
 #[derive(Debug, Message)]
-#[rtype(result = "Answer")]
-pub struct Rest {
+#[rtype(result = "RequestResult")]
+pub struct PauseOrStopIfIdle {
     pub pause_after: Duration,
     pub stop_after: Duration,
     /// For how long the server has been awake.
-    pub awake: Duration,
+    pub server_awake: Duration,
 }
 
 /// Change what a person may change beside the conversation. `None` leaves a field as it is.
 #[derive(Debug, Clone, Default, Message)]
-#[rtype(result = "Result<View, Refusal>")]
-pub struct Amend {
+#[rtype(result = "Result<SessionView, RequestError>")]
+pub struct UpdateMetadata {
     pub title: Option<String>,
     pub archived: Option<bool>,
     pub model: Option<String>,
@@ -108,16 +108,16 @@ pub struct Amend {
 
 /// Listen: from now on the listener is told that there is more to pull.
 #[derive(Message)]
-#[rtype(result = "Attached")]
+#[rtype(result = "AttachReply")]
 pub struct Attach {
-    pub listener: Recipient<Published>,
+    pub subscriber: Recipient<Published>,
 }
 
 /// What a new listener needs.
-pub struct Attached {
-    pub view: View,
+pub struct AttachReply {
+    pub view: SessionView,
     /// The place from which the listener pulls what is live, and by which it leaves when dropped.
-    pub listening: Listening,
+    pub subscription: Subscription,
 }
 
 /// There is more to pull than there was. Idempotent: one of these for many events and deltas is as good as many.
@@ -127,35 +127,35 @@ pub struct Published;
 
 /// The session as it stands: what `hello` and REST show.
 #[derive(Debug, Message)]
-#[rtype(result = "View")]
-pub struct Look;
+#[rtype(result = "SessionView")]
+pub struct GetView;
 
 // What the link says.
 
 /// The agent introduced itself. Answered with how to welcome it.
 #[derive(Debug, Message)]
-#[rtype(result = "Result<Greeting, Unwelcome>")]
-pub struct Greeted {
-    pub hello: Hello,
+#[rtype(result = "Result<HelloAccepted, HelloRejected>")]
+pub struct HelloReceived {
+    pub hello: AgentHello,
 }
 
 /// Why an agent is not welcomed.
 #[derive(Debug, thiserror::Error)]
-pub enum Unwelcome {
+pub enum HelloRejected {
     #[error("the agent speaks version {theirs} of the link, this server {LINK_VERSION}")]
     Version { theirs: u32 },
     /// Everything of it is written down already.
     #[error("its sandbox is being taken away")]
-    Leaving,
+    SandboxStopping,
 }
 
 /// How the link goes on after `hello`.
-pub struct Greeting {
-    pub welcome: Welcome,
+pub struct HelloAccepted {
+    pub welcome: ServerWelcome,
     /// Where it puts what grows.
-    pub live: Arc<Shared>,
+    pub broadcast: Arc<SessionBroadcast>,
     /// Whether the user acts beside the agent: `hello` does not say so.
-    pub has_an_act: bool,
+    pub has_user_action: bool,
     /// Up to here the journal is sent as history, where `welcome.restore` says so.
     pub history_to: Seq,
 }
@@ -169,17 +169,17 @@ pub struct Reported {
     pub boot: String,
     /// The number of the first; the others follow it.
     pub n: u64,
-    pub reports: Vec<Report>,
-    pub durable: Durable,
+    pub reports: Vec<AgentReport>,
+    pub durable: DurableReply,
 }
 
 /// Answered when all that was [`Reported`] before has its place.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Heard;
+pub struct AwaitReports;
 
 /// Told when what it belongs to is on disk, and only then is that acknowledged to the agent; dropped when it will not be.
-pub type Durable = oneshot::Sender<Result<(), OutOfOrder>>;
+pub type DurableReply = oneshot::Sender<Result<(), OutOfOrder>>;
 
 /// A report whose number does not follow on those that were taken: an agent that keeps the link's rules sends none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,19 +192,19 @@ pub struct OutOfOrder {
 /// The agent knows this command and will carry it out.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Took {
+pub struct CommandAccepted {
     pub command: String,
 }
 
 /// The sandbox is on its way.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Phased {
-    pub phase: Phase,
+pub struct SandboxPhaseChanged {
+    pub phase: SandboxPhase,
     /// For a person: `12 of 48 MB`.
     pub detail: String,
     /// What keeps it in, where that is known now.
-    pub isolation: Option<Isolation>,
+    pub isolation: Option<SandboxIsolation>,
 }
 
 /// The sandbox could not be started, for a reason that trying again will not change.
@@ -218,14 +218,14 @@ pub struct StartFailed {
 /// The sandbox died, and nobody asked it to.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Lost {
-    pub exit: Exit,
+pub struct SandboxLost {
+    pub exit: SandboxExit,
 }
 
 /// An order to the sandbox was not carried out.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct OrderFailed {
+pub struct EffectFailed {
     pub what: &'static str,
     pub why: String,
 }
@@ -233,95 +233,95 @@ pub struct OrderFailed {
 /// The session was removed with every trace: whoever still listens to it is to find that out.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Vanished;
+pub struct Purged;
 
 /// The gateway says what a model call took, or what is wrong with the provider.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Noticed {
-    pub notice: Notice,
+pub struct NoticeReceived {
+    pub notice: GatewayNotice,
     /// To be dropped when it is on disk.
-    pub unwritten: Option<OwnedSemaphorePermit>,
+    pub permit: Option<OwnedSemaphorePermit>,
 }
 
 /// What a session orders its link to do. The link carries them out in the order in which they were sent.
-pub mod orders {
+pub mod effects {
     use std::sync::Arc;
 
     use actix::prelude::*;
-    use greenroom_protocol::link::Numbered;
+    use greenroom_protocol::link::CommandFrame;
 
     /// Bring the sandbox up, or find it running, and dial the agent.
     #[derive(Debug, Clone, Message)]
     #[rtype(result = "()")]
-    pub struct Raise {
+    pub struct StartSandbox {
         pub image: Option<String>,
-        pub was: Was,
+        pub recorded: RecordedSandbox,
     }
 
     /// How the sandbox was left, as the journal says.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Was {
+    pub enum RecordedSandbox {
         /// It is not to run: there never was one, it died, or it was to be taken away.
         Down,
         /// It runs, or it died while nobody watched.
         Up,
         /// The same, and it stands frozen, and stays so: the agent is dialled when it is thawed.
-        Frozen,
+        Paused,
     }
 
     /// Give the agent something.
     #[derive(Debug, Clone, Message)]
     #[rtype(result = "()")]
-    pub enum Deliver {
+    pub enum DeliverToAgent {
         /// From here on comes all that the agent may not have which has just introduced itself as this start, oldest first; what
         /// was ordered before this is among it, or the agent has it. It is not for a start that came after: an agent may have
         /// introduced itself once more before anything of this was given.
-        Anew { boot: String },
+        AgentConnected { boot: String },
         /// Boxed, because a channel of them has room for dozens from its start.
-        Command(Box<Numbered>),
+        Command(Box<CommandFrame>),
     }
 
     /// Cut this session's model streams at the gateway.
     #[derive(Debug, Clone, Copy, Message)]
     #[rtype(result = "()")]
-    pub struct Cut;
+    pub struct AbortModelStreams;
 
     #[derive(Debug, Clone, Copy, Message)]
     #[rtype(result = "()")]
-    pub struct Freeze;
+    pub struct PauseSandbox;
 
     #[derive(Debug, Clone, Copy, Message)]
     #[rtype(result = "()")]
-    pub struct Thaw;
+    pub struct UnpauseSandbox;
 
     /// Take the sandbox away.
     #[derive(Debug, Clone, Message)]
     #[rtype(result = "()")]
-    pub struct Kill {
-        pub then: Then,
+    pub struct StopSandbox {
+        pub then: AfterStop,
         /// Dropped with the order, once it is carried out.
-        pub under_way: UnderWay,
+        pub in_flight: InFlightStops,
     }
 
     /// Tells whether orders are under way: each of them has a clone of this.
     #[derive(Debug, Clone, Default)]
-    pub struct UnderWay(Arc<()>);
+    pub struct InFlightStops(Arc<()>);
 
-    impl UnderWay {
+    impl InFlightStops {
         /// Whether there is another than this one.
-        pub fn is_any(&self) -> bool {
+        pub fn any_in_flight(&self) -> bool {
             Arc::strong_count(&self.0) > 1
         }
     }
 
     /// What comes after a [`Kill`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Then {
+    pub enum AfterStop {
         /// It is started again: the agent goes on from the journal.
         Restart,
         /// Its file system stays.
-        Rest,
+        KeepFiles,
         /// It is removed; the workspace stays.
         Remove,
     }
@@ -329,32 +329,32 @@ pub mod orders {
 
 /// The session's link, seen from the session: whoever takes these orders.
 pub struct LinkPort {
-    pub raise: Recipient<orders::Raise>,
-    pub deliver: Recipient<orders::Deliver>,
-    pub cut: Recipient<orders::Cut>,
-    pub freeze: Recipient<orders::Freeze>,
-    pub thaw: Recipient<orders::Thaw>,
-    pub kill: Recipient<orders::Kill>,
+    pub start_sandbox: Recipient<effects::StartSandbox>,
+    pub deliver_to_agent: Recipient<effects::DeliverToAgent>,
+    pub abort_model_streams: Recipient<effects::AbortModelStreams>,
+    pub pause_sandbox: Recipient<effects::PauseSandbox>,
+    pub unpause_sandbox: Recipient<effects::UnpauseSandbox>,
+    pub stop_sandbox: Recipient<effects::StopSandbox>,
     /// However the session ends: dropped with it, this takes the link along. (An actor with work under way outlives its
     /// addresses.)
-    pub leash: DropGuard,
+    pub cancel_on_drop: DropGuard,
 }
 
 /// A session's actor is gone: it had nothing left to do, or it died. Told to whoever keeps addresses.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Fell {
+pub struct SessionStopped {
     pub id: SessionId,
-    pub how: Ending,
+    pub reason: SessionStopReason,
 }
 
 /// Why a session's actor is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum SessionStopReason {
     /// Nobody listens and nothing runs: its journal is all there is to it.
-    AtRest,
+    Passivated,
     /// The journal refused an event.
-    JournalRefused,
+    JournalRejected,
     /// It panicked.
     Panicked,
 }
@@ -362,26 +362,26 @@ pub enum Ending {
 /// The task that a session was made for: taken where nobody has said anything to it yet. Whoever makes a session with a name of
 /// their own may have to ask twice, and the first time may have come as far as the session and no further.
 #[derive(Debug, Message)]
-#[rtype(result = "Answer")]
-pub struct Begin {
+#[rtype(result = "RequestResult")]
+pub struct StartTask {
     pub task: String,
 }
 
 /// Answer when all that the session has decided so far is on disk.
 #[derive(Debug, Message)]
-#[rtype(result = "Answer")]
+#[rtype(result = "RequestResult")]
 pub struct Flush;
 
 /// Its sandbox was seen like this: to be made what the session says it is, where it is not. `true`: it is ordered to. A server
 /// that was killed between writing down and ordering left it so, or an engine that did something late.
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
-pub struct Settle {
-    pub seen: Presence,
+pub struct Reconcile {
+    pub observed: SandboxPresence,
 }
 
 /// Let go of a session that is not needed as an actor: refused (`false`) where somebody listens, something runs, or a sandbox is
 /// still being taken away.
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
-pub struct Retire;
+pub struct Passivate;

@@ -3,12 +3,12 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use bytes::Bytes;
-use greenroom_protocol::{Body, Event, Observation, Seen, excerpt, link::EVENT_LIMIT};
+use greenroom_protocol::{Event, EventBody, Observation, ObservationKind, excerpt, link::EVENT_LIMIT};
 
-use super::{audience::Ended, decision::Draft};
+use super::{broadcast::ItemEnd, transition::NewEvent};
 use crate::{
     clock,
-    store::{NewEvent, Seq},
+    store::{JournalEvent, Seq},
 };
 
 /// The longest line for a person of an event that is too large, in bytes.
@@ -16,10 +16,10 @@ const LINE_LIMIT: usize = 1024;
 
 /// How many actions are remembered whose result has not come. An agent has a few under way; of one that never ends any, the
 /// results of the oldest name no cause.
-const CAUSES: usize = 1024;
+const MAX_CAUSES: usize = 1024;
 
 /// The events of one decision. Their texts stand in one buffer: an agent that says much at once costs no allocations for each.
-pub(super) struct Rendered {
+pub(super) struct RenderedEvents {
     /// When all of it was decided.
     at: String,
     text: Vec<u8>,
@@ -27,21 +27,23 @@ pub(super) struct Rendered {
     events: Vec<(Cow<'static, str>, usize)>,
 }
 
-impl Rendered {
-    pub(super) fn new() -> Rendered {
-        Rendered { at: clock::now(), text: Vec::new(), events: Vec::new() }
+impl RenderedEvents {
+    pub(super) fn new() -> RenderedEvents {
+        RenderedEvents { at: clock::now(), text: Vec::new(), events: Vec::new() }
     }
 
     /// Makes the event of `draft`, and says what it ends.
-    pub(super) fn add(&mut self, draft: Draft, seq: Seq, causes: &mut HashMap<String, Seq>) -> Option<Ended> {
-        let Draft { source, cause, item, mut body } = draft;
+    pub(super) fn add(&mut self, draft: NewEvent, seq: Seq, causes: &mut HashMap<String, Seq>) -> Option<ItemEnd> {
+        let NewEvent { source, cause, item, mut body } = draft;
         let at = self.at.clone();
-        if let Body::Observation(Observation { seen: Seen::AgentStateChanged { since, .. }, .. }) = &mut body {
+        if let EventBody::Observation(Observation { kind: ObservationKind::AgentStateChanged { since, .. }, .. }) =
+            &mut body
+        {
             since.clone_from(&at);
         }
         let cause = cause.or_else(|| item.as_ref().and_then(|item| causes.get(item).copied()));
-        follow(causes, seq, item.as_deref(), &body);
-        let message = body.line();
+        track_causes(causes, seq, item.as_deref(), &body);
+        let message = body.summary_line();
         let mut event = Event { seq, at, source, cause, item, body, message };
         let begin = self.text.len();
         let mut len = self.write(&event);
@@ -54,21 +56,23 @@ impl Rendered {
             let name = event.body.name();
             let detail = format!("an event `{name}` of {len} bytes was left out: the limit is {EVENT_LIMIT}");
             event.message.clone_from(&detail);
-            event.body =
-                Observation { seen: Seen::Error { code: "too_large".to_owned(), detail }, content: String::new() }
-                    .into();
+            event.body = Observation {
+                kind: ObservationKind::Error { code: "too_large".to_owned(), detail },
+                content: String::new(),
+            }
+            .into();
             len = self.rewrite(begin, &event);
         }
         let kind = match &event.body {
-            Body::Action(action) => action.name().into(),
-            Body::Observation(observation) => observation.name().into(),
-            Body::Opaque(_) => event.body.name().to_owned().into(),
+            EventBody::Action(action) => action.name().into(),
+            EventBody::Observation(observation) => observation.name().into(),
+            EventBody::Opaque(_) => event.body.name().to_owned().into(),
         };
         self.events.push((kind, len));
         let item = event.item?;
         Some(match event.body {
-            Body::Action(_) => Ended::Input(item),
-            Body::Observation(_) | Body::Opaque(_) => Ended::Whole(item),
+            EventBody::Action(_) => ItemEnd::ToolInput(item),
+            EventBody::Observation(_) | EventBody::Opaque(_) => ItemEnd::Item(item),
         })
     }
 
@@ -86,51 +90,52 @@ impl Rendered {
         self.write(event)
     }
 
-    pub(super) fn finish(self) -> Vec<NewEvent> {
+    pub(super) fn finish(self) -> Vec<JournalEvent> {
         // Exactly as large as it is: it is kept in memory for those who follow.
         let mut text = Bytes::from(self.text.into_boxed_slice());
-        self.events.into_iter().map(|(kind, len)| NewEvent { kind, json: text.split_to(len) }).collect()
+        self.events.into_iter().map(|(kind, len)| JournalEvent { kind, json: text.split_to(len) }).collect()
     }
 }
 
 /// Keeps track of the actions whose result is still to come.
-pub(super) fn follow(causes: &mut HashMap<String, Seq>, seq: Seq, item: Option<&str>, body: &Body) {
+pub(super) fn track_causes(causes: &mut HashMap<String, Seq>, seq: Seq, item: Option<&str>, body: &EventBody) {
     match (item, body) {
-        (Some(item), Body::Action(_)) => {
+        (Some(item), EventBody::Action(_)) => {
             causes.insert(item.to_owned(), seq);
-            if causes.len() > CAUSES
+            if causes.len() > MAX_CAUSES
                 && let Some(oldest) = causes.iter().min_by_key(|(_, seq)| **seq).map(|(item, _)| item.clone())
             {
                 causes.remove(&oldest);
             }
         }
-        (Some(item), Body::Observation(_)) => {
+        (Some(item), EventBody::Observation(_)) => {
             causes.remove(item);
         }
         // One that is marked as a part of a whole.
-        (Some(item), Body::Opaque(fields)) if fields.contains_key("observation") => {
+        (Some(item), EventBody::Opaque(fields)) if fields.contains_key("observation") => {
             causes.remove(item);
         }
-        (Some(_), Body::Opaque(_)) | (None, _) => {}
+        (Some(_), EventBody::Opaque(_)) | (None, _) => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use greenroom_protocol::{Action, Source, observation::Truncated};
+    use greenroom_protocol::{Action, EventSource, observation::TruncationMark};
 
     use super::*;
 
     #[test]
     fn a_result_names_the_action_with_its_item() {
         let mut causes = HashMap::new();
-        let draft = |body: Body| Draft { source: Source::Agent, cause: None, item: Some("i".into()), body };
-        let mut rendered = Rendered::new();
+        let draft =
+            |body: EventBody| NewEvent { source: EventSource::Agent, cause: None, item: Some("i".into()), body };
+        let mut rendered = RenderedEvents::new();
         let ended = rendered.add(draft(Action::Run { command: "ls".into() }.into()), 7, &mut causes);
-        assert_eq!(ended, Some(Ended::Input("i".into())));
-        let seen = Seen::Write { path: "a".into(), bytes: 1 };
-        let ended = rendered.add(draft(Observation { seen, content: String::new() }.into()), 8, &mut causes);
-        assert_eq!(ended, Some(Ended::Whole("i".into())));
+        assert_eq!(ended, Some(ItemEnd::ToolInput("i".into())));
+        let seen = ObservationKind::Write { path: "a".into(), bytes: 1 };
+        let ended = rendered.add(draft(Observation { kind: seen, content: String::new() }.into()), 8, &mut causes);
+        assert_eq!(ended, Some(ItemEnd::Item("i".into())));
         let events = rendered.finish();
         let read = |n: usize| serde_json::from_slice::<Event>(&events[n].json).expect("an event");
         assert_eq!((read(0).seq, read(0).cause), (7, None));
@@ -138,12 +143,12 @@ mod tests {
         assert!(causes.is_empty());
     }
 
-    fn written(body: impl Into<Body>) -> NewEvent {
-        let mut rendered = Rendered::new();
-        let draft = |body| Draft { source: Source::Agent, cause: None, item: None, body };
+    fn written(body: impl Into<EventBody>) -> JournalEvent {
+        let mut rendered = RenderedEvents::new();
+        let draft = |body| NewEvent { source: EventSource::Agent, cause: None, item: None, body };
         rendered.add(draft(body.into()), 1, &mut HashMap::new());
         rendered.add(draft(Action::Run { command: "ls".into() }.into()), 2, &mut HashMap::new());
-        let [event, next] = <[NewEvent; 2]>::try_from(rendered.finish()).expect("two events");
+        let [event, next] = <[JournalEvent; 2]>::try_from(rendered.finish()).expect("two events");
         assert_eq!((&*next.kind, serde_json::from_slice::<Event>(&next.json).expect("an event").seq), ("run", 2));
         assert!(event.json.len() <= EVENT_LIMIT, "{} bytes", event.json.len());
         event
@@ -154,7 +159,7 @@ mod tests {
         let content = format!("BEGIN{}END", "x".repeat(EVENT_LIMIT));
         let event = written(Action::Write { path: "a".into(), content });
         assert_eq!(&*event.kind, "write");
-        let Body::Action(Action::Write { path, content }) =
+        let EventBody::Action(Action::Write { path, content }) =
             serde_json::from_slice::<Event>(&event.json).expect("an event").body
         else {
             panic!("it is no `write` any more")
@@ -175,18 +180,26 @@ mod tests {
     fn what_cannot_be_cut_says_that_it_was_left_out() {
         let extras: serde_json::Map<_, _> = (0..EVENT_LIMIT / 14).map(|n| (format!("k{n}"), n.into())).collect();
         let smell = serde_json::json!({ "observation": "smell", "extras": extras });
-        let event = written(serde_json::from_value::<Body>(smell).expect("a body"));
+        let event = written(serde_json::from_value::<EventBody>(smell).expect("a body"));
         assert!(event.json.len() < 1024 && &*event.kind == "error");
     }
 
     #[test]
     fn a_part_of_a_whole_is_a_result_like_any_other() {
         let mut causes = HashMap::from([("i".to_owned(), 7)]);
-        let whole = Truncated { bytes: 9, href: Some("/api/x".into()) };
-        let plan = Observation { seen: Seen::Plan { path: "p".into(), items: Vec::new() }, content: "# Plan".into() };
-        let mut rendered = Rendered::new();
-        let draft = Draft { source: Source::Agent, cause: None, item: Some("i".into()), body: plan.part_of(whole) };
-        assert_eq!(rendered.add(draft, 8, &mut causes), Some(Ended::Whole("i".into())));
+        let whole = TruncationMark { bytes: 9, href: Some("/api/x".into()) };
+        let plan = Observation {
+            kind: ObservationKind::Plan { path: "p".into(), items: Vec::new() },
+            content: "# Plan".into(),
+        };
+        let mut rendered = RenderedEvents::new();
+        let draft = NewEvent {
+            source: EventSource::Agent,
+            cause: None,
+            item: Some("i".into()),
+            body: plan.with_truncation(whole),
+        };
+        assert_eq!(rendered.add(draft, 8, &mut causes), Some(ItemEnd::Item("i".into())));
         assert!(causes.is_empty());
         let events = rendered.finish();
         let event: serde_json::Value = serde_json::from_slice(&events[0].json).expect("an event");

@@ -7,96 +7,98 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use super::{
-    Refusal, Session,
-    messages::{Amend, End, Interrupt, Pause, Relay, Resume, Stop},
+    RequestError, Session,
+    messages::{End, Interrupt, Pause, Relay, Resume, Stop, UpdateMetadata},
 };
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub enum Unanswered<M> {
+pub enum CallError<M> {
     /// The actor ended before it took the message up; here it is again.
-    NotBegun(M),
+    NotProcessed(M),
     /// It fell over it. Whether anything was done, the journal tells.
-    Begun,
+    MaybeProcessed,
 }
 
 /// Asks the session that `open` finds. One that was at rest may be let go between the two, or falls of what others asked: then
 /// the next one is asked, once.
-pub async fn ask_or_next<M: Wanted, E: From<Refusal>>(
+pub async fn request_with_retry<M: SessionRequest, E: From<RequestError>>(
     open: impl AsyncFn() -> Result<Addr<Session>, E>,
     message: M,
 ) -> Result<M::Result, E> {
-    let answer = match ask(&open().await?, message).await {
-        Err(Unanswered::NotBegun(message)) => ask(&open().await?, message).await,
+    let answer = match send_request(&open().await?, message).await {
+        Err(CallError::NotProcessed(message)) => send_request(&open().await?, message).await,
         answer => answer,
     };
-    answer.map_err(|unanswered| Refusal::from(unanswered).into())
+    answer.map_err(|unanswered| RequestError::from(unanswered).into())
 }
 
 /// What somebody wants of a session.
-pub trait Wanted: Message<Result: Send> + Send + 'static {
-    fn taken_up(self, session: &mut Session, ctx: &mut Context<Session>) -> ResponseFuture<Self::Result>;
+pub trait SessionRequest: Message<Result: Send> + Send + 'static {
+    fn process(self, session: &mut Session, ctx: &mut Context<Session>) -> ResponseFuture<Self::Result>;
 }
 
 macro_rules! wanted {
     ($($message:ty),+) => {
-        $(impl Wanted for $message {
-            fn taken_up(self, session: &mut Session, ctx: &mut Context<Session>) -> ResponseFuture<Self::Result> {
+        $(impl SessionRequest for $message {
+            fn process(self, session: &mut Session, ctx: &mut Context<Session>) -> ResponseFuture<Self::Result> {
                 session.handle(self, ctx)
             }
         })+
     };
 }
-wanted!(Relay, Interrupt, Pause, Resume, Stop, End, Amend);
+wanted!(Relay, Interrupt, Pause, Resume, Stop, End, UpdateMetadata);
 
 /// A message on its way, which goes back to its sender where nobody takes it up.
-struct Asked<M> {
+struct Envelope<M> {
     message: Option<M>,
-    back: Option<oneshot::Sender<M>>,
+    return_to: Option<oneshot::Sender<M>>,
 }
 
 /// Asks a session, now; the answer may be waited for later.
-pub fn ask<M: Wanted>(
+pub fn send_request<M: SessionRequest>(
     session: &Addr<Session>,
     message: M,
-) -> impl Future<Output = Result<M::Result, Unanswered<M>>> + Send + use<M> {
+) -> impl Future<Output = Result<M::Result, CallError<M>>> + Send + use<M> {
     let (back, came_back) = oneshot::channel();
-    let answer = session.send(Asked { message: Some(message), back: Some(back) });
+    let answer = session.send(Envelope { message: Some(message), return_to: Some(back) });
     async move {
         match answer.await {
             Ok(answer) => Ok(answer),
-            Err(_) => Err(came_back.await.map_or(Unanswered::Begun, Unanswered::NotBegun)),
+            Err(_) => Err(came_back.await.map_or(CallError::MaybeProcessed, CallError::NotProcessed)),
         }
     }
 }
 
-impl<M: Message> Message for Asked<M> {
+impl<M: Message> Message for Envelope<M> {
     type Result = M::Result;
 }
 
-impl<M> Drop for Asked<M> {
+impl<M> Drop for Envelope<M> {
     fn drop(&mut self) {
-        if let (Some(message), Some(back)) = (self.message.take(), self.back.take()) {
+        if let (Some(message), Some(back)) = (self.message.take(), self.return_to.take()) {
             // Whoever does not wait any more does not want it back.
             let _ = back.send(message);
         }
     }
 }
 
-impl<M: Wanted> Handler<Asked<M>> for Session {
+impl<M: SessionRequest> Handler<Envelope<M>> for Session {
     type Result = ResponseFuture<M::Result>;
 
-    fn handle(&mut self, mut asked: Asked<M>, ctx: &mut Context<Session>) -> Self::Result {
+    fn handle(&mut self, mut asked: Envelope<M>, ctx: &mut Context<Session>) -> Self::Result {
         let message = asked.message.take().expect("it is taken up once");
-        message.taken_up(self, ctx)
+        message.process(self, ctx)
     }
 }
 
-impl<M> From<Unanswered<M>> for Refusal {
-    fn from(unanswered: Unanswered<M>) -> Refusal {
+impl<M> From<CallError<M>> for RequestError {
+    fn from(unanswered: CallError<M>) -> RequestError {
         match unanswered {
-            Unanswered::NotBegun(_) => Refusal::Unavailable("the session is being brought back; try again".to_owned()),
-            Unanswered::Begun => Refusal::Unanswered,
+            CallError::NotProcessed(_) => {
+                RequestError::Unavailable("the session is being brought back; try again".to_owned())
+            }
+            CallError::MaybeProcessed => RequestError::Unanswered,
         }
     }
 }

@@ -4,70 +4,84 @@ use std::sync::Arc;
 
 use actix::prelude::*;
 use greenroom_protocol::{
-    link::{Api, Hello, LINK_VERSION, Settings},
-    observation::State,
+    link::{AgentHello, AgentSettings, LINK_VERSION, ProviderApi},
+    observation::AgentState,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Parts, Session,
-    messages::{Fell, Greeted, LinkPort, orders},
+    Session, SessionDeps,
+    messages::{HelloReceived, LinkPort, SessionStopped, effects},
 };
 use crate::{
-    census::Census,
-    store::{Record, SessionId, Store, contract::record},
+    actor_registry::ActorRegistry,
+    store::{SessionId, SessionRecord, Store, contract::record},
 };
 
 /// Takes a session's orders, and what it says when it falls.
-struct Ear;
+struct NullLink;
 
-impl Actor for Ear {
-    type Context = Context<Ear>;
+impl Actor for NullLink {
+    type Context = Context<NullLink>;
 }
 
 macro_rules! hears {
     ($($heard:ty),+) => {$(
-        impl Handler<$heard> for Ear {
+        impl Handler<$heard> for NullLink {
             type Result = ();
-            fn handle(&mut self, _: $heard, _: &mut Context<Ear>) {}
+            fn handle(&mut self, _: $heard, _: &mut Context<NullLink>) {}
         }
     )+};
 }
-hears!(orders::Raise, orders::Deliver, orders::Cut, orders::Freeze, orders::Thaw, orders::Kill, Fell);
+hears!(
+    effects::StartSandbox,
+    effects::DeliverToAgent,
+    effects::AbortModelStreams,
+    effects::PauseSandbox,
+    effects::UnpauseSandbox,
+    effects::StopSandbox,
+    SessionStopped
+);
 
-fn silent_link() -> LinkPort {
-    let ear = Ear.start();
+fn null_link() -> LinkPort {
+    let ear = NullLink.start();
     LinkPort {
-        leash: CancellationToken::new().drop_guard(),
-        raise: ear.clone().recipient(),
-        deliver: ear.clone().recipient(),
-        cut: ear.clone().recipient(),
-        freeze: ear.clone().recipient(),
-        thaw: ear.clone().recipient(),
-        kill: ear.recipient(),
+        cancel_on_drop: CancellationToken::new().drop_guard(),
+        start_sandbox: ear.clone().recipient(),
+        deliver_to_agent: ear.clone().recipient(),
+        abort_model_streams: ear.clone().recipient(),
+        pause_sandbox: ear.clone().recipient(),
+        unpause_sandbox: ear.clone().recipient(),
+        stop_sandbox: ear.recipient(),
     }
 }
 
-fn settings() -> Settings {
-    Settings { model: "m".into(), api: Api::Openai, directory: "/workspace".into(), run_timeout_s: 1, max_steps: 1 }
+fn settings() -> AgentSettings {
+    AgentSettings {
+        model: "m".into(),
+        api: ProviderApi::Openai,
+        directory: "/workspace".into(),
+        run_timeout_s: 1,
+        max_steps: 1,
+    }
 }
 
 /// A new session in that store, whose agent has introduced itself as the boot `b`.
-pub(super) async fn idle(store: Arc<dyn Store>) -> (SessionId, Addr<Session>) {
-    let new = Record { state: State::Starting, ..record("") };
+pub(super) async fn idle_session(store: Arc<dyn Store>) -> (SessionId, Addr<Session>) {
+    let new = SessionRecord { state: AgentState::Starting, ..record("") };
     let id = store.create(new).await.expect("it is new").record.id;
     let (epoch, snapshot) = store.claim(id).await.expect("it is there");
-    let parts = Parts {
+    let parts = SessionDeps {
         store,
-        census: Census::default(),
-        link: Box::new(|_, _, _| silent_link()),
-        settings: Box::new(|_| settings()),
-        may_use: Box::new(|_| Ok(())),
-        fell: Ear.start().recipient(),
+        actor_registry: ActorRegistry::default(),
+        make_link: Box::new(|_, _, _| null_link()),
+        settings_for: Box::new(|_| settings()),
+        check_model: Box::new(|_| Ok(())),
+        session_stopped: NullLink.start().recipient(),
     };
     let session = Session::start_from(Arc::new(parts), epoch, snapshot, None).expect("nobody wrote its core");
     let hello =
-        Hello { link_version: LINK_VERSION, boot: "b".into(), agent_version: "a".into(), last_n: 0, turn: None };
-    session.send(Greeted { hello }).await.expect("it lives").expect("it is welcomed");
+        AgentHello { link_version: LINK_VERSION, boot: "b".into(), agent_version: "a".into(), last_n: 0, turn: None };
+    session.send(HelloReceived { hello }).await.expect("it lives").expect("it is welcomed");
     (id, session)
 }

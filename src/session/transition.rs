@@ -1,35 +1,35 @@
 //! What the rules decide: what to write down, and what to order once it is written.
 
-use greenroom_protocol::{Body, DeltaKind, Source, link::Numbered};
+use greenroom_protocol::{DeltaKind, EventBody, EventSource, link::CommandFrame};
 
-use super::messages::orders::Then;
+use super::messages::effects::AfterStop;
 use crate::store::Seq;
 
 /// An event that has no time yet.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Draft {
-    pub source: Source,
+pub struct NewEvent {
+    pub source: EventSource,
     pub cause: Option<Seq>,
     pub item: Option<String>,
-    pub body: Body,
+    pub body: EventBody,
 }
 
 /// What the link is to do once the events of the same decision are on disk.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Order {
-    Raise,
+pub enum Effect {
+    StartSandbox,
     /// The agent has introduced itself as this start: give it what follows, and nothing that was ordered before.
-    Anew(String),
-    Deliver(Numbered),
-    Cut,
-    Freeze,
-    Thaw,
-    Kill(Then),
+    AgentConnected(String),
+    DeliverToAgent(CommandFrame),
+    AbortModelStreams,
+    PauseSandbox,
+    UnpauseSandbox,
+    StopSandbox(AfterStop),
 }
 
 /// The timer of the interrupt's ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ladder {
+pub enum Escalation {
     /// Fire once after so many milliseconds; replaces one that is armed.
     Arm(u64),
     Disarm,
@@ -47,7 +47,7 @@ pub struct OpenItem {
 
 /// The moment at which a decision is made: all that the rules may know of the world.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment<'a> {
+pub struct DecisionContext<'a> {
     /// The number of the newest event that is decided.
     pub tail: Seq,
     /// Milliseconds since 1970 by the wall clock: what is waited for may outlast a server.
@@ -58,33 +58,33 @@ pub struct Moment<'a> {
 
 /// What was decided, in the order in which it is carried out: write down, then tell.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Decision {
+pub struct Transition {
     tail: Seq,
-    pub drafts: Vec<Draft>,
-    pub orders: Vec<Order>,
-    pub ladder: Option<Ladder>,
+    pub new_events: Vec<NewEvent>,
+    pub effects: Vec<Effect>,
+    pub escalation: Option<Escalation>,
     /// A turn is over, however it ended: no call whose input is still growing will be made.
     pub turn_is_over: bool,
 }
 
-impl Decision {
-    pub(super) fn after(tail: Seq) -> Decision {
-        Decision { tail, ..Decision::default() }
+impl Transition {
+    pub(super) fn after(tail: Seq) -> Transition {
+        Transition { tail, ..Transition::default() }
     }
 
     /// Writes an event down; returns the number that it will have.
-    pub(super) fn record(
+    pub(super) fn push_event(
         &mut self,
-        source: Source,
+        source: EventSource,
         cause: Option<Seq>,
         item: Option<String>,
-        body: impl Into<Body>,
+        body: impl Into<EventBody>,
     ) -> Seq {
-        self.drafts.push(Draft { source, cause, item, body: body.into() });
-        self.tail + self.drafts.len() as Seq
+        self.new_events.push(NewEvent { source, cause, item, body: body.into() });
+        self.tail + self.new_events.len() as Seq
     }
 
-    pub(super) fn order(&mut self, order: Order) {
-        self.orders.push(order);
+    pub(super) fn push_effect(&mut self, order: Effect) {
+        self.effects.push(order);
     }
 }

@@ -1,18 +1,19 @@
 //! A session as clients see it: in lists, in `hello`, in every answer of REST.
 
-use greenroom_protocol::observation::State;
+use greenroom_protocol::observation::AgentState;
 use serde::Serialize;
 
-use crate::store::{Seq, SessionId, Snapshot, Totals};
+use crate::store::{Seq, SessionId, SessionSnapshot, UsageTotals};
 
 /// `{id, title, state, …}` of PROTOCOL.md section 3.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
-pub struct View {
+#[schema(as = View)]
+pub struct SessionView {
     #[schema(value_type = String, example = "01KAHTXV3M9W6N2Q4ZB8C5R7DE")]
     pub id: SessionId,
     pub title: String,
     #[schema(value_type = String, example = "idle")]
-    pub state: State,
+    pub state: AgentState,
     /// Why it is in that state, where that needs saying.
     pub reason: Option<String>,
     pub agent: String,
@@ -28,15 +29,15 @@ pub struct View {
     /// How many clients are attached right now.
     pub attached: usize,
     #[schema(value_type = Object)]
-    pub usage: Totals,
+    pub usage: UsageTotals,
     pub budget_usd: Option<f64>,
     pub archived: bool,
 }
 
-impl View {
-    pub fn new(snapshot: &Snapshot, attached: usize) -> View {
+impl SessionView {
+    pub fn new(snapshot: &SessionSnapshot, attached: usize) -> SessionView {
         let record = snapshot.record.clone();
-        View {
+        SessionView {
             id: record.id,
             title: record.title,
             state: record.state,

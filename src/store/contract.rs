@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream::FuturesOrdered};
-use greenroom_protocol::observation::State;
+use greenroom_protocol::observation::AgentState;
 
 use super::{
-    AppendError, Batch, Limit, Mark, NewEvent, Part, Query, Record, Seq, SessionId, Store, StoreError, StoredEvent,
-    Totals,
+    AppendBatch, AppendError, ContentSlice, JournalEvent, ReadLimit, ReportMark, Seq, SessionId, SessionQuery,
+    SessionRecord, Store, StoreError, StoredEvent, UsageTotals,
 };
 
 /// One test per rule. `$fresh` makes an empty store and whatever must live as long as it.
@@ -35,13 +35,13 @@ macro_rules! contract {
 }
 pub(super) use contract;
 
-pub(super) const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
+pub(super) const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
 
-pub(crate) fn record(title: &str) -> Record {
-    Record {
+pub(crate) fn record(title: &str) -> SessionRecord {
+    SessionRecord {
         id: SessionId::generate(),
         title: title.to_owned(),
-        state: State::Idle,
+        state: AgentState::Idle,
         reason: None,
         agent: "greenroom".into(),
         model: "demo".into(),
@@ -50,23 +50,23 @@ pub(crate) fn record(title: &str) -> Record {
         directory: None,
         created_at: "2026-01-01T00:00:00.000Z".into(),
         updated_at: "2026-01-01T00:00:00.000Z".into(),
-        usage: Totals::default(),
+        usage: UsageTotals::default(),
         budget_usd: None,
         archived: false,
-        key: None,
-        core: crate::store::Memory::default(),
+        idempotency_key: None,
+        actor_state: crate::store::OpaqueState::default(),
     }
 }
 
 /// An event whose text says which one it is, so that a reader can tell a wrong one.
-pub(super) fn event(session: SessionId, seq: Seq) -> NewEvent {
+pub(super) fn event(session: SessionId, seq: Seq) -> JournalEvent {
     let json = format!(r#"{{"seq":{seq},"of":"{session}","text":"{}"}}"#, "x".repeat((seq % 7) as usize * 40));
-    NewEvent { kind: format!("kind{}", seq % 3).into(), json: Bytes::from(json) }
+    JournalEvent { kind: format!("kind{}", seq % 3).into(), json: Bytes::from(json) }
 }
 
-pub(super) fn events(session: SessionId, after: Seq, count: u64) -> Batch {
+pub(super) fn events(session: SessionId, after: Seq, count: u64) -> AppendBatch {
     let events = (after + 1..=after + count).map(|seq| event(session, seq)).collect();
-    Batch { events, ..Batch::default() }
+    AppendBatch { events, ..AppendBatch::default() }
 }
 
 pub(super) fn expected(session: SessionId, tail: Seq) -> Vec<StoredEvent> {
@@ -143,19 +143,20 @@ pub(super) async fn an_old_owner_is_fenced(store: Arc<impl Store>) {
 
 pub(super) async fn mark_and_record_come_with_the_events(store: Arc<impl Store>) {
     let (session, epoch) = claimed(&*store, "before").await;
-    let mark = Mark { boot: "b1".into(), n: 7 };
-    let named = Record { id: session, ..record("after") };
-    let whole = Batch { mark: Some(mark.clone()), record: Some(Arc::new(named.clone())), ..events(session, 0, 1) };
+    let mark = ReportMark { boot: "b1".into(), n: 7 };
+    let named = SessionRecord { id: session, ..record("after") };
+    let whole =
+        AppendBatch { mark: Some(mark.clone()), record: Some(Arc::new(named.clone())), ..events(session, 0, 1) };
     store.append(session, epoch, 0, whole).await.unwrap();
-    let bare = Batch { mark: Some(Mark { n: 8, ..mark.clone() }), ..Batch::default() };
+    let bare = AppendBatch { mark: Some(ReportMark { n: 8, ..mark.clone() }), ..AppendBatch::default() };
     assert_eq!(store.append(session, epoch, 1, bare).await.unwrap(), 1);
-    let refused = Batch { mark: Some(Mark { n: 99, ..mark.clone() }), ..events(session, 7, 1) };
+    let refused = AppendBatch { mark: Some(ReportMark { n: 99, ..mark.clone() }), ..events(session, 7, 1) };
     store.append(session, epoch, 7, refused).await.unwrap_err();
 
     let found = store.get(session).await.unwrap().unwrap();
-    assert_eq!((found.record, found.mark, found.tail), (named, Some(Mark { n: 8, ..mark }), 1));
-    let stranger = Batch { record: Some(Arc::new(record("another's"))), ..Batch::default() };
-    assert!(matches!(store.append(session, epoch, 1, stranger).await, Err(AppendError::Refused(_))));
+    assert_eq!((found.record, found.mark, found.tail), (named, Some(ReportMark { n: 8, ..mark }), 1));
+    let stranger = AppendBatch { record: Some(Arc::new(record("another's"))), ..AppendBatch::default() };
+    assert!(matches!(store.append(session, epoch, 1, stranger).await, Err(AppendError::NotWritten(_))));
 }
 
 pub(super) async fn a_record_changes_only_at_its_revision(store: Arc<impl Store>) {
@@ -163,9 +164,10 @@ pub(super) async fn a_record_changes_only_at_its_revision(store: Arc<impl Store>
     let session = first.record.id;
     let again = store.create(first.record.clone()).await;
     assert!(matches!(again, Err(StoreError::Conflict { .. })), "{again:?}");
-    let second = store.put(Record { title: "two".into(), ..first.record.clone() }, first.revision).await.unwrap();
+    let second =
+        store.put(SessionRecord { title: "two".into(), ..first.record.clone() }, first.revision).await.unwrap();
     assert!(second.revision > first.revision);
-    let late = store.put(Record { title: "late".into(), ..first.record }, first.revision).await;
+    let late = store.put(SessionRecord { title: "late".into(), ..first.record }, first.revision).await;
     assert!(matches!(late, Err(StoreError::Conflict { found, .. }) if found == second.revision), "{late:?}");
     assert_eq!(store.get(session).await.unwrap().unwrap(), second);
 }
@@ -173,26 +175,35 @@ pub(super) async fn a_record_changes_only_at_its_revision(store: Arc<impl Store>
 pub(super) async fn lists_search_filter_and_page(store: Arc<impl Store>) {
     for n in 0..7 {
         let updated_at = format!("2026-01-0{}T00:00:00.000Z", 1 + n / 2);
-        let state = if n == 3 { State::Running } else { State::Idle };
-        store.create(Record { updated_at, state, archived: n == 6, ..record(&format!("Fix Bug {n}")) }).await.unwrap();
+        let state = if n == 3 { AgentState::Running } else { AgentState::Idle };
+        store
+            .create(SessionRecord { updated_at, state, archived: n == 6, ..record(&format!("Fix Bug {n}")) })
+            .await
+            .unwrap();
     }
-    let titles = |query: Query| {
+    let titles = |query: SessionQuery| {
         let store = store.clone();
         async move { store.list(query).await.unwrap().items.into_iter().map(|it| it.record.title).collect::<Vec<_>>() }
     };
     let newest = ["Fix Bug 5", "Fix Bug 4", "Fix Bug 3", "Fix Bug 2", "Fix Bug 1", "Fix Bug 0"];
-    let all = store.list(Query::default()).await.unwrap();
+    let all = store.list(SessionQuery::default()).await.unwrap();
     assert_eq!((all.total, all.next_cursor), (6, None));
     let days: Vec<_> = all.items.iter().map(|it| it.record.updated_at.clone()).collect();
     assert!(days.is_sorted_by(|a, b| a >= b), "{days:?}");
-    assert_eq!(titles(Query { text: Some("bUg 4".into()), ..Query::default() }).await, [newest[1]]);
+    assert_eq!(titles(SessionQuery { text: Some("bUg 4".into()), ..SessionQuery::default() }).await, [newest[1]]);
     let id = all.items[0].record.id.to_string().to_lowercase();
-    assert_eq!(titles(Query { text: Some(id), ..Query::default() }).await, [all.items[0].record.title.clone()]);
-    assert_eq!(titles(Query { state: Some(State::Running), ..Query::default() }).await, ["Fix Bug 3"]);
-    assert_eq!(titles(Query { archived: Some(true), ..Query::default() }).await, ["Fix Bug 6"]);
+    assert_eq!(
+        titles(SessionQuery { text: Some(id), ..SessionQuery::default() }).await,
+        [all.items[0].record.title.clone()]
+    );
+    assert_eq!(
+        titles(SessionQuery { state: Some(AgentState::Running), ..SessionQuery::default() }).await,
+        ["Fix Bug 3"]
+    );
+    assert_eq!(titles(SessionQuery { archived: Some(true), ..SessionQuery::default() }).await, ["Fix Bug 6"]);
 
     let mut paged = Vec::new();
-    let mut query = Query { limit: 4, ..Query::default() };
+    let mut query = SessionQuery { limit: 4, ..SessionQuery::default() };
     loop {
         let page = store.list(query.clone()).await.unwrap();
         assert_eq!(page.total, 6);
@@ -203,14 +214,14 @@ pub(super) async fn lists_search_filter_and_page(store: Arc<impl Store>) {
         }
     }
     assert_eq!(paged, all.items);
-    let bad = store.list(Query { cursor: Some("nonsense".into()), ..Query::default() }).await;
+    let bad = store.list(SessionQuery { cursor: Some("nonsense".into()), ..SessionQuery::default() }).await;
     assert!(matches!(bad, Err(StoreError::BadCursor(text)) if text == "nonsense"));
 }
 
 pub(super) async fn live_sessions(store: Arc<impl Store>) {
     let kept = store.create(record("live")).await.unwrap();
-    let archived = store.create(Record { archived: true, ..record("archived") }).await.unwrap();
-    store.create(Record { state: State::Ended, ..record("ended") }).await.unwrap();
+    let archived = store.create(SessionRecord { archived: true, ..record("archived") }).await.unwrap();
+    store.create(SessionRecord { state: AgentState::Ended, ..record("ended") }).await.unwrap();
     let mut live = store.live().await.unwrap();
     live.sort_by_key(|session| session.record.archived);
     assert_eq!(live, [kept, archived]);
@@ -225,16 +236,16 @@ pub(super) async fn forgetting_leaves_nothing(store: Arc<impl Store>) {
     store.forget(session).await.unwrap();
     store.forget(session).await.unwrap();
     assert_eq!(store.get(session).await.unwrap(), None);
-    assert_eq!(whole(&*store, session, &name).await, None);
+    assert_eq!(read_content(&*store, session, &name).await, None);
     assert!(matches!(store.read(session, 0, ALL).await, Err(StoreError::NoSession(id)) if id == session));
-    assert_eq!(store.list(Query::default()).await.unwrap().total, 1);
+    assert_eq!(store.list(SessionQuery::default()).await.unwrap().total, 1);
     check_events(&*store, other, 2).await;
 
-    store.create(Record { id: session, ..record("again") }).await.unwrap();
+    store.create(SessionRecord { id: session, ..record("again") }).await.unwrap();
     check_events(&*store, session, 0).await;
 }
 
-async fn whole(store: &impl Store, session: SessionId, name: &str) -> Option<Bytes> {
+async fn read_content(store: &impl Store, session: SessionId, name: &str) -> Option<Bytes> {
     let part = store.content(session, name, 0, usize::MAX >> 1).await.unwrap()?;
     assert_eq!(part.total, part.bytes.len() as u64);
     Some(part.bytes)
@@ -249,17 +260,21 @@ pub(super) async fn contents_come_in_pieces(store: Arc<impl Store>) {
     extend(0, "one two ").await.unwrap();
     extend(8, "three").await.unwrap();
     extend(8, "three").await.unwrap();
-    assert_eq!(whole(&*store, session, name).await, None, "it is not whole yet");
+    assert_eq!(read_content(&*store, session, name).await, None, "it is not whole yet");
     assert!(store.finish_content(session, name).await.unwrap());
     assert!(store.finish_content(session, name).await.unwrap(), "asked twice");
-    assert_eq!(whole(&*store, session, name).await.as_deref(), Some(&b"one two three"[..]));
+    assert_eq!(read_content(&*store, session, name).await.as_deref(), Some(&b"one two three"[..]));
     let part = |from, len| store.content(session, name, from, len);
-    assert_eq!(part(4, 3).await.unwrap(), Some(Part { bytes: Bytes::from_static(b"two"), total: 13 }));
-    assert_eq!(part(99, 3).await.unwrap(), Some(Part { bytes: Bytes::new(), total: 13 }));
+    assert_eq!(part(4, 3).await.unwrap(), Some(ContentSlice { bytes: Bytes::from_static(b"two"), total: 13 }));
+    assert_eq!(part(99, 3).await.unwrap(), Some(ContentSlice { bytes: Bytes::new(), total: 13 }));
 
     extend(0, "ANOTHER").await.unwrap();
     assert!(store.finish_content(session, name).await.unwrap());
-    assert_eq!(whole(&*store, session, name).await.map(|it| it.len()), Some(13), "what is whole does not change");
+    assert_eq!(
+        read_content(&*store, session, name).await.map(|it| it.len()),
+        Some(13),
+        "what is whole does not change"
+    );
     store.forget(session).await.unwrap();
     assert!(matches!(extend(0, "late").await, Err(StoreError::NoSession(_))));
 }
@@ -276,14 +291,18 @@ pub(super) async fn a_content_with_a_hole_is_none(store: Arc<impl Store>) {
     extend(lost, 4, "two").await.unwrap();
     for name in [begun, lost] {
         assert!(!store.finish_content(session, name).await.unwrap(), "{name}");
-        assert_eq!(whole(&*store, session, name).await, None, "{name}");
+        assert_eq!(read_content(&*store, session, name).await, None, "{name}");
     }
     extend(begun, 0, "anew").await.unwrap();
     assert!(store.finish_content(session, begun).await.unwrap());
-    assert_eq!(whole(&*store, session, begun).await.as_deref(), Some(&b"anew"[..]));
+    assert_eq!(read_content(&*store, session, begun).await.as_deref(), Some(&b"anew"[..]));
     extend(begun, 4, "late").await.unwrap();
     assert!(store.finish_content(session, begun).await.unwrap());
-    assert_eq!(whole(&*store, session, begun).await.as_deref(), Some(&b"anew"[..]), "what is whole does not change");
+    assert_eq!(
+        read_content(&*store, session, begun).await.as_deref(),
+        Some(&b"anew"[..]),
+        "what is whole does not change"
+    );
 }
 
 pub(super) async fn pieces_of_an_agent_that_is_gone_are_let_go(store: Arc<impl Store>) {
@@ -301,18 +320,18 @@ pub(super) async fn pieces_of_an_agent_that_is_gone_are_let_go(store: Arc<impl S
     assert!(!store.finish_content(session, unfinished).await.unwrap(), "it was let go");
 
     let mut at = 0;
-    for state in [State::Stopped, State::Failed, State::Ended] {
+    for state in [AgentState::Stopped, AgentState::Failed, AgentState::Ended] {
         begin(unfinished).await.unwrap();
-        let resting = Record { id: session, state, ..record("a") };
+        let resting = SessionRecord { id: session, state, ..record("a") };
         at = store
-            .append(session, epoch, at, Batch { record: Some(Arc::new(resting)), ..events(session, at, 1) })
+            .append(session, epoch, at, AppendBatch { record: Some(Arc::new(resting)), ..events(session, at, 1) })
             .await
             .unwrap();
         store.compact().await.unwrap();
         store.compact().await.unwrap();
         assert!(!store.finish_content(session, unfinished).await.unwrap(), "{state:?}");
     }
-    assert_eq!(whole(&*store, session, whole_one).await.as_deref(), Some(&b"text"[..]));
+    assert_eq!(read_content(&*store, session, whole_one).await.as_deref(), Some(&b"text"[..]));
 }
 
 pub(super) async fn contents_are_kept_per_session(store: Arc<impl Store>) {
@@ -320,14 +339,14 @@ pub(super) async fn contents_are_kept_per_session(store: Arc<impl Store>) {
     let (other, _) = claimed(&*store, "b").await;
     let content = Bytes::from(vec![7; 100_000]);
     let name = store.put_content(session, content.clone()).await.unwrap();
-    assert_eq!(whole(&*store, session, &name).await, Some(content.clone()));
-    assert_eq!(whole(&*store, other, &name).await, None);
+    assert_eq!(read_content(&*store, session, &name).await, Some(content.clone()));
+    assert_eq!(read_content(&*store, other, &name).await, None);
     store.restore_content(other, &name, content.clone()).await.unwrap();
     store.restore_content(other, &name, Bytes::from_static(b"again")).await.unwrap();
-    assert_eq!(whole(&*store, other, &name).await, Some(Bytes::from_static(b"again")));
-    assert_eq!(whole(&*store, session, &name).await.map(|it| it.len()), Some(100_000));
+    assert_eq!(read_content(&*store, other, &name).await, Some(Bytes::from_static(b"again")));
+    assert_eq!(read_content(&*store, session, &name).await.map(|it| it.len()), Some(100_000));
     for name in ["", ".", "..", "../lock", "a/b", "nothing"] {
-        assert_eq!(whole(&*store, session, name).await, None, "{name}");
+        assert_eq!(read_content(&*store, session, name).await, None, "{name}");
     }
     let nobody = store.put_content(SessionId::generate(), Bytes::new()).await;
     assert!(matches!(nobody, Err(StoreError::NoSession(_))));
@@ -339,7 +358,7 @@ pub(super) async fn reads_stop_at_their_limits(store: Arc<impl Store>) {
     let check = |after, events, bytes, count| {
         let store = store.clone();
         async move {
-            let found = store.read(session, after, Limit { events, bytes }).await.unwrap();
+            let found = store.read(session, after, ReadLimit { events, bytes }).await.unwrap();
             let seqs: Vec<Seq> = found.into_iter().map(|(seq, _)| seq).collect();
             assert_eq!(seqs, (after + 1..=after + count).collect::<Vec<_>>());
         }
@@ -397,7 +416,7 @@ pub(super) async fn a_session_that_is_not_there(store: Arc<impl Store>) {
     assert_eq!(store.get(nobody).await.unwrap(), None);
     assert!(matches!(store.claim(nobody).await, Err(StoreError::NoSession(id)) if id == nobody));
     assert!(matches!(store.read(nobody, 0, ALL).await, Err(StoreError::NoSession(_))));
-    let put = store.put(Record { id: nobody, ..record("a") }, 1).await;
+    let put = store.put(SessionRecord { id: nobody, ..record("a") }, 1).await;
     assert!(matches!(put, Err(StoreError::NoSession(_))));
     let append = store.append(nobody, 1, 0, events(nobody, 0, 1)).await;
     assert!(matches!(append, Err(AppendError::NoSession(id)) if id == nobody));

@@ -13,43 +13,43 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::store::{
-    AppendError, Batch, Compacted, Epoch, Limit, Listing, Part, Query, Record, Seq, SessionId, Snapshot, Store,
-    StoreError, StoredEvent, memory::MemoryStore,
+    AppendBatch, AppendError, CompactionStats, ContentSlice, Epoch, ReadLimit, Seq, SessionId, SessionListing,
+    SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, in_memory::MemoryStore,
 };
 
 /// A store that does what it is told, to the sessions that it is told about.
 #[derive(Default)]
-pub(crate) struct Faulty {
+pub(crate) struct FaultyStore {
     inner: Arc<MemoryStore>,
-    pub(crate) refuses: AtomicBool,
+    pub(crate) fail_writes: AtomicBool,
     /// How many claims there were.
-    pub(crate) claims: AtomicUsize,
+    pub(crate) claim_count: AtomicUsize,
     /// The next append alone is refused.
-    pub(crate) refuses_one: AtomicBool,
+    pub(crate) fail_next_append: AtomicBool,
     /// Nothing is forgotten.
-    pub(crate) keeps: AtomicBool,
+    pub(crate) fail_forget: AtomicBool,
     /// The next append of this session panics.
-    pub(crate) panics: Mutex<Option<SessionId>>,
+    pub(crate) panic_on_append: Mutex<Option<SessionId>>,
     /// Of this session no event from there on can be read, and none of its contents.
-    pub(crate) unreadable: Mutex<Option<(SessionId, Seq)>>,
+    pub(crate) unreadable_from: Mutex<Option<(SessionId, Seq)>>,
     /// How long each page takes to be read.
-    pub(crate) slowness: Mutex<Duration>,
+    pub(crate) read_delay: Mutex<Duration>,
     /// While there is one, appends wait until so many of them may pass.
-    gate: Mutex<Option<Gate>>,
+    append_gate: Mutex<Option<AppendGate>>,
 }
 
-struct Gate {
-    asked: usize,
+struct AppendGate {
+    arrived: usize,
     passed: watch::Sender<usize>,
 }
 
-impl Faulty {
-    pub(crate) fn over(inner: MemoryStore) -> Faulty {
-        Faulty { inner: Arc::new(inner), ..Faulty::default() }
+impl FaultyStore {
+    pub(crate) fn wrapping(inner: MemoryStore) -> FaultyStore {
+        FaultyStore { inner: Arc::new(inner), ..FaultyStore::default() }
     }
 
-    fn reads(&self, session: SessionId, last: Seq) -> Result<(), StoreError> {
-        match *self.unreadable.lock().expect("nobody panics here") {
+    fn check_readable(&self, session: SessionId, last: Seq) -> Result<(), StoreError> {
+        match *self.unreadable_from.lock().expect("nobody panics here") {
             Some((lost, from)) if lost == session && last >= from => {
                 Err(std::io::Error::other("input/output error").into())
             }
@@ -57,29 +57,30 @@ impl Faulty {
         }
     }
 
-    pub(crate) fn hold(&self) {
-        *self.gate.lock().expect("nobody panics here") = Some(Gate { asked: 0, passed: watch::Sender::new(0) });
+    pub(crate) fn gate_appends(&self) {
+        *self.append_gate.lock().expect("nobody panics here") =
+            Some(AppendGate { arrived: 0, passed: watch::Sender::new(0) });
     }
 
     /// How many appends were held, or are.
-    pub(crate) fn asked(&self) -> usize {
-        self.gate.lock().expect("nobody panics here").as_ref().expect("appends are held").asked
+    pub(crate) fn gated_append_count(&self) -> usize {
+        self.append_gate.lock().expect("nobody panics here").as_ref().expect("appends are held").arrived
     }
 
     pub(crate) fn release_one(&self) {
-        let gate = self.gate.lock().expect("nobody panics here");
+        let gate = self.append_gate.lock().expect("nobody panics here");
         gate.as_ref().expect("appends are held").passed.send_modify(|passed| *passed += 1);
     }
 }
 
 #[async_trait]
-impl Store for Faulty {
-    async fn create(&self, record: Record) -> Result<Snapshot, StoreError> {
+impl Store for FaultyStore {
+    async fn create(&self, record: SessionRecord) -> Result<SessionSnapshot, StoreError> {
         self.inner.create(record).await
     }
-    async fn claim(&self, session: SessionId) -> Result<(Epoch, Snapshot), StoreError> {
-        self.claims.fetch_add(1, SeqCst);
-        if self.refuses.load(SeqCst) {
+    async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError> {
+        self.claim_count.fetch_add(1, SeqCst);
+        if self.fail_writes.load(SeqCst) {
             return Err(std::io::Error::other("no space left on device").into());
         }
         self.inner.claim(session).await
@@ -89,18 +90,18 @@ impl Store for Faulty {
         session: SessionId,
         epoch: Epoch,
         at: Seq,
-        batch: Batch,
+        batch: AppendBatch,
     ) -> BoxFuture<'static, Result<Seq, AppendError>> {
-        if self.panics.lock().expect("nobody panics here").take_if(|wanted| *wanted == session).is_some() {
+        if self.panic_on_append.lock().expect("nobody panics here").take_if(|wanted| *wanted == session).is_some() {
             panic!("as the test asked");
         }
-        if self.refuses.load(SeqCst) || self.refuses_one.swap(false, SeqCst) {
+        if self.fail_writes.load(SeqCst) || self.fail_next_append.swap(false, SeqCst) {
             let why = Arc::new(std::io::Error::other("no space left on device"));
-            return Box::pin(async { Err(AppendError::Refused(why)) });
+            return Box::pin(async { Err(AppendError::NotWritten(why)) });
         }
-        let turn = self.gate.lock().expect("nobody panics here").as_mut().map(|gate| {
-            gate.asked += 1;
-            (gate.asked, gate.passed.subscribe())
+        let turn = self.append_gate.lock().expect("nobody panics here").as_mut().map(|gate| {
+            gate.arrived += 1;
+            (gate.arrived, gate.passed.subscribe())
         });
         let Some((turn, mut passed)) = turn else { return self.inner.append(session, epoch, at, batch) };
         let inner = self.inner.clone();
@@ -109,27 +110,27 @@ impl Store for Faulty {
             inner.append(session, epoch, at, batch).await
         })
     }
-    async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
-        let slowness = *self.slowness.lock().expect("nobody panics here");
+    async fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Result<Vec<StoredEvent>, StoreError> {
+        let slowness = *self.read_delay.lock().expect("nobody panics here");
         tokio::time::sleep(slowness).await;
         let events = self.inner.read(session, after, limit).await?;
-        self.reads(session, events.last().map_or(0, |(seq, _)| *seq))?;
+        self.check_readable(session, events.last().map_or(0, |(seq, _)| *seq))?;
         Ok(events)
     }
-    async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError> {
+    async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError> {
         self.inner.get(session).await
     }
-    async fn put(&self, record: Record, revision: u64) -> Result<Snapshot, StoreError> {
+    async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError> {
         self.inner.put(record, revision).await
     }
-    async fn list(&self, query: Query) -> Result<Listing, StoreError> {
+    async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {
         self.inner.list(query).await
     }
-    async fn live(&self) -> Result<Vec<Snapshot>, StoreError> {
+    async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
         self.inner.live().await
     }
     async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
-        if self.keeps.load(SeqCst) {
+        if self.fail_forget.load(SeqCst) {
             return Err(std::io::Error::other("no space left on device").into());
         }
         self.inner.forget(session).await
@@ -152,11 +153,17 @@ impl Store for Faulty {
     async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
         self.inner.finish_content(session, name).await
     }
-    async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
-        self.reads(session, Seq::MAX)?;
+    async fn content(
+        &self,
+        session: SessionId,
+        name: &str,
+        from: u64,
+        len: usize,
+    ) -> Result<Option<ContentSlice>, StoreError> {
+        self.check_readable(session, Seq::MAX)?;
         self.inner.content(session, name, from, len).await
     }
-    async fn compact(&self) -> Result<Compacted, StoreError> {
+    async fn compact(&self) -> Result<CompactionStats, StoreError> {
         self.inner.compact().await
     }
     async fn check(&self) -> Result<(), StoreError> {

@@ -11,26 +11,25 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::{
-    AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Part, Query, Record, Seq, SessionId, Snapshot,
-    Store, StoreError, StoredEvent,
-    ledger::{Change, Entry, Failure, decide, misfiled},
-    listing,
+    AppendBatch, AppendError, CompactionStats, ContentSlice, Epoch, JournalEvent, ReadLimit, Seq, SessionId,
+    SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, listing,
+    session_change::{ChangeFailure, SessionChange, SessionEntry, decide, reject_foreign_record},
 };
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    sessions: Mutex<HashMap<SessionId, Kept>>,
+    sessions: Mutex<HashMap<SessionId, InMemorySession>>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    entry: Entry,
+struct InMemorySession {
+    entry: SessionEntry,
     /// Event `seq` stands at index `seq - 1`.
-    events: Vec<NewEvent>,
+    events: Vec<JournalEvent>,
     contents: HashMap<String, Bytes>,
     /// Contents of which not all pieces have come.
-    growing: HashMap<String, Vec<u8>>,
+    unfinished_contents: HashMap<String, Vec<u8>>,
 }
 
 impl MemoryStore {
@@ -38,21 +37,26 @@ impl MemoryStore {
         MemoryStore::default()
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Kept>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, InMemorySession>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, session: SessionId, change: Change, events: Vec<NewEvent>) -> Result<Option<Entry>, Failure> {
+    fn change(
+        &self,
+        session: SessionId,
+        change: SessionChange,
+        events: Vec<JournalEvent>,
+    ) -> Result<Option<SessionEntry>, ChangeFailure> {
         let mut sessions = self.sessions();
-        let after = decide(sessions.get(&session).map(|kept| &kept.entry), change).map_err(Failure::Rejected)?;
+        let after = decide(sessions.get(&session).map(|kept| &kept.entry), change).map_err(ChangeFailure::Rejected)?;
         match &after {
             None => drop(sessions.remove(&session)),
             Some(entry) => {
-                let kept = sessions.entry(session).or_insert_with(|| Kept {
+                let kept = sessions.entry(session).or_insert_with(|| InMemorySession {
                     entry: entry.clone(),
                     events: Vec::new(),
                     contents: HashMap::new(),
-                    growing: HashMap::new(),
+                    unfinished_contents: HashMap::new(),
                 });
                 kept.entry = entry.clone();
                 kept.events.extend(events);
@@ -62,20 +66,20 @@ impl MemoryStore {
     }
 
     /// For the changes after which the session is there.
-    fn record_change(&self, session: SessionId, change: Change) -> Result<Entry, StoreError> {
+    fn record_change(&self, session: SessionId, change: SessionChange) -> Result<SessionEntry, StoreError> {
         self.change(session, change, Vec::new())
-            .map_err(|failure| failure.for_record(session))?
+            .map_err(|failure| failure.into_store_error(session))?
             .ok_or(StoreError::NoSession(session))
     }
 
-    fn append_now(&self, session: SessionId, epoch: Epoch, at: Seq, batch: Batch) -> Result<Seq, AppendError> {
-        if let Some(failure) = misfiled(session, batch.record.as_deref()) {
-            return Err(failure.for_append(session));
+    fn append_now(&self, session: SessionId, epoch: Epoch, at: Seq, batch: AppendBatch) -> Result<Seq, AppendError> {
+        if let Some(failure) = reject_foreign_record(session, batch.record.as_deref()) {
+            return Err(failure.into_append_error(session));
         }
-        let Batch { events, mark, record } = batch;
-        let change = Change::Append { epoch, at, events: events.len() as u64, mark, record };
+        let AppendBatch { events, mark, record } = batch;
+        let change = SessionChange::Append { epoch, at, events: events.len() as u64, mark, record };
         self.change(session, change, events)
-            .map_err(|failure| failure.for_append(session))?
+            .map_err(|failure| failure.into_append_error(session))?
             .map(|entry| entry.tail)
             .ok_or(AppendError::NoSession(session))
     }
@@ -83,12 +87,12 @@ impl MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn create(&self, record: Record) -> Result<Snapshot, StoreError> {
-        self.record_change(record.id, Change::Create(record)).map(|entry| entry.snapshot())
+    async fn create(&self, record: SessionRecord) -> Result<SessionSnapshot, StoreError> {
+        self.record_change(record.id, SessionChange::Create(record)).map(|entry| entry.snapshot())
     }
 
-    async fn claim(&self, session: SessionId) -> Result<(Epoch, Snapshot), StoreError> {
-        self.record_change(session, Change::Claim).map(|entry| (entry.epoch, entry.snapshot()))
+    async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError> {
+        self.record_change(session, SessionChange::Claim).map(|entry| (entry.epoch, entry.snapshot()))
     }
 
     fn append(
@@ -96,12 +100,12 @@ impl Store for MemoryStore {
         session: SessionId,
         epoch: Epoch,
         at: Seq,
-        batch: Batch,
+        batch: AppendBatch,
     ) -> BoxFuture<'static, Result<Seq, AppendError>> {
         Box::pin(futures::future::ready(self.append_now(session, epoch, at, batch)))
     }
 
-    async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
+    async fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Result<Vec<StoredEvent>, StoreError> {
         let sessions = self.sessions();
         let events = &sessions.get(&session).ok_or(StoreError::NoSession(session))?.events;
         let after = after.min(events.len() as Seq);
@@ -117,26 +121,28 @@ impl Store for MemoryStore {
             .collect())
     }
 
-    async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError> {
+    async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError> {
         Ok(self.sessions().get(&session).map(|kept| kept.entry.snapshot()))
     }
 
-    async fn put(&self, record: Record, revision: u64) -> Result<Snapshot, StoreError> {
-        self.record_change(record.id, Change::Put { record, revision }).map(|entry| entry.snapshot())
+    async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError> {
+        self.record_change(record.id, SessionChange::Put { record, revision }).map(|entry| entry.snapshot())
     }
 
-    async fn list(&self, query: Query) -> Result<Listing, StoreError> {
+    async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {
         listing::page(self.sessions().values().map(|kept| &kept.entry), &query)
     }
 
-    async fn live(&self) -> Result<Vec<Snapshot>, StoreError> {
+    async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
         let sessions = self.sessions();
         let live = sessions.values().filter(|kept| listing::is_live(&kept.entry.record));
         Ok(live.map(|kept| kept.entry.snapshot()).collect())
     }
 
     async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
-        self.change(session, Change::Forget, Vec::new()).map(drop).map_err(|failure| failure.for_record(session))
+        self.change(session, SessionChange::Forget, Vec::new())
+            .map(drop)
+            .map_err(|failure| failure.into_store_error(session))
     }
 
     async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError> {
@@ -163,10 +169,10 @@ impl Store for MemoryStore {
     ) -> Result<(), StoreError> {
         let mut sessions = self.sessions();
         let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
-        let growing = kept.growing.entry(name.to_owned()).or_default();
+        let growing = kept.unfinished_contents.entry(name.to_owned()).or_default();
         let from = usize::try_from(offset).map_err(io::Error::other)?;
         if from > growing.len() {
-            kept.growing.remove(name);
+            kept.unfinished_contents.remove(name);
             return Ok(());
         }
         growing.resize(growing.len().max(from + piece.len()), 0);
@@ -177,7 +183,7 @@ impl Store for MemoryStore {
     async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
         let mut sessions = self.sessions();
         let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
-        if let Some(whole) = kept.growing.remove(name) {
+        if let Some(whole) = kept.unfinished_contents.remove(name) {
             kept.contents.entry(name.to_owned()).or_insert(whole.into());
         }
         Ok(kept.contents.contains_key(name))
@@ -185,26 +191,32 @@ impl Store for MemoryStore {
 
     async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
         if let Some(kept) = self.sessions().get_mut(&session) {
-            kept.growing.clear();
+            kept.unfinished_contents.clear();
         }
         Ok(())
     }
 
-    async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
+    async fn content(
+        &self,
+        session: SessionId,
+        name: &str,
+        from: u64,
+        len: usize,
+    ) -> Result<Option<ContentSlice>, StoreError> {
         let sessions = self.sessions();
         let content = sessions.get(&session).and_then(|kept| kept.contents.get(name));
         Ok(content.map(|content| {
             let from = usize::try_from(from).map_or(content.len(), |from| from.min(content.len()));
             let bytes = content.slice(from..from.saturating_add(len).min(content.len()));
-            Part { bytes, total: content.len() as u64 }
+            ContentSlice { bytes, total: content.len() as u64 }
         }))
     }
 
-    async fn compact(&self) -> Result<Compacted, StoreError> {
+    async fn compact(&self) -> Result<CompactionStats, StoreError> {
         let mut sessions = self.sessions();
         let resting = sessions.values_mut().filter(|kept| !listing::has_agent(kept.entry.record.state));
-        resting.for_each(|kept| kept.growing.clear());
-        Ok(Compacted::default())
+        resting.for_each(|kept| kept.unfinished_contents.clear());
+        Ok(CompactionStats::default())
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -214,5 +226,5 @@ impl Store for MemoryStore {
 
 #[cfg(test)]
 mod tests {
-    super::super::contract::contract!(((), crate::store::memory::MemoryStore::new()));
+    super::super::contract::contract!(((), crate::store::in_memory::MemoryStore::new()));
 }

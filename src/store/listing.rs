@@ -1,25 +1,29 @@
 //! Which sessions a query finds, and in what order. Pure.
 
-use greenroom_protocol::observation::State;
+use greenroom_protocol::observation::AgentState;
 
-use super::{Listing, Query, Record, SessionId, StoreError, ledger::Entry};
+use super::{SessionId, SessionListing, SessionQuery, SessionRecord, StoreError, session_change::SessionEntry};
 
-const PAGE: usize = 50;
-const LARGEST_PAGE: usize = 500;
+const DEFAULT_PAGE_SIZE: usize = 50;
+const MAX_PAGE_SIZE: usize = 500;
 
 /// Newest activity first; ids break ties, so that no session is on two pages and none on neither.
-type Rank<'a> = (&'a str, SessionId);
+type ListingRank<'a> = (&'a str, SessionId);
 
-fn rank(record: &Record) -> Rank<'_> {
+fn rank(record: &SessionRecord) -> ListingRank<'_> {
     (&record.updated_at, record.id)
 }
 
-pub(super) fn page<'a>(entries: impl Iterator<Item = &'a Entry>, query: &Query) -> Result<Listing, StoreError> {
+pub(super) fn page<'a>(
+    entries: impl Iterator<Item = &'a SessionEntry>,
+    query: &SessionQuery,
+) -> Result<SessionListing, StoreError> {
     let text = query.text.as_deref().map(str::to_lowercase);
     let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
-    let limit = if query.limit == 0 { PAGE } else { query.limit.min(LARGEST_PAGE) };
+    let limit = if query.limit == 0 { DEFAULT_PAGE_SIZE } else { query.limit.min(MAX_PAGE_SIZE) };
 
-    let mut found: Vec<&Entry> = entries.filter(|entry| matches(&entry.record, query, text.as_deref())).collect();
+    let mut found: Vec<&SessionEntry> =
+        entries.filter(|entry| matches(&entry.record, query, text.as_deref())).collect();
     let total = found.len();
     if let Some(after) = after {
         found.retain(|entry| rank(&entry.record) < after);
@@ -28,28 +32,28 @@ pub(super) fn page<'a>(entries: impl Iterator<Item = &'a Entry>, query: &Query) 
     let more = found.len() > limit;
     found.truncate(limit);
     let next_cursor = found.last().filter(|_| more).map(|entry| cursor(&entry.record));
-    Ok(Listing { items: found.into_iter().map(Entry::snapshot).collect(), next_cursor, total })
+    Ok(SessionListing { items: found.into_iter().map(SessionEntry::snapshot).collect(), next_cursor, total })
 }
 
 /// Whether there is something to look after. Being archived says only where a session is listed.
-pub(super) fn is_live(record: &Record) -> bool {
-    record.state != State::Ended
+pub(super) fn is_live(record: &SessionRecord) -> bool {
+    record.state != AgentState::Ended
 }
 
 /// Whether there may be an agent that still says something. One whose session is at rest is gone or about to go.
-pub(super) fn has_agent(state: State) -> bool {
+pub(super) fn has_agent(state: AgentState) -> bool {
     match state {
-        State::Starting
-        | State::Idle
-        | State::Running
-        | State::AwaitingConfirmation
-        | State::Interrupting
-        | State::Paused => true,
-        State::Stopped | State::Failed | State::Ended => false,
+        AgentState::Starting
+        | AgentState::Idle
+        | AgentState::Running
+        | AgentState::AwaitingConfirmation
+        | AgentState::Interrupting
+        | AgentState::Paused => true,
+        AgentState::Stopped | AgentState::Failed | AgentState::Ended => false,
     }
 }
 
-fn matches(record: &Record, query: &Query, text: Option<&str>) -> bool {
+fn matches(record: &SessionRecord, query: &SessionQuery, text: Option<&str>) -> bool {
     record.archived == query.archived.unwrap_or(false)
         && query.state.is_none_or(|state| record.state == state)
         && text.is_none_or(|text| {
@@ -58,11 +62,11 @@ fn matches(record: &Record, query: &Query, text: Option<&str>) -> bool {
 }
 
 /// `<updated_at>_<id>`: where the page ended, which holds also when that session has moved on since.
-fn cursor(record: &Record) -> String {
+fn cursor(record: &SessionRecord) -> String {
     format!("{}_{}", record.updated_at, record.id)
 }
 
-fn parse_cursor(text: &str) -> Result<Rank<'_>, StoreError> {
+fn parse_cursor(text: &str) -> Result<ListingRank<'_>, StoreError> {
     text.rsplit_once('_')
         .and_then(|(at, id)| Some((at, id.parse().ok()?)))
         .ok_or_else(|| StoreError::BadCursor(text.to_owned()))

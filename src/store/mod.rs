@@ -13,16 +13,16 @@ pub(crate) mod contract;
 pub mod damage;
 #[cfg(test)]
 pub(crate) mod faulty;
-mod ledger;
+pub mod in_memory;
 mod listing;
 pub mod local;
-pub mod memory;
+mod session_change;
 
 use std::{borrow::Cow, fmt, io, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use greenroom_protocol::observation::State;
+use greenroom_protocol::observation::AgentState;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use serde_json::value::RawValue;
 
@@ -37,7 +37,7 @@ impl SessionId {
     }
 
     /// When it was made, in milliseconds since 1970.
-    pub fn made_ms(self) -> i64 {
+    pub fn created_ms(self) -> i64 {
         i64::try_from(self.0.timestamp_ms()).unwrap_or_default()
     }
 
@@ -60,13 +60,13 @@ impl fmt::Display for SessionId {
 /// The text is no ULID, so it names no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a session id")]
-pub struct NotASessionId;
+pub struct InvalidSessionId;
 
 impl FromStr for SessionId {
-    type Err = NotASessionId;
+    type Err = InvalidSessionId;
 
-    fn from_str(text: &str) -> Result<SessionId, NotASessionId> {
-        text.parse().map(SessionId).map_err(|_| NotASessionId)
+    fn from_str(text: &str) -> Result<SessionId, InvalidSessionId> {
+        text.parse().map(SessionId).map_err(|_| InvalidSessionId)
     }
 }
 
@@ -79,7 +79,7 @@ pub type Epoch = u64;
 
 /// One event, ready for the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewEvent {
+pub struct JournalEvent {
     /// What `GET …/events?kind=` filters by: the name of the action or observation.
     pub kind: Cow<'static, str>,
     /// The event as clients see it: one JSON object that holds its own `seq`. The store does not look inside.
@@ -87,23 +87,23 @@ pub struct NewEvent {
 }
 
 /// An event as it is read back.
-pub type StoredEvent = (Seq, NewEvent);
+pub type StoredEvent = (Seq, JournalEvent);
 
 /// What becomes durable together, or not at all.
 #[derive(Debug, Clone, Default)]
-pub struct Batch {
+pub struct AppendBatch {
     /// Get the numbers `at + 1, at + 2, …`.
-    pub events: Vec<NewEvent>,
+    pub events: Vec<JournalEvent>,
     /// The agent's reports up to this one are in the journal once this batch is.
-    pub mark: Option<Mark>,
+    pub mark: Option<ReportMark>,
     /// The session's record from now on; `None` leaves it as it is. Its revision does not matter here: the epoch guards it.
     /// Shared with the one who writes it, who keeps one as long as its session lives.
-    pub record: Option<Arc<Record>>,
+    pub record: Option<Arc<SessionRecord>>,
 }
 
 /// How far the journal has taken over what an agent reported.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct ReportMark {
     /// Which start of the agent the number belongs to.
     pub boot: String,
     pub n: u64,
@@ -111,10 +111,10 @@ pub struct Mark {
 
 /// What is known about a session beside its events: what lists show, and what its actor needs to come back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct SessionRecord {
     pub id: SessionId,
     pub title: String,
-    pub state: State,
+    pub state: AgentState,
     /// Why it is in that state, in words, where that needs saying.
     pub reason: Option<String>,
     pub agent: String,
@@ -127,56 +127,58 @@ pub struct Record {
     /// RFC 3339, UTC, milliseconds.
     pub created_at: String,
     pub updated_at: String,
-    pub usage: Totals,
+    pub usage: UsageTotals,
     pub budget_usd: Option<f64>,
     pub archived: bool,
     /// What the client called the wish that made it (`Idempotency-Key`).
     #[serde(default)]
-    pub key: Option<String>,
+    #[serde(rename = "key")]
+    pub idempotency_key: Option<String>,
     /// The session actor's own memory, opaque to everybody else.
     #[serde(default)]
-    pub core: Memory,
+    #[serde(rename = "core")]
+    pub actor_state: OpaqueState,
 }
 
 /// JSON that is kept for somebody and never taken apart: one text, which all copies share.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Memory(Arc<str>);
+pub struct OpaqueState(Arc<str>);
 
-impl Memory {
+impl OpaqueState {
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl Default for Memory {
+impl Default for OpaqueState {
     /// Nobody has remembered anything: `null`.
-    fn default() -> Memory {
-        Memory("null".into())
+    fn default() -> OpaqueState {
+        OpaqueState("null".into())
     }
 }
 
-impl From<Box<RawValue>> for Memory {
-    fn from(json: Box<RawValue>) -> Memory {
-        Memory(json.get().into())
+impl From<Box<RawValue>> for OpaqueState {
+    fn from(json: Box<RawValue>) -> OpaqueState {
+        OpaqueState(json.get().into())
     }
 }
 
-impl Serialize for Memory {
+impl Serialize for OpaqueState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let json: &RawValue = serde_json::from_str(&self.0).map_err(ser::Error::custom)?;
         json.serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Memory {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Memory, D::Error> {
-        Box::<RawValue>::deserialize(deserializer).map(Memory::from)
+impl<'de> Deserialize<'de> for OpaqueState {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OpaqueState, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(OpaqueState::from)
     }
 }
 
 /// What a session has taken so far.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Totals {
+pub struct UsageTotals {
     pub input_tokens: u64,
     pub output_tokens: u64,
     /// `None` once a call's price was not known.
@@ -186,7 +188,7 @@ pub struct Totals {
     pub known_cost_usd: Option<f64>,
 }
 
-impl Totals {
+impl UsageTotals {
     /// The least that it has cost, in US dollars.
     pub fn known_cost(&self) -> f64 {
         self.cost_usd.or(self.known_cost_usd).unwrap_or_default()
@@ -195,23 +197,23 @@ impl Totals {
 
 /// A session as the store holds it at one moment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Snapshot {
-    pub record: Record,
+pub struct SessionSnapshot {
+    pub record: SessionRecord,
     /// Grows with each change of the record.
     pub revision: u64,
     /// The newest event's number.
     pub tail: Seq,
-    pub mark: Option<Mark>,
+    pub mark: Option<ReportMark>,
 }
 
 /// How much to read at once. Reading stops at whichever is reached first, but never before one event.
 #[derive(Debug, Clone, Copy)]
-pub struct Limit {
+pub struct ReadLimit {
     pub events: usize,
     pub bytes: usize,
 }
 
-impl Limit {
+impl ReadLimit {
     /// Whether an event of `next` bytes goes with so many that have `bytes` together.
     fn admits(self, next: usize, events: usize, bytes: usize) -> bool {
         events == 0 || (events < self.events && bytes + next <= self.bytes)
@@ -220,10 +222,10 @@ impl Limit {
 
 /// Which sessions to list. The default lists the newest fifty that are not archived.
 #[derive(Debug, Clone, Default)]
-pub struct Query {
+pub struct SessionQuery {
     /// Part of the title or the id, whatever the case.
     pub text: Option<String>,
-    pub state: Option<State>,
+    pub state: Option<AgentState>,
     pub archived: Option<bool>,
     /// 0 means 50; at most 500.
     pub limit: usize,
@@ -233,8 +235,8 @@ pub struct Query {
 
 /// A page of sessions, newest activity first.
 #[derive(Debug, Clone, Default)]
-pub struct Listing {
-    pub items: Vec<Snapshot>,
+pub struct SessionListing {
+    pub items: Vec<SessionSnapshot>,
     /// Absent on the last page.
     pub next_cursor: Option<String>,
     /// How many match in all.
@@ -243,7 +245,7 @@ pub struct Listing {
 
 /// A part of a large content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct ContentSlice {
     /// Empty behind the end.
     pub bytes: Bytes,
     /// How long the whole is.
@@ -252,7 +254,7 @@ pub struct Part {
 
 /// What a compaction did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Compacted {
+pub struct CompactionStats {
     /// Parts of the journal that were written anew.
     pub segments: usize,
     /// Bytes that the disk got back.
@@ -270,7 +272,7 @@ pub enum AppendError {
     NoSession(SessionId),
     /// Nothing of the batch is in the journal.
     #[error("the journal cannot be written: {0}")]
-    Refused(#[source] Arc<io::Error>),
+    NotWritten(#[source] Arc<io::Error>),
     /// It may or may not be on disk; only reading again tells.
     #[error("whether the journal was written is not known: {0}")]
     Unknown(#[source] Arc<io::Error>),
@@ -308,10 +310,10 @@ impl From<io::Error> for StoreError {
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Makes a session. Durable when it returns. A session of that id is a [`StoreError::Conflict`].
-    async fn create(&self, record: Record) -> Result<Snapshot, StoreError>;
+    async fn create(&self, record: SessionRecord) -> Result<SessionSnapshot, StoreError>;
 
     /// Takes a session over: from now on only appends with the returned epoch succeed.
-    async fn claim(&self, session: SessionId) -> Result<(Epoch, Snapshot), StoreError>;
+    async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError>;
 
     /// Makes `batch` durable, if the journal ends at `at`; returns the new end. What is acknowledged here is on disk.
     ///
@@ -321,21 +323,21 @@ pub trait Store: Send + Sync + 'static {
         session: SessionId,
         epoch: Epoch,
         at: Seq,
-        batch: Batch,
+        batch: AppendBatch,
     ) -> futures::future::BoxFuture<'static, Result<Seq, AppendError>>;
 
     /// The events after `after`, oldest first. An empty answer means that there are none yet.
-    async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError>;
+    async fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Result<Vec<StoredEvent>, StoreError>;
 
-    async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError>;
+    async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError>;
 
     /// Changes what people change beside the journal (title, archived), if the record is still at `revision`.
-    async fn put(&self, record: Record, revision: u64) -> Result<Snapshot, StoreError>;
+    async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError>;
 
-    async fn list(&self, query: Query) -> Result<Listing, StoreError>;
+    async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError>;
 
     /// Every session that has not ended, archived or not, for the start of a server and for the sweeper.
-    async fn live(&self) -> Result<Vec<Snapshot>, StoreError>;
+    async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError>;
 
     /// Removes every trace of a session. Durable when it returns. A session that is not there is no error.
     async fn forget(&self, session: SessionId) -> Result<(), StoreError>;
@@ -364,10 +366,16 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// At most `len` bytes of a large content, from byte `from` on, or `None` where no such content is kept.
-    async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError>;
+    async fn content(
+        &self,
+        session: SessionId,
+        name: &str,
+        from: u64,
+        len: usize,
+    ) -> Result<Option<ContentSlice>, StoreError>;
 
     /// Gives back the space that ended and purged sessions no longer need, and what a crash left.
-    async fn compact(&self) -> Result<Compacted, StoreError>;
+    async fn compact(&self) -> Result<CompactionStats, StoreError>;
 
     /// Whether it could take an append now.
     async fn check(&self) -> Result<(), StoreError>;

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Damaged, Moved, TransferError, export, import};
+use super::{DamagePolicy, TransferCounts, TransferError, export, import};
 use crate::{
     config::Config,
     data::DataDir,
@@ -32,7 +32,7 @@ pub async fn export_to(
     }
     let (_data, store) = open_to_read(config)?;
     let mut skipped = Vec::new();
-    let damaged = if skip_damaged { Damaged::Skipped(&mut skipped) } else { Damaged::Refused };
+    let damaged = if skip_damaged { DamagePolicy::Skip(&mut skipped) } else { DamagePolicy::Fail };
     let moved = match &output {
         None => {
             let moved = export(store.as_ref(), session, damaged, &mut BufWriter::new(io::stdout().lock())).await;
@@ -45,7 +45,7 @@ pub async fn export_to(
             let at = |e: io::Error| format!("`{}`: {e}", path.display());
             let mut part = path.clone().into_os_string();
             part.push(".part");
-            let mut file = BufWriter::new(create_for_us(Path::new(&part)).map_err(at)?);
+            let mut file = BufWriter::new(create_private(Path::new(&part)).map_err(at)?);
             let moved = export(store.as_ref(), session, damaged, &mut file).await;
             let kept = moved.is_ok().then(|| finish(file, Path::new(&part), path)).transpose();
             if moved.is_err() || kept.is_err() {
@@ -56,16 +56,16 @@ pub async fn export_to(
             moved
         }
     };
-    let moved: Moved = moved.map_err(|e| match e.is_damage() {
+    let moved: TransferCounts = moved.map_err(|e| match e.is_damage() {
         true => format!("{e}; `--skip-damaged` exports everything else"),
         false => e.to_string(),
     })?;
     for what in &skipped {
-        tell(format_args!("left out: {what}"));
+        print_line(format_args!("left out: {what}"));
     }
     match skipped.len() {
-        0 => tell(format_args!("exported {moved}")),
-        left_out => tell(format_args!("exported {moved}; left out as told above: {left_out}")),
+        0 => print_line(format_args!("exported {moved}")),
+        left_out => print_line(format_args!("exported {moved}; left out as told above: {left_out}")),
     }
     Ok(())
 }
@@ -76,12 +76,12 @@ fn is_broken_pipe(error: &TransferError) -> bool {
 }
 
 /// On stderr, where somebody reads it.
-fn tell(what: fmt::Arguments<'_>) {
+fn print_line(what: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
 /// A new file that nobody else can read: no more than the journal itself, all of which it may hold.
-fn create_for_us(path: &Path) -> io::Result<File> {
+fn create_private(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -108,7 +108,7 @@ pub async fn import_from(config: &Config, file: &Path) -> Result<(), String> {
     again().map_err(|e| format!("`{}`: {e}", file.display()))?;
     let (_data, store) = open(config)?;
     let moved = import(&store, again).await.map_err(|e| format!("`{}`: {e}", file.display()))?;
-    tell(format_args!("imported {moved}"));
+    print_line(format_args!("imported {moved}"));
     Ok(())
 }
 
@@ -138,12 +138,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::store::memory::MemoryStore;
+    use crate::store::in_memory::MemoryStore;
 
     /// A reader that has gone.
-    struct Gone;
+    struct ClosedReader;
 
-    impl Write for Gone {
+    impl Write for ClosedReader {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             Err(io::ErrorKind::BrokenPipe.into())
         }
@@ -155,8 +155,9 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_goes_ends_an_export_and_is_no_failure_of_it() {
         let store = MemoryStore::new();
-        let gone =
-            export(&store, None, Damaged::Refused, &mut BufWriter::new(Gone)).await.expect_err("nobody reads it");
+        let gone = export(&store, None, DamagePolicy::Fail, &mut BufWriter::new(ClosedReader))
+            .await
+            .expect_err("nobody reads it");
         assert!(is_broken_pipe(&gone), "{gone}");
     }
 
@@ -167,7 +168,7 @@ mod tests {
         // Left by one that was broken off, with another's rights.
         std::fs::write(&part, "old").expect("it is written");
         std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o644)).expect("it is ours");
-        let mut file = BufWriter::new(create_for_us(&part).expect("it is made"));
+        let mut file = BufWriter::new(create_private(&part).expect("it is made"));
         file.write_all(b"new").expect("there is room");
         finish(file, &part, &path).expect("it is put in its place");
         assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "new");

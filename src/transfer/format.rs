@@ -6,26 +6,26 @@ use sha2::{Digest as _, Sha256};
 use ulid::Ulid;
 
 use super::TransferError;
-use crate::store::{Mark, NewEvent, Record, SessionId};
+use crate::store::{JournalEvent, ReportMark, SessionId, SessionRecord};
 
 /// Of the format. A newer one is refused by name.
 pub(super) const VERSION: u64 = 1;
 /// The most of a large content on one line, bytes.
-pub(super) const TEXT: usize = 512 * 1024;
+pub(super) const MAX_TEXT_BYTES: usize = 512 * 1024;
 
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum Line<'a> {
-    Head(Head),
-    Session { session: &'a Record, mark: Option<&'a Mark> },
+pub(super) enum ExportLine<'a> {
+    Head(ExportHead),
+    Session { session: &'a SessionRecord, mark: Option<&'a ReportMark> },
     Event { kind: &'a str, event: &'a RawValue },
     Content { content: &'a str, text: &'a str },
     End { end: SessionId, events: u64, sha256: &'a str },
-    Total(Total),
+    Total(ExportTotal),
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct Head {
+pub(super) struct ExportHead {
     pub(super) greenroom_journal: u64,
     /// Of the program that wrote it.
     pub(super) version: String,
@@ -33,42 +33,42 @@ pub(super) struct Head {
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct Total {
-    pub(super) total: Totals,
+pub(super) struct ExportTotal {
+    pub(super) total: ExportTotals,
     pub(super) sha256: String,
 }
 
 #[derive(Serialize, Deserialize, PartialEq)]
-pub(super) struct Totals {
+pub(super) struct ExportTotals {
     pub(super) sessions: u64,
     pub(super) events: u64,
 }
 
-impl<'a> Line<'a> {
-    pub(super) fn session(session: &'a Record, mark: Option<&'a Mark>) -> Line<'a> {
-        Line::Session { session, mark }
+impl<'a> ExportLine<'a> {
+    pub(super) fn session(session: &'a SessionRecord, mark: Option<&'a ReportMark>) -> ExportLine<'a> {
+        ExportLine::Session { session, mark }
     }
 
-    pub(super) fn event(event: &'a NewEvent) -> Result<Line<'a>, TransferError> {
+    pub(super) fn event(event: &'a JournalEvent) -> Result<ExportLine<'a>, TransferError> {
         let json = serde_json::from_slice(&event.json).map_err(std::io::Error::from)?;
-        Ok(Line::Event { kind: &event.kind, event: json })
+        Ok(ExportLine::Event { kind: &event.kind, event: json })
     }
 
-    pub(super) fn content(name: &'a str, text: &'a str) -> Line<'a> {
-        Line::Content { content: name, text }
+    pub(super) fn content(name: &'a str, text: &'a str) -> ExportLine<'a> {
+        ExportLine::Content { content: name, text }
     }
 
-    pub(super) fn end(end: SessionId, events: u64, sha256: &'a str) -> Line<'a> {
-        Line::End { end, events, sha256 }
+    pub(super) fn end(end: SessionId, events: u64, sha256: &'a str) -> ExportLine<'a> {
+        ExportLine::End { end, events, sha256 }
     }
 }
 
 /// Over what is moved, in its order.
 #[derive(Default)]
-pub(super) struct Digest(Sha256);
+pub(super) struct ExportDigest(Sha256);
 
-impl Digest {
-    pub(super) fn event(&mut self, event: &NewEvent) {
+impl ExportDigest {
+    pub(super) fn event(&mut self, event: &JournalEvent) {
         self.0.update(event.kind.as_bytes());
         self.0.update(b"\0");
         self.0.update(&event.json);
@@ -100,13 +100,13 @@ pub(super) fn content_name(text: &str) -> Option<Ulid> {
 }
 
 /// The large content that an event refers to.
-pub(super) fn names_content(event: &[u8]) -> Option<Ulid> {
+pub(super) fn referenced_content(event: &[u8]) -> Option<Ulid> {
     #[derive(Deserialize)]
-    struct Event<'a> {
+    struct EventExtras<'a> {
         #[serde(borrow)]
         extras: Option<&'a RawValue>,
     }
-    let event: Event = serde_json::from_slice(event).ok()?;
+    let event: EventExtras = serde_json::from_slice(event).ok()?;
     // No types of ours, which would be made of lists, too: of those an agent may have said what it likes.
     let extras: Value = serde_json::from_str(event.extras?.get()).ok()?;
     content_name(extras.pointer("/truncated/href")?.as_str()?.rsplit('/').next()?)

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    import::{PIECE, pieces},
+    import::{PIECE_BYTES, pieces},
     *,
 };
-use crate::store::{Batch, Mark, NewEvent, local::LocalStore, memory::MemoryStore};
+use crate::store::{AppendBatch, JournalEvent, ReportMark, in_memory::MemoryStore, local::LocalStore};
 
-fn record(id: SessionId, archived: bool) -> crate::store::Record {
+fn record(id: SessionId, archived: bool) -> crate::store::SessionRecord {
     serde_json::from_value(serde_json::json!({
         "id": id, "title": "a title", "state": "idle", "reason": null, "agent": "greenroom", "model": "demo",
         "image": null, "sandbox": "process", "directory": null, "created_at": "2026-01-01T00:00:00.000Z",
@@ -24,12 +24,12 @@ fn record(id: SessionId, archived: bool) -> crate::store::Record {
     .expect("a record")
 }
 
-fn event(seq: u64, content: Option<&str>) -> NewEvent {
+fn event(seq: u64, content: Option<&str>) -> JournalEvent {
     let href =
         content.map(|name| format!(r#","extras":{{"truncated":{{"bytes":9,"href":"/api/x/contents/{name}"}}}}"#));
     // Spaces and an escape that a parser would write otherwise: they must come back as they were.
     let json = format!(r#"{{ "seq":{seq},"observation":"run","content":"\u00e4 {seq}"{} }}"#, href.unwrap_or_default());
-    NewEvent { kind: "run".into(), json: json.into() }
+    JournalEvent { kind: "run".into(), json: json.into() }
 }
 
 /// Adds `count` events to what there is, the third with a large content.
@@ -46,9 +46,9 @@ async fn fill(store: &dyn Store, id: SessionId, count: u64) {
             name = Some("01KAHTXV3M9W6N2Q4ZB8C5R7DE".to_owned());
             store.restore_content(id, "01KAHTXV3M9W6N2Q4ZB8C5R7DE", large.into()).await.expect("it is kept");
         }
-        let batch = Batch {
+        let batch = AppendBatch {
             events: vec![event(seq, name.as_deref())],
-            mark: Some(Mark { boot: "b".into(), n: seq }),
+            mark: Some(ReportMark { boot: "b".into(), n: seq }),
             record: None,
         };
         at = store.append(id, epoch, at, batch).await.expect("it is written");
@@ -66,7 +66,7 @@ async fn full() -> (MemoryStore, [SessionId; 3]) {
 
 async fn text(store: &dyn Store, only: Option<SessionId>) -> String {
     let mut out = Vec::new();
-    export(store, only, Damaged::Refused, &mut out).await.expect("it is exported");
+    export(store, only, DamagePolicy::Fail, &mut out).await.expect("it is exported");
     let text = String::from_utf8(out).expect("text");
     // The head says when it was.
     text.split_once('\n').expect("lines").1.to_owned()
@@ -76,7 +76,7 @@ fn with_head(text: &str) -> String {
     format!("{{\"greenroom_journal\":1,\"version\":\"0\",\"at\":\"\"}}\n{text}")
 }
 
-async fn take_in(store: &Arc<dyn Store>, text: &str) -> Result<Moved, TransferError> {
+async fn import_text(store: &Arc<dyn Store>, text: &str) -> Result<TransferCounts, TransferError> {
     import(store, || Ok(io::Cursor::new(text.to_owned()))).await
 }
 
@@ -91,18 +91,18 @@ async fn what_goes_out_comes_in_byte_for_byte() {
     let (store, ids) = full().await;
     let out = text(&store, None).await;
     let (dir, other) = local();
-    let moved = take_in(&other, &with_head(&out)).await.expect("it is imported");
-    assert_eq!(moved, Moved { sessions: 3, events: 705, known: 0 });
+    let moved = import_text(&other, &with_head(&out)).await.expect("it is imported");
+    assert_eq!(moved, TransferCounts { sessions: 3, events: 705, already_present: 0 });
     assert_eq!(text(other.as_ref(), None).await, out);
-    let again = take_in(&other, &with_head(&out)).await.expect("it is known");
-    assert_eq!(again, Moved { sessions: 0, events: 0, known: 3 });
+    let again = import_text(&other, &with_head(&out)).await.expect("it is known");
+    assert_eq!(again, TransferCounts { sessions: 0, events: 0, already_present: 3 });
     drop(other);
     let reopened = LocalStore::open(dir.path()).expect("it opens");
     assert_eq!(text(&reopened, None).await, out);
     let snapshot = reopened.get(ids[0]).await.expect("it answers").expect("it is there");
-    assert_eq!((snapshot.tail, snapshot.mark), (5, Some(Mark { boot: "b".into(), n: 5 })));
+    assert_eq!((snapshot.tail, snapshot.mark), (5, Some(ReportMark { boot: "b".into(), n: 5 })));
     assert_eq!(text(&store, Some(ids[0])).await.lines().filter(|line| line.starts_with("{\"session\"")).count(), 1);
-    assert!(export(&store, Some(SessionId::generate()), Damaged::Refused, &mut Vec::new()).await.is_err());
+    assert!(export(&store, Some(SessionId::generate()), DamagePolicy::Fail, &mut Vec::new()).await.is_err());
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn a_damaged_file_is_refused_with_its_line_and_changes_nothing() {
     let lines: Vec<&str> = whole.lines().collect();
     let (_dir, other) = local();
     let refused = async |text: String, what: &str| {
-        let error = take_in(&other, &text).await.expect_err(what).to_string();
+        let error = import_text(&other, &text).await.expect_err(what).to_string();
         assert!(error.starts_with("line "), "{what}: {error}");
         assert_eq!(other.get(id).await.expect("it answers"), None, "{what}");
     };
@@ -144,18 +144,18 @@ async fn an_import_that_was_cut_short_is_repeated_and_another_story_is_refused()
     let out = with_head(&text(&store, None).await);
     let (_dir, other) = local();
     fill(other.as_ref(), ids[2], 300).await;
-    let moved = take_in(&other, &out).await.expect("it goes on");
-    assert_eq!(moved, Moved { sessions: 3, events: 405, known: 0 });
+    let moved = import_text(&other, &out).await.expect("it goes on");
+    assert_eq!(moved, TransferCounts { sessions: 3, events: 405, already_present: 0 });
     assert_eq!(with_head(&text(other.as_ref(), None).await), out);
     fill(other.as_ref(), ids[2], 1).await;
-    assert_eq!(take_in(&other, &out).await.expect("it is further by now").events, 0);
+    assert_eq!(import_text(&other, &out).await.expect("it is further by now").events, 0);
 
     let (_dir, third) = local();
     third.create(record(ids[0], false)).await.expect("it is made");
     let (epoch, _) = third.claim(ids[0]).await.expect("it is ours");
-    let batch = Batch { events: vec![event(77, None)], ..Batch::default() };
+    let batch = AppendBatch { events: vec![event(77, None)], ..AppendBatch::default() };
     third.append(ids[0], epoch, 0, batch).await.expect("it is written");
-    let error = take_in(&third, &out).await.expect_err("it differs").to_string();
+    let error = import_text(&third, &out).await.expect_err("it differs").to_string();
     assert!(error.contains(&ids[0].to_string()) && error.contains("nothing was imported"), "{error}");
     assert_eq!(third.get(ids[2]).await.expect("it answers"), None);
 }
@@ -186,11 +186,11 @@ async fn of_a_damaged_journal_everything_else_is_exported_if_that_is_asked_for()
     flip(&log, r#""content":"\u00e4 5""#);
     let store = LocalStore::open(dir.path()).expect("it opens");
 
-    let refused = export(&store, None, Damaged::Refused, &mut Vec::new()).await.expect_err("it is damaged");
+    let refused = export(&store, None, DamagePolicy::Fail, &mut Vec::new()).await.expect_err("it is damaged");
     assert!(refused.is_damage(), "{refused}");
     let (mut told, mut out) = (Vec::new(), Vec::new());
-    let moved = export(&store, None, Damaged::Skipped(&mut told), &mut out).await.expect("the rest is exported");
-    assert_eq!(moved, Moved { sessions: 2, events: 10, known: 0 });
+    let moved = export(&store, None, DamagePolicy::Skip(&mut told), &mut out).await.expect("the rest is exported");
+    assert_eq!(moved, TransferCounts { sessions: 2, events: 10, already_present: 0 });
     let told: Vec<String> = told.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(
@@ -200,9 +200,9 @@ async fn of_a_damaged_journal_everything_else_is_exported_if_that_is_asked_for()
     assert!(told[1].contains("event 5") && told[1].contains(&ids[1].to_string()), "{told:?}");
 
     let (_dir, other) = local();
-    take_in(&other, &String::from_utf8(out).expect("text")).await.expect("it is imported");
+    import_text(&other, &String::from_utf8(out).expect("text")).await.expect("it is imported");
     assert_eq!(other.content(ids[0], "01KAHTXV3M9W6N2Q4ZB8C5R7DE", 0, 9).await.expect("it answers"), None);
-    let last = &other.read(ids[1], 4, CHUNK).await.expect("it is read")[0];
+    let last = &other.read(ids[1], 4, READ_CHUNK).await.expect("it is read")[0];
     assert!(String::from_utf8_lossy(&last.1.json).contains("damaged"), "{last:?}");
     let rest = text(other.as_ref(), Some(ids[1])).await;
     // All but the record, the last event, and the digests.
@@ -212,13 +212,14 @@ async fn of_a_damaged_journal_everything_else_is_exported_if_that_is_asked_for()
 
 #[test]
 fn pieces_have_all_events_in_their_order_and_are_small_where_the_events_are() {
-    let sizes = [10, PIECE - 10, 1, PIECE, 5 * PIECE, 7, 8, PIECE / 2, PIECE / 2, 0, 3];
+    let sizes = [10, PIECE_BYTES - 10, 1, PIECE_BYTES, 5 * PIECE_BYTES, 7, 8, PIECE_BYTES / 2, PIECE_BYTES / 2, 0, 3];
     let events: Vec<_> =
-        sizes.iter().map(|size| NewEvent { kind: "run".into(), json: vec![b'x'; *size].into() }).collect();
+        sizes.iter().map(|size| JournalEvent { kind: "run".into(), json: vec![b'x'; *size].into() }).collect();
     let cut: Vec<Vec<usize>> =
         pieces(events).iter().map(|piece| piece.iter().map(|event| event.json.len()).collect()).collect();
-    let half = PIECE / 2;
-    let expected: [&[usize]; 6] = [&[10, PIECE - 10], &[1], &[PIECE], &[5 * PIECE], &[7, 8, half], &[half, 0, 3]];
+    let half = PIECE_BYTES / 2;
+    let expected: [&[usize]; 6] =
+        [&[10, PIECE_BYTES - 10], &[1], &[PIECE_BYTES], &[5 * PIECE_BYTES], &[7, 8, half], &[half, 0, 3]];
     assert_eq!(cut, expected);
     assert!(pieces(Vec::new()).is_empty());
 }

@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    Parts,
-    error::{Answer, ErrorAnswer, Failure},
-    request::{Named, Params},
+    WebServices,
+    error::{ApiError, ApiResult, ErrorAnswer},
+    request::{QueryParams, SessionPath},
 };
 use crate::{
-    census::Row,
-    sandbox::{Found, Presence, Sandbox},
+    actor_registry::ActorStatus,
+    sandbox::{FoundSandbox, SandboxDriver, SandboxPresence},
     sweeper::{Sweep, Swept},
 };
 
 /// How long one sandbox may take to say what it takes. Sandboxes are asked at the same time, so this bounds the answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STATS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A live actor.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct ActorRow {
     #[serde(flatten)]
-    row: Row,
+    row: ActorStatus,
     node: String,
 }
 
@@ -46,15 +46,15 @@ pub(super) struct SandboxRow {
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct HowMuch {
+pub(super) struct LogsQuery {
     /// The newest bytes; at most 1 MiB, 64 KiB if not given.
     bytes: Option<usize>,
 }
 
 /// Every live actor of this server, oldest first.
 #[utoipa::path(get, path = "/api/admin/actors", tag = "admin", responses((status = 200, body = [ActorRow])))]
-pub(super) async fn actors(parts: Data<Parts>) -> Answer {
-    let rows = parts.census.rows().into_iter();
+pub(super) async fn actors(parts: Data<WebServices>) -> ApiResult {
+    let rows = parts.actor_registry.rows().into_iter();
     let items: Vec<_> = rows.map(|row| ActorRow { row, node: parts.node.clone() }).collect();
     Ok(HttpResponse::Ok().json(json!({ "items": items })))
 }
@@ -62,23 +62,23 @@ pub(super) async fn actors(parts: Data<Parts>) -> Answer {
 /// Every sandbox of this node, with what it takes.
 #[utoipa::path(get, path = "/api/admin/sandboxes", tag = "admin",
     responses((status = 200, body = [SandboxRow]), (status = 503, body = ErrorAnswer)))]
-pub(super) async fn sandboxes(parts: Data<Parts>) -> Answer {
+pub(super) async fn sandboxes(parts: Data<WebServices>) -> ApiResult {
     let found = parts.sandbox.list().await?;
-    let items = join_all(found.into_iter().map(|found| measured(parts.sandbox.as_ref(), found))).await;
+    let items = join_all(found.into_iter().map(|found| measure(parts.sandbox.as_ref(), found))).await;
     Ok(HttpResponse::Ok().json(json!({ "items": items })))
 }
 
-async fn measured(sandbox: &dyn Sandbox, found: Found) -> SandboxRow {
+async fn measure(sandbox: &dyn SandboxDriver, found: FoundSandbox) -> SandboxRow {
     let state = match found.presence {
-        Presence::Running => "running",
-        Presence::Frozen => "frozen",
-        Presence::Exited => "exited",
+        SandboxPresence::Running => "running",
+        SandboxPresence::Paused => "frozen",
+        SandboxPresence::Exited => "exited",
     };
     let stats = match found.presence {
-        Presence::Running | Presence::Frozen => {
-            tokio::time::timeout(PATIENCE, sandbox.stats(found.session)).await.ok().and_then(Result::ok)
+        SandboxPresence::Running | SandboxPresence::Paused => {
+            tokio::time::timeout(STATS_TIMEOUT, sandbox.stats(found.session)).await.ok().and_then(Result::ok)
         }
-        Presence::Exited => None,
+        SandboxPresence::Exited => None,
     };
     SandboxRow {
         session: found.session.to_string(),
@@ -92,14 +92,18 @@ async fn measured(sandbox: &dyn Sandbox, found: Found) -> SandboxRow {
 
 /// Sweep now, and say what was done.
 #[utoipa::path(post, path = "/api/admin/sweep", tag = "admin", responses((status = 200, body = Swept)))]
-pub(super) async fn sweep(parts: Data<Parts>) -> Answer {
+pub(super) async fn sweep(parts: Data<WebServices>) -> ApiResult {
     Ok(HttpResponse::Ok().json(parts.sweeper.send(Sweep).await?))
 }
 
 /// What a session's sandbox wrote to stdout and stderr: `{"content"}`.
-#[utoipa::path(get, path = "/api/sessions/{id}/logs", tag = "admin", params(("id" = String, Path), HowMuch),
+#[utoipa::path(get, path = "/api/sessions/{id}/logs", tag = "admin", params(("id" = String, Path), LogsQuery),
     responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn logs(parts: Data<Parts>, id: Named, Params(how_much): Params<HowMuch>) -> Answer {
+pub(super) async fn logs(
+    parts: Data<WebServices>,
+    id: SessionPath,
+    QueryParams(how_much): QueryParams<LogsQuery>,
+) -> ApiResult {
     parts.snapshot(id.0).await?;
     let bytes = how_much.bytes.unwrap_or(64 * 1024).min(1024 * 1024);
     let content = parts.sandbox.logs(id.0, bytes).await?;
@@ -108,7 +112,7 @@ pub(super) async fn logs(parts: Data<Parts>, id: Named, Params(how_much): Params
 
 /// What a client may offer: agents, models, limits, defaults.
 #[utoipa::path(get, path = "/api/options", tag = "options", responses((status = 200, body = Object)))]
-pub(super) async fn options(parts: Data<Parts>) -> Answer {
+pub(super) async fn options(parts: Data<WebServices>) -> ApiResult {
     let config = &parts.config;
     Ok(HttpResponse::Ok().json(json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -132,6 +136,6 @@ pub(super) async fn options(parts: Data<Parts>) -> Answer {
 }
 
 /// Any address below `/api` that there is not.
-pub(super) async fn nothing(req: actix_web::HttpRequest) -> Answer {
-    Err(Failure::not_found(format!("there is nothing at `{}`; `/api/openapi.json` lists what there is", req.path())))
+pub(super) async fn not_found(req: actix_web::HttpRequest) -> ApiResult {
+    Err(ApiError::not_found(format!("there is nothing at `{}`; `/api/openapi.json` lists what there is", req.path())))
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use rust_embed::{EmbeddedFile, RustEmbed};
 
 use super::{
-    error::{Answer, Failure},
+    error::{ApiError, ApiResult},
     page,
 };
 
@@ -20,7 +20,7 @@ use super::{
 struct Ui;
 
 /// A file, ready to be sent.
-struct Asset {
+struct UiAsset {
     plain: Bytes,
     /// Only where it is smaller.
     gzip: Option<Bytes>,
@@ -29,8 +29,8 @@ struct Asset {
 }
 
 /// All of them are made at the first request: the UI is small, and compressing it takes less time than one page view.
-static ASSETS: LazyLock<HashMap<String, Asset>> = LazyLock::new(|| {
-    Ui::iter().filter_map(|name| Ui::get(&name).map(|file| (name.into_owned(), Asset::of(file)))).collect()
+static ASSETS: LazyLock<HashMap<String, UiAsset>> = LazyLock::new(|| {
+    Ui::iter().filter_map(|name| Ui::get(&name).map(|file| (name.into_owned(), UiAsset::of(file)))).collect()
 });
 
 /// Whether the path is the UI's, which is no secret.
@@ -50,22 +50,22 @@ pub(super) fn text(name: &str) -> Cow<'static, str> {
 }
 
 /// Answers every address that no other route takes.
-pub(super) async fn serve(req: HttpRequest) -> Answer {
+pub(super) async fn serve(req: HttpRequest) -> ApiResult {
     let path = req.match_info().as_str();
     let name = path.strip_prefix('/').unwrap_or(path);
     let asset = ASSETS.get(name);
     if asset.is_none() && !is_screen(path) {
-        return Err(Failure::not_found(format!("there is nothing at `{path}`")));
+        return Err(ApiError::not_found(format!("there is nothing at `{path}`")));
     }
     let read = matches!(*req.method(), actix_web::http::Method::GET | actix_web::http::Method::HEAD);
     if !read {
         return Ok(HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "GET, HEAD")).finish());
     }
-    Ok(asset.map_or_else(|| page::bare(&req), |asset| asset.answer(&req, name)))
+    Ok(asset.map_or_else(|| page::shell_page(&req), |asset| asset.answer(&req, name)))
 }
 
-impl Asset {
-    fn of(file: EmbeddedFile) -> Asset {
+impl UiAsset {
+    fn of(file: EmbeddedFile) -> UiAsset {
         let plain = Bytes::from(file.data.into_owned());
         let etag = file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let kind = match file.metadata.mimetype() {
@@ -73,7 +73,7 @@ impl Asset {
             other => other.to_owned(),
         };
         let gzip = gzip(&plain).filter(|packed| packed.len() < plain.len());
-        Asset { plain, gzip, etag, kind }
+        UiAsset { plain, gzip, etag, kind }
     }
 
     fn answer(&self, req: &HttpRequest, name: &str) -> HttpResponse<BoxBody> {

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::data::{Pass, TokenInForce};
+use crate::data::{AccessGrant, CurrentToken};
 
 /// Whom this server lets in.
 #[derive(Debug, Clone)]
 pub struct Auth {
-    token: TokenInForce,
+    token: CurrentToken,
     bound: SocketAddr,
     /// Further names of this server, with or without a port.
     hosts: Vec<String>,
@@ -17,9 +17,9 @@ pub struct Auth {
 
 /// What a request shows of itself.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Facts<'a> {
-    pub door: Door,
-    pub act: Act,
+pub(super) struct RequestFacts<'a> {
+    pub route: RouteClass,
+    pub access: RequestAccess,
     pub host: Option<&'a str>,
     pub origin: Option<&'a str>,
     /// `Sec-Fetch-Site`, which only browsers send, and no page can forge.
@@ -28,12 +28,12 @@ pub(super) struct Facts<'a> {
     /// `?token=`
     pub query: Option<&'a str>,
     pub cookie: Option<&'a str>,
-    pub body: Body,
+    pub body: RequestBodyKind,
 }
 
 /// What a request knocks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum RouteClass {
     /// `/healthz`
     Health,
     /// The application's shell and its assets: no secret, whoever asks. To those who are let in, the page of a session comes
@@ -45,15 +45,15 @@ pub(super) enum Door {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum RequestAccess {
     Read,
     Write,
     /// `OPTIONS`: a browser asks whether a page of another origin may.
-    Ask,
+    Preflight,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum RequestBodyKind {
     /// No body and no type of one.
     None,
     Json,
@@ -63,24 +63,24 @@ pub(super) enum Body {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AuthDecision {
     Pass,
     /// Pass, and a page may come with what only those see who are let in.
-    PassInside,
+    PassAuthenticated,
     /// Pass, and tell the browser that a page of this other origin may read the answer.
-    PassTo(String),
+    PassCrossOrigin(String),
     /// Answer the browser's question; nothing else happens.
-    Answer(String),
+    AnswerPreflight(String),
     /// The link was opened: trade the token for the cookie.
     SignIn,
-    Refuse(Denial),
+    Reject(AuthError),
     /// Refuse, and let a page of this other origin read why.
-    RefuseTo(String, Denial),
+    RejectCrossOrigin(String, AuthError),
 }
 
 /// Why not. The text names the way out, and never what was presented as a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Denial {
+pub(super) enum AuthError {
     #[error("this server is not called `{0}`; where that is meant to be its name, add it to `server.allowed_hosts`")]
     Host(String),
     #[error("pages of `{0}` may not do this; where they should, add that origin to `server.allowed_origins`")]
@@ -98,18 +98,18 @@ pub(super) enum Denial {
 }
 
 /// Where a request comes from, by what the browser says about it.
-enum Sender<'a> {
+enum RequestOrigin<'a> {
     /// No page: a script, or somebody who typed the address.
-    Nobody,
+    NoPage,
     /// A page of this server.
-    Ourselves,
+    Own,
     /// A page of an origin that the operator named.
-    Friend(&'a str),
-    Stranger(&'a str),
+    Allowed(&'a str),
+    Foreign(&'a str),
 }
 
 impl Auth {
-    pub fn new(token: TokenInForce, bound: SocketAddr, config: &crate::config::Server) -> Auth {
+    pub fn new(token: CurrentToken, bound: SocketAddr, config: &crate::config::ServerConfig) -> Auth {
         Auth { token, bound, hosts: config.allowed_hosts.clone(), origins: config.allowed_origins.clone() }
     }
 
@@ -123,8 +123,8 @@ impl Auth {
     }
 
     /// To be taken before the judgement, so that no change of the token goes unseen by whoever is let in.
-    pub(super) fn pass(&self) -> Pass {
-        self.token.pass()
+    pub(super) fn pass(&self) -> AccessGrant {
+        self.token.grant()
     }
 
     /// Whether this server is reached over TLS under that name, through somebody's proxy.
@@ -132,93 +132,96 @@ impl Auth {
         self.origins.iter().any(|origin| origin.strip_prefix("https://") == Some(host))
     }
 
-    pub(super) fn judge(&self, facts: &Facts<'_>) -> Verdict {
+    pub(super) fn authorize(&self, facts: &RequestFacts<'_>) -> AuthDecision {
         match self.decide(facts) {
             Ok(verdict) => verdict,
-            Err(denial @ Denial::Host(_)) => Verdict::Refuse(denial),
+            Err(denial @ AuthError::Host(_)) => AuthDecision::Reject(denial),
             Err(denial) => match self.sender(facts, facts.host.unwrap_or_default()) {
-                Sender::Friend(origin) => Verdict::RefuseTo(origin.to_owned(), denial),
-                Sender::Nobody | Sender::Ourselves | Sender::Stranger(_) => Verdict::Refuse(denial),
+                RequestOrigin::Allowed(origin) => AuthDecision::RejectCrossOrigin(origin.to_owned(), denial),
+                RequestOrigin::NoPage | RequestOrigin::Own | RequestOrigin::Foreign(_) => AuthDecision::Reject(denial),
             },
         }
     }
 
-    fn decide(&self, facts: &Facts<'_>) -> Result<Verdict, Denial> {
+    fn decide(&self, facts: &RequestFacts<'_>) -> Result<AuthDecision, AuthError> {
         let host = facts.host.unwrap_or_default();
-        if !self.is_called(host) {
-            return Err(Denial::Host(host.to_owned()));
+        if !self.is_own_host(host) {
+            return Err(AuthError::Host(host.to_owned()));
         }
         let sender = self.sender(facts, host);
-        match (facts.door, facts.act) {
-            (Door::Health, _) => Ok(Verdict::Pass),
-            (Door::Page, Act::Read) => self.page(facts, &sender),
-            (_, Act::Ask) => match sender {
-                Sender::Friend(origin) => Ok(Verdict::Answer(origin.to_owned())),
-                Sender::Ourselves => Ok(Verdict::Pass),
-                Sender::Nobody => self.known(facts, &sender).map(|()| Verdict::Pass),
-                Sender::Stranger(origin) => Err(Denial::Origin(origin.to_owned())),
+        match (facts.route, facts.access) {
+            (RouteClass::Health, _) => Ok(AuthDecision::Pass),
+            (RouteClass::Page, RequestAccess::Read) => self.decide_page(facts, &sender),
+            (_, RequestAccess::Preflight) => match sender {
+                RequestOrigin::Allowed(origin) => Ok(AuthDecision::AnswerPreflight(origin.to_owned())),
+                RequestOrigin::Own => Ok(AuthDecision::Pass),
+                RequestOrigin::NoPage => self.check_credentials(facts, &sender).map(|()| AuthDecision::Pass),
+                RequestOrigin::Foreign(origin) => Err(AuthError::Origin(origin.to_owned())),
             },
-            (Door::Page | Door::Socket | Door::Api, Act::Read | Act::Write) => {
-                if let Sender::Stranger(origin) = sender {
-                    return Err(Denial::Origin(origin.to_owned()));
+            (RouteClass::Page | RouteClass::Socket | RouteClass::Api, RequestAccess::Read | RequestAccess::Write) => {
+                if let RequestOrigin::Foreign(origin) = sender {
+                    return Err(AuthError::Origin(origin.to_owned()));
                 }
-                self.known(facts, &sender)?;
-                if facts.act == Act::Write && facts.body == Body::Other {
-                    return Err(Denial::NotJson);
+                self.check_credentials(facts, &sender)?;
+                if facts.access == RequestAccess::Write && facts.body == RequestBodyKind::Other {
+                    return Err(AuthError::NotJson);
                 }
                 match sender {
-                    Sender::Friend(origin) => Ok(Verdict::PassTo(origin.to_owned())),
-                    Sender::Nobody | Sender::Ourselves | Sender::Stranger(_) => Ok(Verdict::Pass),
+                    RequestOrigin::Allowed(origin) => Ok(AuthDecision::PassCrossOrigin(origin.to_owned())),
+                    RequestOrigin::NoPage | RequestOrigin::Own | RequestOrigin::Foreign(_) => Ok(AuthDecision::Pass),
                 }
             }
         }
     }
 
-    fn page(&self, facts: &Facts<'_>, sender: &Sender<'_>) -> Result<Verdict, Denial> {
-        let is_inside = || !matches!(sender, Sender::Stranger(_)) && self.known(facts, sender).is_ok();
+    fn decide_page(&self, facts: &RequestFacts<'_>, sender: &RequestOrigin<'_>) -> Result<AuthDecision, AuthError> {
+        let is_inside =
+            || !matches!(sender, RequestOrigin::Foreign(_)) && self.check_credentials(facts, sender).is_ok();
         match facts.query {
-            None if is_inside() => Ok(Verdict::PassInside),
-            None => Ok(Verdict::Pass),
-            Some(token) if self.token.get().is(token) => Ok(Verdict::SignIn),
-            Some(_) => Err(Denial::WrongToken),
+            None if is_inside() => Ok(AuthDecision::PassAuthenticated),
+            None => Ok(AuthDecision::Pass),
+            Some(token) if self.token.get().matches(token) => Ok(AuthDecision::SignIn),
+            Some(_) => Err(AuthError::WrongToken),
         }
     }
 
     /// Whether the request shows that it may. A wrong token is refused also where the cookie is right: somebody is
     /// mistaken, and should hear of it.
-    fn known(&self, facts: &Facts<'_>, sender: &Sender<'_>) -> Result<(), Denial> {
+    fn check_credentials(&self, facts: &RequestFacts<'_>, sender: &RequestOrigin<'_>) -> Result<(), AuthError> {
         // An API address with the token in it would end in a proxy's log; a browser's socket has no other place for it.
-        let in_query = facts.query.filter(|_| facts.door == Door::Socket);
+        let in_query = facts.query.filter(|_| facts.route == RouteClass::Socket);
         if let Some(token) = facts.bearer.or(in_query) {
-            return if self.token.get().is(token) { Ok(()) } else { Err(Denial::WrongToken) };
+            return if self.token.get().matches(token) { Ok(()) } else { Err(AuthError::WrongToken) };
         }
-        let cookie = facts.cookie.ok_or(Denial::NoToken)?;
-        if !self.token.get().is_cookie(cookie) {
-            return Err(Denial::WrongToken);
+        let cookie = facts.cookie.ok_or(AuthError::NoToken)?;
+        if !self.token.get().matches_cookie(cookie) {
+            return Err(AuthError::WrongToken);
         }
-        let changes_something = facts.door == Door::Socket || facts.act == Act::Write;
+        let changes_something = facts.route == RouteClass::Socket || facts.access == RequestAccess::Write;
         match sender {
-            Sender::Nobody if changes_something => Err(Denial::CookieAlone),
-            Sender::Nobody | Sender::Ourselves | Sender::Friend(_) | Sender::Stranger(_) => Ok(()),
+            RequestOrigin::NoPage if changes_something => Err(AuthError::CookieAlone),
+            RequestOrigin::NoPage | RequestOrigin::Own | RequestOrigin::Allowed(_) | RequestOrigin::Foreign(_) => {
+                Ok(())
+            }
         }
     }
 
-    fn sender<'a>(&self, facts: &Facts<'a>, host: &str) -> Sender<'a> {
+    fn sender<'a>(&self, facts: &RequestFacts<'a>, host: &str) -> RequestOrigin<'a> {
         match facts.origin {
-            Some(origin) if self.origins.iter().any(|friend| friend == origin) => Sender::Friend(origin),
-            Some(origin) if origin.strip_prefix("http://") == Some(host) => Sender::Ourselves,
-            Some(origin) => Sender::Stranger(origin),
+            Some(origin) if self.origins.iter().any(|friend| friend == origin) => RequestOrigin::Allowed(origin),
+            Some(origin) if origin.strip_prefix("http://") == Some(host) => RequestOrigin::Own,
+            Some(origin) => RequestOrigin::Foreign(origin),
             // A browser omits `Origin` on a plain GET. Pages of other ports of this host count as the same site, so
             // SameSite alone does not stop their requests: only those of our own origin, and typed addresses, are ours.
             None => match facts.fetch_site {
-                None | Some("same-origin" | "none") => Sender::Nobody,
-                Some(other) => Sender::Stranger(other),
+                None | Some("same-origin" | "none") => RequestOrigin::NoPage,
+                Some(other) => RequestOrigin::Foreign(other),
             },
         }
     }
 
     /// Whether `host` is a name of this server. A page that rebinds its own name to our address comes with its own name.
-    fn is_called(&self, host: &str) -> bool {
+    fn is_own_host(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<actix_web::http::uri::Authority>() else { return false };
         if host.contains('@') {
             return false;

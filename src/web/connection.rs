@@ -13,26 +13,26 @@ use rustix::{
 use tokio::net::TcpStream;
 
 /// How long a client may leave unread what it was sent: HTTP itself waits for ever. A socket's own patience is shorter.
-const UNREAD: Duration = Duration::from_secs(60);
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The connection of a request. Where the connection has moved to another thread there is none.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Connection(RawFd);
+pub(super) struct TcpConnection(RawFd);
 
-impl Connection {
-    pub(super) fn of(stream: &impl AsRawFd) -> Connection {
-        Connection(stream.as_raw_fd())
+impl TcpConnection {
+    pub(super) fn of(stream: &impl AsRawFd) -> TcpConnection {
+        TcpConnection(stream.as_raw_fd())
     }
 
-    pub(super) fn learn(stream: &TcpStream, data: &mut Extensions) {
-        let connection = Connection::of(stream);
-        connection.give_up_after(UNREAD);
+    pub(super) fn register(stream: &TcpStream, data: &mut Extensions) {
+        let connection = TcpConnection::of(stream);
+        connection.set_unread_timeout(UNREAD_TIMEOUT);
         data.insert(connection);
     }
 
     /// Has it closed once what it was sent goes unacknowledged, or unread, for so long. By itself a kernel takes a quarter of
     /// an hour over the one, and is content for ever with the other.
-    pub(super) fn give_up_after(self, patience: Duration) {
+    pub(super) fn set_unread_timeout(self, patience: Duration) {
         let milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         if let Err(e) = set_tcp_user_timeout(self.socket(), milliseconds) {
             tracing::debug!("a connection keeps the system's patience: {e}");
@@ -65,9 +65,9 @@ mod tests {
         let _client = TcpStream::connect(listener.local_addr().expect("it is bound")).await.expect("it listens");
         let (stream, _) = listener.accept().await.expect("somebody came");
         let mut data = Extensions::new();
-        Connection::learn(&stream, &mut data);
+        TcpConnection::register(&stream, &mut data);
         assert_eq!(tcp_user_timeout(&stream).expect("it is told"), 60_000);
-        data.get::<Connection>().expect("it is known").give_up_after(Duration::from_secs(5));
+        data.get::<TcpConnection>().expect("it is known").set_unread_timeout(Duration::from_secs(5));
         assert_eq!(tcp_user_timeout(&stream).expect("it is told"), 5_000);
     }
 }

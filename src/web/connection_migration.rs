@@ -19,10 +19,10 @@ use tokio::{
 };
 use tracing::error;
 
-use super::{connection::Connection, quiet::Watch, upgrade::serve};
+use super::{connection::TcpConnection, idle_timeout::IdleWatch, ws_transport::serve};
 use crate::{
+    session_threads::{SessionThreads, SocketPlacement},
     store::SessionId,
-    threads::{Seat, Threads},
 };
 
 thread_local! {
@@ -33,7 +33,7 @@ thread_local! {
 /// Serves connections as `connections` does, and waits for the end of those that have moved as well, because it is here that
 /// connections are counted. Of them it keeps nothing else: what HTTP has for a connection is 1.4 KiB. One that has had nothing to
 /// answer for as long as `quiet` is closed.
-pub(super) fn counted<C>(
+pub(super) fn counted_connections<C>(
     connections: C,
     quiet: Duration,
 ) -> impl ServiceFactory<TcpStream, Config = (), Response = (), Error = C::Error, InitError = C::InitError>
@@ -46,23 +46,23 @@ where
         async move {
             let connections = Rc::new(connections.await?);
             Ok(fn_service(move |stream: TcpStream| {
-                let watch = Watch::new(quiet, Connection::of(&stream));
-                until_over(Box::pin(connections.call(stream)), watch)
+                let watch = IdleWatch::new(quiet, TcpConnection::of(&stream));
+                serve_until_closed(Box::pin(connections.call(stream)), watch)
             }))
         }
     })
 }
 
-async fn until_over<E>(
+async fn serve_until_closed<E>(
     mut connection: Pin<Box<impl Future<Output = Result<(), E>>>>,
-    mut watch: Watch,
+    mut watch: IdleWatch,
 ) -> Result<(), E> {
     let mut elsewhere = None;
     let result = poll_fn(|cx| {
         let polled = watch.poll(connection.as_mut(), cx);
         elsewhere = MOVED.take().or(elsewhere.take());
         match polled {
-            Poll::Pending if elsewhere.is_none() => watch.poll_over(cx).map(Ok),
+            Poll::Pending if elsewhere.is_none() => watch.poll_idle(cx).map(Ok),
             polled => polled,
         }
     })
@@ -77,28 +77,28 @@ async fn until_over<E>(
 
 /// The way to those threads.
 #[derive(Clone)]
-pub(super) struct Handover {
-    threads: Threads,
+pub(super) struct ConnectionMigrator {
+    threads: SessionThreads,
     /// One for each thread.
-    doors: Vec<mpsc::UnboundedSender<Moving>>,
+    inboxes: Vec<mpsc::UnboundedSender<MigratingConnection>>,
 }
 
 /// A request on its way, with its connection.
-struct Moving {
+struct MigratingConnection {
     head: RequestHead,
     stream: net::TcpStream,
     /// What the client said right behind its request.
-    read: BytesMut,
+    read_ahead: BytesMut,
     /// What it was not sent yet of the answers before.
     unsent: BytesMut,
     /// Dropped when it is over.
-    over: oneshot::Sender<()>,
-    seat: Seat,
+    closed: oneshot::Sender<()>,
+    seat: SocketPlacement,
 }
 
-impl Handover {
+impl ConnectionMigrator {
     /// Has requests answered by `app` on each thread.
-    pub(super) fn to<F, A, B>(threads: Threads, app: F) -> Handover
+    pub(super) fn new<F, A, B>(threads: SessionThreads, app: F) -> ConnectionMigrator
     where
         F: Fn() -> A + Clone + Send + 'static,
         A: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()> + 'static,
@@ -108,41 +108,41 @@ impl Handover {
         let open = |place| {
             let (door, arriving) = mpsc::unbounded_channel();
             let app = app.clone();
-            threads.run(place, move || drop(rt::spawn(welcome(app(), arriving))));
+            threads.run(place, move || drop(rt::spawn(receive_migrated(app(), arriving))));
             door
         };
-        let doors = threads.places().map(open).collect();
-        Handover { threads, doors }
+        let inboxes = threads.indexes().map(open).collect();
+        ConnectionMigrator { threads, inboxes }
     }
 
     /// To be called from within a connection that is [`counted`].
-    pub(super) fn hand_over(&self, request: &Request, framed: Framed<TcpStream, Codec>) {
+    pub(super) fn migrate(&self, request: &Request, framed: Framed<TcpStream, Codec>) {
         let head = request.head().clone();
-        let seat = self.threads.seat(session(&head));
+        let seat = self.threads.place_socket(session_id(&head));
         let FramedParts { io, read_buf: read, write_buf: unsent, .. } = framed.into_parts();
         let (over, is_over) = oneshot::channel();
         if let Ok(stream) = io.into_std() {
-            let door = &self.doors[seat.place.index()];
-            let _ended = door.send(Moving { head, stream, read, unsent, over, seat });
+            let door = &self.inboxes[seat.thread.index()];
+            let _ended = door.send(MigratingConnection { head, stream, read_ahead: read, unsent, closed: over, seat });
         }
         MOVED.set(Some(is_over));
     }
 }
 
 /// Whether the other thread can answer it without knowing more of the connection than the request.
-pub(super) fn can_move(request: &Request) -> bool {
+pub(super) fn can_migrate(request: &Request) -> bool {
     request.method() == Method::GET && request.version() == Version::HTTP_11
 }
 
 /// The session that the address names.
-fn session(head: &RequestHead) -> Option<SessionId> {
+fn session_id(head: &RequestHead) -> Option<SessionId> {
     let of_chat = head.uri.path().strip_prefix("/ws/sessions/").and_then(|rest| rest.split('/').next());
     let of_query = || head.uri.query()?.split('&').find_map(|pair| pair.strip_prefix("session="));
     of_chat.or_else(of_query)?.parse().ok()
 }
 
 /// Takes in what arrives on this thread.
-async fn welcome<A, B>(app: A, mut arriving: mpsc::UnboundedReceiver<Moving>)
+async fn receive_migrated<A, B>(app: A, mut arriving: mpsc::UnboundedReceiver<MigratingConnection>)
 where
     A: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>,
     A::Service: 'static,
@@ -150,7 +150,9 @@ where
 {
     let Ok(app) = app.new_service(()).await else { return error!("the application does not start on this thread") };
     let (app, config) = (Rc::new(app), ServiceConfig::default());
-    while let Some(Moving { head, stream, read, unsent, over, seat }) = arriving.recv().await {
+    while let Some(MigratingConnection { head, stream, read_ahead: read, unsent, closed: over, seat }) =
+        arriving.recv().await
+    {
         let Ok(stream) = TcpStream::from_std(stream) else { continue };
         let mut parts = FramedParts::with_read_buf(stream, Codec::new(config.clone()), read);
         parts.write_buf = unsent;
@@ -175,7 +177,7 @@ mod tests {
         let named = |uri: &str| {
             let mut head = RequestHead::default();
             head.uri = uri.parse().expect("an address");
-            session(&head)
+            session_id(&head)
         };
         assert_eq!(named(&format!("/ws?after=3&session={id}")), Some(id));
         assert_eq!(named(&format!("/ws/sessions/{id}/chat?token=x")), Some(id));

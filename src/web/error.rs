@@ -10,13 +10,13 @@ use actix_web::{
 use greenroom_protocol::client::ErrorBody;
 use serde::Serialize;
 
-use super::judge::Denial;
-use crate::{sandbox::SandboxError, session::Refusal, store::StoreError};
+use super::auth::AuthError;
+use crate::{sandbox::SandboxError, session::RequestError, store::StoreError};
 
 /// What REST answers in place of what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub(super) struct Failure {
+pub(super) struct ApiError {
     status: StatusCode,
     code: &'static str,
     message: String,
@@ -29,44 +29,44 @@ pub(super) struct ErrorAnswer {
     error: ErrorBody,
 }
 
-pub(super) type Answer = Result<HttpResponse, Failure>;
+pub(super) type ApiResult = Result<HttpResponse, ApiError>;
 
-impl Failure {
-    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Failure {
-        Failure { status, code, message: message.into() }
+impl ApiError {
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
+        ApiError { status, code, message: message.into() }
     }
 
-    pub(super) fn not_found(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::NOT_FOUND, "not_found", message)
+    pub(super) fn not_found(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    pub(super) fn invalid(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::BAD_REQUEST, "invalid_args", message)
+    pub(super) fn invalid(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_args", message)
     }
 
-    pub(super) fn unavailable(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+    pub(super) fn unavailable(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
     /// What an answer of the framework's own means, which comes without a body that we wrote.
-    pub(super) fn of_status(status: StatusCode, method: &str, path: &str) -> Failure {
+    pub(super) fn of_status(status: StatusCode, method: &str, path: &str) -> ApiError {
         match status {
             StatusCode::METHOD_NOT_ALLOWED => {
-                Failure::new(status, "method_not_allowed", format!("`{path}` does not answer to {method}"))
+                ApiError::new(status, "method_not_allowed", format!("`{path}` does not answer to {method}"))
             }
-            StatusCode::NOT_FOUND => Failure::not_found(format!("there is nothing at `{path}`")),
-            StatusCode::PAYLOAD_TOO_LARGE => Failure::new(status, "too_large", "the body is too large"),
+            StatusCode::NOT_FOUND => ApiError::not_found(format!("there is nothing at `{path}`")),
+            StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(status, "too_large", "the body is too large"),
             status if status.is_client_error() => {
-                Failure::new(status, "invalid_args", format!("{method} `{path}` is no request that can be understood"))
+                ApiError::new(status, "invalid_args", format!("{method} `{path}` is no request that can be understood"))
             }
-            status => Failure::new(status, "internal", "the server failed; its log says why"),
+            status => ApiError::new(status, "internal", "the server failed; its log says why"),
         }
     }
 }
 
-impl Failure {
+impl ApiError {
     /// The same for a person who opened an address in a browser. It loads nothing, as its policy allows no style of its own.
-    pub(super) fn page(&self) -> String {
+    pub(super) fn error_page(&self) -> String {
         let title = self.status.canonical_reason().unwrap_or("Failed");
         // What was asked for is in it, so it may be anything. What stands between two backticks is to be typed.
         let message = self.message.replace('&', "&amp;").replace('<', "&lt;");
@@ -95,7 +95,7 @@ impl Failure {
     }
 }
 
-impl ResponseError for Failure {
+impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         self.status
     }
@@ -113,30 +113,32 @@ impl ResponseError for Failure {
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Failure {
+impl From<RequestError> for ApiError {
+    fn from(refusal: RequestError) -> ApiError {
         let status = match refusal {
-            Refusal::NoSession(_) | Refusal::NotQueued(_) | Refusal::NoRequest(_) => StatusCode::NOT_FOUND,
-            Refusal::BadArgs(_) => StatusCode::BAD_REQUEST,
-            Refusal::BudgetSpent(_) => StatusCode::PAYMENT_REQUIRED,
-            Refusal::Busy
-            | Refusal::NothingToInterrupt
-            | Refusal::Already(_)
-            | Refusal::IdReused(_)
-            | Refusal::WrongState { .. }
-            | Refusal::Ended
-            | Refusal::Unreadable(_) => StatusCode::CONFLICT,
-            Refusal::Overloaded(_) => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::Journal(_) | Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            RequestError::NoSession(_) | RequestError::NotQueued(_) | RequestError::NoRequest(_) => {
+                StatusCode::NOT_FOUND
+            }
+            RequestError::BadArgs(_) => StatusCode::BAD_REQUEST,
+            RequestError::BudgetSpent(_) => StatusCode::PAYMENT_REQUIRED,
+            RequestError::Busy
+            | RequestError::NothingToInterrupt
+            | RequestError::AlreadyInState(_)
+            | RequestError::IdReused(_)
+            | RequestError::WrongState { .. }
+            | RequestError::Ended
+            | RequestError::Unreadable(_) => StatusCode::CONFLICT,
+            RequestError::Overloaded(_) => StatusCode::TOO_MANY_REQUESTS,
+            RequestError::Journal(_) | RequestError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             // Nobody is told to ask again in a second: that might do it twice.
-            Refusal::Unanswered => StatusCode::INTERNAL_SERVER_ERROR,
+            RequestError::Unanswered => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Failure::new(status, refusal.code(), refusal.to_string())
+        ApiError::new(status, refusal.code(), refusal.to_string())
     }
 }
 
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Failure {
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> ApiError {
         let (status, code) = match error {
             StoreError::NoSession(_) => (StatusCode::NOT_FOUND, "not_found"),
             StoreError::Conflict { .. } => (StatusCode::CONFLICT, "conflict"),
@@ -146,75 +148,75 @@ impl From<StoreError> for Failure {
             }
             StoreError::Io(_) => (StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable"),
         };
-        Failure::new(status, code, error.to_string())
+        ApiError::new(status, code, error.to_string())
     }
 }
 
-impl From<SandboxError> for Failure {
-    fn from(error: SandboxError) -> Failure {
+impl From<SandboxError> for ApiError {
+    fn from(error: SandboxError) -> ApiError {
         match error {
-            SandboxError::Gone { .. } => Failure::not_found(error.to_string()),
+            SandboxError::NotFound { .. } => ApiError::not_found(error.to_string()),
             SandboxError::NoEngine { .. }
             | SandboxError::NoImage { .. }
             | SandboxError::Forbidden { .. }
             | SandboxError::Unconfinable { .. }
-            | SandboxError::Elsewhere { .. }
+            | SandboxError::PreviousUnreachable { .. }
             | SandboxError::Deadline { .. }
-            | SandboxError::Unclear { .. }
+            | SandboxError::Inconclusive { .. }
             | SandboxError::Failed { .. }
-            | SandboxError::Io { .. } => Failure::unavailable(error.to_string()),
+            | SandboxError::Io { .. } => ApiError::unavailable(error.to_string()),
         }
     }
 }
 
-impl From<Denial> for Failure {
-    fn from(denial: Denial) -> Failure {
+impl From<AuthError> for ApiError {
+    fn from(denial: AuthError) -> ApiError {
         let (status, code) = match denial {
-            Denial::Host(_) => (StatusCode::FORBIDDEN, "foreign_host"),
-            Denial::Origin(_) | Denial::CookieAlone => (StatusCode::FORBIDDEN, "foreign_origin"),
-            Denial::NoToken | Denial::WrongToken => (StatusCode::UNAUTHORIZED, "unauthenticated"),
-            Denial::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json"),
+            AuthError::Host(_) => (StatusCode::FORBIDDEN, "foreign_host"),
+            AuthError::Origin(_) | AuthError::CookieAlone => (StatusCode::FORBIDDEN, "foreign_origin"),
+            AuthError::NoToken | AuthError::WrongToken => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            AuthError::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json"),
         };
-        Failure::new(status, code, denial.to_string())
+        ApiError::new(status, code, denial.to_string())
     }
 }
 
 /// An actor that did not answer: it is ending, or it panicked over this very message.
-impl From<MailboxError> for Failure {
-    fn from(_: MailboxError) -> Failure {
-        Failure::unavailable("the session is just coming back; ask again")
+impl From<MailboxError> for ApiError {
+    fn from(_: MailboxError) -> ApiError {
+        ApiError::unavailable("the session is just coming back; ask again")
     }
 }
 
 /// A request for a socket that lacks a part of what makes it one.
-pub(super) fn no_handshake(error: &actix_web::Error) -> Failure {
-    Failure::invalid(format!("this address is a WebSocket's, and the request does not open one: {error}"))
+pub(super) fn bad_handshake(error: &actix_web::Error) -> ApiError {
+    ApiError::invalid(format!("this address is a WebSocket's, and the request does not open one: {error}"))
 }
 
 /// A body that is no JSON, not of the wanted shape, or too large.
 pub(super) fn bad_json(error: JsonPayloadError, _: &HttpRequest) -> actix_web::Error {
     let failure = match error {
-        JsonPayloadError::OverflowKnownLength { limit, .. } | JsonPayloadError::Overflow { limit } => Failure::new(
+        JsonPayloadError::OverflowKnownLength { limit, .. } | JsonPayloadError::Overflow { limit } => ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too_large",
             format!("the body is larger than {limit} bytes, which is `server.max_body`"),
         ),
-        JsonPayloadError::ContentType => Denial::NotJson.into(),
+        JsonPayloadError::ContentType => AuthError::NotJson.into(),
         JsonPayloadError::Deserialize(e) if e.is_syntax() || e.is_eof() => {
-            Failure::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is no JSON: {e}"))
+            ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is no JSON: {e}"))
         }
-        JsonPayloadError::Deserialize(e) => Failure::invalid(format!("the body: {e}")),
-        other => Failure::invalid(format!("the body could not be read: {other}")),
+        JsonPayloadError::Deserialize(e) => ApiError::invalid(format!("the body: {e}")),
+        other => ApiError::invalid(format!("the body could not be read: {other}")),
     };
     failure.into()
 }
 
 /// A query string with an unknown parameter, or a value of the wrong type.
-pub(super) fn bad_query(error: &serde_path_to_error::Error<serde::de::value::Error>) -> Failure {
+pub(super) fn bad_query(error: &serde_path_to_error::Error<serde::de::value::Error>) -> ApiError {
     let (name, detail) = (format!("`{}`", error.path()), error.inner().to_string());
     // One that is unknown, or comes twice, is named already.
     if detail.contains(&name) || error.path().iter().next().is_none() {
-        return Failure::invalid(format!("the query: {detail}"));
+        return ApiError::invalid(format!("the query: {detail}"));
     }
-    Failure::invalid(format!("the query: {name}: {detail}; `/api/openapi.json` says what it takes"))
+    ApiError::invalid(format!("the query: {name}: {detail}; `/api/openapi.json` says what it takes"))
 }

@@ -8,18 +8,18 @@ use actix_web::{
     web::{Data, Path, Payload},
 };
 use futures::StreamExt;
-use greenroom_protocol::observation::State;
+use greenroom_protocol::observation::AgentState;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 
 use super::{
-    Parts,
-    error::{Answer, ErrorAnswer, Failure},
-    request::Named,
+    WebServices,
+    error::{ApiError, ApiResult, ErrorAnswer},
+    request::SessionPath,
 };
 use crate::{
-    sandbox::{Existing, Finished, InnerPath},
-    session::Refusal,
+    sandbox::{ExistingFilePolicy, InnerPath, UploadOutcome},
+    session::RequestError,
 };
 
 /// A file that has come.
@@ -39,28 +39,29 @@ pub(super) struct Uploaded {
         (status = 412, body = ErrorAnswer, description = "the name is taken"),
         (status = 413, body = ErrorAnswer, description = "larger than `server.max_upload`")))]
 pub(super) async fn put(
-    parts: Data<Parts>,
-    id: Named,
+    parts: Data<WebServices>,
+    id: SessionPath,
     path: Path<(String, String)>,
     req: HttpRequest,
     mut body: Payload,
-) -> Answer {
+) -> ApiResult {
     let (_, path) = path.into_inner();
-    let inner: InnerPath = path.parse().map_err(|e: crate::sandbox::NotInside| Failure::invalid(e.to_string()))?;
+    let inner: InnerPath =
+        path.parse().map_err(|e: crate::sandbox::InvalidInnerPath| ApiError::invalid(e.to_string()))?;
     let existing = existing(&req)?;
     let limit = parts.config.server.max_upload.as_u64();
-    if announced(&req).is_some_and(|bytes| bytes > limit) {
+    if content_length(&req).is_some_and(|bytes| bytes > limit) {
         return Err(too_large(limit));
     }
-    if parts.snapshot(id.0).await?.record.state == State::Ended {
-        return Err(Refusal::Ended.into());
+    if parts.snapshot(id.0).await?.record.state == AgentState::Ended {
+        return Err(RequestError::Ended.into());
     }
-    let failed = |e: io::Error| failure(&path, &e);
+    let failed = |e: io::Error| write_error(&path, &e);
     let incoming = parts.workspaces.receive(id.0, &inner).map_err(failed)?;
     let mut file = tokio::fs::File::from_std(incoming.file.try_clone().map_err(failed)?);
     let mut bytes = 0_u64;
     while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|e| Failure::invalid(format!("the upload broke off: {e}")))?;
+        let piece = piece.map_err(|e| ApiError::invalid(format!("the upload broke off: {e}")))?;
         bytes += piece.len() as u64;
         if bytes > limit {
             return Err(too_large(limit));
@@ -69,48 +70,48 @@ pub(super) async fn put(
     }
     file.flush().await.map_err(failed)?;
     let status = match incoming.finish(existing).map_err(failed)? {
-        Finished::Created => StatusCode::CREATED,
-        Finished::Replaced => StatusCode::OK,
-        Finished::Kept => {
+        UploadOutcome::Created => StatusCode::CREATED,
+        UploadOutcome::Replaced => StatusCode::OK,
+        UploadOutcome::Skipped => {
             let why = format!("`{path}` is there already; leave `If-None-Match` out to replace it");
-            return Err(Failure::new(StatusCode::PRECONDITION_FAILED, "exists", why));
+            return Err(ApiError::new(StatusCode::PRECONDITION_FAILED, "exists", why));
         }
     };
     Ok(HttpResponse::build(status).json(Uploaded { path, bytes }))
 }
 
-fn existing(req: &HttpRequest) -> Result<Existing, Failure> {
+fn existing(req: &HttpRequest) -> Result<ExistingFilePolicy, ApiError> {
     match req.headers().get(header::IF_NONE_MATCH).map(|value| value.as_bytes()) {
-        None => Ok(Existing::Replace),
-        Some(b"*") => Ok(Existing::Keep),
-        Some(_) => Err(Failure::invalid("`If-None-Match` is `*` here, or left out")),
+        None => Ok(ExistingFilePolicy::Replace),
+        Some(b"*") => Ok(ExistingFilePolicy::Keep),
+        Some(_) => Err(ApiError::invalid("`If-None-Match` is `*` here, or left out")),
     }
 }
 
-fn announced(req: &HttpRequest) -> Option<u64> {
+fn content_length(req: &HttpRequest) -> Option<u64> {
     req.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn too_large(limit: u64) -> Failure {
+fn too_large(limit: u64) -> ApiError {
     let why = format!("the file is larger than {limit} bytes, which is `server.max_upload`");
-    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why)
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why)
 }
 
-fn failure(path: &str, error: &io::Error) -> Failure {
+fn write_error(path: &str, error: &io::Error) -> ApiError {
     match error.kind() {
-        io::ErrorKind::NotADirectory => Failure::new(
+        io::ErrorKind::NotADirectory => ApiError::new(
             StatusCode::CONFLICT,
             "conflict",
             format!("something on the way to `{path}` is no directory; links are not followed"),
         ),
         io::ErrorKind::IsADirectory => {
-            Failure::new(StatusCode::CONFLICT, "conflict", format!("`{path}` is a directory"))
+            ApiError::new(StatusCode::CONFLICT, "conflict", format!("`{path}` is a directory"))
         }
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Failure::new(
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ApiError::new(
             StatusCode::INSUFFICIENT_STORAGE,
             "disk_full",
             format!("there is no space left for `{path}`; nothing of it is kept"),
         ),
-        _ => Failure::unavailable(format!("`{path}` cannot be written: {error}")),
+        _ => ApiError::unavailable(format!("`{path}` cannot be written: {error}")),
     }
 }

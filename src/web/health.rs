@@ -7,13 +7,13 @@ use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
 use serde_json::{Value, json};
 
 use super::{
-    Parts,
-    error::{Answer, Failure},
+    WebServices,
+    error::{ApiError, ApiResult},
 };
 use crate::telemetry;
 
 /// A store or an engine that takes longer is not ready: whoever asks, asks often.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// This process answers.
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = Object)))]
@@ -24,13 +24,13 @@ pub(super) async fn alive() -> HttpResponse {
 /// Store and sandbox engine answer, so sessions can be served.
 #[utoipa::path(get, path = "/readyz", tag = "health",
     responses((status = 200, body = Object), (status = 503, body = Object)))]
-pub(super) async fn ready(parts: Data<Parts>) -> HttpResponse {
-    let (store, sandbox) = tokio::join!(in_time(parts.store.check()), in_time(parts.sandbox.check()));
+pub(super) async fn ready(parts: Data<WebServices>) -> HttpResponse {
+    let (store, sandbox) = tokio::join!(with_timeout(parts.store.check()), with_timeout(parts.sandbox.check()));
     let wrong: Vec<_> = [("store", &store), ("sandbox", &sandbox)]
         .iter()
         .filter_map(|(what, state)| state.as_ref().err().map(|why| format!("{what}: {why}")))
         .collect();
-    let mut body = json!({"ready": wrong.is_empty(), "store": said(&store), "sandbox": said(&sandbox)});
+    let mut body = json!({"ready": wrong.is_empty(), "store": status_text(&store), "sandbox": status_text(&sandbox)});
     if wrong.is_empty() {
         return HttpResponse::Ok().json(body);
     }
@@ -38,14 +38,14 @@ pub(super) async fn ready(parts: Data<Parts>) -> HttpResponse {
     HttpResponse::build(StatusCode::SERVICE_UNAVAILABLE).json(body)
 }
 
-async fn in_time<E: Display>(check: impl Future<Output = Result<(), E>>) -> Result<(), String> {
-    match tokio::time::timeout(PATIENCE, check).await {
+async fn with_timeout<E: Display>(check: impl Future<Output = Result<(), E>>) -> Result<(), String> {
+    match tokio::time::timeout(CHECK_TIMEOUT, check).await {
         Ok(result) => result.map_err(|e| e.to_string()),
-        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("no answer within {} s", CHECK_TIMEOUT.as_secs())),
     }
 }
 
-fn said(state: &Result<(), String>) -> Value {
+fn status_text(state: &Result<(), String>) -> Value {
     match state {
         Ok(()) => "ok".into(),
         Err(why) => why.as_str().into(),
@@ -54,7 +54,7 @@ fn said(state: &Result<(), String>) -> Value {
 
 /// Counters and gauges, as Prometheus reads them.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
-pub(super) async fn metrics(parts: Data<Parts>) -> Answer {
+pub(super) async fn metrics(parts: Data<WebServices>) -> ApiResult {
     // Named here, so that they are shown from the start and not only once something was counted.
     std::sync::LazyLock::force(&telemetry::EVENTS_APPENDED);
     let mut sessions = HashMap::new();
@@ -62,14 +62,14 @@ pub(super) async fn metrics(parts: Data<Parts>) -> Answer {
         *sessions.entry(snapshot.record.state.name()).or_insert(0) += 1;
     }
     let mut actors = HashMap::new();
-    for row in parts.census.rows() {
+    for row in parts.actor_registry.rows() {
         let kind = serde_json::to_value(row.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned));
         *actors.entry(kind.unwrap_or_default()).or_insert(0) += 1;
     }
     let text = gauges("greenroom_sessions", "Sessions that have not ended, by state.", "state", &sessions)
         .and_then(|first| Ok(first + &gauges("greenroom_actors", "Live actors, by kind.", "kind", &actors)?))
         .and_then(|gauges| Ok(gauges + &TextEncoder::new().encode_to_string(&prometheus::gather())?))
-        .map_err(|e| Failure::unavailable(format!("the metrics could not be written: {e}")))?;
+        .map_err(|e| ApiError::unavailable(format!("the metrics could not be written: {e}")))?;
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
 }
 

@@ -21,70 +21,71 @@ use actix_web::{
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::connection::Connection;
+use super::connection::TcpConnection;
 
 /// How often a connection without room is asked for some. Mostly its own write is told first.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+const ROOM_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 thread_local! {
     /// Of the connection that is polled now.
-    static POLLED: RefCell<Option<Rc<Answers>>> = const { RefCell::new(None) };
+    static POLLED: RefCell<Option<Rc<ConnectionActivity>>> = const { RefCell::new(None) };
 }
 
 /// How a connection stands.
 #[derive(Debug)]
-struct Answers {
-    connection: Connection,
-    under_way: Cell<usize>,
+struct ConnectionActivity {
+    connection: TcpConnection,
+    active_responses: Cell<usize>,
     /// When the last of them was over.
-    over: Cell<Instant>,
+    last_response_ended: Cell<Instant>,
 }
 
 /// An answer that is under way over a connection that is watched.
 #[derive(Debug)]
-pub(super) struct Answer(Rc<Answers>);
+pub(super) struct ActiveResponse(Rc<ConnectionActivity>);
 
-impl Answer {
+impl ActiveResponse {
     /// To be called where a request comes in; `None` where its connection has moved to another thread.
-    pub(super) fn begin() -> Option<Answer> {
+    pub(super) fn begin() -> Option<ActiveResponse> {
         let answers = POLLED.with_borrow(Clone::clone)?;
-        answers.under_way.update(|count| count + 1);
-        Some(Answer(answers))
+        answers.active_responses.update(|count| count + 1);
+        Some(ActiveResponse(answers))
     }
 
     /// It is over once the body of `response` is.
-    pub(super) fn ends_with(self, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
-        response.map_body(|_, body| BoxBody::new(Held { body, is_said: false, ask_again: None, answer: self }))
+    pub(super) fn track_body(self, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+        response
+            .map_body(|_, body| BoxBody::new(TrackedBody { body, body_ended: false, room_timer: None, response: self }))
     }
 }
 
-impl Drop for Answer {
+impl Drop for ActiveResponse {
     fn drop(&mut self) {
-        self.0.under_way.update(|count| count - 1);
-        self.0.over.set(Instant::now());
+        self.0.active_responses.update(|count| count - 1);
+        self.0.last_response_ended.set(Instant::now());
     }
 }
 
-struct Held {
+struct TrackedBody {
     body: BoxBody,
     /// Nothing more comes of the body.
-    is_said: bool,
-    ask_again: Option<Pin<Box<Sleep>>>,
-    answer: Answer,
+    body_ended: bool,
+    room_timer: Option<Pin<Box<Sleep>>>,
+    response: ActiveResponse,
 }
 
-impl Held {
+impl TrackedBody {
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while !self.answer.0.connection.has_room() {
-            let ask_again = self.ask_again.get_or_insert_with(|| Box::pin(sleep(ASK_AGAIN)));
+        while !self.response.0.connection.has_room() {
+            let ask_again = self.room_timer.get_or_insert_with(|| Box::pin(sleep(ROOM_POLL_INTERVAL)));
             ready!(ask_again.as_mut().poll(cx));
-            self.ask_again = None;
+            self.room_timer = None;
         }
         Poll::Ready(())
     }
 }
 
-impl MessageBody for Held {
+impl MessageBody for TrackedBody {
     type Error = <BoxBody as MessageBody>::Error;
 
     fn size(&self) -> BodySize {
@@ -92,12 +93,12 @@ impl MessageBody for Held {
     }
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        if !self.is_said {
+        if !self.body_ended {
             let piece = ready!(Pin::new(&mut self.body).poll_next(cx));
             if piece.is_some() {
                 return Poll::Ready(piece);
             }
-            self.is_said = true;
+            self.body_ended = true;
         }
         // The HTTP library may hold the last 32 KiB still. Told that there is nothing more it takes the client for one that is
         // silent, however steadily it reads, and throws them away after `keep_alive`.
@@ -107,33 +108,37 @@ impl MessageBody for Held {
 
 /// Watches one connection.
 #[derive(Debug)]
-pub(super) struct Watch {
-    answers: Rc<Answers>,
-    patience: Duration,
+pub(super) struct IdleWatch {
+    activity: Rc<ConnectionActivity>,
+    idle_timeout: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Watch {
-    pub(super) fn new(patience: Duration, connection: Connection) -> Watch {
-        let answers = Answers { connection, under_way: Cell::new(0), over: Cell::new(Instant::now()) };
-        Watch { answers: Rc::new(answers), patience, timer: None }
+impl IdleWatch {
+    pub(super) fn new(idle_timeout: Duration, connection: TcpConnection) -> IdleWatch {
+        let answers = ConnectionActivity {
+            connection,
+            active_responses: Cell::new(0),
+            last_response_ended: Cell::new(Instant::now()),
+        };
+        IdleWatch { activity: Rc::new(answers), idle_timeout, timer: None }
     }
 
     /// Polls the connection.
     pub(super) fn poll<F: Future>(&self, connection: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        POLLED.set(Some(self.answers.clone()));
+        POLLED.set(Some(self.activity.clone()));
         let polled = connection.poll(cx);
         POLLED.set(None);
         polled
     }
 
     /// Whether nothing was to be answered for too long; wakes when it will have been.
-    pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.answers.under_way.get() > 0 {
+    pub(super) fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.activity.active_responses.get() > 0 {
             self.timer = None;
             return Poll::Pending;
         }
-        let at = self.answers.over.get() + self.patience;
+        let at = self.activity.last_response_ended.get() + self.idle_timeout;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
         if timer.deadline() != at {
             timer.as_mut().reset(at);
@@ -169,9 +174,9 @@ mod tests {
         let connection = async {
             for (begins, ends) in answers {
                 after(*begins).await;
-                let answer = Answer::begin().expect("it is watched");
+                let answer = ActiveResponse::begin().expect("it is watched");
                 let response = TestRequest::default().to_srv_response(HttpResponse::Ok().body("x"));
-                let mut response = answer.ends_with(response).map_into_boxed_body();
+                let mut response = answer.track_body(response).map_into_boxed_body();
                 assert_eq!(response.response_mut().body().size(), BodySize::Sized(1));
                 after(*ends).await;
                 drop(response);
@@ -179,15 +184,15 @@ mod tests {
             pending::<()>().await;
         };
         let (server, _client) = ends();
-        let watch = Watch::new(Duration::from_secs(10), Connection::of(&server));
+        let watch = IdleWatch::new(Duration::from_secs(10), TcpConnection::of(&server));
         let (mut connection, mut watch) = (Box::pin(connection), watch);
         poll_fn(|cx| match watch.poll(connection.as_mut(), cx) {
             Poll::Ready(()) => unreachable!("it goes on"),
-            Poll::Pending => watch.poll_over(cx),
+            Poll::Pending => watch.poll_idle(cx),
         })
         .await;
         assert_eq!(began.elapsed().as_secs(), expected, "{answers:?}");
-        assert!(Answer::begin().is_none(), "none is polled");
+        assert!(ActiveResponse::begin().is_none(), "none is polled");
     }
 
     #[tokio::test(start_paused = true)]
@@ -221,18 +226,18 @@ mod tests {
     async fn an_answer_is_not_over_while_its_end_may_wait_for_a_slow_client() {
         let (mut server, mut client) = ends();
         let given = fill(&mut server);
-        let mut watch = Watch::new(Duration::from_secs(10), Connection::of(&server));
-        POLLED.set(Some(watch.answers.clone()));
-        let answer = Answer::begin().expect("it is watched");
+        let mut watch = IdleWatch::new(Duration::from_secs(10), TcpConnection::of(&server));
+        POLLED.set(Some(watch.activity.clone()));
+        let answer = ActiveResponse::begin().expect("it is watched");
         POLLED.set(None);
         let response = TestRequest::default().to_srv_response(HttpResponse::Ok().body("x"));
-        let mut body = answer.ends_with(response).into_parts().1.into_body();
+        let mut body = answer.track_body(response).into_parts().1.into_body();
         assert_eq!(next(&mut body).await.expect("it is said"), "x");
         timeout(Duration::from_secs(300), next(&mut body)).await.expect_err("the client has read nothing yet");
-        assert!(poll_fn(|cx| Poll::Ready(watch.poll_over(cx))).await.is_pending());
+        assert!(poll_fn(|cx| Poll::Ready(watch.poll_idle(cx))).await.is_pending());
         client.read_exact(&mut vec![0; given]).expect("it reads");
         assert_eq!(next(&mut body).await, None);
         drop(body);
-        poll_fn(|cx| watch.poll_over(cx)).await;
+        poll_fn(|cx| watch.poll_idle(cx)).await;
     }
 }

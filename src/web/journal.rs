@@ -9,25 +9,25 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Parts,
-    error::{Answer, ErrorAnswer, Failure},
-    request::{Named, Params},
+    WebServices,
+    error::{ApiError, ApiResult, ErrorAnswer},
+    request::{QueryParams, SessionPath},
     stream,
 };
 use crate::store::{
-    Limit, NewEvent, Seq, SessionId, Store, StoreError, StoredEvent,
-    damage::{is_of_kind, read_on},
+    JournalEvent, ReadLimit, Seq, SessionId, Store, StoreError, StoredEvent,
+    damage::{matches_kind, read_past_damage},
 };
 
 mod markdown;
 
 /// One read of the store, and the most that one answer holds in memory.
-const CHUNK: Limit = Limit { events: 1_000, bytes: 1024 * 1024 };
+const CHUNK: ReadLimit = ReadLimit { events: 1_000, bytes: 1024 * 1024 };
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Span {
+pub(super) struct EventsQuery {
     /// Events after this number; 0, as if left out, is from the start.
     #[serde(default)]
     after: Seq,
@@ -40,18 +40,18 @@ pub(super) struct Span {
     kind: Option<String>,
 }
 
-impl Span {
+impl EventsQuery {
     /// Behind which event it begins in a journal that ends with `tail`.
-    fn begin(&self, tail: Seq) -> Result<Seq, Failure> {
+    fn start_after(&self, tail: Seq) -> Result<Seq, ApiError> {
         match self.last {
             None => Ok(self.after),
-            Some(_) if self.after > 0 => Err(Failure::invalid("`after` and `last` exclude each other")),
-            Some(last) => Ok(tail.saturating_sub(self.most().map_or(last, |most| last.min(most as Seq)))),
+            Some(_) if self.after > 0 => Err(ApiError::invalid("`after` and `last` exclude each other")),
+            Some(last) => Ok(tail.saturating_sub(self.max_events().map_or(last, |most| last.min(most as Seq)))),
         }
     }
 
     /// How many events at most, where that was asked for.
-    fn most(&self) -> Option<usize> {
+    fn max_events(&self) -> Option<usize> {
         self.limit.map(|limit| limit.clamp(1, CHUNK.events))
     }
 }
@@ -59,15 +59,15 @@ impl Span {
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Form {
+pub(super) struct ExportQuery {
     #[serde(default)]
     #[param(value_type = Option<String>, example = "jsonl")]
-    format: Format,
+    format: ExportFormat,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Format {
+enum ExportFormat {
     #[default]
     Jsonl,
     Md,
@@ -75,34 +75,43 @@ enum Format {
 
 /// Read events, oldest first: `{items, last_seq}`. With `Accept: text/event-stream` all of them and those to come, as
 /// server-sent events: `id` is the event's number, growing items come as `event: delta`, `Last-Event-ID` resumes.
-#[utoipa::path(get, path = "/api/sessions/{id}/events", tag = "journal", params(("id" = String, Path), Span),
+#[utoipa::path(get, path = "/api/sessions/{id}/events", tag = "journal", params(("id" = String, Path), EventsQuery),
     responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn events(req: HttpRequest, parts: Data<Parts>, id: Named, Params(span): Params<Span>) -> Answer {
-    if stream::is_wanted(&req) {
+pub(super) async fn events(
+    req: HttpRequest,
+    parts: Data<WebServices>,
+    id: SessionPath,
+    QueryParams(span): QueryParams<EventsQuery>,
+) -> ApiResult {
+    if stream::is_requested(&req) {
         let after = match span.last {
-            Some(_) => span.begin(parts.snapshot(id.0).await?.tail)?,
+            Some(_) => span.start_after(parts.snapshot(id.0).await?.tail)?,
             None => span.after,
         };
-        let part = stream::Part { after: stream::after(&req, after)?, most: span.most(), kind: span.kind };
-        return stream::answer(&req, &parts, id.0, part).await;
+        let part = stream::EventStreamQuery {
+            after: stream::resume_after(&req, after)?,
+            max_events: span.max_events(),
+            kind: span.kind,
+        };
+        return stream::respond(&req, &parts, id.0, part).await;
     }
     let last_seq = parts.snapshot(id.0).await?.tail;
-    let after = span.begin(last_seq)?;
+    let after = span.start_after(last_seq)?;
     let items = match span.last {
         None => find(parts.store.as_ref(), id.0, (after, last_seq), &span).await?,
         Some(last) => {
-            let events = usize::try_from(last).unwrap_or(usize::MAX).min(span.most().unwrap_or(CHUNK.events));
-            newest(parts, id.0, last_seq, Limit { events, ..CHUNK }, span.kind).await?
+            let events = usize::try_from(last).unwrap_or(usize::MAX).min(span.max_events().unwrap_or(CHUNK.events));
+            newest(parts, id.0, last_seq, ReadLimit { events, ..CHUNK }, span.kind).await?
         }
     };
     let mut body = BytesMut::from(&br#"{"items":"#[..]);
-    body.put(array(&items));
+    body.put(json_array(&items));
     body.put_slice(format!(r#","last_seq":{last_seq}}}"#).as_bytes());
     Ok(HttpResponse::Ok().content_type("application/json").body(body.freeze()))
 }
 
 /// As JSON.
-pub(super) fn array(events: &[NewEvent]) -> Bytes {
+pub(super) fn json_array(events: &[JournalEvent]) -> Bytes {
     let mut array = BytesMut::from(&b"["[..]);
     for (n, event) in events.iter().enumerate() {
         if n > 0 {
@@ -116,33 +125,35 @@ pub(super) fn array(events: &[NewEvent]) -> Bytes {
 
 /// Of the newest events up to `tail`, oldest first, those of `kind`: as many of them as keep to `most`, but at least one.
 pub(super) async fn newest(
-    parts: Data<Parts>,
+    parts: Data<WebServices>,
     id: SessionId,
     tail: Seq,
-    most: Limit,
+    most: ReadLimit,
     kind: Option<String>,
-) -> Result<Vec<NewEvent>, Failure> {
+) -> Result<Vec<JournalEvent>, ApiError> {
     let after = tail.saturating_sub(most.events as Seq);
-    let keep = |mut events: Vec<NewEvent>, chunk: Vec<StoredEvent>| {
-        events.extend(chunk.into_iter().filter_map(|(_, event)| of_kind(event, kind.as_deref())));
-        events.drain(..too_old(&events, most.bytes));
+    let keep = |mut events: Vec<JournalEvent>, chunk: Vec<StoredEvent>| {
+        events.extend(chunk.into_iter().filter_map(|(_, event)| filter_kind(event, kind.as_deref())));
+        events.drain(..oldest_to_drop(&events, most.bytes));
         std::future::ready(Ok(events))
     };
     chunks(parts, id, after, tail).try_fold(Vec::new(), keep).await
 }
 
-fn of_kind(event: NewEvent, kind: Option<&str>) -> Option<NewEvent> {
+fn filter_kind(event: JournalEvent, kind: Option<&str>) -> Option<JournalEvent> {
     match kind {
         None => Some(event),
         // It shares its memory with all that was read with it.
-        Some(kind) => is_of_kind(&event, kind).then(|| NewEvent { json: Bytes::copy_from_slice(&event.json), ..event }),
+        Some(kind) => {
+            matches_kind(&event, kind).then(|| JournalEvent { json: Bytes::copy_from_slice(&event.json), ..event })
+        }
     }
 }
 
 /// How many of the oldest are to be left out, so that the others are `bytes` together at most, or one is left.
-fn too_old(events: &[NewEvent], bytes: usize) -> usize {
+fn oldest_to_drop(events: &[JournalEvent], bytes: usize) -> usize {
     let mut size = 0;
-    let fits = |event: &&NewEvent| {
+    let fits = |event: &&JournalEvent| {
         size += event.json.len();
         size <= bytes
     };
@@ -158,18 +169,18 @@ async fn find(
     store: &dyn Store,
     id: SessionId,
     (mut after, tail): (Seq, Seq),
-    span: &Span,
-) -> Result<Vec<NewEvent>, Failure> {
-    let wanted = span.most().unwrap_or(100);
+    span: &EventsQuery,
+) -> Result<Vec<JournalEvent>, ApiError> {
+    let wanted = span.max_events().unwrap_or(100);
     let (mut found, mut size) = (Vec::new(), 0);
     while after < tail {
         // With a kind to look for, most of what is read is left out.
         let events = if span.kind.is_some() { CHUNK.events } else { wanted - found.len() };
-        let chunk = read_on(store, id, after, Limit { events, ..CHUNK }).await?;
+        let chunk = read_past_damage(store, id, after, ReadLimit { events, ..CHUNK }).await?;
         let Some((last, _)) = chunk.last() else { break };
         after = *last;
         let chunk = chunk.into_iter().take_while(|(seq, _)| *seq <= tail);
-        for event in chunk.filter_map(|(_, event)| of_kind(event, span.kind.as_deref())) {
+        for event in chunk.filter_map(|(_, event)| filter_kind(event, span.kind.as_deref())) {
             size += event.json.len();
             if !found.is_empty() && size > CHUNK.bytes {
                 return Ok(found);
@@ -186,25 +197,29 @@ async fn find(
 }
 
 /// The whole session in one file: `jsonl`, a line with the session and one for each event, or `md`, to be read.
-#[utoipa::path(get, path = "/api/sessions/{id}/export", tag = "journal", params(("id" = String, Path), Form),
+#[utoipa::path(get, path = "/api/sessions/{id}/export", tag = "journal", params(("id" = String, Path), ExportQuery),
     responses((status = 200, body = String), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn export(parts: Data<Parts>, id: Named, Params(form): Params<Form>) -> Answer {
+pub(super) async fn export(
+    parts: Data<WebServices>,
+    id: SessionPath,
+    QueryParams(form): QueryParams<ExportQuery>,
+) -> ApiResult {
     let snapshot = parts.snapshot(id.0).await?;
     let (kind, extension, head) = match form.format {
-        Format::Jsonl => ("application/x-ndjson", "jsonl", format!("{}\n", json!({"session": snapshot.record}))),
-        Format::Md => ("text/markdown; charset=utf-8", "md", markdown::head(&snapshot.record)),
+        ExportFormat::Jsonl => ("application/x-ndjson", "jsonl", format!("{}\n", json!({"session": snapshot.record}))),
+        ExportFormat::Md => ("text/markdown; charset=utf-8", "md", markdown::head(&snapshot.record)),
     };
     let format = form.format;
     let head = futures::stream::once(std::future::ready(Ok(Bytes::from(head))));
     let events = chunks(parts, id.0, 0, snapshot.tail).map_ok(Some);
     let end = futures::stream::once(std::future::ready(Ok(None)));
-    let mut reader = markdown::Reader::default();
+    let mut reader = markdown::MarkdownExport::default();
     let events = events.chain(end).map_ok(move |chunk| match (format, chunk) {
-        (Format::Jsonl, chunk) => lines(&chunk.unwrap_or_default()),
-        (Format::Md, Some(chunk)) => {
+        (ExportFormat::Jsonl, chunk) => lines(&chunk.unwrap_or_default()),
+        (ExportFormat::Md, Some(chunk)) => {
             chunk.iter().map(|(_, event)| reader.event(&event.json)).collect::<String>().into()
         }
-        (Format::Md, None) => reader.end().into(),
+        (ExportFormat::Md, None) => reader.end().into(),
     });
     let name = format!("attachment; filename=\"greenroom-{}.{extension}\"", id.0);
     Ok(HttpResponse::Ok()
@@ -215,16 +230,16 @@ pub(super) async fn export(parts: Data<Parts>, id: Named, Params(form): Params<F
 
 /// The journal behind `after` up to `tail`, a chunk at a time, as fast as it is taken.
 fn chunks(
-    parts: Data<Parts>,
+    parts: Data<WebServices>,
     id: SessionId,
     after: Seq,
     tail: Seq,
-) -> impl Stream<Item = Result<Vec<StoredEvent>, Failure>> {
+) -> impl Stream<Item = Result<Vec<StoredEvent>, ApiError>> {
     futures::stream::try_unfold((parts, after), move |(parts, after)| async move {
         if after >= tail {
             return Ok(None);
         }
-        let mut chunk = read_on(parts.store.as_ref(), id, after, CHUNK).await?;
+        let mut chunk = read_past_damage(parts.store.as_ref(), id, after, CHUNK).await?;
         chunk.retain(|(seq, _)| *seq <= tail);
         Ok(chunk.last().map(|(last, _)| *last).map(|last| (chunk, (parts, last))))
     })
@@ -243,12 +258,12 @@ fn lines(chunk: &[StoredEvent]) -> Bytes {
 #[utoipa::path(get, path = "/api/sessions/{id}/contents/{name}", tag = "journal",
     params(("id" = String, Path), ("name" = String, Path)),
     responses((status = 200, body = Vec<u8>), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn content(parts: Data<Parts>, id: Named, req: HttpRequest) -> Answer {
+pub(super) async fn content(parts: Data<WebServices>, id: SessionPath, req: HttpRequest) -> ApiResult {
     let name = req.match_info().query("name");
     let content = parts.store.content(id.0, name, 0, CONTENT_PART).await?;
-    let first = content.ok_or_else(|| Failure::not_found(format!("session `{}` keeps no content `{name}`", id.0)))?;
+    let first = content.ok_or_else(|| ApiError::not_found(format!("session `{}` keeps no content `{name}`", id.0)))?;
     let total = first.total;
-    let rest = rest_of(parts.store.clone(), id.0, name.to_owned(), first.bytes.len() as u64);
+    let rest = remaining_parts(parts.store.clone(), id.0, name.to_owned(), first.bytes.len() as u64);
     let whole = futures::stream::once(async { Ok(first.bytes) }).chain(rest);
     // Whatever an agent wrote must never run as a page of ours: it has no type, and no browser shows it.
     Ok(HttpResponse::Ok()
@@ -259,7 +274,7 @@ pub(super) async fn content(parts: Data<Parts>, id: Named, req: HttpRequest) -> 
 }
 
 /// What follows in a content, part by part, as its reader takes it.
-fn rest_of(
+fn remaining_parts(
     store: Arc<dyn Store>,
     id: SessionId,
     name: String,
@@ -282,7 +297,7 @@ const CONTENT_PART: usize = 256 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Batch, contract::record, memory::MemoryStore};
+    use crate::store::{AppendBatch, contract::record, in_memory::MemoryStore};
 
     /// More came between the question for the tail and that for the events.
     #[tokio::test]
@@ -291,15 +306,15 @@ mod tests {
         let made = store.create(record("")).await.expect("it is made");
         let id = made.record.id;
         let (epoch, snapshot) = store.claim(id).await.expect("it is claimed");
-        let event = |seq: Seq| NewEvent {
+        let event = |seq: Seq| JournalEvent {
             kind: ["run", "message"][seq as usize % 2].into(),
             json: Bytes::from(seq.to_string()),
         };
-        let batch = Batch { events: (1..=8).map(event).collect(), ..Batch::default() };
+        let batch = AppendBatch { events: (1..=8).map(event).collect(), ..AppendBatch::default() };
         store.append(id, epoch, snapshot.tail, batch).await.expect("it is written");
 
         let check = async |after: Seq, tail: Seq, limit: Option<usize>, kind: Option<&str>, expected: &[&str]| {
-            let span = Span { after, last: None, limit, kind: kind.map(str::to_owned) };
+            let span = EventsQuery { after, last: None, limit, kind: kind.map(str::to_owned) };
             let found = find(&store, id, (after, tail), &span).await.expect("it is read");
             let found: Vec<&[u8]> = found.iter().map(|event| &event.json[..]).collect();
             let expected: Vec<&[u8]> = expected.iter().map(|seq| seq.as_bytes()).collect();
@@ -321,11 +336,14 @@ mod tests {
         let store = MemoryStore::new();
         let id = store.create(record("")).await.expect("it is made").record.id;
         let (epoch, snapshot) = store.claim(id).await.expect("it is claimed");
-        let event = |_| NewEvent { kind: "run".into(), json: Bytes::from_static(b"{}") };
-        let events: Vec<NewEvent> = (0..3 * CHUNK.events).map(event).collect();
+        let event = |_| JournalEvent { kind: "run".into(), json: Bytes::from_static(b"{}") };
+        let events: Vec<JournalEvent> = (0..3 * CHUNK.events).map(event).collect();
         let tail = events.len() as Seq;
-        store.append(id, epoch, snapshot.tail, Batch { events, ..Batch::default() }).await.expect("it is written");
-        let span = Span { after: 0, last: None, limit: None, kind: Some("plan".to_owned()) };
+        store
+            .append(id, epoch, snapshot.tail, AppendBatch { events, ..AppendBatch::default() })
+            .await
+            .expect("it is written");
+        let span = EventsQuery { after: 0, last: None, limit: None, kind: Some("plan".to_owned()) };
         let mut search = std::pin::pin!(find(&store, id, (0, tail), &span));
         let mut turns = 0;
         let found = loop {
@@ -340,9 +358,9 @@ mod tests {
     #[test]
     fn the_oldest_are_left_out_until_the_others_fit() {
         let check = |sizes: &[usize], bytes, expected| {
-            let event = |size: &usize| NewEvent { kind: "message".into(), json: Bytes::from(vec![b'x'; *size]) };
-            let events: Vec<NewEvent> = sizes.iter().map(event).collect();
-            assert_eq!(too_old(&events, bytes), expected, "{sizes:?} in {bytes}");
+            let event = |size: &usize| JournalEvent { kind: "message".into(), json: Bytes::from(vec![b'x'; *size]) };
+            let events: Vec<JournalEvent> = sizes.iter().map(event).collect();
+            assert_eq!(oldest_to_drop(&events, bytes), expected, "{sizes:?} in {bytes}");
         };
         check(&[], 5, 0);
         check(&[1, 2, 2], 5, 0);

@@ -26,58 +26,58 @@ use rustix::process::{Resource, getrlimit};
 use tracing::info;
 
 use crate::{
-    census::Census,
+    actor_registry::ActorRegistry,
     config::Config,
     directory::Directory,
     frontend::{self, AttachQuery},
     gateway::ModelChoice,
-    link::Starts,
-    sandbox::{Sandbox, Workspaces},
+    link::StartLimiter,
+    sandbox::{SandboxDriver, WorkspaceDirs},
+    session_threads::SessionThreads,
     store::Store,
     sweeper::Sweeper,
-    threads::Threads,
 };
 
 mod admin;
 mod assets;
+mod auth;
+mod body_timeout;
 mod connection;
+mod connection_migration;
 mod error;
 mod files;
-mod gate;
-mod handover;
 mod health;
+mod idle_timeout;
 mod journal;
-mod judge;
+mod middleware;
 mod openapi;
 mod page;
-mod patience;
-mod quiet;
 mod request;
 mod sessions;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod upgrade;
+mod ws_transport;
 
-use connection::Connection;
-use error::{Answer, no_handshake};
-use handover::{Handover, counted};
-pub use judge::Auth;
-use request::Params;
+pub use auth::Auth;
+use connection::TcpConnection;
+use connection_migration::{ConnectionMigrator, counted_connections};
+use error::{ApiResult, bad_handshake};
+use request::QueryParams;
 
 /// The name of the agent that every server has.
 const AGENT: &str = "greenroom";
 
 /// What the web needs of the rest.
-pub struct Parts {
+pub struct WebServices {
     pub directory: Addr<Directory>,
     pub sweeper: Addr<Sweeper>,
-    pub starts: Arc<Starts>,
-    pub sockets: Arc<frontend::Parts>,
+    pub start_limiter: Arc<StartLimiter>,
+    pub sockets: Arc<frontend::FrontendServices>,
     pub store: Arc<dyn Store>,
-    pub census: Census,
-    pub sandbox: Arc<dyn Sandbox>,
-    pub workspaces: Workspaces,
+    pub actor_registry: ActorRegistry,
+    pub sandbox: Arc<dyn SandboxDriver>,
+    pub workspaces: WorkspaceDirs,
     /// What clients may choose.
     pub models: Vec<ModelChoice>,
     pub default_model: String,
@@ -87,30 +87,35 @@ pub struct Parts {
 }
 
 /// A clock can count that far.
-const LONGEST_QUIET: Duration = Duration::from_hours(24 * 365);
+const MAX_IDLE_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// Serves until it is stopped; WebSockets on `threads`. Signals are the caller's.
-pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) -> std::io::Result<Server> {
+pub fn serve(
+    parts: WebServices,
+    auth: Auth,
+    threads: SessionThreads,
+    listener: TcpListener,
+) -> std::io::Result<Server> {
     let config = parts.config.clone();
     let (parts, auth) = (Data::new(parts), Data::new(auth));
     let app = move || {
         let (parts, auth) = (parts.clone(), auth.clone());
         // The last one is outermost.
-        let app = App::new().wrap(from_fn(gate::gate)).wrap(from_fn(gate::dress));
+        let app = App::new().wrap(from_fn(middleware::authorize)).wrap(from_fn(middleware::security_headers));
         // Nothing here makes an address from what the application is configured with.
         map_config(app.configure(move |app| routes(app, parts, auth)), |_| AppConfig::default())
     };
-    let handover = Handover::to(threads, app.clone());
+    let handover = ConnectionMigrator::new(threads, app.clone());
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let workers = if config.server.workers == 0 { cores } else { config.server.workers };
     let server = Server::build()
         .workers(workers)
-        .max_concurrent_connections(connections_at_a_time(config.server.max_connections).div_ceil(workers))
+        .max_concurrent_connections(connection_limit(config.server.max_connections).div_ceil(workers))
         .shutdown_timeout(5)
         .disable_signals();
     let ending = server.graceful_shutdown_signal();
     // What `actix_web::HttpServer` would do, but for the connections that leave HTTP, about which it cannot be asked.
-    let quiet = config.server.keep_alive.0.saturating_add(config.server.header_timeout.0).min(LONGEST_QUIET);
+    let quiet = config.server.keep_alive.0.saturating_add(config.server.header_timeout.0).min(MAX_IDLE_TIMEOUT);
     let connections = move || {
         let ending = ending.clone();
         let http = HttpService::build()
@@ -123,19 +128,19 @@ pub fn serve(parts: Parts, auth: Auth, threads: Threads, listener: TcpListener) 
             .keep_alive(config.server.keep_alive.0)
             // Frames are small and come by themselves: none of them may wait for the acknowledgement of the one before.
             .tcp_nodelay(true)
-            .on_connect_ext(Connection::learn)
-            .upgrade(upgrade::upgrades(app(), handover.clone()))
+            .on_connect_ext(TcpConnection::register)
+            .upgrade(ws_transport::upgrade_service(app(), handover.clone()))
             .finish(app())
             .tcp();
-        counted(http, quiet)
+        counted_connections(http, quiet)
     };
     Ok(server.listen("web", listener, connections)?.run())
 }
 
 /// How many are taken up. Further ones wait in the kernel, and harm nobody there.
-fn connections_at_a_time(configured: usize) -> usize {
+fn connection_limit(configured: usize) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
-    let most = most_connections(configured, descriptors);
+    let most = max_connections(configured, descriptors);
     if most < configured {
         info!(
             "{most} connections at a time and not {configured}: the system gives {descriptors} descriptors (`ulimit -n`)"
@@ -145,12 +150,12 @@ fn connections_at_a_time(configured: usize) -> usize {
 }
 
 /// As many as are configured, if that leaves a quarter of all descriptors to the journal, the sandboxes and the models.
-fn most_connections(configured: usize, descriptors: usize) -> usize {
+fn max_connections(configured: usize, descriptors: usize) -> usize {
     configured.min(descriptors - descriptors / 4)
 }
 
 /// Everything that has an address.
-fn routes(app: &mut ServiceConfig, parts: Data<Parts>, auth: Data<Auth>) {
+fn routes(app: &mut ServiceConfig, parts: Data<WebServices>, auth: Data<Auth>) {
     let max_body = usize::try_from(parts.config.server.max_body.as_u64()).unwrap_or(usize::MAX);
     app.app_data(parts)
         .app_data(auth)
@@ -161,7 +166,7 @@ fn routes(app: &mut ServiceConfig, parts: Data<Parts>, auth: Data<Auth>) {
         .service(web::resource("/ws").get(socket))
         .service(web::resource("/ws/sessions/{id}/chat").get(chat))
         .service(web::resource("/sessions/{id}").get(page::session).default_service(web::to(assets::serve)))
-        .service(web::scope("/api").configure(api).default_service(web::to(admin::nothing)))
+        .service(web::scope("/api").configure(api).default_service(web::to(admin::not_found)))
         .default_service(web::to(assets::serve));
 }
 
@@ -187,11 +192,16 @@ fn api(api: &mut ServiceConfig) {
 }
 
 /// The session socket. Whoever gets here may, so from here on it is the frontend's.
-async fn socket(req: HttpRequest, body: Payload, query: Params<AttachQuery>, parts: Data<Parts>) -> Answer {
-    frontend::open(&req, body, &query.0, parts.sockets.clone()).map_err(|e| no_handshake(&e))
+async fn socket(
+    req: HttpRequest,
+    body: Payload,
+    query: QueryParams<AttachQuery>,
+    parts: Data<WebServices>,
+) -> ApiResult {
+    frontend::open(&req, body, &query.0, parts.sockets.clone()).map_err(|e| bad_handshake(&e))
 }
 
 /// `GET /ws/sessions/{id}/chat`
-async fn chat(req: HttpRequest, body: Payload, parts: Data<Parts>) -> Answer {
-    frontend::open_chat(&req, body, req.match_info().query("id"), parts.sockets.clone()).map_err(|e| no_handshake(&e))
+async fn chat(req: HttpRequest, body: Payload, parts: Data<WebServices>) -> ApiResult {
+    frontend::open_chat(&req, body, req.match_info().query("id"), parts.sockets.clone()).map_err(|e| bad_handshake(&e))
 }

@@ -28,14 +28,14 @@ use super::{admin, error::ErrorAnswer, files, health, journal, sessions};
     ),
     components(schemas(ErrorAnswer)),
     security(("token" = [])),
-    modifiers(&Bearer)
+    modifiers(&BearerScheme)
 )]
-pub(super) struct Api;
+pub(super) struct ApiDoc;
 
 /// How a client shows that it may.
-struct Bearer;
+struct BearerScheme;
 
-impl Modify for Bearer {
+impl Modify for BearerScheme {
     fn modify(&self, api: &mut openapi::OpenApi) {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
         let components = api.components.get_or_insert_default();
@@ -44,5 +44,5 @@ impl Modify for Bearer {
 }
 
 pub(super) async fn document() -> impl Responder {
-    HttpResponse::Ok().json(Api::openapi())
+    HttpResponse::Ok().json(ApiDoc::openapi())
 }

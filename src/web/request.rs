@@ -9,7 +9,7 @@ use actix_web::{
 };
 use serde::de::DeserializeOwned;
 
-use super::error::{Failure, bad_query};
+use super::error::{ApiError, bad_query};
 use crate::store::SessionId;
 
 /// Whether the client says that it takes answers of this kind, and does not only take any.
@@ -19,44 +19,44 @@ pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
 }
 
 /// The session that the address names.
-pub(super) struct Named(pub SessionId);
+pub(super) struct SessionPath(pub SessionId);
 
-impl FromRequest for Named {
-    type Error = Failure;
-    type Future = Ready<Result<Named, Failure>>;
+impl FromRequest for SessionPath {
+    type Error = ApiError;
+    type Future = Ready<Result<SessionPath, ApiError>>;
 
     fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
         let text = req.match_info().query("id");
-        ready(text.parse().map(Named).map_err(|_| Failure::not_found(format!("`{text}` is no session id"))))
+        ready(text.parse().map(SessionPath).map_err(|_| ApiError::not_found(format!("`{text}` is no session id"))))
     }
 }
 
 /// The query, as `actix_web::web::Query` reads it, which does not say which parameter is wrong.
-pub(super) struct Params<T>(pub T);
+pub(super) struct QueryParams<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequest for Params<T> {
-    type Error = Failure;
-    type Future = Ready<Result<Params<T>, Failure>>;
+impl<T: DeserializeOwned> FromRequest for QueryParams<T> {
+    type Error = ApiError;
+    type Future = Ready<Result<QueryParams<T>, ApiError>>;
 
     fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
         let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(req.query_string().as_bytes()));
-        ready(serde_path_to_error::deserialize(pairs).map(Params).map_err(|e| bad_query(&e)))
+        ready(serde_path_to_error::deserialize(pairs).map(QueryParams).map_err(|e| bad_query(&e)))
     }
 }
 
 /// `Idempotency-Key`: the client's own name for what it asks, so that asking twice acts once.
-pub(super) struct Key(pub Option<String>);
+pub(super) struct IdempotencyKeyHeader(pub Option<String>);
 
-impl FromRequest for Key {
-    type Error = Failure;
-    type Future = Ready<Result<Key, Failure>>;
+impl FromRequest for IdempotencyKeyHeader {
+    type Error = ApiError;
+    type Future = Ready<Result<IdempotencyKeyHeader, ApiError>>;
 
     fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let Some(value) = req.headers().get("idempotency-key") else { return ready(Ok(Key(None))) };
+        let Some(value) = req.headers().get("idempotency-key") else { return ready(Ok(IdempotencyKeyHeader(None))) };
         let text = value.to_str().ok().filter(|text| (1..=128).contains(&text.len()));
         ready(match text {
-            Some(text) => Ok(Key(Some(text.to_owned()))),
-            None => Err(Failure::invalid("`Idempotency-Key` has 1 to 128 visible ASCII characters")),
+            Some(text) => Ok(IdempotencyKeyHeader(Some(text.to_owned()))),
+            None => Err(ApiError::invalid("`Idempotency-Key` has 1 to 128 visible ASCII characters")),
         })
     }
 }

@@ -12,52 +12,57 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    Parts,
-    connection::Connection,
-    error::{Answer, Failure},
+    WebServices,
+    connection::TcpConnection,
+    error::{ApiError, ApiResult},
     request::accepts,
 };
 use crate::{
-    data::Pass,
-    frontend::{Pull, Pulled, over},
-    store::{Seq, SessionId, damage::is_of_kind},
+    data::AccessGrant,
+    frontend::{EventPull, PulledItem, connection_end},
+    store::{Seq, SessionId, damage::matches_kind},
 };
 
 /// How often a client that has nothing to hear hears that.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long what it was sent may go unheard: with a heartbeat before it, 45 s as on a WebSocket.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STREAM_UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Which events a stream has.
-pub(super) struct Part {
+pub(super) struct EventStreamQuery {
     /// Those after this one.
     pub after: Seq,
     /// It ends with so many; `None`: it does not end.
-    pub most: Option<usize>,
+    pub max_events: Option<usize>,
     /// Those of this name alone.
     pub kind: Option<String>,
 }
 
 /// Whether the client prefers a stream to a page.
-pub(super) fn is_wanted(req: &HttpRequest) -> bool {
+pub(super) fn is_requested(req: &HttpRequest) -> bool {
     accepts(req.headers(), "text/event-stream")
 }
 
 /// `after` as the client's browser remembers it, else as the address says.
-pub(super) fn after(req: &HttpRequest, asked: Seq) -> Result<Seq, Failure> {
+pub(super) fn resume_after(req: &HttpRequest, asked: Seq) -> Result<Seq, ApiError> {
     let Some(last) = req.headers().get("last-event-id") else { return Ok(asked) };
     let last = last.to_str().ok().and_then(|text| text.parse().ok());
-    last.ok_or_else(|| Failure::invalid("`Last-Event-ID` is the number of an event"))
+    last.ok_or_else(|| ApiError::invalid("`Last-Event-ID` is the number of an event"))
 }
 
 /// Everything of that part, and then what comes, until there was enough or the client goes.
-pub(super) async fn answer(req: &HttpRequest, parts: &Parts, id: SessionId, part: Part) -> Answer {
-    if let Some(connection) = req.conn_data::<Connection>() {
-        connection.give_up_after(PATIENCE);
+pub(super) async fn respond(
+    req: &HttpRequest,
+    parts: &WebServices,
+    id: SessionId,
+    part: EventStreamQuery,
+) -> ApiResult {
+    if let Some(connection) = req.conn_data::<TcpConnection>() {
+        connection.set_unread_timeout(STREAM_UNREAD_TIMEOUT);
     }
-    let pull = Pull::open(parts.sockets.clone(), id, part.after).await?;
-    let pass = req.extensions_mut().remove::<Pass>();
-    let over = over(parts.sockets.closing.clone(), pass);
+    let pull = EventPull::open(parts.sockets.clone(), id, part.after).await?;
+    let pass = req.extensions_mut().remove::<AccessGrant>();
+    let over = connection_end(parts.sockets.closing.clone(), pass);
     let frames = futures::StreamExt::take_until(frames(pull, part), Box::pin(over));
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
@@ -68,18 +73,18 @@ pub(super) async fn answer(req: &HttpRequest, parts: &Parts, id: SessionId, part
 }
 
 /// Asked for the next frame only when the connection has room for it: that holds a session back from nobody but its reader.
-fn frames(pull: Pull, part: Part) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    let Part { most, kind, .. } = part;
+fn frames(pull: EventPull, part: EventStreamQuery) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let EventStreamQuery { max_events: most, kind, .. } = part;
     stream::unfold((pull, most.unwrap_or(usize::MAX)), move |(mut pull, left)| {
         let kind = kind.clone();
         async move {
             if left == 0 {
                 return None;
             }
-            let (text, left) = match frame(async || pull.next().await, kind.as_deref()).await {
-                Frame::Event(text) => (text, left - 1),
-                Frame::Aside(text) => (text, left),
-                Frame::Last(text) => (text, 0),
+            let (text, left) = match next_frame(async || pull.next().await, kind.as_deref()).await {
+                SseFrame::Event(text) => (text, left - 1),
+                SseFrame::Unnumbered(text) => (text, left),
+                SseFrame::Last(text) => (text, 0),
             };
             Some((Ok(Bytes::from(text)), (pull, left)))
         }
@@ -88,36 +93,38 @@ fn frames(pull: Pull, part: Part) -> impl Stream<Item = Result<Bytes, Infallible
 
 /// What a client is sent.
 #[derive(Debug, PartialEq)]
-enum Frame {
+enum SseFrame {
     Event(String),
     /// What has no number.
-    Aside(String),
+    Unnumbered(String),
     Last(String),
 }
 
 /// The next frame: what comes `next` and is of that kind, or in good time that there is nothing. What is left out gives nobody
 /// a sign of life, so the time runs on over it.
-async fn frame(mut next: impl AsyncFnMut() -> Pulled, kind: Option<&str>) -> Frame {
+async fn next_frame(mut next: impl AsyncFnMut() -> PulledItem, kind: Option<&str>) -> SseFrame {
     let due = Instant::now() + HEARTBEAT;
     while let Ok(pulled) = timeout_at(due, next()).await {
         match pulled {
-            Pulled::Event((seq, event)) if kind.is_none_or(|kind| is_of_kind(&event, kind)) => {
-                return Frame::Event(format!("id: {seq}\ndata: {}\n\n", String::from_utf8_lossy(&event.json)));
+            PulledItem::Event((seq, event)) if kind.is_none_or(|kind| matches_kind(&event, kind)) => {
+                return SseFrame::Event(format!("id: {seq}\ndata: {}\n\n", String::from_utf8_lossy(&event.json)));
             }
-            Pulled::Delta(piece) if kind.is_none() => return Frame::Aside(named("delta", &json!(piece.delta))),
+            PulledItem::Delta(piece) if kind.is_none() => {
+                return SseFrame::Unnumbered(named_event("delta", &json!(piece.delta)));
+            }
             // What is here already is not waited for, and no time is asked about it.
-            Pulled::Event(_) | Pulled::Delta(_) if Instant::now() >= due => break,
-            Pulled::Event(_) | Pulled::Delta(_) => {}
-            Pulled::Gone(why) => {
+            PulledItem::Event(_) | PulledItem::Delta(_) if Instant::now() >= due => break,
+            PulledItem::Event(_) | PulledItem::Delta(_) => {}
+            PulledItem::Gone(why) => {
                 let error = json!({ "error": { "code": why.code(), "message": why.to_string() } });
-                return Frame::Last(named("error", &error));
+                return SseFrame::Last(named_event("error", &error));
             }
         }
     }
-    Frame::Aside(":\n\n".to_owned())
+    SseFrame::Unnumbered(":\n\n".to_owned())
 }
 
-fn named(name: &str, data: &serde_json::Value) -> String {
+fn named_event(name: &str, data: &serde_json::Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
@@ -126,10 +133,10 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::store::NewEvent;
+    use crate::store::JournalEvent;
 
-    fn event(kind: &'static str) -> Pulled {
-        Pulled::Event((7, NewEvent { kind: kind.into(), json: Bytes::from_static(b"{}") }))
+    fn event(kind: &'static str) -> PulledItem {
+        PulledItem::Event((7, JournalEvent { kind: kind.into(), json: Bytes::from_static(b"{}") }))
     }
 
     #[tokio::test(start_paused = true)]
@@ -138,17 +145,17 @@ mod tests {
             sleep(Duration::from_secs(1)).await;
             event("run")
         };
-        let (began, heartbeat) = (Instant::now(), || Frame::Aside(":\n\n".to_owned()));
-        let next = tokio::time::timeout(10 * HEARTBEAT, frame(busy, Some("message"))).await;
+        let (began, heartbeat) = (Instant::now(), || SseFrame::Unnumbered(":\n\n".to_owned()));
+        let next = tokio::time::timeout(10 * HEARTBEAT, next_frame(busy, Some("message"))).await;
         assert_eq!((next, began.elapsed()), (Ok(heartbeat()), HEARTBEAT));
-        assert_eq!(frame(busy, Some("run")).await, Frame::Event("id: 7\ndata: {}\n\n".to_owned()));
+        assert_eq!(next_frame(busy, Some("run")).await, SseFrame::Event("id: 7\ndata: {}\n\n".to_owned()));
         // A long past in which nothing fits takes its time, too, and never waits.
         let past = async || {
             tokio::time::advance(Duration::from_secs(1)).await;
             event("run")
         };
         let began = Instant::now();
-        assert_eq!(frame(past, Some("message")).await, heartbeat());
+        assert_eq!(next_frame(past, Some("message")).await, heartbeat());
         assert!(began.elapsed() <= HEARTBEAT + Duration::from_secs(1));
     }
 }

@@ -15,7 +15,7 @@ use tokio::{
 use crate::harness::{self, within};
 
 /// A browser of the test's own. It ends when dropped.
-pub(crate) struct Browser {
+pub(crate) struct TestBrowser {
     pub(crate) client: Client,
     driver: Child,
     profile: tempfile::TempDir,
@@ -39,8 +39,8 @@ async fn start_driver() -> Option<(Child, String)> {
     None
 }
 
-impl Browser {
-    pub(crate) async fn open() -> Browser {
+impl TestBrowser {
+    pub(crate) async fn open() -> TestBrowser {
         let (driver, port) = within("chromedriver", async {
             loop {
                 // Of the two families of addresses it takes the same port, and ends where that of the other is somebody's.
@@ -72,7 +72,7 @@ impl Browser {
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
             .expect("Chromium starts (Debian: `apt install chromium`)");
-        Browser { client, driver, profile }
+        TestBrowser { client, driver, profile }
     }
 
     /// What the page gave to keep, once it is all there: a file with this extension, which is taken away.
@@ -97,7 +97,7 @@ impl Browser {
     }
 }
 
-impl Drop for Browser {
+impl Drop for TestBrowser {
     /// A test that failed has not closed it.
     fn drop(&mut self) {
         harness::host::kill_all(&self.profile.path().to_string_lossy());
@@ -110,12 +110,12 @@ fn downloads(profile: &tempfile::TempDir) -> PathBuf {
 
 /// A command that chromedriver knows beside those of the standard.
 #[derive(Debug)]
-struct Own {
+struct ChromiumCommand {
     path: &'static str,
     body: Value,
 }
 
-impl WebDriverCompatibleCommand for Own {
+impl WebDriverCompatibleCommand for ChromiumCommand {
     fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, <Url as std::str::FromStr>::Err> {
         base.join(&format!("session/{}/{}", session.unwrap_or_default(), self.path))
     }
@@ -127,13 +127,13 @@ impl WebDriverCompatibleCommand for Own {
 
 /// Asks the DevTools protocol for something.
 pub(crate) async fn devtools(client: &Client, command: &str, params: Value) -> Value {
-    let own = Own { path: "goog/cdp/execute", body: json!({ "cmd": command, "params": params }) };
+    let own = ChromiumCommand { path: "goog/cdp/execute", body: json!({ "cmd": command, "params": params }) };
     client.issue_cmd(own).await.unwrap_or_else(|e| panic!("{command}: {e}"))
 }
 
 /// What the page said on the console since this was asked last: errors of scripts, and what the policy forbade.
 pub(crate) async fn console(client: &Client) -> Vec<String> {
-    let own = Own { path: "se/log", body: json!({ "type": "browser" }) };
+    let own = ChromiumCommand { path: "se/log", body: json!({ "type": "browser" }) };
     let entries = client.issue_cmd(own).await.expect("chromedriver keeps a log");
     let entries = entries.as_array().cloned().unwrap_or_default();
     entries.iter().map(|entry| format!("{} {}", entry["level"], entry["message"])).collect()

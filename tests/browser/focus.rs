@@ -1,14 +1,14 @@
 //! Where the focus goes, and what a key does there.
 
 use fantoccini::key::Key;
-use greenroom_protocol::link::{Command, Outcome, Report};
+use greenroom_protocol::link::{AgentCommand, AgentReport, WorkOutcome};
 use serde_json::json;
 
-use super::{chromium::Browser, page::Page};
+use super::{chromium::TestBrowser, page::BrowserPage};
 use crate::harness::{
-    driver::Driver,
-    puppet::Puppet,
-    server::{Options, Server},
+    driver::TestDriver,
+    puppet::PuppetAgent,
+    server::{TestServer, TestServerOptions},
 };
 
 const WRITES: &str = "document.activeElement.getAttribute('aria-label') === 'Message'";
@@ -16,14 +16,14 @@ const WRITES: &str = "document.activeElement.getAttribute('aria-label') === 'Mes
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn escape_closes_what_is_open_before_it_stops_what_runs() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "At work" })).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "At work" })).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     page.visit(&format!("/sessions/{session}")).await;
     page.state("Ready").await;
     page.message("go").await;
-    let Command::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
+    let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
     page.state("Working").await;
 
     // A click on plain text leaves the focus nowhere; the panel is still what Escape is about.
@@ -46,8 +46,8 @@ async fn escape_closes_what_is_open_before_it_stops_what_runs() {
     page.click("Deltas").await;
     page.until("the box has the focus", "document.activeElement.type === 'checkbox'").await;
     page.key(Key::Escape).await;
-    let Command::Cancel {} = agent.command().await else { panic!("it is stopped") };
-    agent.report(Report::TurnEnded { turn, outcome: Outcome::Done }).await.expect("the server listens");
+    let AgentCommand::Cancel {} = agent.command().await else { panic!("it is stopped") };
+    agent.report(AgentReport::TurnEnded { turn, outcome: WorkOutcome::Done }).await.expect("the server listens");
     page.state("Ready").await;
     page.is_quiet().await;
     browser.close().await;
@@ -56,14 +56,14 @@ async fn escape_closes_what_is_open_before_it_stops_what_runs() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn whoever_works_beside_the_conversation_is_not_disturbed_but_asked() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "Beside it" })).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Beside it" })).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     page.visit(&format!("/sessions/{session}")).await;
     page.state("Ready").await;
     page.message("go").await;
-    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    let AgentCommand::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
     agent.event(Some("r"), json!({ "action": "run", "args": { "command": "make" } })).await;
     page.says("make").await;
 
@@ -84,7 +84,7 @@ async fn whoever_works_beside_the_conversation_is_not_disturbed_but_asked() {
     agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
     page.until("it is asked", "document.querySelector('.confirm')?.checkVisibility()").await;
     page.click("Allow once").await;
-    let Command::Answer { .. } = agent.command().await else { panic!("an answer comes") };
+    let AgentCommand::Answer { .. } = agent.command().await else { panic!("an answer comes") };
 
     // Whatever was pressed and goes away leaves the focus to the message field.
     for button in ["Close the workspace", "Pause", "Resume"] {

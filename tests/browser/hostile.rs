@@ -1,13 +1,13 @@
 //! Whatever a model, a tool or a file says, it stays text.
 
-use greenroom_protocol::link::Command;
+use greenroom_protocol::link::AgentCommand;
 use serde_json::{Value, json};
 
-use super::{chromium::Browser, page::Page};
+use super::{chromium::TestBrowser, page::BrowserPage};
 use crate::harness::{
-    driver::Driver,
-    puppet::Puppet,
-    server::{Options, Server},
+    driver::TestDriver,
+    puppet::PuppetAgent,
+    server::{TestServer, TestServerOptions},
 };
 
 /// Each would leave a mark in `window.pwned`, change the title, load something, or cover the page, if it were let.
@@ -69,15 +69,15 @@ const VERDICT: &str = r#"
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn nothing_that_an_agent_says_is_carried_out() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let title = "<img src=x onerror=\"window.pwned = 30\">";
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": title })).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": title })).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     page.visit(&format!("/sessions/{session}")).await;
     page.state("Ready").await;
     page.message(MARKUP[1]).await;
-    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    let AgentCommand::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
 
     let all = MARKUP.join("\n\n");
     let grows = |kind: &str, content: &str| {
@@ -90,10 +90,10 @@ async fn nothing_that_an_agent_says_is_carried_out() {
     }
     agent.event(Some("grows"), json!({ "observation": "message", "content": all, "extras": {} })).await;
     agent.event(None, json!({ "observation": "think", "content": all, "extras": {} })).await;
-    acts(&mut agent, &all).await;
+    report_events(&mut agent, &all).await;
     agent.event(None, strange(&all)).await;
     agent.until_acknowledged().await;
-    page.shows("May it do this?").await;
+    page.shows("Allow this action?").await;
     // All that is folded is opened, every tab is looked at, and every link that leads nowhere is pressed.
     let unfold = "document.querySelectorAll('[role=log] [aria-expanded=false]').forEach((button) => button.click())";
     page.js(unfold, &[]).await;
@@ -121,7 +121,7 @@ async fn nothing_that_an_agent_says_is_carried_out() {
     browser.close().await;
 }
 
-async fn acts(agent: &mut Puppet, all: &str) {
+async fn report_events(agent: &mut PuppetAgent, all: &str) {
     let acts = [
         ("run", json!({ "command": all }), json!({ "command": all, "exit_code": 1, "duration_ms": 1 })),
         ("read", json!({ "path": all }), json!({ "path": all })),
@@ -167,13 +167,13 @@ fn strange(all: &str) -> Value {
 }
 
 /// A question of any length leaves its buttons and the field in the window, after each reload.
-async fn it_can_be_answered(page: &Page<'_>) {
+async fn it_can_be_answered(page: &BrowserPage<'_>) {
     for (width, height) in [(1440, 650), (390, 740), (1440, 900)] {
         page.size(width, height).await;
         // As at a first visit: the workspace waits until it is asked for.
         page.js("localStorage.clear()", &[]).await;
         page.client.refresh().await.expect("the page loads again");
-        page.shows("May it do this?").await;
+        page.shows("Allow this action?").await;
         page.css(".composer").await;
         let deny = "[...document.querySelectorAll('.confirm button')].some((button) => button.innerText === 'Deny')";
         page.until("it can be denied", deny).await;
@@ -183,7 +183,7 @@ async fn it_can_be_answered(page: &Page<'_>) {
 }
 
 /// The second wall: what got into the page would still not run.
-async fn the_policy_holds(page: &Page<'_>) {
+async fn the_policy_holds(page: &BrowserPage<'_>) {
     page.js("const script = document.createElement('script');
         script.textContent = 'window.pwned = 40'; document.body.append(script);
         const image = document.createElement('img'); image.setAttribute('onerror', 'window.pwned = 41');

@@ -1,26 +1,28 @@
 //! The same way without a mouse.
 
 use fantoccini::key::Key;
-use greenroom_protocol::link::Command;
+use greenroom_protocol::link::AgentCommand;
 use serde_json::json;
 
 use super::{
-    chromium::{Browser, devtools},
-    page::Page,
+    chromium::{TestBrowser, devtools},
+    page::BrowserPage,
 };
 use crate::harness::{
-    driver::Driver,
-    puppet::Puppet,
-    server::{Options, Server},
+    driver::TestDriver,
+    puppet::PuppetAgent,
+    server::{TestServer, TestServerOptions},
 };
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn the_whole_way_by_keyboard_alone() {
-    let server =
-        Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "60")).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(
+        TestServerOptions::new(TestDriver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "60"),
+    )
+    .await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
 
     page.css("textarea[aria-label=Task]").await;
     page.until("the field has the focus", "document.activeElement.getAttribute('aria-label') === 'Task'").await;
@@ -107,7 +109,7 @@ async fn the_whole_way_by_keyboard_alone() {
     page.chord(&[Key::Control], 'k').await;
     page.type_text("keyboard").await;
     page.key(Key::Enter).await;
-    page.shows("Single keys act").await;
+    page.shows("Use single-key shortcuts").await;
     page.key(Key::Escape).await;
     page.until("the sheet is closed", "!document.querySelector('dialog[open]')").await;
 
@@ -118,10 +120,12 @@ async fn the_whole_way_by_keyboard_alone() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn the_rest_of_the_way_by_keyboard_alone() {
-    let server =
-        Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "60")).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(
+        TestServerOptions::new(TestDriver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "60"),
+    )
+    .await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     page.css("textarea[aria-label=Task]").await;
     page.type_text("slow: 4000").await;
     page.key(Key::Enter).await;
@@ -138,7 +142,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     page.state("Paused").await;
     page.tab_to("Resume").await;
     page.key(Key::Enter).await;
-    page.shows_no_more("Everything is frozen").await;
+    page.shows_no_more("Resume to continue").await;
     page.key(Key::Escape).await;
     page.says("Stopped").await;
     let said = "return document.querySelector('[role=log]').innerText";
@@ -149,7 +153,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
 
     // Renamed, found, taken home, put away and back.
     let act = async |entry: &str| {
-        page.tab_to("What to do with").await;
+        page.tab_to("Actions for").await;
         page.key(Key::Enter).await;
         page.until("the menu has the focus", "document.activeElement.closest('.popover-panel')").await;
         page.tab_to(entry).await;
@@ -163,7 +167,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     page.until("the new title", "document.querySelector('.session-header h1').textContent === 'By hand'").await;
     page.until("the question is gone", "!document.querySelector('dialog[open]')").await;
     let focused = page.focused().await;
-    assert!(focused.starts_with("What to do with"), "not where it was before, but on `{focused}`");
+    assert!(focused.starts_with("Actions for"), "not where it was before, but on `{focused}`");
     page.tab_to("Search the sessions").await;
     page.type_text("nothing like it").await;
     page.shows("No session matches").await;
@@ -177,7 +181,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     assert!(exported.contains("By hand") && exported.contains("say it in one word"), "{exported}");
     act("Archive").await;
     page.until("it leaves the list", "document.querySelectorAll('.session-item').length === 0").await;
-    act("Take out of the archive").await;
+    act("Unarchive").await;
     page.css(".session-item").await;
 
     // The palette offers the same, and one is again where one was.
@@ -211,31 +215,31 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn after_an_answer_one_goes_on_writing() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "By keyboard" })).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "By keyboard" })).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     page.visit(&format!("/sessions/{session}")).await;
     page.state("Ready").await;
     page.message("go").await;
-    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    let AgentCommand::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
     let writes = "document.activeElement.getAttribute('aria-label') === 'Message'";
 
     let extras = json!({ "request": "q1", "action": "ls", "risk": "low", "options": ["allow", "deny"] });
     agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
-    page.shows("May it do this?").await;
+    page.shows("Allow this action?").await;
     page.tab_to("Deny").await;
     page.key(Key::Enter).await;
-    page.shows_no_more("May it do this?").await;
+    page.shows_no_more("Allow this action?").await;
     page.until("the message field has the focus", writes).await;
-    let Command::Answer { .. } = agent.command().await else { panic!("an answer comes") };
+    let AgentCommand::Answer { .. } = agent.command().await else { panic!("an answer comes") };
 
     page.type_text("and then").await;
     page.key(Key::Enter).await;
     page.shows("queued").await;
     page.tab_to("Edit").await;
     page.key(Key::Enter).await;
-    page.until("it can be changed", "document.activeElement.getAttribute('aria-label') === 'Waiting message'").await;
+    page.until("it can be changed", "document.activeElement.getAttribute('aria-label') === 'Queued message'").await;
     page.key(Key::Escape).await;
     page.until("the message field has the focus", writes).await;
     page.tab_to("Remove").await;
@@ -250,9 +254,9 @@ async fn after_an_answer_one_goes_on_writing() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn an_input_method_keeps_its_enter() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     page.css("textarea[aria-label=Task]").await;
     let composes = async |text: &str| {
         let composed =

@@ -3,25 +3,27 @@
 use fantoccini::Locator;
 use serde_json::json;
 
-use super::{chromium::Browser, page::Page};
+use super::{chromium::TestBrowser, page::BrowserPage};
 use crate::harness::{
-    driver::Driver,
-    server::{Options, Server},
+    driver::TestDriver,
+    server::{TestServer, TestServerOptions},
 };
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn from_the_printed_link_to_the_end_of_a_session() {
-    let server =
-        Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "40")).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(
+        TestServerOptions::new(TestDriver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "40"),
+    )
+    .await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
 
     // An inviting page with one field.
     let task = page.css("textarea[aria-label=Task]").await;
     let address = page.client.current_url().await.expect("an address");
     assert!(!address.as_str().contains("token"), "{address}");
-    page.shows("No sessions here").await;
+    page.shows("No sessions yet").await;
     assert_eq!(page.focused().await, "Task", "one can write at once");
 
     // A task; tokens, thinking and tool calls.
@@ -39,7 +41,7 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     page.message("and which files are there?").await;
     page.shows("queued").await;
     page.click("Edit").await;
-    let queued = page.css("textarea[aria-label='Waiting message']").await;
+    let queued = page.css("textarea[aria-label='Queued message']").await;
     queued.send_keys(" All of them.\u{e007}").await.expect("the field takes text");
     page.until(
         "the change",
@@ -88,7 +90,7 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
 }
 
 /// Loads the page again, and waits until it is there from the first word to the last, with what is put to its code.
-async fn reload(page: &Page<'_>) {
+async fn reload(page: &BrowserPage<'_>) {
     page.client.refresh().await.expect("the page loads again");
     page.says("write a bash script that prints hello").await;
     page.says("239 240").await;
@@ -97,7 +99,7 @@ async fn reload(page: &Page<'_>) {
 }
 
 /// The page came with the newest events: nobody asked for them.
-async fn came_with_its_events(page: &Page<'_>) {
+async fn came_with_its_events(page: &BrowserPage<'_>) {
     let given = "return JSON.parse(document.getElementById('given').textContent).events.at(-1).seq > 20";
     assert_eq!(page.js(given, &[]).await, json!(true));
     let asked = "return performance.getEntriesByType('resource').filter(({ name }) => name.includes('/events?last='))";
@@ -105,9 +107,9 @@ async fn came_with_its_events(page: &Page<'_>) {
 }
 
 /// Rename, archive, search, export, end, delete.
-async fn housekeeping(page: &Page<'_>) {
+async fn housekeeping(page: &BrowserPage<'_>) {
     let menu = async |entry: &str| {
-        page.css(".session-header .popover [aria-label^='What to do']").await.click().await.expect("the menu opens");
+        page.css(".session-header .popover [aria-label^='Actions for']").await.click().await.expect("the menu opens");
         page.click(entry).await;
     };
     menu("Rename…").await;
@@ -129,7 +131,7 @@ async fn housekeeping(page: &Page<'_>) {
 
     let exported = "const link = document.querySelector('.session-header a[href*=\"format=md\"]');
         return fetch(link.href).then((answer) => answer.text())";
-    page.css(".session-header .popover [aria-label^='What to do']").await.click().await.expect("the menu opens");
+    page.css(".session-header .popover [aria-label^='Actions for']").await.click().await.expect("the menu opens");
     page.css(".session-header a[href*='format=md']").await;
     let markdown = page.js(exported, &[]).await;
     assert!(markdown.as_str().is_some_and(|text| text.contains("Hello, renamed") && text.contains("hello.sh")));
@@ -148,5 +150,5 @@ async fn housekeeping(page: &Page<'_>) {
     page.shows("This cannot be undone").await;
     page.css("dialog .danger").await.click().await.expect("it is pressed");
     page.css("textarea[aria-label=Task]").await;
-    page.shows("Nothing is archived").await;
+    page.shows("No archived sessions").await;
 }

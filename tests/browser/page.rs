@@ -10,17 +10,17 @@ use fantoccini::{
 };
 use serde_json::{Value, json};
 
-use super::chromium::{Browser, console, devtools};
-use crate::harness::{self, server::Server};
+use super::chromium::{TestBrowser, console, devtools};
+use crate::harness::{self, server::TestServer};
 
-pub(crate) struct Page<'a> {
+pub(crate) struct BrowserPage<'a> {
     pub(crate) client: &'a Client,
 }
 
-impl<'a> Page<'a> {
+impl<'a> BrowserPage<'a> {
     /// Opens the link that the server printed.
-    pub(crate) async fn signed_in(browser: &'a Browser, server: &Server) -> Page<'a> {
-        let page = Page { client: &browser.client };
+    pub(crate) async fn signed_in(browser: &'a TestBrowser, server: &TestServer) -> BrowserPage<'a> {
+        let page = BrowserPage { client: &browser.client };
         page.go(&server.rest.link()).await;
         page
     }

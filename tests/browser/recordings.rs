@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{chromium::Browser, page::Page};
+use super::{chromium::TestBrowser, page::BrowserPage};
 use crate::harness::{
-    driver::Driver,
-    server::{Options, Server},
+    driver::TestDriver,
+    server::{TestServer, TestServerOptions},
 };
 
-async fn rows(page: &Page<'_>) -> Value {
+async fn rows(page: &BrowserPage<'_>) -> Value {
     page.is_dressed().await;
     page.js("return [...document.querySelectorAll('[role=log] .row')].map((row) => row.innerText)", &[]).await
 }
@@ -16,11 +16,14 @@ async fn rows(page: &Page<'_>) -> Value {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn a_recording_shows_what_was_there() {
-    let server = Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0")).await;
+    let server = TestServer::start(
+        TestServerOptions::new(TestDriver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0"),
+    )
+    .await;
     let session = server.rest.start("write a bash script that prints hello").await;
     server.rest.until_state(&session, "idle").await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     page.visit(&format!("/sessions/{session}")).await;
     page.says("(Played by the demo model.)").await;
     page.state("Ready").await;
@@ -60,7 +63,7 @@ async fn a_recording_shows_what_was_there() {
     page.css("input[type=file]").await.send_keys(&file.path().to_string_lossy()).await.expect("a file is chosen");
     page.shows("line 2 is not JSON").await;
     page.visit("/sessions?replay=https://evil.example/x.jsonl").await;
-    page.shows("it lies on another server").await;
+    page.shows("the file is on another server").await;
     page.is_quiet().await;
     browser.close().await;
 }
@@ -68,9 +71,12 @@ async fn a_recording_shows_what_was_there() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn files_are_attached_by_choosing_and_dropping() {
-    let server = Server::start(Options::new(Driver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0")).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(
+        TestServerOptions::new(TestDriver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0"),
+    )
+    .await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("notes.txt");
     std::fs::write(&file, "remember the milk").expect("it is written");

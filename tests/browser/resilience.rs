@@ -1,32 +1,32 @@
 //! What an open page does when the server dies, comes back, or shuts it out.
 
 use fantoccini::key::Key;
-use greenroom_protocol::link::Command;
+use greenroom_protocol::link::AgentCommand;
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::{
-    chromium::{Browser, devtools},
-    page::Page,
+    chromium::{TestBrowser, devtools},
+    page::BrowserPage,
 };
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     eventually,
-    model::{Model, Rule},
-    puppet::Puppet,
-    server::{Home, Options, Server},
+    model::{ScriptedModel, ScriptedRule},
+    puppet::PuppetAgent,
+    server::{TestServer, TestServerHome, TestServerOptions},
 };
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn a_killed_server_costs_the_page_nothing() {
-    let model = Model::play("work");
+    let model = ScriptedModel::play("work");
     // The page comes back to the same address.
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it is bound").port();
-    let options = Options::anthropic(Driver::Process, &model).bind(&format!("127.0.0.1:{port}"));
-    let server = Server::start(options).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let options = TestServerOptions::anthropic(TestDriver::Process, &model).bind(&format!("127.0.0.1:{port}"));
+    let server = TestServer::start(options).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     let session = server.rest.start("say something").await;
     page.visit(&format!("/sessions/{session}")).await;
     page.says("All right.").await;
@@ -71,11 +71,20 @@ async fn a_killed_server_costs_the_page_nothing() {
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn what_a_reader_looks_at_stays_where_it_is() {
     let paragraph = "Some words of a paragraph.\n\n".to_owned();
-    let long = Rule { when: Some("long".into()), say: Some(paragraph), times: 300, every_ms: 3, ..Rule::default() };
-    let model = Model::with(vec![long, Rule { say: Some("All right.".into()), times: 1, ..Rule::default() }]);
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let long = ScriptedRule {
+        when: Some("long".into()),
+        say: Some(paragraph),
+        times: 300,
+        every_ms: 3,
+        ..ScriptedRule::default()
+    };
+    let model = ScriptedModel::with(vec![
+        long,
+        ScriptedRule { say: Some("All right.".into()), times: 1, ..ScriptedRule::default() },
+    ]);
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     let session = server.rest.start("long").await;
     page.visit(&format!("/sessions/{session}")).await;
     let log = "document.querySelector('[role=log]')";
@@ -103,12 +112,12 @@ async fn what_a_reader_looks_at_stays_where_it_is() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn the_end_of_a_long_session_stays_in_sight() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "Long" })).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
+    let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Long" })).await;
     server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go" })).await.expect(202);
-    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    let AgentCommand::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
     // Higher than what still counts as the end.
     let say = |n: usize| json!({ "observation": "message", "content": format!("Row {n}.\n\n- one\n- two\n- three"), "extras": {} });
     for n in 0..200 {
@@ -134,9 +143,9 @@ async fn the_end_of_a_long_session_stays_in_sight() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn a_connection_that_sleeps_is_noticed_and_wakes() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     let session = server.rest.create(json!({ "title": "Asleep" })).await;
     server.rest.until_state(&session, "idle").await;
     page.visit(&format!("/sessions/{session}")).await;
@@ -154,14 +163,14 @@ async fn a_connection_that_sleeps_is_noticed_and_wakes() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn a_disk_that_is_full_or_fails_is_told_and_what_was_said_is_kept() {
-    let Some(home) = Home::on_a_disk() else {
+    let Some(home) = TestServerHome::on_a_disk() else {
         eprintln!("skipped: root alone can mount a file system to fill");
         return;
     };
-    let server = Server::start_in(home, Options::new(Driver::Process)).await;
+    let server = TestServer::start_in(home, TestServerOptions::new(TestDriver::Process)).await;
     let disk = server.disk().expect("its data are on a disk of their own");
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     let session = server.rest.start("write a bash script that prints hello").await;
     page.visit(&format!("/sessions/{session}")).await;
     page.says("(Played by the demo model.)").await;
@@ -200,13 +209,13 @@ async fn a_disk_that_is_full_or_fails_is_told_and_what_was_said_is_kept() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn what_comes_on_demand_comes_once_it_can() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     devtools(&browser.client, "Network.enable", json!({})).await;
-    devtools(&browser.client, "Network.setBlockedURLs", json!({ "urls": ["*/part-later-*"] })).await;
+    devtools(&browser.client, "Network.setBlockedURLs", json!({ "urls": ["*/part-lazyBundle-*"] })).await;
     page.visit(&format!("/sessions/{session}")).await;
     page.state("Ready").await;
     page.css("[aria-label='Open the workspace']").await.click().await.expect("it opens");

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use greenroom_protocol::link::Command;
+use greenroom_protocol::link::AgentCommand;
 use serde_json::json;
 
-use super::{chromium::Browser, page::Page};
+use super::{chromium::TestBrowser, page::BrowserPage};
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     host,
-    model::{Model, Rule},
-    puppet::Puppet,
-    server::{Options, Server},
+    model::{ScriptedModel, ScriptedRule},
+    puppet::PuppetAgent,
+    server::{TestServer, TestServerOptions},
 };
 
 /// Runs axe on the page as it is; returns what is serious, with the place.
@@ -22,14 +22,14 @@ const AXE: &str = r#"
         .flatMap(({ id, help, nodes }) => nodes.map(({ target }) => `${id} (${help}): ${target}`))));
 "#;
 
-struct Gallery<'a> {
-    page: &'a Page<'a>,
+struct ScreenGallery<'a> {
+    page: &'a BrowserPage<'a>,
     look: String,
     axe: &'a str,
     wrong: Vec<String>,
 }
 
-impl Gallery<'_> {
+impl ScreenGallery<'_> {
     /// A picture of the page as it is, and a look at it by axe.
     async fn hang(&mut self, name: &str) {
         let titled = "document.querySelector('.session-header h1')?.textContent !== ''";
@@ -66,14 +66,14 @@ impl Gallery<'_> {
 const PRICED: &str = "claude-sonnet-4-5";
 
 /// The sessions that the screens show.
-struct Sessions {
+struct ScreenSessions {
     done: String,
     asking: String,
     busy: String,
     paused: String,
     lost: String,
     ended: String,
-    _agents: [Puppet; 2],
+    _agents: [PuppetAgent; 2],
 }
 
 #[tokio::test]
@@ -81,15 +81,20 @@ struct Sessions {
 async fn every_screen_in_both_themes_wide_and_narrow() {
     // A model that has a price, and has been given nearly all that it can hold.
     let say = "It has a build directory and a README.".to_owned();
-    let model = Model::with(vec![Rule { say: Some(say), times: 1, input_tokens: Some(171_000), ..Rule::default() }]);
-    let options = Options::new(Driver::Process)
+    let model = ScriptedModel::with(vec![ScriptedRule {
+        say: Some(say),
+        times: 1,
+        input_tokens: Some(171_000),
+        ..ScriptedRule::default()
+    }]);
+    let options = TestServerOptions::new(TestDriver::Process)
         .env("GREENROOM_MODEL__DEFAULT", "demo")
         .env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0")
         .env("GREENROOM_MODEL__ANTHROPIC__API_KEY", "key")
         .env("GREENROOM_MODEL__ANTHROPIC__BASE_URL", &model.url());
-    let server = Server::start(options).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(options).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     let axe = Path::new(env!("CARGO_MANIFEST_DIR")).join("static/node_modules/axe-core/axe.min.js");
     let axe = std::fs::read_to_string(axe).expect("axe-core is among the packages of the UI (`npm ci` in `static/`)");
     let mut wrong = Vec::new();
@@ -99,7 +104,7 @@ async fn every_screen_in_both_themes_wide_and_narrow() {
         page.scheme(theme).await;
         page.size(width, height).await;
         page.touched(width < 800).await;
-        let mut gallery = Gallery { page: &page, look: format!("{theme}-{width}"), axe: &axe, wrong: Vec::new() };
+        let mut gallery = ScreenGallery { page: &page, look: format!("{theme}-{width}"), axe: &axe, wrong: Vec::new() };
         if sessions.is_none() {
             page.css("textarea[aria-label=Task]").await;
             page.shows("What should be done?").await;
@@ -115,7 +120,7 @@ async fn every_screen_in_both_themes_wide_and_narrow() {
     browser.close().await;
 }
 
-async fn set_up(server: &Server) -> Sessions {
+async fn set_up(server: &TestServer) -> ScreenSessions {
     let rest = &server.rest;
     // It is alone yet, so every agent is its.
     let lost = rest.start("run: echo the last words >&2").await;
@@ -135,29 +140,29 @@ async fn set_up(server: &Server) -> Sessions {
     let wanted = json!({ "title": "Tidy the repository", "task": "What is in this repository?", "model": PRICED, "budget_usd": 0.6 });
     let asking = rest.create(wanted).await;
     rest.until_state(&asking, "idle").await;
-    let mut agent = Puppet::take_over(server, &asking).await;
+    let mut agent = PuppetAgent::take_over(server, &asking).await;
     rest.post(
         &format!("/api/sessions/{asking}/messages"),
         json!({ "content": "Tidy the repository, and tell me what you find." }),
     )
     .await
     .expect(202);
-    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    let AgentCommand::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
     play(&mut agent).await;
     rest.post(&format!("/api/sessions/{asking}/messages"), json!({ "content": "Then write a changelog." }))
         .await
         .expect(202);
     let (busy, worker) = at_something_long(server).await;
-    Sessions { done, asking, busy, paused, lost, ended, _agents: [agent, worker] }
+    ScreenSessions { done, asking, busy, paused, lost, ended, _agents: [agent, worker] }
 }
 
 /// A session whose command and whose queue are each longer than a line.
-async fn at_something_long(server: &Server) -> (String, Puppet) {
+async fn at_something_long(server: &TestServer) -> (String, PuppetAgent) {
     let rest = &server.rest;
-    let (session, mut agent) = Puppet::in_a_new_session(server, json!({ "title": "Count everything" })).await;
+    let (session, mut agent) = PuppetAgent::in_a_new_session(server, json!({ "title": "Count everything" })).await;
     let messages = format!("/api/sessions/{session}/messages");
     rest.post(&messages, json!({ "content": "Count everything." })).await.expect(202);
-    let Command::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
+    let AgentCommand::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
     let command = json!({ "command": format!("./count --in={}", "x".repeat(200)) });
     agent.event(Some("c"), json!({ "action": "run", "args": command })).await;
     agent.until_acknowledged().await;
@@ -166,7 +171,7 @@ async fn at_something_long(server: &Server) -> (String, Puppet) {
 }
 
 /// A piece of work with everything in it.
-async fn play(agent: &mut Puppet) {
+async fn play(agent: &mut PuppetAgent) {
     let say = |text: &str| json!({ "observation": "message", "content": text, "extras": {} });
     agent
         .event(
@@ -200,7 +205,7 @@ async fn play(agent: &mut Puppet) {
     agent.until_acknowledged().await;
 }
 
-async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
+async fn walk(gallery: &mut ScreenGallery<'_>, sessions: &ScreenSessions) {
     let page = gallery.page;
     let narrow = gallery.look.ends_with("390");
     page.visit("/sessions").await;
@@ -250,7 +255,7 @@ async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
     page.open_a_frame().await;
     gallery.hang("07-events").await;
     page.css("[aria-label='Close the workspace']").await.click().await.expect("it closes");
-    page.css(".session-header [aria-label^='What to do']").await.click().await.expect("the menu opens");
+    page.css(".session-header [aria-label^='Actions for']").await.click().await.expect("the menu opens");
     page.css(".menu-entry").await;
     gallery.hang("08-menu").await;
     page.click("Rename…").await;
@@ -267,10 +272,10 @@ async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
     page.until("it is closed", "!document.querySelector('dialog[open]')").await;
     page.js("document.activeElement.blur()", &[]).await;
     page.type_text("?").await;
-    page.shows("Single keys act").await;
+    page.shows("Use single-key shortcuts").await;
     gallery.hang("12-shortcuts").await;
 
-    open(&sessions.asking, "May it do this?").await;
+    open(&sessions.asking, "Allow this action?").await;
     gallery.hang("13-asking").await;
     open(&sessions.busy, "queued").await;
     gallery.hang("14-busy").await;
@@ -296,13 +301,13 @@ async fn walk(gallery: &mut Gallery<'_>, sessions: &Sessions) {
     page.shows("Idempotency-Key").await;
     gallery.hang("21-docs").await;
     page.visit("/sessions/01J00000000000000000000000").await;
-    page.shows("There is no such session").await;
+    page.shows("Session not found").await;
     gallery.hang("22-no-session").await;
     signed_out(gallery).await;
 }
 
 /// Without the cookie, and with it again.
-async fn signed_out(gallery: &mut Gallery<'_>) {
+async fn signed_out(gallery: &mut ScreenGallery<'_>) {
     let client = gallery.page.client;
     let cookies: Vec<_> = client.get_all_cookies().await.expect("cookies");
     client.delete_all_cookies().await.expect("they are deleted");

@@ -1,27 +1,27 @@
 //! Two tabs on one session agree.
 
 use fantoccini::key::Key;
-use greenroom_protocol::link::{Command, Outcome, Report};
+use greenroom_protocol::link::{AgentCommand, AgentReport, WorkOutcome};
 use serde_json::json;
 
 use super::{
-    chromium::{Browser, devtools},
-    page::Page,
+    chromium::{TestBrowser, devtools},
+    page::BrowserPage,
 };
 use crate::harness::{
-    driver::Driver,
-    puppet::Puppet,
-    server::{Options, Server},
-    socket::Socket,
+    driver::TestDriver,
+    puppet::PuppetAgent,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn two_tabs_agree_about_queue_state_and_confirmations() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "Two tabs" })).await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Two tabs" })).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     page.visit(&format!("/sessions/{session}")).await;
     page.state("Ready").await;
     let first = page.client.window().await.expect("a window");
@@ -33,7 +33,7 @@ async fn two_tabs_agree_about_queue_state_and_confirmations() {
 
     // A message from one starts both; a second one waits in both, and is taken away in both.
     page.message("first").await;
-    let Command::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
+    let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
     page.message("second").await;
     page.shows("queued").await;
     to(first.clone()).await;
@@ -49,22 +49,22 @@ async fn two_tabs_agree_about_queue_state_and_confirmations() {
     let extras = json!({ "request": "q1", "action": "rm -r build", "risk": "high", "options": options });
     let question = json!({ "observation": "confirm", "content": "It deletes what it did not make.", "extras": extras });
     agent.event(None, question).await;
-    page.shows("May it do this?").await;
+    page.shows("Allow this action?").await;
     page.shot("confirm").await;
     page.until("the title says so", "document.title.startsWith('(1)')").await;
     to(first.clone()).await;
     page.shows("rm -r build").await;
     page.state("Waiting for you").await;
-    page.css("input[aria-label='Why not']").await.send_keys("not yet").await.expect("the field takes text");
+    page.css("input[aria-label='Reason']").await.send_keys("not yet").await.expect("the field takes text");
     page.click("Deny").await;
-    page.shows_no_more("May it do this?").await;
-    let Command::Answer { reason, .. } = agent.command().await else { panic!("an answer comes") };
+    page.shows_no_more("Allow this action?").await;
+    let AgentCommand::Answer { reason, .. } = agent.command().await else { panic!("an answer comes") };
     assert_eq!(reason.as_deref(), Some("not yet"));
     to(second).await;
-    page.shows_no_more("May it do this?").await;
+    page.shows_no_more("Allow this action?").await;
     page.says("You denied it: not yet").await;
     page.says("rm -r build").await;
-    agent.report(Report::TurnEnded { turn, outcome: Outcome::Done }).await.expect("the server listens");
+    agent.report(AgentReport::TurnEnded { turn, outcome: WorkOutcome::Done }).await.expect("the server listens");
     page.state("Ready").await;
     to(first).await;
     page.state("Ready").await;
@@ -82,12 +82,12 @@ const NOTIFICATIONS: &str = "window.told = []; window.Notification = class {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn who_looks_elsewhere_is_told() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({ "title": "Far away" })).await;
-    let browser = Browser::open().await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Far away" })).await;
+    let browser = TestBrowser::open().await;
     let source = json!({ "source": NOTIFICATIONS });
     devtools(&browser.client, "Page.addScriptToEvaluateOnNewDocument", source).await;
-    let page = Page::signed_in(&browser, &server).await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     page.shows("Far away").await;
     page.click("Settings").await;
     page.click("Notifications").await;
@@ -95,7 +95,7 @@ async fn who_looks_elsewhere_is_told() {
     page.key(Key::Escape).await;
     let message = json!({ "content": "go" });
     server.rest.post(&format!("/api/sessions/{session}/messages"), message).await.expect(202);
-    let Command::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
+    let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
     page.until("the list says so", "document.querySelector('.session-item .dot-running')").await;
     let extras = json!({ "request": "q1", "action": "ls", "risk": "low", "options": ["allow", "deny"] });
     agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
@@ -104,10 +104,10 @@ async fn who_looks_elsewhere_is_told() {
     page.until("its icon too", "document.querySelector('link[rel=icon]').href.endsWith('waiting.svg')").await;
     page.shows("waits for you").await;
     let answer = json!({ "action": "confirm", "args": { "request": "q1", "decision": "allow" } });
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let mut socket = TestSocket::attach(&server.rest, &session).await;
     socket.send(answer).await;
     page.until("it works on", "document.querySelector('.session-item .dot-running')").await;
-    agent.report(Report::TurnEnded { turn, outcome: Outcome::Done }).await.expect("the server listens");
+    agent.report(AgentReport::TurnEnded { turn, outcome: WorkOutcome::Done }).await.expect("the server listens");
     page.until("one is told again", "window.told.length === 2").await;
     assert_eq!(page.js("return window.told", &[]).await, json!(["Far away waits for you", "Far away is done"]));
     page.is_quiet().await;

@@ -3,15 +3,15 @@
 use fantoccini::actions::{InputSource, MOUSE_BUTTON_LEFT, MouseActions, PointerAction};
 use serde_json::{Value, json};
 
-use super::{chromium::Browser, page::Page};
+use super::{chromium::TestBrowser, page::BrowserPage};
 use crate::harness::{
-    driver::Driver,
-    server::{Options, Server},
+    driver::TestDriver,
+    server::{TestServer, TestServerOptions},
 };
 
 /// At a session whose first task is done.
-async fn at_a_session<'a>(browser: &'a Browser, server: &Server) -> (Page<'a>, String) {
-    let page = Page::signed_in(browser, server).await;
+async fn at_a_session<'a>(browser: &'a TestBrowser, server: &TestServer) -> (BrowserPage<'a>, String) {
+    let page = BrowserPage::signed_in(browser, server).await;
     let session = server.rest.start("write a bash script that prints hello").await;
     server.rest.until_state(&session, "idle").await;
     page.visit(&format!("/sessions/{session}")).await;
@@ -21,13 +21,13 @@ async fn at_a_session<'a>(browser: &'a Browser, server: &Server) -> (Page<'a>, S
 }
 
 /// How wide the conversation is, in hundredths.
-async fn share(page: &Page<'_>) -> i64 {
+async fn share(page: &BrowserPage<'_>) -> i64 {
     let now = page.css("[role=separator]").await.attr("aria-valuenow").await.expect("the page answers");
     now.and_then(|now| now.parse().ok()).expect("a number")
 }
 
 /// Drags the divider by so many pixels.
-async fn drag(page: &Page<'_>, by: f64) {
+async fn drag(page: &BrowserPage<'_>, by: f64) {
     let middle = "const it = document.querySelector('[role=separator]').getBoundingClientRect();
         return [it.left + it.width / 2, it.top + it.height / 2]";
     let middle = page.js(middle, &[]).await;
@@ -45,8 +45,8 @@ async fn drag(page: &Page<'_>, by: f64) {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn how_it_is_laid_out_is_kept() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let browser = Browser::open().await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let browser = TestBrowser::open().await;
     let (page, _) = at_a_session(&browser, &server).await;
 
     let before = share(&page).await;
@@ -77,8 +77,8 @@ async fn how_it_is_laid_out_is_kept() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn the_raw_frames_are_filtered_opened_and_kept() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let browser = Browser::open().await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let browser = TestBrowser::open().await;
     let (page, session) = at_a_session(&browser, &server).await;
     page.click("Events").await;
     page.css(".frame").await;
@@ -104,12 +104,14 @@ async fn the_raw_frames_are_filtered_opened_and_kept() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn a_model_is_chosen_in_the_middle_and_one_without_a_key_is_not() {
-    let server = Server::start(
-        Options::new(Driver::Process).env("LLM_MODEL", "openai/other").env("LLM_BASE_URL", "http://127.0.0.1:9/v1"),
+    let server = TestServer::start(
+        TestServerOptions::new(TestDriver::Process)
+            .env("LLM_MODEL", "openai/other")
+            .env("LLM_BASE_URL", "http://127.0.0.1:9/v1"),
     )
     .await;
-    let browser = Browser::open().await;
-    let page = Page::signed_in(&browser, &server).await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
     page.until("it says what is missing", "[...document.querySelectorAll('.model-choice option:disabled')].some((it) => it.textContent === 'claude-sonnet-4-5 (needs ANTHROPIC_API_KEY)')").await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
@@ -118,7 +120,7 @@ async fn a_model_is_chosen_in_the_middle_and_one_without_a_key_is_not() {
     page.click("Model: openai/other. Change").await;
     page.until("it says so here too", "[...document.querySelectorAll('.menu-entry:disabled')].some((it) => it.textContent.includes('needs ANTHROPIC_API_KEY'))").await;
     page.shot("model-menu").await;
-    page.click("It plays a script").await;
+    page.click("Plays a script").await;
     page.css("[aria-label^='Model: scripted demo']").await;
     page.message("write a bash script that prints hello").await;
     page.says("(Played by the demo model.)").await;

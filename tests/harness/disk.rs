@@ -13,18 +13,18 @@ use tempfile::NamedTempFile;
 
 /// `FIFREEZE` and `FITHAW` of the kernel's `fs.h`: `_IOWR('X', 119 and 120, int)`.
 const FREEZE: libc::c_ulong = 0xc004_5877;
-const THAW: libc::c_ulong = 0xc004_5878;
+const UNFREEZE: libc::c_ulong = 0xc004_5878;
 const BYTES: u64 = 128 << 20;
 
-pub(crate) struct Disk {
+pub(crate) struct TestDisk {
     image: NamedTempFile,
     at: PathBuf,
 }
 
-impl Disk {
+impl TestDisk {
     /// `None` where nobody may mount one. An error of it makes it read-only, as most systems have it for their own.
-    pub(crate) fn mount(at: &Path) -> Option<Disk> {
-        let disk = Disk { image: NamedTempFile::new().expect("a temporary file"), at: at.to_owned() };
+    pub(crate) fn mount(at: &Path) -> Option<TestDisk> {
+        let disk = TestDisk { image: NamedTempFile::new().expect("a temporary file"), at: at.to_owned() };
         disk.image.as_file().set_len(BYTES).expect("it may be large");
         fs::create_dir_all(at).expect("a place to mount it");
         let made = ran("mkfs.ext4", &["-q", "-F", "-e", "remount-ro", &disk.file()]) && disk.mounted();
@@ -34,11 +34,11 @@ impl Disk {
 
     /// From now on, whoever writes waits.
     pub(crate) fn freeze(&self) {
-        self.tell(FREEZE).expect("it can be frozen");
+        self.control(FREEZE).expect("it can be frozen");
     }
 
-    pub(crate) fn thaw(&self) {
-        self.tell(THAW).expect("it was frozen");
+    pub(crate) fn unfreeze(&self) {
+        self.control(UNFREEZE).expect("it was frozen");
     }
 
     /// Takes all the room that there is.
@@ -83,7 +83,7 @@ impl Disk {
         assert!(self.mounted(), "it is mounted again");
     }
 
-    fn tell(&self, what: libc::c_ulong) -> std::io::Result<()> {
+    fn control(&self, what: libc::c_ulong) -> std::io::Result<()> {
         let root = File::open(&self.at)?;
         let nothing = 0;
         // SAFETY: the descriptor is open, and the kernel takes nothing from where it is told.
@@ -111,10 +111,10 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for TestDisk {
     fn drop(&mut self) {
         // Where a test failed in between, nobody who writes to it could even be killed.
-        let _was_not_frozen = self.tell(THAW);
+        let _was_not_frozen = self.control(UNFREEZE);
         self.unmount();
     }
 }

@@ -4,31 +4,31 @@ use tokio::process::Command;
 
 /// A sandbox driver, as `--sandbox` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Driver {
+pub(crate) enum TestDriver {
     Process,
     Docker,
 }
 
-impl Driver {
+impl TestDriver {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Driver::Process => "process",
-            Driver::Docker => "docker",
+            TestDriver::Process => "process",
+            TestDriver::Docker => "docker",
         }
     }
 
-    pub(crate) fn other(self) -> Driver {
+    pub(crate) fn other(self) -> TestDriver {
         match self {
-            Driver::Process => Driver::Docker,
-            Driver::Docker => Driver::Process,
+            TestDriver::Process => TestDriver::Docker,
+            TestDriver::Docker => TestDriver::Process,
         }
     }
 
     /// Whether it can be tried here. `cargo xtask test` says when it must be (`GREENROOM_TEST_DOCKER=required`).
     pub(crate) async fn is_here(self) -> bool {
         match self {
-            Driver::Process => true,
-            Driver::Docker => {
+            TestDriver::Process => true,
+            TestDriver::Docker => {
                 let image = Command::new("docker").args(["image", "inspect", IMAGE]).output().await;
                 let here = image.is_ok_and(|output| output.status.success());
                 let required = std::env::var("GREENROOM_TEST_DOCKER").is_ok_and(|value| value == "required");
@@ -48,14 +48,14 @@ macro_rules! on_each_driver {
         mod process {
             $(#[tokio::test]
             async fn $scenario() {
-                super::$scenario($crate::harness::driver::Driver::Process).await;
+                super::$scenario($crate::harness::driver::TestDriver::Process).await;
             })+
         }
         mod docker {
             $(#[tokio::test]
             async fn $scenario() {
-                if $crate::harness::driver::Driver::Docker.is_here().await {
-                    super::$scenario($crate::harness::driver::Driver::Docker).await;
+                if $crate::harness::driver::TestDriver::Docker.is_here().await {
+                    super::$scenario($crate::harness::driver::TestDriver::Docker).await;
                 }
             })+
         }

@@ -14,21 +14,21 @@ use super::host;
 pub(crate) const IMAGE: &str = "greenroom-test-busybox:latest";
 
 /// An engine of a test's own, which it may stop: others use the machine's at the same time.
-pub(crate) struct Engine {
+pub(crate) struct TestEngine {
     home: tempfile::TempDir,
     child: Child,
 }
 
-impl Engine {
+impl TestEngine {
     /// `None` where there is nothing to start one from.
-    pub(crate) fn start() -> Option<Engine> {
+    pub(crate) fn start() -> Option<TestEngine> {
         let saved = Command::new("docker").args(["save", IMAGE]).stderr(Stdio::null()).output().ok()?;
         if !saved.status.success() {
             return None;
         }
         let home = tempfile::Builder::new().prefix("greenroom-engine-").tempdir().expect("a directory");
-        let child = Engine::spawn(home.path());
-        let engine = Engine { home, child };
+        let child = TestEngine::spawn(home.path());
+        let engine = TestEngine { home, child };
         engine.until_it_answers();
         let archive = engine.home.path().join("image.tar");
         std::fs::write(&archive, saved.stdout).expect("there is room");
@@ -69,7 +69,7 @@ impl Engine {
             let _not_written = std::fs::remove_file(self.home.path().join("exec/containerd/containerd.pid"));
         }
         let _ended = self.child.wait();
-        self.child = Engine::spawn(self.home.path());
+        self.child = TestEngine::spawn(self.home.path());
         self.until_it_answers();
     }
 
@@ -91,7 +91,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for TestEngine {
     fn drop(&mut self) {
         self.signal(Signal::CONT);
         if let Some(containers) = self.docker(&["ps", "--all", "--quiet"]) {

@@ -13,30 +13,30 @@ use std::{
 
 use tokio::net::TcpStream;
 
-use super::driver::Driver;
+use super::driver::TestDriver;
 
 /// How long the kernel may take to let go of what was killed.
 const EMPTYING: Duration = Duration::from_secs(5);
 
 /// A process of this host that lives in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct SandboxProcess {
     pub(crate) pid: i32,
     /// Its command line, with spaces between the arguments.
     pub(crate) command: String,
 }
 
 /// The processes of all sandboxes that mount something below `home`, of whatever driver.
-pub(crate) fn processes(home: &Path) -> Vec<Process> {
-    let mounts = Mounts::below(home);
+pub(crate) fn processes(home: &Path) -> Vec<SandboxProcess> {
+    let mounts = SandboxMounts::below(home);
     pids()
         .filter(|pid| mounts.are_of(*pid) && !is_zombie(*pid))
-        .map(|pid| Process { pid, command: command_line(pid) })
+        .map(|pid| SandboxProcess { pid, command: command_line(pid) })
         .collect()
 }
 
 /// What a sandbox of a server's home mounts, and nobody else does.
-struct Mounts {
+struct SandboxMounts {
     /// The home's own name.
     mark: String,
     /// `major:minor` of the disk that is mounted in the home, where one is.
@@ -45,14 +45,14 @@ struct Mounts {
     everybodys: Option<PathBuf>,
 }
 
-impl Mounts {
-    fn below(home: &Path) -> Mounts {
+impl SandboxMounts {
+    fn below(home: &Path) -> SandboxMounts {
         let mark = home.file_name().expect("a temporary directory has a name").to_string_lossy().into_owned();
         assert_ne!(mark, "data", "the home of a server: every other one has a directory of that name too");
         let device = |path: &Path| fs::metadata(path).ok().map(|it| it.dev());
         let disk = device(&home.join("data")).filter(|dev| device(home) != Some(*dev));
         let disk = disk.map(|dev| format!("{}:{}", libc::major(dev), libc::minor(dev)));
-        Mounts { mark, disk, everybodys: fs::read_link("/proc/self/ns/mnt").ok() }
+        SandboxMounts { mark, disk, everybodys: fs::read_link("/proc/self/ns/mnt").ok() }
     }
 
     fn are_of(&self, pid: i32) -> bool {
@@ -70,7 +70,7 @@ impl Mounts {
 }
 
 /// The agents among them.
-pub(crate) fn agents(home: &Path) -> Vec<Process> {
+pub(crate) fn agents(home: &Path) -> Vec<SandboxProcess> {
     processes(home)
         .into_iter()
         .filter(|process| process.command.starts_with("/greenroom/bin/greenroom-agent"))
@@ -83,7 +83,7 @@ pub(crate) fn keepers(home: &Path) -> Vec<i32> {
     let mut keepers = Vec::new();
     for agent in inside {
         let mut pid = agent;
-        while let Some(parent) = parent(pid).filter(|parent| command_line(*parent).contains("sandbox-keeper")) {
+        while let Some(parent) = parent(pid).filter(|parent| command_line(*parent).contains("sandbox-jailer")) {
             pid = parent;
         }
         keepers.push(pid);
@@ -113,7 +113,7 @@ fn parent(pid: i32) -> Option<i32> {
 
 /// The ids of the containers that mount something below `data`, running or not.
 pub(crate) fn containers(data: &Path) -> Vec<String> {
-    let format = ["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Mounts}}"];
+    let format = ["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.SandboxMounts}}"];
     let Ok(output) = Command::new("docker").args(format).output() else { return Vec::new() };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let mark = data.to_string_lossy().into_owned();
@@ -132,7 +132,7 @@ pub(crate) fn clear(data: &Path) {
         drop(removed);
     }
     for process in processes(data) {
-        thaw(process.pid);
+        unfreeze(process.pid);
         kill(process.pid, rustix::process::Signal::KILL);
     }
     // The kernel has only so many control groups, and killed servers use them up. It takes a moment until they are empty.
@@ -165,7 +165,7 @@ pub(crate) fn kill_all(with: &str) {
 }
 
 /// Version 1 of the control groups frees nobody for his end.
-fn thaw(pid: i32) {
+fn unfreeze(pid: i32) {
     if let Some((switch, [awake, _])) = freezer(pid) {
         let _was_not_frozen = fs::write(switch, awake);
     }
@@ -191,14 +191,14 @@ pub(crate) fn is_frozen(pid: i32) -> bool {
 }
 
 /// Freezes or thaws all sandboxes of a server's home behind its back.
-pub(crate) fn set_frozen(home: &Path, driver: Driver, frozen: bool) {
+pub(crate) fn set_frozen(home: &Path, driver: TestDriver, frozen: bool) {
     match driver {
-        Driver::Docker => {
+        TestDriver::Docker => {
             let verb = if frozen { "pause" } else { "unpause" };
             let done = Command::new("docker").arg(verb).args(containers(home)).output().expect("docker is installed");
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         }
-        Driver::Process => {
+        TestDriver::Process => {
             for agent in agents(home) {
                 let (switch, words) = freezer(agent.pid).expect("there are control groups");
                 fs::write(switch, words[usize::from(frozen)]).expect("it is root's");
@@ -277,20 +277,20 @@ fn command_line(pid: i32) -> String {
 }
 
 /// What a client sends is lost, until this is dropped.
-pub(crate) struct LosePackets([String; 4]);
+pub(crate) struct PacketLoss([String; 4]);
 
-impl LosePackets {
+impl PacketLoss {
     /// `None` where that cannot be had: it takes root, and `iptables`.
-    pub(crate) fn of(client: &TcpStream) -> Option<LosePackets> {
+    pub(crate) fn of(client: &TcpStream) -> Option<PacketLoss> {
         let port = |address: io::Result<SocketAddr>| address.expect("it is connected").port().to_string();
         // The kernel may give the first to another test's client as well, whose server has another than the second.
         let [from, to] = [port(client.local_addr()), port(client.peer_addr())];
         let packets = ["--source-port".to_owned(), from, "--destination-port".to_owned(), to];
-        rule("--insert", &packets).then_some(packets).map(LosePackets)
+        rule("--insert", &packets).then_some(packets).map(PacketLoss)
     }
 }
 
-impl Drop for LosePackets {
+impl Drop for PacketLoss {
     fn drop(&mut self) {
         rule("--delete", &self.0);
     }

@@ -7,22 +7,22 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     DEADLINE, host,
-    rest::Rest,
-    server::{Server, data},
+    rest::RestClient,
+    server::{TestServer, data},
 };
 
 /// Where a server keeps something for each session, below its data directory.
 const FOR_SESSIONS: [&str; 5] = ["run", "workspaces", "homes", "sandboxes", "journal/contents"];
 
 /// What a process holds open, by kind, and how much of each.
-pub(crate) type Open = BTreeMap<String, usize>;
+pub(crate) type OpenResources = BTreeMap<String, usize>;
 
 /// What a server holds open. Not counted are the connections whose other end lives: its clients decide how long theirs last, and
 /// those with a model's service are kept a while for the next call. Nor are the files of its log and index, which are as many as
 /// it has, nor what each thread has that runs tasks, as some of them begin after the server is there.
-pub(crate) fn open(pid: i32) -> Open {
+pub(crate) fn open(pid: i32) -> OpenResources {
     let alive = established(pid);
-    let mut open = Open::new();
+    let mut open = OpenResources::new();
     let mut threads = 0;
     for at in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
         let Ok(what) = fs::read_link(at.path()) else { continue };
@@ -57,7 +57,7 @@ fn established(pid: i32) -> Vec<String> {
 }
 
 /// What there is of a server's sessions, in words; empty where nothing is.
-async fn look(server: &Rest, home: &Path, pid: i32, fresh: &Open) -> Vec<String> {
+async fn look(server: &RestClient, home: &Path, pid: i32, fresh: &OpenResources) -> Vec<String> {
     let mut left = Vec::new();
     left.extend(host::processes(home).into_iter().map(|it| format!("the process {} `{}`", it.pid, it.command)));
     left.extend(host::children(pid).into_iter().map(|it| format!("the server's child {it}")));
@@ -83,7 +83,7 @@ async fn look(server: &Rest, home: &Path, pid: i32, fresh: &Open) -> Vec<String>
 }
 
 /// Purges every session, and waits until nothing of them is left: what then is, in words.
-pub(crate) async fn of(server: &Server) -> Vec<String> {
+pub(crate) async fn of(server: &TestServer) -> Vec<String> {
     let until = Instant::now() + DEADLINE;
     loop {
         // One that is just being started says to ask again.
@@ -99,7 +99,7 @@ pub(crate) async fn of(server: &Server) -> Vec<String> {
 }
 
 /// Returns what could not be purged, and what more there is.
-async fn purge(rest: &Rest, archived: bool) -> Vec<String> {
+async fn purge(rest: &RestClient, archived: bool) -> Vec<String> {
     let page = rest.get(&format!("/api/sessions?limit=500&archived={archived}")).await.expect(200);
     let mut left = Vec::new();
     for session in page["items"].as_array().expect("items") {

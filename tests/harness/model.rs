@@ -26,12 +26,12 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use super::sse::{self, Dialect};
+use super::sse::{self, ScriptedDialect};
 
 /// One answer, and what it answers.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Rule {
+pub(crate) struct ScriptedRule {
     /// Part of what was said since the model spoke last; absent fits all.
     pub(crate) when: Option<String>,
     /// What it thinks first.
@@ -46,7 +46,7 @@ pub(crate) struct Rule {
     #[serde(default)]
     pub(crate) stamped: bool,
     /// Which tool it calls in the end.
-    pub(crate) tool: Option<Tool>,
+    pub(crate) tool: Option<ScriptedTool>,
     /// Answers with this status, and no stream.
     pub(crate) status: Option<u16>,
     /// How many tokens it says that it was given; a few where nothing is said.
@@ -58,7 +58,7 @@ pub(crate) struct Rule {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Tool {
+pub(crate) struct ScriptedTool {
     pub(crate) name: String,
     pub(crate) input: Value,
 }
@@ -69,7 +69,7 @@ fn once() -> usize {
 
 /// What was asked of the model.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct ScriptedCall {
     pub(crate) path: String,
     /// The key that came with it, of whichever header.
     pub(crate) key: Option<String>,
@@ -77,43 +77,43 @@ pub(crate) struct Call {
 }
 
 /// A running model. Ends when dropped.
-pub(crate) struct Model {
+pub(crate) struct ScriptedModel {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<ScriptedModelState>,
     _stop: oneshot::Sender<()>,
 }
 
 #[derive(Default)]
-struct State {
-    rules: Vec<Rule>,
-    calls: Mutex<Vec<Call>>,
+struct ScriptedModelState {
+    rules: Vec<ScriptedRule>,
+    calls: Mutex<Vec<ScriptedCall>>,
     streams: AtomicUsize,
     cut: AtomicUsize,
 }
 
 /// How many calls are kept. A soak makes tens of thousands, each with all that its session has said.
-const KEPT: usize = 64;
+const MAX_CALLS: usize = 64;
 
-impl State {
-    fn called(&self, call: Call) {
+impl ScriptedModelState {
+    fn called(&self, call: ScriptedCall) {
         let mut calls = self.calls.lock().expect("nobody panics while holding this");
-        let too_many = (calls.len() + 1).saturating_sub(KEPT);
+        let too_many = (calls.len() + 1).saturating_sub(MAX_CALLS);
         calls.drain(..too_many);
         calls.push(call);
     }
 }
 
-impl Model {
+impl ScriptedModel {
     /// Plays `tests/scenarios/<name>.json`.
-    pub(crate) fn play(name: &str) -> Model {
+    pub(crate) fn play(name: &str) -> ScriptedModel {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios").join(format!("{name}.json"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("`{}`: {e}", path.display()));
-        Model::with(serde_json::from_str(&text).unwrap_or_else(|e| panic!("`{}`: {e}", path.display())))
+        ScriptedModel::with(serde_json::from_str(&text).unwrap_or_else(|e| panic!("`{}`: {e}", path.display())))
     }
 
     /// Plays these rules, on a thread of its own: a test that blocks does not silence it.
-    pub(crate) fn with(rules: Vec<Rule>) -> Model {
-        let state = Arc::new(State { rules, ..State::default() });
+    pub(crate) fn with(rules: Vec<ScriptedRule>) -> ScriptedModel {
+        let state = Arc::new(ScriptedModelState { rules, ..ScriptedModelState::default() });
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         listener.set_nonblocking(true).expect("a socket can be told so");
         let address = listener.local_addr().expect("it is bound");
@@ -129,7 +129,7 @@ impl Model {
                 }
             });
         });
-        Model { address, state, _stop: stop }
+        ScriptedModel { address, state, _stop: stop }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -137,7 +137,7 @@ impl Model {
     }
 
     /// What was asked so far, the newest last.
-    pub(crate) fn calls(&self) -> Vec<Call> {
+    pub(crate) fn calls(&self) -> Vec<ScriptedCall> {
         self.state.calls.lock().expect("no test panics while it holds this").clone()
     }
 
@@ -152,7 +152,7 @@ impl Model {
     }
 }
 
-async fn serve(listener: TcpListener, state: Arc<State>) {
+async fn serve(listener: TcpListener, state: Arc<ScriptedModelState>) {
     while let Ok((stream, _)) = listener.accept().await {
         let _unbuffered_if_it_can = stream.set_nodelay(true);
         let state = state.clone();
@@ -165,24 +165,27 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
     }
 }
 
-type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
+type ScriptedBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
-async fn answer(request: Request<hyper::body::Incoming>, state: Arc<State>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    request: Request<hyper::body::Incoming>,
+    state: Arc<ScriptedModelState>,
+) -> Result<Response<ScriptedBody>, Infallible> {
     let path = request.uri().path().to_owned();
     let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let key = header("x-api-key").or_else(|| header("authorization"));
     let Ok(body) = request.into_body().collect().await else { return Ok(plain(400, "the request was cut")) };
     let Ok(body) = serde_json::from_slice::<Value>(&body.to_bytes()) else { return Ok(plain(400, "no JSON")) };
     let dialect = if path.ends_with("/messages") {
-        Dialect::Anthropic
+        ScriptedDialect::Anthropic
     } else if path.ends_with("/chat/completions") {
-        Dialect::OpenAi
+        ScriptedDialect::OpenAi
     } else {
         return Ok(plain(404, "unknown path"));
     };
     let said = sse::news(&body);
     let rule = state.rules.iter().find(|rule| rule.when.as_deref().is_none_or(|part| said.contains(part))).cloned();
-    state.called(Call { path, key, body });
+    state.called(ScriptedCall { path, key, body });
     let Some(rule) = rule else { return Ok(plain(400, "the script has no rule for this")) };
     match rule.status {
         Some(status) => {
@@ -192,13 +195,13 @@ async fn answer(request: Request<hyper::body::Incoming>, state: Arc<State>) -> R
     }
 }
 
-fn plain(status: u16, text: &'static str) -> Response<Body> {
+fn plain(status: u16, text: &'static str) -> Response<ScriptedBody> {
     let body = http_body_util::Full::new(Bytes::from_static(text.as_bytes())).boxed();
     let response = Response::builder().status(status).header("content-type", "application/json").body(body);
     response.expect("status and header are fitting")
 }
 
-fn stream(dialect: Dialect, rule: Rule, state: Arc<State>) -> Response<Body> {
+fn stream(dialect: ScriptedDialect, rule: ScriptedRule, state: Arc<ScriptedModelState>) -> Response<ScriptedBody> {
     // One place: a caller that reads slowly holds the model back, as a real provider's socket does.
     let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
     state.streams.fetch_add(1, Ordering::SeqCst);
@@ -216,21 +219,21 @@ fn stream(dialect: Dialect, rule: Rule, state: Arc<State>) -> Response<Body> {
 }
 
 /// The caller has left.
-struct Left;
+struct CallerLeft;
 
-async fn speak(dialect: Dialect, rule: &Rule, to: &mpsc::Sender<Bytes>) -> Result<(), Left> {
+async fn speak(dialect: ScriptedDialect, rule: &ScriptedRule, to: &mpsc::Sender<Bytes>) -> Result<(), CallerLeft> {
     for piece in sse::pieces(rule) {
         if rule.every_ms > 0 && piece.is_word() {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(rule.every_ms)) => {}
-                () = to.closed() => return Err(Left),
+                () = to.closed() => return Err(CallerLeft),
             }
         }
-        to.send(dialect.encode(&piece)).await.map_err(|_| Left)?;
+        to.send(dialect.encode(&piece)).await.map_err(|_| CallerLeft)?;
     }
     if rule.hang {
         to.closed().await;
-        return Err(Left);
+        return Err(CallerLeft);
     }
     Ok(())
 }

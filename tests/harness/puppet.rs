@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, fs};
 
 use futures::{SinkExt, StreamExt};
-use greenroom_protocol::link::{Command, FromAgent, Hello, LINK_VERSION, Report, ToAgent};
+use greenroom_protocol::link::{AgentCommand, AgentHello, AgentReport, FromAgent, LINK_VERSION, ToAgent};
 use serde_json::Value;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_tungstenite::{
@@ -21,28 +21,28 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{server::Server, within};
+use super::{server::TestServer, within};
 
 /// Speaks the agent's side of the link.
-pub(crate) struct Puppet {
+pub(crate) struct PuppetAgent {
     link: WebSocketStream<UnixStream>,
-    said: u64,
+    sent: u64,
     acked: u64,
     /// What it said otherwise.
-    heard: VecDeque<ToAgent>,
+    received: VecDeque<ToAgent>,
 }
 
-impl Puppet {
+impl PuppetAgent {
     /// Takes over from the agent of a session that is made so. Returns the session's id, too.
-    pub(crate) async fn in_a_new_session(server: &Server, wanted: Value) -> (String, Puppet) {
+    pub(crate) async fn in_a_new_session(server: &TestServer, wanted: Value) -> (String, PuppetAgent) {
         let session = server.rest.create(wanted).await;
         server.rest.until_state(&session, "idle").await;
-        let puppet = Puppet::take_over(server, &session).await;
+        let puppet = PuppetAgent::take_over(server, &session).await;
         (session, puppet)
     }
 
     /// Takes over from the agent of a session that is up.
-    pub(crate) async fn take_over(server: &Server, session: &str) -> Puppet {
+    pub(crate) async fn take_over(server: &TestServer, session: &str) -> PuppetAgent {
         let dir = server.data().join("run").join(session).join("agent");
         let (place, aside) = (dir.join("agent.sock"), dir.join("aside.sock"));
         fs::rename(&place, &aside).expect("the agent listens");
@@ -54,7 +54,7 @@ impl Puppet {
         drop(held);
         let config = WebSocketConfig::default().read_buffer_size(4096).write_buffer_size(0);
         let link = accept_async_with_config(stream, Some(config)).await.expect("it speaks WebSocket");
-        let mut puppet = Puppet { link, said: 0, acked: 0, heard: VecDeque::new() };
+        let mut puppet = PuppetAgent { link, sent: 0, acked: 0, received: VecDeque::new() };
         puppet.introduce().await;
         puppet
     }
@@ -62,10 +62,10 @@ impl Puppet {
     async fn introduce(&mut self) {
         let boot = format!("puppet-{}", fastrand::u64(..));
         let agent_version = "puppet".to_owned();
-        let hello = Hello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
+        let hello = AgentHello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
         self.send(&FromAgent::Hello(hello)).await.expect("the server listens");
         loop {
-            match within("to be welcomed", self.hear()).await.expect("the server speaks") {
+            match within("to be welcomed", self.receive()).await.expect("the server speaks") {
                 ToAgent::Welcome(welcome) if !welcome.restore => return,
                 ToAgent::History { complete: true, .. } => return,
                 _ => {}
@@ -79,15 +79,15 @@ impl Puppet {
     }
 
     /// Reports something for the journal. Waits while the server is behind.
-    pub(crate) async fn report(&mut self, report: Report) -> Result<(), Error> {
-        self.said += 1;
-        let frame = FromAgent::Report { n: self.said, report };
+    pub(crate) async fn report(&mut self, report: AgentReport) -> Result<(), Error> {
+        self.sent += 1;
+        let frame = FromAgent::Report { n: self.sent, report };
         self.send(&frame).await
     }
 
     /// Leaves numbers out: the next report is not the one that is to come.
     pub(crate) fn leave_out(&mut self, reports: u64) {
-        self.said += reports;
+        self.sent += reports;
     }
 
     /// Says this as the text that it may not be. The server need not hear it to its end.
@@ -105,9 +105,9 @@ impl Puppet {
         Ok(())
     }
 
-    async fn hear(&mut self) -> Result<ToAgent, Error> {
+    async fn receive(&mut self) -> Result<ToAgent, Error> {
         loop {
-            if let Some(kept) = self.heard.pop_front() {
+            if let Some(kept) = self.received.pop_front() {
                 return Ok(kept);
             }
             let message = self.link.next().await.ok_or(Error::ConnectionClosed)??;
@@ -119,14 +119,14 @@ impl Puppet {
         let Message::Text(text) = message else { return };
         match serde_json::from_str(text).expect("the server speaks the link") {
             ToAgent::Ack { n } => self.acked = n,
-            other => self.heard.push_back(other),
+            other => self.received.push_back(other),
         }
     }
 
     /// Waits until all that was reported is on the server's disk.
     pub(crate) async fn until_acknowledged(&mut self) {
         within("the rest to be written", self.link.flush()).await.expect("the link holds");
-        while self.acked < self.said {
+        while self.acked < self.sent {
             let next = within("an acknowledgement", self.link.next()).await.expect("the link holds");
             self.take(&next.expect("the link holds"));
         }
@@ -134,11 +134,11 @@ impl Puppet {
 
     /// The next thing that the server says, other than acknowledgements.
     pub(crate) async fn order(&mut self) -> ToAgent {
-        within("an order", self.hear()).await.expect("the server speaks")
+        within("an order", self.receive()).await.expect("the server speaks")
     }
 
     /// The next thing that it is told to do.
-    pub(crate) async fn command(&mut self) -> Command {
+    pub(crate) async fn command(&mut self) -> AgentCommand {
         loop {
             if let ToAgent::Command(numbered) = self.order().await {
                 return numbered.command;
@@ -147,14 +147,14 @@ impl Puppet {
     }
 
     /// Whether it was told to do so by now. It hears what it is told while it says something.
-    pub(crate) fn is_told_to(&self, wanted: &Command) -> bool {
-        self.heard.iter().any(|heard| matches!(heard, ToAgent::Command(numbered) if numbered.command == *wanted))
+    pub(crate) fn received_command(&self, wanted: &AgentCommand) -> bool {
+        self.received.iter().any(|heard| matches!(heard, ToAgent::Command(numbered) if numbered.command == *wanted))
     }
 
     /// Reports an event, given as it stands in a frame: `{"observation": …}` or `{"action": …}`.
     pub(crate) async fn event(&mut self, item: Option<&str>, body: serde_json::Value) {
         let body = serde_json::from_value(body).expect("an event");
-        let report = Report::Event { item: item.map(str::to_owned), body };
+        let report = AgentReport::Event { item: item.map(str::to_owned), body };
         self.report(report).await.expect("the server listens");
     }
 }

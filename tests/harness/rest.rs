@@ -7,7 +7,7 @@ use super::within;
 
 /// Where a server listens, and the token that opens it.
 #[derive(Clone)]
-pub(crate) struct Rest {
+pub(crate) struct RestClient {
     http: reqwest::Client,
     /// Such as `127.0.0.1:40001`.
     pub(crate) authority: String,
@@ -16,7 +16,7 @@ pub(crate) struct Rest {
 
 /// An answer, read to its end.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct RestReply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
@@ -30,12 +30,12 @@ pub(crate) fn client() -> reqwest::Client {
     client.expect("a plain client needs nothing")
 }
 
-impl Rest {
+impl RestClient {
     /// From the line that a server prints: `listening on http://127.0.0.1:3000/?token=…`.
-    pub(crate) fn from_line(line: &str) -> Rest {
+    pub(crate) fn from_line(line: &str) -> RestClient {
         let link = line.strip_prefix("listening on http://").unwrap_or_else(|| panic!("not the agreed line: {line}"));
         let (authority, token) = link.split_once("/?token=").unwrap_or_else(|| panic!("no token in: {line}"));
-        Rest { http: client(), authority: authority.to_owned(), token: token.trim().to_owned() }
+        RestClient { http: client(), authority: authority.to_owned(), token: token.trim().to_owned() }
     }
 
     /// The link that a person opens.
@@ -52,19 +52,19 @@ impl Rest {
         self.bare(method, path).bearer_auth(&self.token)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Reply {
+    pub(crate) async fn get(&self, path: &str) -> RestReply {
         send(self.request(Method::GET, path)).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Reply {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> RestReply {
         send(self.request(Method::POST, path).json(&body)).await
     }
 
-    pub(crate) async fn patch(&self, path: &str, body: Value) -> Reply {
+    pub(crate) async fn patch(&self, path: &str, body: Value) -> RestReply {
         send(self.request(Method::PATCH, path).json(&body)).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Reply {
+    pub(crate) async fn delete(&self, path: &str) -> RestReply {
         send(self.request(Method::DELETE, path)).await
     }
 
@@ -107,16 +107,16 @@ impl Rest {
 }
 
 /// Sends it and reads the answer to its end.
-pub(crate) async fn send(request: RequestBuilder) -> Reply {
+pub(crate) async fn send(request: RequestBuilder) -> RestReply {
     within("an answer", async {
         let response = request.send().await.expect("the server answers");
         let (status, headers) = (response.status(), response.headers().clone());
-        Reply { status, headers, text: response.text().await.expect("the answer is text") }
+        RestReply { status, headers, text: response.text().await.expect("the answer is text") }
     })
     .await
 }
 
-impl Reply {
+impl RestReply {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("no JSON ({e}): {} {}", self.status, self.text))
     }

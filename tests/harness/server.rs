@@ -16,17 +16,17 @@ use tokio::{
 };
 
 use super::{
-    disk::Disk,
-    driver::{Driver, IMAGE},
+    disk::TestDisk,
+    driver::{IMAGE, TestDriver},
     host, leftovers,
-    model::Model,
-    rest::Rest,
+    model::ScriptedModel,
+    rest::RestClient,
     within,
 };
 
 /// How a server is started.
 #[derive(Debug, Clone)]
-pub(crate) struct Options {
+pub(crate) struct TestServerOptions {
     /// As `--sandbox` names it.
     sandbox: &'static str,
     bind: String,
@@ -36,47 +36,47 @@ pub(crate) struct Options {
     log: Option<PathBuf>,
 }
 
-impl Options {
+impl TestServerOptions {
     /// With the demo model, as fast as it can.
-    pub(crate) fn new(driver: Driver) -> Options {
+    pub(crate) fn new(driver: TestDriver) -> TestServerOptions {
         let (args, env) = (Vec::new(), Vec::new());
-        let options = Options { sandbox: driver.name(), bind: "127.0.0.1:0".into(), args, env, log: None };
+        let options = TestServerOptions { sandbox: driver.name(), bind: "127.0.0.1:0".into(), args, env, log: None };
         options.env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0").env("GREENROOM_SANDBOX__IMAGE", IMAGE)
     }
 
     /// With a scripted model that speaks Anthropic's format.
-    pub(crate) fn anthropic(driver: Driver, model: &Model) -> Options {
-        Options::new(driver).model("anthropic/scripted", &model.url())
+    pub(crate) fn anthropic(driver: TestDriver, model: &ScriptedModel) -> TestServerOptions {
+        TestServerOptions::new(driver).model("anthropic/scripted", &model.url())
     }
 
     /// With a scripted model that speaks OpenAI's format.
-    pub(crate) fn openai(driver: Driver, model: &Model) -> Options {
-        Options::new(driver).model("openai/scripted", &format!("{}/v1", model.url()))
+    pub(crate) fn openai(driver: TestDriver, model: &ScriptedModel) -> TestServerOptions {
+        TestServerOptions::new(driver).model("openai/scripted", &format!("{}/v1", model.url()))
     }
 
-    fn model(self, name: &str, url: &str) -> Options {
+    fn model(self, name: &str, url: &str) -> TestServerOptions {
         self.env("LLM_MODEL", name).env("LLM_BASE_URL", url).env("LLM_API_KEY", KEY)
     }
 
     /// With another sandbox driver, or `auto`.
-    pub(crate) fn sandbox(self, name: &'static str) -> Options {
-        Options { sandbox: name, ..self }
+    pub(crate) fn sandbox(self, name: &'static str) -> TestServerOptions {
+        TestServerOptions { sandbox: name, ..self }
     }
 
-    pub(crate) fn bind(self, bind: &str) -> Options {
-        Options { bind: bind.to_owned(), ..self }
+    pub(crate) fn bind(self, bind: &str) -> TestServerOptions {
+        TestServerOptions { bind: bind.to_owned(), ..self }
     }
 
-    pub(crate) fn log_to(self, path: &str) -> Options {
-        Options { log: Some(path.into()), ..self }
+    pub(crate) fn log_to(self, path: &str) -> TestServerOptions {
+        TestServerOptions { log: Some(path.into()), ..self }
     }
 
-    pub(crate) fn env(mut self, name: &str, value: &str) -> Options {
+    pub(crate) fn env(mut self, name: &str, value: &str) -> TestServerOptions {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub(crate) fn arg(mut self, arg: impl Into<OsString>) -> Options {
+    pub(crate) fn arg(mut self, arg: impl Into<OsString>) -> TestServerOptions {
         self.args.push(arg.into());
         self
     }
@@ -86,47 +86,47 @@ impl Options {
 pub(crate) const KEY: &str = "sk-canary-7f3a9c1e5b";
 
 /// A running server, ended when dropped, with all its sandboxes and its data.
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     child: Child,
-    pub(crate) rest: Rest,
-    options: Options,
-    home: Home,
+    pub(crate) rest: RestClient,
+    options: TestServerOptions,
+    home: TestServerHome,
 }
 
 /// Where a server's log and data are; removed when dropped.
-pub(crate) struct Home {
+pub(crate) struct TestServerHome {
     /// Before the directory that it is mounted in.
-    disk: Option<Disk>,
+    disk: Option<TestDisk>,
     dir: TempDir,
     /// What the first server here held open before it had a session; empty before there was one.
-    fresh: leftovers::Open,
+    fresh: leftovers::OpenResources,
 }
 
 /// A server that has ended, and what it left on disk.
-pub(crate) struct Ended {
-    options: Options,
-    home: Home,
+pub(crate) struct StoppedServer {
+    options: TestServerOptions,
+    home: TestServerHome,
 }
 
 /// What a server that did not come up said.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct FailedServerStart {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Home {
-    pub(crate) fn new() -> Home {
+impl TestServerHome {
+    pub(crate) fn new() -> TestServerHome {
         let dir = tempfile::Builder::new().prefix("greenroom-it-").tempdir().expect("a temporary directory");
-        Home { disk: None, dir, fresh: leftovers::Open::new() }
+        TestServerHome { disk: None, dir, fresh: leftovers::OpenResources::new() }
     }
 
     /// With the data on a disk of their own; `None` where nobody may mount one.
-    pub(crate) fn on_a_disk() -> Option<Home> {
-        let home = Home::new();
-        let disk = Disk::mount(&data(home.path()))?;
-        Some(Home { disk: Some(disk), ..home })
+    pub(crate) fn on_a_disk() -> Option<TestServerHome> {
+        let home = TestServerHome::new();
+        let disk = TestDisk::mount(&data(home.path()))?;
+        Some(TestServerHome { disk: Some(disk), ..home })
     }
 
     fn path(&self) -> &Path {
@@ -134,12 +134,12 @@ impl Home {
     }
 }
 
-impl Server {
-    pub(crate) async fn start(options: Options) -> Server {
-        Server::start_in(Home::new(), options).await
+impl TestServer {
+    pub(crate) async fn start(options: TestServerOptions) -> TestServer {
+        TestServer::start_in(TestServerHome::new(), options).await
     }
 
-    pub(crate) async fn start_in(home: Home, options: Options) -> Server {
+    pub(crate) async fn start_in(home: TestServerHome, options: TestServerOptions) -> TestServer {
         let mut child = command(home.path(), &options)
             .stdout(Stdio::piped())
             .stderr(log_file(options.log.as_deref().unwrap_or(&log_path(home.path()))))
@@ -158,7 +158,7 @@ impl Server {
                 panic!("a second line on stdout: {line}");
             }
         });
-        let mut server = Server { child, rest: Rest::from_line(&line), options, home };
+        let mut server = TestServer { child, rest: RestClient::from_line(&line), options, home };
         if server.home.fresh.is_empty() {
             server.home.fresh = leftovers::open(server.pid());
         }
@@ -166,11 +166,11 @@ impl Server {
     }
 
     /// Starts one that must not come up, and waits for its end.
-    pub(crate) async fn refused(home: &Path, options: &Options) -> Refused {
+    pub(crate) async fn refused(home: &Path, options: &TestServerOptions) -> FailedServerStart {
         let output = within("the server to refuse", command(home, options).kill_on_drop(true).output()).await;
         let output = output.expect("the binary that cargo built starts");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Refused { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        FailedServerStart { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
     /// Where its data directory and its log are.
@@ -182,7 +182,7 @@ impl Server {
         data(self.home.path())
     }
 
-    pub(crate) fn disk(&self) -> Option<&Disk> {
+    pub(crate) fn disk(&self) -> Option<&TestDisk> {
         self.home.disk.as_ref()
     }
 
@@ -207,20 +207,20 @@ impl Server {
     }
 
     /// Ends it as a power cut would.
-    pub(crate) async fn kill9(mut self) -> Ended {
+    pub(crate) async fn kill9(mut self) -> StoppedServer {
         self.child.kill().await.expect("it was running");
         self.ended()
     }
 
     /// Asks it to end.
-    pub(crate) async fn terminate(mut self) -> (ExitStatus, Ended) {
+    pub(crate) async fn terminate(mut self) -> (ExitStatus, StoppedServer) {
         host::kill(self.pid(), Signal::TERM);
         let status = within("the server to end", self.child.wait()).await.expect("it is our child");
         (status, self.ended())
     }
 
     /// What the first server of this home held open before it had a session.
-    pub(crate) fn fresh(&self) -> &leftovers::Open {
+    pub(crate) fn fresh(&self) -> &leftovers::OpenResources {
         &self.home.fresh
     }
 
@@ -239,15 +239,15 @@ impl Server {
         within("the server to end", self.child.wait()).await.expect("it is our child")
     }
 
-    fn ended(mut self) -> Ended {
-        Ended { options: self.options.clone(), home: std::mem::replace(&mut self.home, Home::new()) }
+    fn ended(mut self) -> StoppedServer {
+        StoppedServer { options: self.options.clone(), home: std::mem::replace(&mut self.home, TestServerHome::new()) }
     }
 }
 
-impl Ended {
+impl StoppedServer {
     /// As if one had been, which left nothing.
-    pub(crate) fn nowhere(dir: TempDir, options: Options) -> Ended {
-        Ended { options, home: Home { disk: None, dir, fresh: leftovers::Open::new() } }
+    pub(crate) fn nowhere(dir: TempDir, options: TestServerOptions) -> StoppedServer {
+        StoppedServer { options, home: TestServerHome { disk: None, dir, fresh: leftovers::OpenResources::new() } }
     }
 
     /// Runs another command of the same program on the same data: what it writes, or why it failed.
@@ -256,13 +256,16 @@ impl Ended {
     }
 
     /// Starts it again on the same data.
-    pub(crate) async fn restart(mut self) -> Server {
-        let home = std::mem::replace(&mut self.home, Home::new());
-        Server::start_in(home, self.options.clone()).await
+    pub(crate) async fn restart(mut self) -> TestServer {
+        let home = std::mem::replace(&mut self.home, TestServerHome::new());
+        TestServer::start_in(home, self.options.clone()).await
     }
 
     /// Starts it again on the same data, otherwise.
-    pub(crate) async fn restart_with(mut self, change: impl FnOnce(Options) -> Options) -> Server {
+    pub(crate) async fn restart_with(
+        mut self,
+        change: impl FnOnce(TestServerOptions) -> TestServerOptions,
+    ) -> TestServer {
         self.options = change(self.options.clone());
         self.restart().await
     }
@@ -275,12 +278,12 @@ impl Ended {
         data(self.home.path())
     }
 
-    pub(crate) fn disk(&mut self) -> Option<&mut Disk> {
+    pub(crate) fn disk(&mut self) -> Option<&mut TestDisk> {
         self.home.disk.as_mut()
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the server's log ends with:\n{}", tail(&log_path(self.home.path())));
@@ -290,7 +293,7 @@ impl Drop for Server {
     }
 }
 
-impl Drop for Ended {
+impl Drop for StoppedServer {
     fn drop(&mut self) {
         host::clear(self.home.path());
     }
@@ -301,7 +304,7 @@ pub(crate) fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-fn command(home: &Path, options: &Options) -> Command {
+fn command(home: &Path, options: &TestServerOptions) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
@@ -320,7 +323,7 @@ fn command(home: &Path, options: &Options) -> Command {
     command
 }
 
-async fn run(home: &Path, options: &Options, args: &[&str]) -> Result<String, String> {
+async fn run(home: &Path, options: &TestServerOptions, args: &[&str]) -> Result<String, String> {
     let output = within("a command", command(home, options).args(args).output()).await;
     let output = output.expect("the binary that cargo built starts");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

@@ -10,10 +10,10 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, client::IntoClientRequest, http::HeaderValue},
 };
 
-use super::{rest::Rest, within};
+use super::{rest::RestClient, within};
 
 /// An open socket, and everything that came over it.
-pub(crate) struct Socket {
+pub(crate) struct TestSocket {
     stream: WebSocketStream<TcpStream>,
     /// Every frame so far.
     pub(crate) seen: Vec<Value>,
@@ -21,64 +21,73 @@ pub(crate) struct Socket {
 }
 
 /// Headers of the handshake beside the usual ones.
-pub(crate) type Headers<'a> = &'a [(&'static str, &'a str)];
+pub(crate) type HandshakeHeaders<'a> = &'a [(&'static str, &'a str)];
 
-impl Socket {
+impl TestSocket {
     /// Without a session: the first `initialize` or `start` makes one.
-    pub(crate) async fn open(rest: &Rest) -> Socket {
-        Socket::at(rest, "/ws").await
+    pub(crate) async fn open(rest: &RestClient) -> TestSocket {
+        TestSocket::at(rest, "/ws").await
     }
 
     /// Attached to a session, from its first event.
-    pub(crate) async fn attach(rest: &Rest, session: &str) -> Socket {
-        Socket::at(rest, &format!("/ws?session={session}")).await
+    pub(crate) async fn attach(rest: &RestClient, session: &str) -> TestSocket {
+        TestSocket::at(rest, &format!("/ws?session={session}")).await
     }
 
     /// Attached to a session, with what follows `after` (a number, or `tail`).
-    pub(crate) async fn attach_after(rest: &Rest, session: &str, after: impl std::fmt::Display) -> Socket {
-        Socket::at(rest, &format!("/ws?session={session}&after={after}")).await
+    pub(crate) async fn attach_after(rest: &RestClient, session: &str, after: impl std::fmt::Display) -> TestSocket {
+        TestSocket::at(rest, &format!("/ws?session={session}&after={after}")).await
     }
 
     /// At any path, with the token in the header.
-    pub(crate) async fn at(rest: &Rest, path: &str) -> Socket {
+    pub(crate) async fn at(rest: &RestClient, path: &str) -> TestSocket {
         let bearer = format!("Bearer {}", rest.token);
-        match Socket::handshake(rest, path, &[("authorization", &bearer)]).await {
+        match TestSocket::handshake(rest, path, &[("authorization", &bearer)]).await {
             Ok(socket) => socket,
             Err(status) => panic!("`{path}` was refused with {status}"),
         }
     }
 
     /// Attached from here on, over a connection that holds little on its way: what is not read waits in the server.
-    pub(crate) async fn narrow(rest: &Rest, session: &str) -> Socket {
+    pub(crate) async fn narrow(rest: &RestClient, session: &str) -> TestSocket {
         let tcp = TcpSocket::new_v4().expect("a socket");
         tcp.set_recv_buffer_size(4096).expect("it is small");
         let tcp = tcp.connect(address(rest)).await.expect("the server listens");
         let bearer = format!("Bearer {}", rest.token);
         let path = format!("/ws?session={session}&after=tail");
-        let socket = Socket::over(tcp, rest, &path, &[("authorization", &bearer)]).await;
+        let socket = TestSocket::over(tcp, rest, &path, &[("authorization", &bearer)]).await;
         socket.expect("it may attach")
     }
 
     /// With these headers and no others of weight; the status where it was refused.
-    pub(crate) async fn handshake(rest: &Rest, path: &str, headers: Headers<'_>) -> Result<Socket, u16> {
+    pub(crate) async fn handshake(
+        rest: &RestClient,
+        path: &str,
+        headers: HandshakeHeaders<'_>,
+    ) -> Result<TestSocket, u16> {
         let tcp = TcpStream::connect(address(rest)).await.expect("the server listens");
-        Socket::over(tcp, rest, path, headers).await
+        TestSocket::over(tcp, rest, path, headers).await
     }
 
-    async fn over(tcp: TcpStream, rest: &Rest, path: &str, headers: Headers<'_>) -> Result<Socket, u16> {
+    async fn over(
+        tcp: TcpStream,
+        rest: &RestClient,
+        path: &str,
+        headers: HandshakeHeaders<'_>,
+    ) -> Result<TestSocket, u16> {
         let mut request = format!("ws://{}{path}", rest.authority).into_client_request().expect("a fitting path");
         for (name, value) in headers {
             request.headers_mut().insert(*name, HeaderValue::from_str(value).expect("a fitting header"));
         }
         match within("the handshake", client_async(request, tcp)).await {
-            Ok((stream, _)) => Ok(Socket { stream, seen: Vec::new(), last_seq: None }),
+            Ok((stream, _)) => Ok(TestSocket { stream, seen: Vec::new(), last_seq: None }),
             Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
             Err(e) => panic!("the handshake failed: {e}"),
         }
     }
 
     /// Sends an action.
-    pub(crate) async fn act(&mut self, action: &str, args: Value) {
+    pub(crate) async fn send_request(&mut self, action: &str, args: Value) {
         self.send(json!({ "action": action, "args": args })).await;
     }
 
@@ -216,7 +225,7 @@ fn is_durable(frame: &Value) -> bool {
     frame.get("at").is_some()
 }
 
-fn address(rest: &Rest) -> SocketAddr {
+fn address(rest: &RestClient) -> SocketAddr {
     let port = rest.authority.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     (Ipv4Addr::LOCALHOST, port).into()
 }

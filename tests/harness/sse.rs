@@ -5,18 +5,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::model::{Rule, Tool};
+use super::model::{ScriptedRule, ScriptedTool};
 
 /// A provider's own wire format.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Dialect {
+pub(super) enum ScriptedDialect {
     Anthropic,
     OpenAi,
 }
 
 /// A part of an answer that leaves at once.
 #[derive(Debug, Clone)]
-pub(super) enum Piece {
+pub(super) enum ScriptedPiece {
     /// With how many tokens it was given.
     Begin(u64),
     BeginThought,
@@ -27,7 +27,7 @@ pub(super) enum Piece {
     /// A word that says when it leaves.
     Stamp,
     EndText,
-    Call(Tool),
+    Call(ScriptedTool),
     /// With how many tokens it was given and took, and whether it ends with a call of a tool.
     End {
         given: u64,
@@ -36,34 +36,36 @@ pub(super) enum Piece {
     },
 }
 
-impl Piece {
+impl ScriptedPiece {
     pub(super) fn is_word(&self) -> bool {
-        matches!(self, Piece::Word(_) | Piece::Thought(_) | Piece::Stamp)
+        matches!(self, ScriptedPiece::Word(_) | ScriptedPiece::Thought(_) | ScriptedPiece::Stamp)
     }
 }
 
 /// The pieces of an answer, in their order.
-pub(super) fn pieces(rule: &Rule) -> Vec<Piece> {
+pub(super) fn pieces(rule: &ScriptedRule) -> Vec<ScriptedPiece> {
     let given = rule.input_tokens.unwrap_or(10);
-    let mut pieces = vec![Piece::Begin(given)];
+    let mut pieces = vec![ScriptedPiece::Begin(given)];
     if let Some(thought) = &rule.think {
-        pieces.push(Piece::BeginThought);
-        pieces.extend(words(thought).map(Piece::Thought));
-        pieces.push(Piece::EndThought);
+        pieces.push(ScriptedPiece::BeginThought);
+        pieces.extend(words(thought).map(ScriptedPiece::Thought));
+        pieces.push(ScriptedPiece::EndThought);
     }
     if let Some(text) = &rule.say {
-        pieces.push(Piece::BeginText);
+        pieces.push(ScriptedPiece::BeginText);
         for _ in 0..rule.times {
-            pieces.extend(words(text).map(|word| if rule.stamped { Piece::Stamp } else { Piece::Word(word) }));
+            pieces.extend(
+                words(text).map(|word| if rule.stamped { ScriptedPiece::Stamp } else { ScriptedPiece::Word(word) }),
+            );
         }
         if !rule.hang {
-            pieces.push(Piece::EndText);
+            pieces.push(ScriptedPiece::EndText);
         }
     }
-    pieces.extend(rule.tool.clone().map(Piece::Call));
+    pieces.extend(rule.tool.clone().map(ScriptedPiece::Call));
     if !rule.hang {
         let tokens = pieces.iter().filter(|piece| piece.is_word()).count();
-        pieces.push(Piece::End { given, tokens, calls: rule.tool.is_some() });
+        pieces.push(ScriptedPiece::End { given, tokens, calls: rule.tool.is_some() });
     }
     pieces
 }
@@ -95,17 +97,17 @@ fn words(text: &str) -> impl Iterator<Item = String> {
     text.split_inclusive(' ').map(str::to_owned)
 }
 
-impl Dialect {
-    pub(super) fn encode(self, piece: &Piece) -> Bytes {
+impl ScriptedDialect {
+    pub(super) fn encode(self, piece: &ScriptedPiece) -> Bytes {
         let text = match self {
-            Dialect::Anthropic => anthropic(piece),
-            Dialect::OpenAi => openai(piece),
+            ScriptedDialect::Anthropic => anthropic(piece),
+            ScriptedDialect::OpenAi => openai(piece),
         };
         Bytes::from(text)
     }
 }
 
-fn anthropic(piece: &Piece) -> String {
+fn anthropic(piece: &ScriptedPiece) -> String {
     let event = |data: Value| format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default());
     let start = |index: u32, block: Value| {
         event(json!({ "type": "content_block_start", "index": index, "content_block": block }))
@@ -114,26 +116,26 @@ fn anthropic(piece: &Piece) -> String {
         |index: u32, delta: Value| event(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
     let stop = |index: u32| event(json!({ "type": "content_block_stop", "index": index }));
     match piece {
-        Piece::Begin(given) => event(json!({
+        ScriptedPiece::Begin(given) => event(json!({
             "type": "message_start",
             "message": {
                 "id": "msg_scripted", "type": "message", "role": "assistant", "model": "scripted", "content": [],
                 "stop_reason": null, "usage": { "input_tokens": given, "output_tokens": 1 },
             },
         })),
-        Piece::BeginThought => start(0, json!({ "type": "thinking", "thinking": "", "signature": "" })),
-        Piece::Thought(word) => delta(0, json!({ "type": "thinking_delta", "thinking": word })),
-        Piece::EndThought => delta(0, json!({ "type": "signature_delta", "signature": "c2lnbmVk" })) + &stop(0),
-        Piece::BeginText => start(1, json!({ "type": "text", "text": "" })),
-        Piece::Word(word) => delta(1, json!({ "type": "text_delta", "text": word })),
-        Piece::Stamp => delta(1, json!({ "type": "text_delta", "text": stamp() })),
-        Piece::EndText => stop(1),
-        Piece::Call(tool) => {
+        ScriptedPiece::BeginThought => start(0, json!({ "type": "thinking", "thinking": "", "signature": "" })),
+        ScriptedPiece::Thought(word) => delta(0, json!({ "type": "thinking_delta", "thinking": word })),
+        ScriptedPiece::EndThought => delta(0, json!({ "type": "signature_delta", "signature": "c2lnbmVk" })) + &stop(0),
+        ScriptedPiece::BeginText => start(1, json!({ "type": "text", "text": "" })),
+        ScriptedPiece::Word(word) => delta(1, json!({ "type": "text_delta", "text": word })),
+        ScriptedPiece::Stamp => delta(1, json!({ "type": "text_delta", "text": stamp() })),
+        ScriptedPiece::EndText => stop(1),
+        ScriptedPiece::Call(tool) => {
             let block = json!({ "type": "tool_use", "id": call_id(), "name": tool.name, "input": {} });
             let input = json!({ "type": "input_json_delta", "partial_json": tool.input.to_string() });
             start(2, block) + &delta(2, input) + &stop(2)
         }
-        Piece::End { given: _, tokens, calls } => {
+        ScriptedPiece::End { given: _, tokens, calls } => {
             let reason = if *calls { "tool_use" } else { "end_turn" };
             event(json!({
                 "type": "message_delta",
@@ -144,7 +146,7 @@ fn anthropic(piece: &Piece) -> String {
     }
 }
 
-fn openai(piece: &Piece) -> String {
+fn openai(piece: &ScriptedPiece) -> String {
     let event = |choices: Value, usage: Value| {
         let data = json!({
             "id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 0, "model": "scripted",
@@ -156,17 +158,19 @@ fn openai(piece: &Piece) -> String {
         event(json!([{ "index": 0, "delta": delta, "finish_reason": reason }]), Value::Null)
     };
     match piece {
-        Piece::Begin(_) => chunk(json!({ "role": "assistant", "content": "" }), Value::Null),
-        Piece::Thought(word) => chunk(json!({ "reasoning_content": word }), Value::Null),
-        Piece::Word(word) => chunk(json!({ "content": word }), Value::Null),
-        Piece::Stamp => chunk(json!({ "content": stamp() }), Value::Null),
-        Piece::BeginThought | Piece::EndThought | Piece::BeginText | Piece::EndText => String::new(),
-        Piece::Call(tool) => {
+        ScriptedPiece::Begin(_) => chunk(json!({ "role": "assistant", "content": "" }), Value::Null),
+        ScriptedPiece::Thought(word) => chunk(json!({ "reasoning_content": word }), Value::Null),
+        ScriptedPiece::Word(word) => chunk(json!({ "content": word }), Value::Null),
+        ScriptedPiece::Stamp => chunk(json!({ "content": stamp() }), Value::Null),
+        ScriptedPiece::BeginThought | ScriptedPiece::EndThought | ScriptedPiece::BeginText | ScriptedPiece::EndText => {
+            String::new()
+        }
+        ScriptedPiece::Call(tool) => {
             let function = json!({ "name": tool.name, "arguments": tool.input.to_string() });
             let call = json!({ "index": 0, "id": call_id(), "type": "function", "function": function });
             chunk(json!({ "tool_calls": [call] }), Value::Null)
         }
-        Piece::End { given, tokens, calls } => {
+        ScriptedPiece::End { given, tokens, calls } => {
             let reason = if *calls { "tool_calls" } else { "stop" };
             let usage =
                 json!({ "prompt_tokens": given, "completion_tokens": tokens, "total_tokens": *tokens as u64 + given });

@@ -8,10 +8,10 @@ use std::{
 
 use serde_json::json;
 
-use super::{eventually, server::Server};
+use super::{eventually, server::TestServer};
 
 /// Replaces the agent, which it returns.
-pub(crate) fn replace_agent(server: &Server, program: &str) -> Vec<u8> {
+pub(crate) fn replace_agent(server: &TestServer, program: &str) -> Vec<u8> {
     let programs = fs::read_dir(server.data().join("bin")).expect("they are installed").flatten();
     let agents = programs.filter(|entry| entry.file_name().to_string_lossy().starts_with("greenroom-agent-"));
     let agents: Vec<_> = agents.map(|entry| entry.path()).collect();
@@ -23,7 +23,7 @@ pub(crate) fn replace_agent(server: &Server, program: &str) -> Vec<u8> {
 
 /// Makes a session whose sandbox runs this script around the agent, which the script finds as `$agent`. Returns the session's
 /// id and its home.
-pub(crate) async fn wrap_agent(server: &Server, script: &str) -> (String, PathBuf) {
+pub(crate) async fn wrap_agent(server: &TestServer, script: &str) -> (String, PathBuf) {
     let wait = "agent=\"$HOME/agent\"; until [ -x \"$agent\" ]; do sleep 0.02; done";
     let agent = replace_agent(server, &format!("#!/bin/sh\n{wait}\n{script}\n"));
     let session = server.rest.create(json!({})).await;

@@ -4,14 +4,14 @@ use reqwest::{Method, header};
 use serde_json::json;
 
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     rest::send,
-    server::{Options, Server},
-    socket::{Headers, Socket},
+    server::{TestServer, TestServerOptions},
+    socket::{HandshakeHeaders, TestSocket},
 };
 
-async fn server() -> Server {
-    Server::start(Options::new(Driver::Process)).await
+async fn server() -> TestServer {
+    TestServer::start(TestServerOptions::new(TestDriver::Process)).await
 }
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn reading_and_writing() {
     let bearer = format!("Bearer {}", server.rest.token);
     let wrong = format!("Bearer {}x", server.rest.token);
     let cookie = cookie(&server).await;
-    let table: [(&str, Headers<'_>, u16); 11] = [
+    let table: [(&str, HandshakeHeaders<'_>, u16); 11] = [
         ("GET", &[], 401),
         ("GET", &[("authorization", &wrong)], 401),
         ("GET", &[("authorization", &bearer)], 200),
@@ -74,7 +74,7 @@ async fn sockets() {
     let suffix = format!("http://{authority}.evil.test");
     let scheme = format!("https://{authority}");
     let rebound = format!("evil.test:{port}");
-    let table: [(&str, Headers<'_>, Option<u16>); 12] = [
+    let table: [(&str, HandshakeHeaders<'_>, Option<u16>); 12] = [
         ("no token", &[], Some(4401)),
         ("a token of somebody else", &[("authorization", "Bearer wrong")], Some(4401)),
         ("the bearer token", &[("authorization", &bearer)], None),
@@ -89,7 +89,7 @@ async fn sockets() {
         ("a rebound name", &[("authorization", &bearer), ("host", &rebound)], Some(403)),
     ];
     for (what, headers, expected) in table {
-        let refused = match Socket::handshake(&server.rest, "/ws", headers).await {
+        let refused = match TestSocket::handshake(&server.rest, "/ws", headers).await {
             Ok(mut socket) => match socket.next_or_close().await {
                 Ok(frame) => {
                     assert_eq!(frame["status"], "hello", "{what}");
@@ -108,8 +108,8 @@ async fn a_token_that_is_replaced_opens_nothing_any_more() {
     let server = server().await;
     let session = server.rest.create(json!({})).await;
     let old_cookie = cookie(&server).await;
-    let mut attached = Socket::attach(&server.rest, &session).await;
-    let mut idle = Socket::open(&server.rest).await;
+    let mut attached = TestSocket::attach(&server.rest, &session).await;
+    let mut idle = TestSocket::open(&server.rest).await;
     idle.status("hello").await;
     let new = server.renew_token().await;
     assert_eq!((attached.closed().await, idle.closed().await), (Some(4401), Some(4401)));
@@ -132,11 +132,11 @@ async fn only_the_health_of_the_server_is_everybodys() {
 
 #[tokio::test]
 async fn the_token_is_in_no_log() {
-    let options = Options::new(Driver::Process).env("GREENROOM_LOG__LEVEL", "trace");
-    let server = Server::start(options).await;
+    let options = TestServerOptions::new(TestDriver::Process).env("GREENROOM_LOG__LEVEL", "trace");
+    let server = TestServer::start(options).await;
     cookie(&server).await;
     let with_token = format!("/ws?token={}", server.rest.token);
-    drop(Socket::handshake(&server.rest, &with_token, &[]).await.expect("the token opens it"));
+    drop(TestSocket::handshake(&server.rest, &with_token, &[]).await.expect("the token opens it"));
     server.rest.get("/api/sessions").await.expect(200);
     let elsewhere = format!("/api/sessions?token={}", server.rest.token);
     send(server.rest.bare(Method::GET, &elsewhere)).await;
@@ -172,7 +172,7 @@ fn who_prints_for_a_reader_that_has_gone_ends_quietly() {
 }
 
 /// Opens the printed link, as a browser would, and returns the cookie for which it is traded.
-async fn cookie(server: &Server) -> String {
+async fn cookie(server: &TestServer) -> String {
     let path = format!("/?token={}", server.rest.token);
     let reply = send(server.rest.bare(Method::GET, &path)).await;
     assert!(reply.status.is_redirection(), "{}: {}", reply.status, reply.text);

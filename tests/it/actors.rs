@@ -5,18 +5,18 @@ use std::{collections::BTreeSet, process::Command};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    driver::{Driver, IMAGE},
+    driver::{IMAGE, TestDriver},
     eventually, host,
-    server::{Options, Server},
-    socket::Socket,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 #[tokio::test]
 async fn every_live_actor_is_listed_until_it_is_gone() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.start("print hello").await;
-    server.rest.until_state(&session, "idle").await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let session_id = server.rest.start("print hello").await;
+    server.rest.until_state(&session_id, "idle").await;
+    let mut socket = TestSocket::attach(&server.rest, &session_id).await;
     socket.status("synced").await;
     eventually("an actor of each kind", || async { kinds(&server).await == every_kind() }).await;
     for row in rows(&server).await {
@@ -33,17 +33,17 @@ fn every_kind() -> BTreeSet<String> {
     ["agent_link", "directory", "frontend_socket", "session", "sweeper"].map(str::to_owned).into()
 }
 
-async fn rows(server: &Server) -> Vec<Value> {
+async fn rows(server: &TestServer) -> Vec<Value> {
     server.rest.get("/api/admin/actors").await.expect(200)["items"].as_array().expect("items").clone()
 }
 
-async fn kinds(server: &Server) -> BTreeSet<String> {
+async fn kinds(server: &TestServer) -> BTreeSet<String> {
     rows(server).await.iter().map(|row| row["kind"].as_str().expect("a kind").to_owned()).collect()
 }
 
 #[tokio::test]
 async fn what_a_dead_session_left_is_swept_away_and_what_lives_stays() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let live = server.rest.start("print hello").await;
     server.rest.until_state(&live, "idle").await;
     let runs = server.data().join("run");
@@ -60,10 +60,10 @@ async fn what_a_dead_session_left_is_swept_away_and_what_lives_stays() {
 
 #[tokio::test]
 async fn a_container_that_no_session_owns_is_swept_away() {
-    if !Driver::Docker.is_here().await {
+    if !TestDriver::Docker.is_here().await {
         return;
     }
-    let server = Server::start(Options::new(Driver::Docker)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Docker)).await;
     let live = server.rest.start("print hello").await;
     server.rest.until_state(&live, "idle").await;
     let ours = host::containers(server.home());
@@ -104,7 +104,7 @@ fn docker(args: &[&str]) -> String {
 /// Whoever changes their mind while the sandbox is on its way up leaves nothing behind, and does not wait for it.
 #[tokio::test]
 async fn a_session_may_be_purged_at_any_moment_of_its_start() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     for step in 0..30 {
         let session = server.rest.create(json!({})).await;
         let address = format!("/api/sessions/{session}");

@@ -4,33 +4,33 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     eventually,
-    model::Model,
-    server::{Options, Server},
-    socket::Socket,
+    model::ScriptedModel,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
-async fn server() -> Server {
-    Server::start(Options::new(Driver::Process)).await
+async fn server() -> TestServer {
+    TestServer::start(TestServerOptions::new(TestDriver::Process)).await
 }
 
-async fn check(socket: &mut Socket, frame: &str, code: &str, part: &str) {
+async fn check(socket: &mut TestSocket, frame: &str, code: &str, part: &str) {
     socket.send_text(frame).await;
     let text = socket.error(code).await;
     assert!(text.contains(part), "{frame}: {text}");
     still_usable(socket).await;
 }
 
-async fn still_usable(socket: &mut Socket) {
-    socket.act("ping", json!({})).await;
+async fn still_usable(socket: &mut TestSocket) {
+    socket.send_request("ping", json!({})).await;
     socket.status("pong").await;
 }
 
 #[tokio::test]
 async fn frames() {
     let server = server().await;
-    let mut socket = Socket::open(&server.rest).await;
+    let mut socket = TestSocket::open(&server.rest).await;
     let no_session = socket.status("hello").await;
     assert_eq!(no_session["session"], Value::Null);
     check(&mut socket, "{", "invalid_json", "JSON object").await;
@@ -49,7 +49,7 @@ async fn frames() {
 #[tokio::test]
 async fn an_error_names_the_frame_that_it_answers() {
     let server = server().await;
-    let mut socket = Socket::open(&server.rest).await;
+    let mut socket = TestSocket::open(&server.rest).await;
     socket.send(json!({ "action": "start", "id": "mine" })).await;
     let answer = socket.until("an error", |frame| frame.get("error").is_some()).await;
     assert_eq!(answer["id"], "mine");
@@ -58,7 +58,7 @@ async fn an_error_names_the_frame_that_it_answers() {
 #[tokio::test]
 async fn a_frame_that_is_too_large_is_refused_and_the_socket_goes_on() {
     let server = server().await;
-    let mut socket = Socket::open(&server.rest).await;
+    let mut socket = TestSocket::open(&server.rest).await;
     let large = json!({ "action": "start", "args": { "task": "x".repeat(10 << 20) } });
     socket.send(large).await;
     let text = socket.error("too_large").await;
@@ -69,7 +69,7 @@ async fn a_frame_that_is_too_large_is_refused_and_the_socket_goes_on() {
 #[tokio::test]
 async fn a_binary_frame_is_refused_and_the_socket_goes_on() {
     let server = server().await;
-    let mut socket = Socket::open(&server.rest).await;
+    let mut socket = TestSocket::open(&server.rest).await;
     socket.send_message(Message::binary(vec![0, 159, 146, 150])).await;
     socket.until("an error", |frame| frame.get("error").is_some()).await;
     still_usable(&mut socket).await;
@@ -79,7 +79,7 @@ async fn a_binary_frame_is_refused_and_the_socket_goes_on() {
 async fn an_unknown_session() {
     let server = server().await;
     for id in ["01ARZ3NDEKTSV4RRFFQ69G5FAV", "nonsense", "..%2F..%2Fetc"] {
-        match Socket::handshake(
+        match TestSocket::handshake(
             &server.rest,
             &format!("/ws?session={id}"),
             &[("authorization", &format!("Bearer {}", server.rest.token))],
@@ -96,12 +96,12 @@ async fn an_unknown_session() {
 
 #[tokio::test]
 async fn a_second_task_while_one_runs_is_refused_and_the_first_goes_on() {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "tell a long story" })).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "tell a long story" })).await;
     socket.delta("text").await;
-    socket.act("start", json!({ "task": "another" })).await;
+    socket.send_request("start", json!({ "task": "another" })).await;
     let text = socket.error("busy").await;
     assert!(text.contains("queue the message or interrupt it"), "{text}");
     socket.delta("text").await;
@@ -111,8 +111,8 @@ async fn a_second_task_while_one_runs_is_refused_and_the_first_goes_on() {
 #[tokio::test]
 async fn a_client_that_leaves_before_the_agent_is_up_takes_nothing_along() {
     let server = server().await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "print hello" })).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "print hello" })).await;
     let session = socket.session().await;
     drop(socket);
     let rest = &server.rest;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::{SinkExt, StreamExt};
-use greenroom_protocol::{Delta, DeltaKind, Observation, Seen, link::Report};
+use greenroom_protocol::{Delta, DeltaKind, Observation, ObservationKind, link::AgentReport};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::{
@@ -12,28 +12,28 @@ use tokio_tungstenite::{
 };
 
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     eventually,
-    model::Model,
-    puppet::Puppet,
-    rest::Rest,
-    server::{Options, Server},
-    socket::Socket,
+    model::ScriptedModel,
+    puppet::PuppetAgent,
+    rest::RestClient,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
     within,
 };
 
 /// A simple client.
-pub(crate) struct Chat(WebSocketStream<TcpStream>);
+pub(crate) struct ChatClient(WebSocketStream<TcpStream>);
 
-impl Chat {
-    pub(crate) async fn open(rest: &Rest, session: &str) -> Chat {
+impl ChatClient {
+    pub(crate) async fn open(rest: &RestClient, session: &str) -> ChatClient {
         let address = format!("ws://{}/ws/sessions/{session}/chat", rest.authority);
         let mut request = address.into_client_request().expect("an address");
         let bearer = HeaderValue::from_str(&format!("Bearer {}", rest.token)).expect("a token is text");
         request.headers_mut().insert("authorization", bearer);
         let tcp = TcpStream::connect(&rest.authority).await.expect("the server listens");
         let (stream, _) = within("the handshake", client_async(request, tcp)).await.expect("it is let in");
-        Chat(stream)
+        ChatClient(stream)
     }
 
     pub(crate) async fn say(&mut self, frame: Value) {
@@ -45,7 +45,7 @@ impl Chat {
     }
 
     /// `Err` with the code where the server closed it.
-    pub(crate) async fn hear(&mut self) -> Result<Value, Option<u16>> {
+    pub(crate) async fn receive(&mut self) -> Result<Value, Option<u16>> {
         loop {
             match within("a frame", self.0.next()).await {
                 Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text).expect("JSON")),
@@ -60,7 +60,7 @@ impl Chat {
     async fn turn(&mut self) -> Vec<Value> {
         let mut frames = Vec::new();
         loop {
-            let frame = self.hear().await.expect("the socket stays open");
+            let frame = self.receive().await.expect("the socket stays open");
             let kind = frame["type"].as_str().expect("a type").to_owned();
             frames.push(frame);
             if kind == "done" || kind == "error" {
@@ -73,21 +73,21 @@ impl Chat {
 /// Such an event has head and tail only. Who has had the beginning as it grew gets what is left, once.
 #[tokio::test]
 async fn a_client_hears_an_answer_that_is_too_long_for_an_event_without_a_gap_at_its_head() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut puppet) = Puppet::in_a_new_session(&server, json!({})).await;
-    let mut chat = Chat::open(&server.rest, &session).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session_id, mut puppet) = PuppetAgent::in_a_new_session(&server, json!({})).await;
+    let mut chat = ChatClient::open(&server.rest, &session_id).await;
     let long = (0..20_000).map(|n| format!("{n} ")).collect::<String>();
     let (begun, item) = (&long[..50_000], "long".to_owned());
     let delta = Delta { kind: DeltaKind::Text, item: item.clone(), offset: 0, content: begun.to_owned() };
     puppet.grow(delta).await.expect("the server listens");
     let mut heard = String::new();
     while heard.len() < begun.len() {
-        heard += chat.hear().await.expect("it is told")["content"].as_str().expect("a text");
+        heard += chat.receive().await.expect("it is told")["content"].as_str().expect("a text");
     }
     assert_eq!(heard, begun);
-    let body = Observation { seen: Seen::Message { partial: false }, content: long.clone() }.into();
-    puppet.report(Report::Event { item: Some(item), body }).await.expect("the server listens");
-    let rest = chat.hear().await.expect("it is told");
+    let body = Observation { kind: ObservationKind::Message { partial: false }, content: long.clone() }.into();
+    puppet.report(AgentReport::Event { item: Some(item), body }).await.expect("the server listens");
+    let rest = chat.receive().await.expect("it is told");
     let rest = rest["content"].as_str().expect("a text");
     let (mark, tail) = rest.trim_start().split_once('\n').expect("a line that says what is missing");
     let missing: usize = mark.split(' ').nth(1).expect("how much").parse().expect("a number");
@@ -99,23 +99,23 @@ async fn a_client_hears_an_answer_that_is_too_long_for_an_event_without_a_gap_at
 /// A frame of any size is refused in words; the same client goes on.
 #[tokio::test]
 async fn a_frame_of_any_size_is_refused_and_the_connection_goes_on() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let session_id = server.rest.create(json!({})).await;
+    server.rest.until_state(&session_id, "idle").await;
     let large = "x".repeat(40 << 20);
-    let mut chat = Chat::open(&server.rest, &session).await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let mut chat = ChatClient::open(&server.rest, &session_id).await;
+    let mut socket = TestSocket::attach(&server.rest, &session_id).await;
     socket.status("synced").await;
     for _ in 0..2 {
         chat.say_text(&large).await;
-        let told = chat.hear().await.expect("the chat goes on");
+        let told = chat.receive().await.expect("the chat goes on");
         assert!(told["message"].as_str().expect("words").contains("at most 1048576 bytes"), "{told}");
         socket.send_text(large.clone()).await;
         socket.error("too_large").await;
     }
     chat.say(json!({ "type": "ping" })).await;
-    assert_eq!(chat.hear().await, Ok(json!({ "type": "pong" })));
-    socket.act("ping", json!({})).await;
+    assert_eq!(chat.receive().await, Ok(json!({ "type": "pong" })));
+    socket.send_request("ping", json!({})).await;
     socket.status("pong").await;
     server.leaves_nothing().await;
 }
@@ -131,26 +131,26 @@ fn text(frames: &[Value]) -> String {
 
 #[tokio::test]
 async fn a_server_that_goes_says_so() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({})).await;
-    let mut chat = Chat::open(&server.rest, &session).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let session_id = server.rest.create(json!({})).await;
+    let mut chat = ChatClient::open(&server.rest, &session_id).await;
     chat.say(json!({ "type": "ping" })).await;
-    chat.hear().await.expect("an answer");
-    let (heard, _) = tokio::join!(chat.hear(), server.terminate());
+    chat.receive().await.expect("an answer");
+    let (heard, _) = tokio::join!(chat.receive(), server.terminate());
     assert_eq!(heard, Err(Some(1001)));
 }
 
 #[tokio::test]
 async fn two_clients_chat_about_one_session() {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut one = Chat::open(&server.rest, &session).await;
-    let mut other = Chat::open(&server.rest, &session).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let session_id = server.rest.create(json!({})).await;
+    server.rest.until_state(&session_id, "idle").await;
+    let mut one = ChatClient::open(&server.rest, &session_id).await;
+    let mut other = ChatClient::open(&server.rest, &session_id).await;
     for chat in [&mut one, &mut other] {
         chat.say(json!({ "type": "ping" })).await;
-        assert_eq!(chat.hear().await.expect("an answer"), json!({ "type": "pong" }));
+        assert_eq!(chat.receive().await.expect("an answer"), json!({ "type": "pong" }));
     }
     one.say(json!({ "type": "message", "content": "short story" })).await;
     let (first, second) = (one.turn().await, other.turn().await);
@@ -173,19 +173,19 @@ async fn two_clients_chat_about_one_session() {
 
 #[tokio::test]
 async fn what_a_client_says_last_is_heard_though_it_has_gone() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let session_id = server.rest.create(json!({})).await;
+    server.rest.until_state(&session_id, "idle").await;
     let words: BTreeSet<_> = (0..8).map(|n| format!("words {n}")).collect();
     for words in &words {
-        let mut chat = Chat::open(&server.rest, &session).await;
+        let mut chat = ChatClient::open(&server.rest, &session_id).await;
         chat.say(json!({ "type": "message", "content": words })).await;
         chat.0.close(None).await.expect("it closes");
         // Whoever leaves something unread resets the connection, and takes back what it said.
-        while chat.hear().await.is_ok() {}
+        while chat.receive().await.is_ok() {}
     }
     eventually("all of it to be in the journal", || async {
-        let events = server.rest.events(&session).await;
+        let events = server.rest.events(&session_id).await;
         let said = events.iter().filter(|event| event["source"] == "user" && event["action"] == "message");
         words == said.filter_map(|event| event["args"]["content"].as_str().map(str::to_owned)).collect()
     })
@@ -195,26 +195,26 @@ async fn what_a_client_says_last_is_heard_though_it_has_gone() {
 
 #[tokio::test]
 async fn an_interrupt_a_late_client_and_garbage() {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut one = Chat::open(&server.rest, &session).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let session_id = server.rest.create(json!({})).await;
+    server.rest.until_state(&session_id, "idle").await;
+    let mut one = ChatClient::open(&server.rest, &session_id).await;
     one.say(json!({ "type": "message", "content": "long story" })).await;
     let mut so_far = String::new();
     while so_far.len() < 100 {
-        let frame = one.hear().await.expect("it goes on");
+        let frame = one.receive().await.expect("it goes on");
         if frame["type"] == "text_delta" {
             so_far.push_str(frame["content"].as_str().expect("text"));
         }
     }
-    let mut late = Chat::open(&server.rest, &session).await;
-    let first = late.hear().await.expect("it is in the middle of it");
+    let mut late = ChatClient::open(&server.rest, &session_id).await;
+    let first = late.receive().await.expect("it is in the middle of it");
     assert!(first["content"].as_str().expect("text").starts_with(&so_far[..60]), "{first}");
     for garbage in ["{", "[]", r#"{"type":"dance"}"#, r#"{"type":"message"}"#] {
         late.say_text(garbage).await;
         let error = loop {
-            let frame = late.hear().await.expect("the socket stays open");
+            let frame = late.receive().await.expect("the socket stays open");
             if frame["type"] == "error" {
                 break frame;
             }
@@ -229,8 +229,8 @@ async fn an_interrupt_a_late_client_and_garbage() {
     assert_eq!(text(&one.turn().await), "Turning left.");
     assert_eq!(text(&late.turn().await), "Turning left.");
 
-    let mut nowhere = Chat::open(&server.rest, "01KAHTXV3M9W6N2Q4ZB8C5R7DE").await;
+    let mut nowhere = ChatClient::open(&server.rest, "01KAHTXV3M9W6N2Q4ZB8C5R7DE").await;
     assert_eq!(nowhere.turn().await.len(), 1);
-    assert_eq!(nowhere.hear().await, Err(Some(4404)));
+    assert_eq!(nowhere.receive().await, Err(Some(4404)));
     server.leaves_nothing().await;
 }

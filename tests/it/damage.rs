@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{
-        driver::Driver,
-        server::{Ended, Options, Server},
-        socket::Socket,
+        driver::TestDriver,
+        server::{StoppedServer, TestServer, TestServerOptions},
+        socket::TestSocket,
     },
-    streams::Events,
+    streams::SseClient,
 };
 
 /// The files below `dir`.
@@ -31,21 +31,21 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// A journal with two sessions and what they printed.
-async fn filled() -> (Ended, [(String, Vec<Value>); 2]) {
-    let server = Server::start(Options::new(Driver::Process)).await;
+async fn filled() -> (StoppedServer, [(String, Vec<Value>); 2]) {
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let mut sessions = Vec::new();
     for name in ["one", "two"] {
-        let session = server.rest.create(json!({ "title": name })).await;
-        let mut client = Socket::attach(&server.rest, &session).await;
+        let session_id = server.rest.create(json!({ "title": name })).await;
+        let mut client = TestSocket::attach(&server.rest, &session_id).await;
         for n in 0..6 {
-            client.act("run", json!({ "command": format!("seq {}", n * 4_000) })).await;
+            client.send_request("run", json!({ "command": format!("seq {}", n * 4_000) })).await;
             client.observation("run").await;
         }
-        server.rest.until_state(&session, "idle").await;
-        server.rest.post(&format!("/api/sessions/{session}/stop"), json!({})).await.expect(200);
-        server.rest.until_state(&session, "stopped").await;
-        let events = server.rest.events(&session).await;
-        sessions.push((session, events));
+        server.rest.until_state(&session_id, "idle").await;
+        server.rest.post(&format!("/api/sessions/{session_id}/stop"), json!({})).await.expect(200);
+        server.rest.until_state(&session_id, "stopped").await;
+        let events = server.rest.events(&session_id).await;
+        sessions.push((session_id, events));
     }
     let (_, ended) = server.terminate().await;
     (ended, sessions.try_into().expect("two"))
@@ -100,10 +100,10 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
                     assert_eq!(event, as_written, "{what}");
                 }
                 // The harness looks at the numbers itself.
-                let mut client = Socket::attach(&server.rest, session).await;
+                let mut client = TestSocket::attach(&server.rest, session).await;
                 client.status("synced").await;
                 assert_eq!(damaged(&client.events()), damaged(&events), "{what}");
-                let mut stream = Events::open(&server.rest, session, "", None).await;
+                let mut stream = SseClient::open(&server.rest, session, "", None).await;
                 let streamed = stream.until(|event| event["seq"] == last).await;
                 assert_eq!((damaged(&streamed), streamed.len() as u64), (damaged(&events), last), "{what}");
                 // Nobody knows of which kind it was, so it may have been of any.

@@ -10,10 +10,10 @@ use tokio::{
 };
 
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     host,
-    rest::Rest,
-    server::{Options, Server},
+    rest::RestClient,
+    server::{TestServer, TestServerOptions},
     within,
 };
 
@@ -23,7 +23,7 @@ const FLOOD_KIB: u64 = 16 * 1024;
 /// As many as a client can say in five seconds who reads no answer, and a hundred thousand at least.
 #[tokio::test]
 async fn tiny_frames_of_a_client_that_does_not_read_cost_next_to_nothing() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let mut client = deaf_socket(&server.rest, "/ws").await;
     let held = fill(&mut client).await;
     let before = host::forget_peak(server.pid());
@@ -46,7 +46,7 @@ async fn tiny_frames_of_a_client_that_does_not_read_cost_next_to_nothing() {
 
 #[tokio::test]
 async fn what_is_said_under_a_replaced_token_leads_to_nothing_also_where_nothing_is_read() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let mut client = deaf_socket(&server.rest, &format!("/ws?session={session}&after=tail")).await;
@@ -82,7 +82,7 @@ async fn fill(client: &mut TcpStream) -> u64 {
 }
 
 /// A session socket, byte for byte, over a connection that holds little on its way to the client.
-async fn deaf_socket(rest: &Rest, path: &str) -> TcpStream {
+async fn deaf_socket(rest: &RestClient, path: &str) -> TcpStream {
     let tcp = TcpSocket::new_v4().expect("a socket");
     tcp.set_recv_buffer_size(4096).expect("it is small");
     let mut tcp = tcp.connect(rest.authority.parse().expect("an address")).await.expect("the server listens");

@@ -7,12 +7,12 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    driver::{Driver, on_each_driver},
+    driver::{TestDriver, on_each_driver},
     eventually, host,
-    model::Model,
-    puppet::Puppet,
-    server::{Options, Server},
-    socket::Socket,
+    model::ScriptedModel,
+    puppet::PuppetAgent,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
     stand_in::{replace_agent, wrap_agent},
 };
 
@@ -27,19 +27,19 @@ on_each_driver!(
 );
 
 /// A session whose agent runs a command that waits, and who listens to it.
-async fn at_work(server: &Server) -> (Socket, String) {
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "wait for go" })).await;
+async fn at_work(server: &TestServer) -> (TestSocket, String) {
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "wait for go" })).await;
     let session = socket.session().await;
     socket.delta("output").await;
     (socket, session)
 }
 
-async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
+async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let (mut socket, session) = at_work(&server).await;
-    let mut other = Socket::attach_after(&server.rest, &session, "tail").await;
+    let mut other = TestSocket::attach_after(&server.rest, &session, "tail").await;
     other.status("synced").await;
 
     kill_agents(server.home());
@@ -57,7 +57,7 @@ async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: Driver) {
     assert!(told["state"] == "failed" && reason.contains("exit code 137"), "REST says the same: {told}");
     assert!(host::processes(server.home()).iter().all(|process| !process.command.contains("sleep 0.05")));
 
-    socket.act("message", json!({ "content": "go on" })).await;
+    socket.send_request("message", json!({ "content": "go on" })).await;
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
     let asked = model.calls().pop().expect("the model was asked").body.to_string();
     assert!(asked.contains("wait for go"), "the agent knows what came before: {asked}");
@@ -67,15 +67,15 @@ async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: Driver) {
 /// The engine has other users.
 #[tokio::test]
 async fn what_others_do_to_a_container_is_told_and_its_workspace_stays() {
-    if !Driver::Docker.is_here().await {
+    if !TestDriver::Docker.is_here().await {
         return;
     }
-    let server = Server::start(Options::new(Driver::Docker)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "print hello" })).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Docker)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "print hello" })).await;
     let session = socket.session().await;
     socket.state("idle").await;
-    socket.act("write", json!({ "path": "kept", "content": "still here" })).await;
+    socket.send_request("write", json!({ "path": "kept", "content": "still here" })).await;
     for done in [["kill", "--signal=KILL"], ["rm", "--force"], ["stop", "--time=0"]] {
         socket.state("idle").await;
         let output = Command::new("docker").args(done).args(host::containers(server.home())).output();
@@ -87,21 +87,21 @@ async fn what_others_do_to_a_container_is_told_and_its_workspace_stays() {
         let code = lost["extras"]["exit_code"].as_u64();
         assert!(code == Some(137) || done[0] != "kill", "{lost}");
         assert!(code.is_none_or(|code| reason.contains(&format!("exit code {code}"))), "REST says the same: {reason}");
-        socket.act("run", json!({ "command": "cat kept" })).await;
+        socket.send_request("run", json!({ "command": "cat kept" })).await;
         assert_eq!(socket.observation("run").await["content"], "still here", "after `{}`", done[0]);
     }
     server.leaves_nothing().await;
 }
 
-async fn one_death_is_nobody_elses(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
+async fn one_death_is_nobody_elses(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let victim = server.rest.start("wait for go").await;
     server.rest.until_state(&victim, "running").await;
     eventually("the first agent", || async { host::agents(server.home()).len() == 1 }).await;
     let doomed = host::agents(server.home());
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "tell a short story" })).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "tell a short story" })).await;
     socket.delta("text").await;
     doomed.iter().for_each(|agent| host::kill(agent.pid, Signal::KILL));
     let whole = socket.observation("message").await;
@@ -109,9 +109,9 @@ async fn one_death_is_nobody_elses(driver: Driver) {
     server.leaves_nothing().await;
 }
 
-async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
+async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let (_listens, session) = at_work(&server).await;
 
     let dead = server.kill9().await;
@@ -127,26 +127,26 @@ async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: Driver) {
     assert!(events.iter().any(|event| event["observation"] == "interrupted"), "its turn ends with it: {events:?}");
 
     let server = server.kill9().await.restart().await;
-    let mut socket = Socket::attach_after(&server.rest, &session, events.len()).await;
+    let mut socket = TestSocket::attach_after(&server.rest, &session, events.len()).await;
     socket.status("synced").await;
     assert_eq!(server.rest.events(&session).await, events, "it is told once");
-    socket.act("message", json!({ "content": "go on" })).await;
+    socket.send_request("message", json!({ "content": "go on" })).await;
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
     server.leaves_nothing().await;
 }
 
-async fn a_sandbox_that_takes_more_memory_than_it_may_is_told_so(driver: Driver) {
-    let server = Server::start(Options::new(driver).env("GREENROOM_SANDBOX__MEMORY", "64MiB")).await;
+async fn a_sandbox_that_takes_more_memory_than_it_may_is_told_so(driver: TestDriver) {
+    let server = TestServer::start(TestServerOptions::new(driver).env("GREENROOM_SANDBOX__MEMORY", "64MiB")).await;
     let grow = r#"exec sh -c 'all=0123456789abcdef; while :; do all=$all$all; done'"#;
     let script = format!(r#""$agent" & until [ -e "$HOME/end" ]; do sleep 0.02; done; {grow}"#);
     let (session, home) = wrap_agent(&server, &script).await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let mut socket = TestSocket::attach(&server.rest, &session).await;
     socket.status("synced").await;
     std::fs::write(home.join("end"), "").expect("it is written");
     let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
     socket.state("failed").await;
     let told = server.rest.session(&session).await;
-    if driver == Driver::Process && host::control_groups(server.home()).is_empty() {
+    if driver == TestDriver::Process && host::control_groups(server.home()).is_empty() {
         return assert_ne!(lost["extras"]["exit_code"], 0, "refused the memory, it ends itself");
     }
     assert_eq!((&lost["extras"]["exit_code"], &lost["extras"]["out_of_memory"]), (&json!(137), &json!(true)), "{lost}");
@@ -160,9 +160,9 @@ const LAST_WORDS: &str =
 
 #[tokio::test]
 async fn last_words_are_told_to_who_listens_and_by_rest() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, home) = wrap_agent(&server, LAST_WORDS).await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let mut socket = TestSocket::attach(&server.rest, &session).await;
     socket.status("synced").await;
     std::fs::write(home.join("end"), "").expect("it is written");
     let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
@@ -176,14 +176,14 @@ async fn last_words_are_told_to_who_listens_and_by_rest() {
 
 #[tokio::test]
 async fn last_words_that_no_server_heard_are_told_by_the_next_one() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, home) = wrap_agent(&server, LAST_WORDS).await;
 
     let dead = server.kill9().await;
     std::fs::write(home.join("end"), "").expect("it is written");
     gone(dead.home()).await;
     let server = dead.restart().await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let mut socket = TestSocket::attach(&server.rest, &session).await;
     let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
     let Value::Object(how) = &lost["extras"] else { panic!("{lost}") };
     assert_eq!((&how["exit_code"], how.get("out_of_memory")), (&json!(3), None), "{lost}");
@@ -205,17 +205,17 @@ fn kill_agents(home: &Path) {
 }
 
 /// The state's reason, and what the sandbox wrote, of a session that cannot start.
-async fn fails(server: &Server) -> (String, String) {
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+async fn fails(server: &TestServer) -> (String, String) {
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     let failed = socket.until("the failure", |frame| frame["extras"]["phase"] == "failed").await;
     socket.state("failed").await;
     let stderr = failed["extras"]["stderr_tail"].as_str().unwrap_or_default().to_owned();
     (failed["content"].as_str().expect("a reason").to_owned(), stderr)
 }
 
-async fn an_agent_that_ends_at_once_is_told_with_what_it_said(driver: Driver) {
-    let server = Server::start(Options::new(driver)).await;
+async fn an_agent_that_ends_at_once_is_told_with_what_it_said(driver: TestDriver) {
+    let server = TestServer::start(TestServerOptions::new(driver)).await;
     replace_agent(&server, "#!/bin/sh\ndate +%s%N >> \"$HOME/starts\"\necho 'no such brain' >&2\nexit 3\n");
     let (why, stderr) = fails(&server).await;
     let homes = std::fs::read_dir(server.data().join("homes")).expect("homes").flatten();
@@ -230,30 +230,30 @@ async fn an_agent_that_ends_at_once_is_told_with_what_it_said(driver: Driver) {
     server.leaves_nothing().await;
 }
 
-async fn whatever_an_agent_leaves_in_its_own_way_it_starts_again(driver: Driver) {
-    let server = Server::start(Options::new(driver)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+async fn whatever_an_agent_leaves_in_its_own_way_it_starts_again(driver: TestDriver) {
+    let server = TestServer::start(TestServerOptions::new(driver)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     socket.state("idle").await;
     let lay =
         "cd /greenroom/run/agent && rm agent.sock && mkdir -p agent.sock/x agent.new/x && chmod 0 . /workspace $HOME";
-    socket.act("run", json!({ "command": lay })).await;
+    socket.send_request("run", json!({ "command": lay })).await;
     assert_eq!(socket.observation("run").await["extras"]["exit_code"], 0);
     socket.state("idle").await;
     for _ in 0..2 {
-        socket.act("stop", json!({})).await;
+        socket.send_request("stop", json!({})).await;
         socket.state("stopped").await;
-        socket.act("run", json!({ "command": "pwd" })).await;
+        socket.send_request("run", json!({ "command": "pwd" })).await;
         assert_eq!(socket.observation("run").await["content"], "/workspace\n");
         socket.state("idle").await;
     }
     server.leaves_nothing().await;
 }
 
-async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: Driver) {
-    let server = Server::start(Options::new(driver)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: TestDriver) {
+    let server = TestServer::start(TestServerOptions::new(driver)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     let session = socket.session().await;
     socket.state("idle").await;
     // In pieces, each hung below the next: behind a wall of Landlock, what lies deep takes as long as it is deep.
@@ -267,7 +267,7 @@ async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: 
             }
         }
         print "dug\n"'"#;
-    socket.act("run", json!({ "command": dig })).await;
+    socket.send_request("run", json!({ "command": dig })).await;
     let dug = socket.observation("run").await;
     assert!(dug["content"].as_str().is_some_and(|content| content.ends_with("dug\n")), "{dug}");
     let purged = server.rest.delete(&format!("/api/sessions/{session}?purge=true")).await;
@@ -281,7 +281,7 @@ async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: 
 
 #[tokio::test]
 async fn an_agent_that_talks_nonsense_is_told_and_stopped() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let before = host::forget_peak(server.pid());
     for (says, told) in NONSENSE {
         replace_agent(&server, &stranger(says));
@@ -316,8 +316,8 @@ const NONSENSE_KIB: u64 = 32 << 10;
 
 #[tokio::test]
 async fn an_agent_that_begins_to_talk_nonsense_is_told_and_a_fresh_one_obeys() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session_id, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     let deep =
         format!(r#"{{"frame":"report","n":1,"report":{}7{}}}"#, "{\"report\":".repeat(10_000), "}".repeat(10_000));
     let nonsense = [
@@ -328,22 +328,22 @@ async fn an_agent_that_begins_to_talk_nonsense_is_told_and_a_fresh_one_obeys() {
     for (says, told) in nonsense {
         let before = host::forget_peak(server.pid());
         agent.say(says).await;
-        has_failed(&server, &session, told).await;
+        has_failed(&server, &session_id, told).await;
         let grown = host::peak_kib(server.pid()).saturating_sub(before);
         assert!(grown < NONSENSE_KIB, "{told}: it grew by {grown} KiB");
 
-        let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
-        socket.act("run", json!({ "command": "echo $((6 * 7))" })).await;
+        let mut socket = TestSocket::attach_after(&server.rest, &session_id, "tail").await;
+        socket.send_request("run", json!({ "command": "echo $((6 * 7))" })).await;
         assert_eq!(socket.observation("run").await["content"].as_str().expect("output").trim(), "42");
         socket.state("idle").await;
-        agent = Puppet::take_over(&server, &session).await;
+        agent = PuppetAgent::take_over(&server, &session_id).await;
     }
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn an_agent_that_says_nothing_is_told_and_stopped() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let silent =
         stranger("").replace("peer, _ = server.accept()", "held = server.accept(); import time; time.sleep(999)");
     replace_agent(&server, &silent);
@@ -356,35 +356,35 @@ async fn an_agent_that_says_nothing_is_told_and_stopped() {
 
 #[tokio::test]
 async fn an_agent_that_leaves_reports_out_and_hangs_up_is_told() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session_id, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     agent.leave_out(6);
     agent.event(None, json!({ "observation": "message", "content": "the seventh", "extras": {} })).await;
     drop(agent);
-    has_failed(&server, &session, "report 7 came where 1 was to come").await;
+    has_failed(&server, &session_id, "report 7 came where 1 was to come").await;
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn an_agent_that_leaves_reports_out_is_told_and_a_fresh_one_obeys() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session_id, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     agent.leave_out(6);
     agent.event(None, json!({ "observation": "message", "content": "the seventh", "extras": {} })).await;
-    has_failed(&server, &session, "report 7 came where 1 was to come").await;
+    has_failed(&server, &session_id, "report 7 came where 1 was to come").await;
 
-    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
-    socket.act("run", json!({ "command": "echo $((6 * 7))" })).await;
+    let mut socket = TestSocket::attach_after(&server.rest, &session_id, "tail").await;
+    socket.send_request("run", json!({ "command": "echo $((6 * 7))" })).await;
     assert_eq!(socket.observation("run").await["content"].as_str().expect("output").trim(), "42");
-    socket.act("stop", json!({})).await;
+    socket.send_request("stop", json!({})).await;
     eventually("what is ordered to be done", || async { host::processes(server.home()).is_empty() }).await;
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn an_agent_that_begins_ever_new_items_costs_its_server_little() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (_, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (_, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     let before = host::forget_peak(server.pid());
     for n in 0..400 {
         let content = "x".repeat(1 << 20);
@@ -428,11 +428,11 @@ while True:
 /// From outside it looks as one does that is at a long command, of which there is one beside it.
 #[tokio::test]
 async fn an_agent_that_its_own_command_stopped_is_told_and_one_at_a_long_command_goes_on() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (stopped, busy) = (server.rest.create(json!({})).await, server.rest.create(json!({})).await);
     for (session, command) in [(&stopped, "echo mine > kept; kill -STOP -1"), (&busy, "sleep 70; echo awake")] {
-        let mut client = Socket::attach(&server.rest, session).await;
-        client.act("run", json!({ "command": command })).await;
+        let mut client = TestSocket::attach(&server.rest, session).await;
+        client.send_request("run", json!({ "command": command })).await;
         client.until("its act", |frame| frame["action"] == "run").await;
     }
 
@@ -440,16 +440,16 @@ async fn an_agent_that_its_own_command_stopped_is_told_and_one_at_a_long_command
     server.rest.until_state(&stopped, "failed").await;
     let failed = server.rest.session(&stopped).await;
     assert!(failed["reason"].as_str().expect("a reason").contains("stood still"), "{failed}");
-    let mut client = Socket::attach(&server.rest, &stopped).await;
-    client.act("run", json!({ "command": "cat kept" })).await;
+    let mut client = TestSocket::attach(&server.rest, &stopped).await;
+    client.send_request("run", json!({ "command": "cat kept" })).await;
     client.until("a fresh one", |frame| frame["observation"] == "run" && frame["content"] == "mine\n").await;
-    let mut other = Socket::attach(&server.rest, &busy).await;
+    let mut other = TestSocket::attach(&server.rest, &busy).await;
     assert_eq!(other.observation("run").await["content"], "awake\n");
     server.leaves_nothing().await;
 }
 
 /// The session says why it failed, and nothing of its sandbox runs on.
-async fn has_failed(server: &Server, session: &str, why: &str) {
+async fn has_failed(server: &TestServer, session: &str, why: &str) {
     server.rest.until_state(session, "failed").await;
     let failed = server.rest.session(session).await;
     assert!(failed["reason"].as_str().unwrap_or_default().contains(why), "{failed}");

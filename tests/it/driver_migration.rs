@@ -7,55 +7,55 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{
-    driver::{Driver, on_each_driver},
-    engine::{Engine, IMAGE},
+    driver::{TestDriver, on_each_driver},
+    engine::{IMAGE, TestEngine},
     eventually, host,
-    model::Model,
-    server::{Options, Server},
-    socket::Socket,
+    model::ScriptedModel,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 on_each_driver!(what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says,);
 
-async fn what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says(driver: Driver) {
+async fn what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says(driver: TestDriver) {
     let other = driver.other();
     if !other.is_here().await {
         return;
     }
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "wait for go" })).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "wait for go" })).await;
     let session = socket.session().await;
     socket.delta("output").await;
     let before = host::agents(server.home());
     assert_eq!(before.len(), 1);
 
     let server = server.kill9().await.restart_with(|options| options.sandbox(other.name())).await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let mut socket = TestSocket::attach(&server.rest, &session).await;
     socket.status("synced").await;
     server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
     assert_eq!(host::agents(server.home()), before, "the same, and no other");
     assert_eq!(server.rest.session(&session).await["sandbox"], driver.name());
     let listed = server.rest.get("/api/admin/sandboxes").await.expect(200)["items"].clone();
     assert_eq!((&listed[0]["driver"], &listed[0]["state"]), (&json!(driver.name()), &json!("running")), "{listed}");
-    socket.act("pause", json!({})).await;
+    socket.send_request("pause", json!({})).await;
     socket.state("paused").await;
     eventually("it to stand still", || async { host::is_frozen(before[0].pid) }).await;
-    socket.act("resume", json!({})).await;
-    socket.act("write", json!({ "path": "go", "content": "" })).await;
+    socket.send_request("resume", json!({})).await;
+    socket.send_request("write", json!({ "path": "go", "content": "" })).await;
     socket.until("the end of the turn", |frame| frame["content"] == "Saw the mark.").await;
     socket.state("idle").await;
 
     server.rest.post(&format!("/api/sessions/{session}/stop"), json!({})).await.expect(200);
     eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
-    socket.act("run", json!({ "command": "ls" })).await;
+    socket.send_request("run", json!({ "command": "ls" })).await;
     let ran = socket.until("the list", |frame| frame["observation"] == "run").await;
     assert!(ran["content"].as_str().expect("output").contains("go"), "the workspace is the same: {ran}");
     assert_eq!(host::agents(server.home()).len(), 1);
     assert_eq!(
         host::containers(server.home()).len(),
-        usize::from(other == Driver::Docker),
+        usize::from(other == TestDriver::Docker),
         "nothing is left where it was"
     );
     assert_eq!(server.rest.session(&session).await["sandbox"], other.name());
@@ -71,7 +71,7 @@ async fn what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says(d
 /// Its sandbox was gone by then, and the note of where it was would have a later server look for it there.
 #[tokio::test]
 async fn of_an_end_that_a_kill_broke_off_the_next_sweep_removes_the_rest() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let (run, note) = (server.data().join("run").join(&session), server.data().join("drivers/process").join(&session));
@@ -93,10 +93,10 @@ async fn of_an_end_that_a_kill_broke_off_the_next_sweep_removes_the_rest() {
 /// It works on there, so it is started nowhere else, and is not given up.
 #[tokio::test]
 async fn a_session_whose_engine_is_away_waits_for_it() {
-    if !Driver::Docker.is_here().await {
+    if !TestDriver::Docker.is_here().await {
         return;
     }
-    let server = Server::start(Options::new(Driver::Docker)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Docker)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let at_rest = server.rest.create(json!({})).await;
@@ -106,10 +106,11 @@ async fn a_session_whose_engine_is_away_waits_for_it() {
     let before = host::agents(server.home());
     let nowhere = server.home().join("no-engine.sock");
     let address = format!("unix://{}", nowhere.display());
-    let without = |options: Options| options.sandbox("process").env("GREENROOM_SANDBOX__DOCKER_HOST", &address);
+    let without =
+        |options: TestServerOptions| options.sandbox("process").env("GREENROOM_SANDBOX__DOCKER_HOST", &address);
 
     let server = server.kill9().await.restart_with(without).await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let mut socket = TestSocket::attach(&server.rest, &session).await;
     let is_news = |frame: &serde_json::Value| frame["extras"]["phase"] == "connecting";
     let told = socket.until("why it does not answer", is_news).await["content"].to_string();
     assert!(told.contains("docker") && told.contains("no-engine.sock") && told.contains("/drivers/"), "{told}");
@@ -124,7 +125,7 @@ async fn a_session_whose_engine_is_away_waits_for_it() {
     assert!(agents.len() == 2 && agents.contains(&before[0]), "{agents:?}: one of each that is up, {before:?} still");
 
     std::os::unix::fs::symlink("/var/run/docker.sock", &nowhere).expect("it is made");
-    socket.act("run", json!({ "command": "echo $((6 * 7))" })).await;
+    socket.send_request("run", json!({ "command": "echo $((6 * 7))" })).await;
     assert_eq!(socket.observation("run").await["content"], "42\n");
     let agents = host::agents(server.home());
     assert!(agents.len() == 2 && agents.contains(&before[0]), "{agents:?}: it worked on");
@@ -135,15 +136,15 @@ async fn a_session_whose_engine_is_away_waits_for_it() {
 /// An engine may be starting when the server does.
 #[tokio::test]
 async fn without_a_named_driver_the_engine_is_waited_for_in_which_sessions_live() {
-    if !Driver::Docker.is_here().await {
+    if !TestDriver::Docker.is_here().await {
         return;
     }
-    let Some(engine) = Engine::start() else { return };
-    let options = Options::new(Driver::Docker)
+    let Some(engine) = TestEngine::start() else { return };
+    let options = TestServerOptions::new(TestDriver::Docker)
         .sandbox("auto")
         .env("GREENROOM_SANDBOX__DOCKER_HOST", &engine.address())
         .env("GREENROOM_SANDBOX__IMAGE", IMAGE);
-    let server = Server::start(options).await;
+    let server = TestServer::start(options).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
 
@@ -153,8 +154,8 @@ async fn without_a_named_driver_the_engine_is_waited_for_in_which_sessions_live(
         tokio::time::sleep(Duration::from_secs(8)).await;
         engine.signal(Signal::CONT);
     });
-    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
-    socket.act("run", json!({ "command": "echo still here" })).await;
+    let mut socket = TestSocket::attach_after(&server.rest, &session, "tail").await;
+    socket.send_request("run", json!({ "command": "echo still here" })).await;
     assert_eq!(socket.observation("run").await["content"], "still here\n");
     assert_eq!(server.rest.get("/api/options").await.expect(200)["sandbox"]["driver"], "docker");
     assert_eq!(engine.containers(), 1);

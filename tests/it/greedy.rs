@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::{join, join_all};
-use greenroom_protocol::link::{Command, Outcome, Report};
+use greenroom_protocol::link::{AgentCommand, AgentReport, WorkOutcome};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -12,13 +12,13 @@ use tokio::{
 };
 
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     eventually, host,
-    model::{Model, Rule, Tool},
-    puppet::Puppet,
-    rest::Rest,
-    server::{Options, Server},
-    socket::Socket,
+    model::{ScriptedModel, ScriptedRule, ScriptedTool},
+    puppet::PuppetAgent,
+    rest::RestClient,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
     within,
 };
 
@@ -35,20 +35,20 @@ fn len(frame: &Value) -> u64 {
 }
 
 /// A model that has the agent run `command` when it is told to `go`.
-fn model(command: &str) -> Model {
-    let tool = Some(Tool { name: "run".into(), input: json!({ "command": command }) });
-    let go = Rule { when: Some("go".into()), times: 1, tool, ..Rule::default() };
-    Model::with(vec![go, Rule { say: Some("Done.".into()), times: 1, ..Rule::default() }])
+fn model(command: &str) -> ScriptedModel {
+    let tool = Some(ScriptedTool { name: "run".into(), input: json!({ "command": command }) });
+    let go = ScriptedRule { when: Some("go".into()), times: 1, tool, ..ScriptedRule::default() };
+    ScriptedModel::with(vec![go, ScriptedRule { say: Some("Done.".into()), times: 1, ..ScriptedRule::default() }])
 }
 
 /// Six hundred megabytes are printed beside them, so long that who reads nothing is given up: then they come back.
 #[tokio::test]
 async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
     let model = model("yes 0123456789012345678901234567890123456789 | head -c 314572800");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut reads = Socket::attach(&server.rest, &session).await;
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let session_id = server.rest.create(json!({})).await;
+    server.rest.until_state(&session_id, "idle").await;
+    let mut reads = TestSocket::attach(&server.rest, &session_id).await;
     reads.status("synced").await;
     let quiet = host::forget_peak(server.pid());
     print(&mut reads).await;
@@ -56,7 +56,7 @@ async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
     assert!(alone < quiet + FLOOD_KIB, "{quiet} KiB became {alone} KiB");
     let mut deaf = Vec::new();
     for _ in 0..40 {
-        deaf.push(Socket::attach(&server.rest, &session).await);
+        deaf.push(TestSocket::attach(&server.rest, &session_id).await);
     }
     host::forget_peak(server.pid());
     let since = Instant::now();
@@ -65,20 +65,20 @@ async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
     let beside_them = host::peak_kib(server.pid());
     assert!(beside_them < alone + SLOW_KIB, "{alone} KiB became {beside_them} KiB");
     tokio::time::sleep(Duration::from_secs(60).saturating_sub(since.elapsed())).await;
-    let all = server.rest.events(&session).await;
-    join_all(deaf.into_iter().map(|client| catches_up(client, &server.rest, &session, &all))).await;
+    let all = server.rest.events(&session_id).await;
+    join_all(deaf.into_iter().map(|client| catches_up(client, &server.rest, &session_id, &all))).await;
     server.leaves_nothing().await;
 }
 
 /// What a client did not read then, it reads now; where it was given up meanwhile, it comes back for the rest. It answers no
 /// ping before it reads, so many of them do it at once.
-async fn catches_up(mut client: Socket, rest: &Rest, session: &str, all: &[Value]) {
+async fn catches_up(mut client: TestSocket, rest: &RestClient, session: &str, all: &[Value]) {
     let last = all.last().and_then(|event| event["seq"].as_u64());
     while client.newest() < last && client.next_or_close().await.is_ok() {}
     let mut seen = client.events();
     if let Some(next) = all.get(seen.len()) {
         let before = next["seq"].as_u64().expect("an event has a number") - 1;
-        let mut again = Socket::attach_after(rest, session, before).await;
+        let mut again = TestSocket::attach_after(rest, session, before).await;
         while again.newest() < last {
             again.next().await;
         }
@@ -88,8 +88,8 @@ async fn catches_up(mut client: Socket, rest: &Rest, session: &str, all: &[Value
 }
 
 /// Three hundred megabytes are printed. (More takes a server that is not optimised so long that even who reads falls silent.)
-async fn print(reads: &mut Socket) {
-    reads.act("message", json!({ "content": "go" })).await;
+async fn print(reads: &mut TestSocket) {
+    reads.send_request("message", json!({ "content": "go" })).await;
     let mut came = 0;
     let ran = loop {
         let frame = reads.next().await;
@@ -112,33 +112,33 @@ const NOISE_KIB: u64 = 2 * 1024;
 #[tokio::test]
 async fn two_hundred_deaf_clients_cost_next_to_nothing() {
     let model = model("seq 1 1000000");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let session = server.rest.create(json!({})).await;
-    let mut reads = Socket::attach(&server.rest, &session).await;
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let session_id = server.rest.create(json!({})).await;
+    let mut reads = TestSocket::attach(&server.rest, &session_id).await;
     let (mut deaf, mut grown, mut since) = (Vec::new(), Vec::new(), 0);
     for clients in [0, 0, 200] {
-        since = server.rest.events(&session).await.len();
+        since = server.rest.events(&session_id).await.len();
         let before = host::forget_peak(server.pid());
         for _ in 0..clients {
-            let mut client = Socket::narrow(&server.rest, &session).await;
+            let mut client = TestSocket::narrow(&server.rest, &session_id).await;
             client.status("synced").await;
             deaf.push(client);
         }
-        reads.act("message", json!({ "content": "go" })).await;
+        reads.send_request("message", json!({ "content": "go" })).await;
         reads.observation("run").await;
         reads.state("idle").await;
         reads.seen.clear();
         grown.push(host::peak_kib(server.pid()).saturating_sub(before));
     }
     // Nobody is given up so soon for answering no ping.
-    assert_eq!(server.rest.session(&session).await["attached"], 201, "they are all there");
+    assert_eq!(server.rest.session(&session_id).await["attached"], 201, "they are all there");
     let [_, alone, beside_them] = grown[..] else { unreachable!() };
     assert!(
         beside_them <= alone + 200 * DEAF_KIB + NOISE_KIB,
         "it grew by {alone} KiB, and by {beside_them} KiB beside them"
     );
-    let all = server.rest.events(&session).await;
-    join_all(deaf.into_iter().map(|client| catches_up(client, &server.rest, &session, &all[since..]))).await;
+    let all = server.rest.events(&session_id).await;
+    join_all(deaf.into_iter().map(|client| catches_up(client, &server.rest, &session_id, &all[since..]))).await;
     server.leaves_nothing().await;
 }
 
@@ -147,8 +147,8 @@ async fn two_hundred_deaf_clients_cost_next_to_nothing() {
 async fn five_hundred_heads_without_an_end_are_given_up_and_keep_nobody_out() {
     const HALVES: usize = 500;
     host::take_all_descriptors();
-    let options = Options::new(Driver::Process).env("GREENROOM_SERVER__HEADER_TIMEOUT", "1s");
-    let server = Server::start(options).await;
+    let options = TestServerOptions::new(TestDriver::Process).env("GREENROOM_SERVER__HEADER_TIMEOUT", "1s");
+    let server = TestServer::start(options).await;
     let before = host::descriptors(server.pid());
     let halves = join_all((0..HALVES).map(|_| given_up(&server.rest.authority)));
     let others = async {
@@ -165,11 +165,11 @@ async fn five_hundred_heads_without_an_end_are_given_up_and_keep_nobody_out() {
 /// The same behind a request that was answered, by more of them than the server takes up at once.
 #[tokio::test]
 async fn second_heads_without_an_end_are_given_up_as_well_and_what_lasts_is_not() {
-    let options = Options::new(Driver::Process)
+    let options = TestServerOptions::new(TestDriver::Process)
         .env("GREENROOM_SERVER__HEADER_TIMEOUT", "1s")
         .env("GREENROOM_SERVER__KEEP_ALIVE", "1s")
         .env("GREENROOM_SERVER__MAX_CONNECTIONS", "16");
-    let server = Server::start(options).await;
+    let server = TestServer::start(options).await;
     let (authority, token) = (&server.rest.authority, &server.rest.token);
     let session = server.rest.create(json!({})).await;
     let mut lasting = TcpStream::connect(authority).await.expect("it listens");
@@ -223,9 +223,9 @@ fn large() -> String {
 #[tokio::test]
 async fn fifty_megabytes_are_one_event_and_can_be_fetched_whole() {
     let model = model(LARGE);
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "go" })).await;
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "go" })).await;
     let session = socket.session().await;
     let before = host::forget_peak(server.pid());
     let ran = socket.observation("run").await;
@@ -248,12 +248,12 @@ async fn fifty_megabytes_are_one_event_and_can_be_fetched_whole() {
 #[tokio::test]
 async fn a_line_of_a_hundred_megabytes_is_one_event_too() {
     let model = model("head -c 100000000 /dev/zero | tr '\\0' x");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     socket.state("idle").await;
     let before = host::forget_peak(server.pid());
-    socket.act("message", json!({ "content": "go" })).await;
+    socket.send_request("message", json!({ "content": "go" })).await;
     let ran = socket.observation("run").await;
     assert_eq!(ran["extras"]["exit_code"], 0, "{}", ran["extras"]);
     assert!(ran.to_string().len() < 256 * 1024, "{} bytes in the frame", ran.to_string().len());
@@ -268,7 +268,7 @@ async fn a_line_of_a_hundred_megabytes_is_one_event_too() {
 #[tokio::test]
 async fn a_server_that_is_killed_amid_fifty_megabytes_has_them_whole() {
     let model = model(LARGE);
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let session = server.rest.start("go").await;
     let contents = server.data().join("journal/contents").join(&session);
     eventually("pieces on disk", || async {
@@ -277,7 +277,7 @@ async fn a_server_that_is_killed_amid_fifty_megabytes_has_them_whole() {
     })
     .await;
     let server = server.kill9().await.restart().await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let mut socket = TestSocket::attach(&server.rest, &session).await;
     let ran = socket.observation("run").await;
     assert_eq!(ran["extras"]["exit_code"], 0, "{}", ran["extras"]);
     let href = ran["extras"]["truncated"]["href"].as_str().expect("where the whole is");
@@ -291,9 +291,9 @@ async fn a_server_that_is_killed_amid_fifty_megabytes_has_them_whole() {
 #[tokio::test]
 async fn an_agent_that_does_not_stop_is_held_back_and_can_be_stopped() {
     let model = model("yes");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let mut flooded = Socket::open(&server.rest).await;
-    flooded.act("start", json!({ "task": "go" })).await;
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let mut flooded = TestSocket::open(&server.rest).await;
+    flooded.send_request("start", json!({ "task": "go" })).await;
     let session = flooded.session().await;
     let first = flooded.delta("output").await;
     let before = host::forget_peak(server.pid());
@@ -314,7 +314,7 @@ async fn an_agent_that_does_not_stop_is_held_back_and_can_be_stopped() {
     let most = host::peak_kib(server.pid());
     assert!(most < before + FLOOD_KIB, "{before} KiB became {most} KiB over {bytes} bytes");
     // It does not read what it is sent, and is heard all the same.
-    flooded.act("interrupt", json!({})).await;
+    flooded.send_request("interrupt", json!({})).await;
     server.rest.until_state(&session, "idle").await;
     eventually("its processes to be gone", || async {
         !host::processes(server.home()).iter().any(|process| process.command == "yes")
@@ -327,23 +327,23 @@ async fn an_agent_that_does_not_stop_is_held_back_and_can_be_stopped() {
 /// As many events as an agent can say, on a disk that takes them.
 #[tokio::test]
 async fn events_without_end_cost_little_and_their_agent_hears_an_interrupt() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, mut agent) = Puppet::in_a_new_session(&server, json!({})).await;
-    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
+    let mut socket = TestSocket::attach_after(&server.rest, &session, "tail").await;
     socket.status("synced").await;
-    socket.act("message", json!({ "content": "go" })).await;
-    let Command::Prompt { turn, .. } = agent.command().await else { panic!("there is nothing else to do") };
+    socket.send_request("message", json!({ "content": "go" })).await;
+    let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("there is nothing else to do") };
     let before = host::forget_peak(server.pid());
     let words = |n: usize| format!("{n}:{}", "x".repeat(1000));
     let flood = async {
         let mut said = 0;
-        while !agent.is_told_to(&Command::Cancel {}) {
+        while !agent.received_command(&AgentCommand::Cancel {}) {
             let body = json!({ "observation": "think", "content": words(said), "extras": {} });
             agent.event(None, body).await;
             said += 1;
         }
-        let outcome = Outcome::Cancelled { what: "the words".to_owned(), partial: false };
-        agent.report(Report::TurnEnded { turn, outcome }).await.expect("the server listens");
+        let outcome = WorkOutcome::Cancelled { what: "the words".to_owned(), partial: false };
+        agent.report(AgentReport::TurnEnded { turn, outcome }).await.expect("the server listens");
         agent.until_acknowledged().await;
         said
     };
@@ -358,7 +358,7 @@ async fn events_without_end_cost_little_and_their_agent_hears_an_interrupt() {
         server.rest.until_state(&other, "idle").await;
         let most = host::peak_kib(server.pid());
         assert!(most < before + FLOOD_KIB, "{before} KiB became {most} KiB over {bytes} bytes");
-        socket.act("interrupt", json!({})).await;
+        socket.send_request("interrupt", json!({})).await;
     };
     let (said, ()) = join(flood, person).await;
     server.rest.until_state(&session, "idle").await;

@@ -3,22 +3,22 @@
 use serde_json::json;
 
 use crate::harness::{
-    driver::{Driver, on_each_driver},
+    driver::{TestDriver, on_each_driver},
     eventually, host,
-    model::Model,
-    server::{Options, Server},
-    socket::Socket,
+    model::ScriptedModel,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 on_each_driver!(in_a_stream, in_a_tool, of_a_users_command, a_second_interrupt_is_no_error);
 
-async fn in_a_stream(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "tell a long story" })).await;
+async fn in_a_stream(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "tell a long story" })).await;
     let piece = socket.delta("text").await;
-    socket.act("interrupt", json!({})).await;
+    socket.send_request("interrupt", json!({})).await;
     let receipt = socket.observation("interrupted").await;
     assert_eq!(receipt["extras"]["partial"], true, "{receipt}");
     socket.state("idle").await;
@@ -30,21 +30,21 @@ async fn in_a_stream(driver: Driver) {
     assert!(kept["content"].as_str().expect("a text").starts_with("once"), "{kept}");
     eventually("the model's stream to be cut", || async { model.cut() == 1 && model.streams() == 0 }).await;
 
-    socket.act("message", json!({ "content": "go on" })).await;
+    socket.send_request("message", json!({ "content": "go on" })).await;
     let answer = socket.observation("message").await;
     assert_eq!(answer["content"], "All right.");
     socket.state("idle").await;
     server.leaves_nothing().await;
 }
 
-async fn in_a_tool(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "sleep long" })).await;
+async fn in_a_tool(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "sleep long" })).await;
     socket.action("run").await;
     eventually("three commands to sleep", || async { sleepers(&server) == 3 }).await;
-    socket.act("interrupt", json!({})).await;
+    socket.send_request("interrupt", json!({})).await;
     let receipt = socket.observation("interrupted").await;
     assert!(receipt["extras"]["what"].as_str().expect("words").contains("sleep"), "{receipt}");
     assert_eq!(
@@ -56,41 +56,41 @@ async fn in_a_tool(driver: Driver) {
     server.leaves_nothing().await;
 }
 
-async fn of_a_users_command(driver: Driver) {
-    let server = Server::start(Options::new(driver)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+async fn of_a_users_command(driver: TestDriver) {
+    let server = TestServer::start(TestServerOptions::new(driver)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     socket.session().await;
-    socket.act("run", json!({ "command": "sleep 1000" })).await;
+    socket.send_request("run", json!({ "command": "sleep 1000" })).await;
     socket.state("running").await;
     eventually("the command to sleep", || async { sleepers(&server) == 1 }).await;
-    socket.act("interrupt", json!({})).await;
+    socket.send_request("interrupt", json!({})).await;
     socket.observation("interrupted").await;
     assert_eq!(sleepers(&server), 0);
     socket.state("idle").await;
-    socket.act("run", json!({ "command": "echo still here" })).await;
+    socket.send_request("run", json!({ "command": "echo still here" })).await;
     let ran = socket.until("the next command's output", |frame| frame["extras"]["exit_code"] == 0).await;
     assert_eq!(ran["content"].as_str().expect("output").trim(), "still here");
     server.leaves_nothing().await;
 }
 
-async fn a_second_interrupt_is_no_error(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::openai(driver, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "sleep long" })).await;
+async fn a_second_interrupt_is_no_error(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::openai(driver, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "sleep long" })).await;
     socket.action("run").await;
-    socket.act("interrupt", json!({})).await;
-    socket.act("interrupt", json!({})).await;
+    socket.send_request("interrupt", json!({})).await;
+    socket.send_request("interrupt", json!({})).await;
     socket.observation("interrupted").await;
     // Either the first had ended it, and nothing was left to interrupt, or the second took the agent away.
     socket.state("idle").await;
     eventually("the commands to be gone", || async { sleepers(&server) == 0 }).await;
-    socket.act("message", json!({ "content": "go on" })).await;
+    socket.send_request("message", json!({ "content": "go on" })).await;
     socket.until("an answer", |frame| frame["observation"] == "message" && frame["content"] == "All right.").await;
     server.leaves_nothing().await;
 }
 
-fn sleepers(server: &Server) -> usize {
+fn sleepers(server: &TestServer) -> usize {
     host::processes(server.home()).iter().filter(|process| process.command.starts_with("sleep 100")).count()
 }

@@ -3,19 +3,19 @@
 use serde_json::json;
 
 use crate::harness::{
-    driver::{Driver, on_each_driver},
-    server::{Options, Server},
-    socket::Socket,
+    driver::{TestDriver, on_each_driver},
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 on_each_driver!(a_task_is_done_and_its_record_stays, a_later_client_gets_what_it_missed);
 
-async fn a_task_is_done_and_its_record_stays(driver: Driver) {
+async fn a_task_is_done_and_its_record_stays(driver: TestDriver) {
     // Slow enough for every thought to be seen while it grows.
-    let options = Options::new(driver).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "200");
-    let server = Server::start(options).await;
+    let options = TestServerOptions::new(driver).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "200");
+    let server = TestServer::start(options).await;
     let mut socket =
-        Socket::handshake(&server.rest, &format!("/ws?token={}", server.rest.token), &[]).await.expect("open");
+        TestSocket::handshake(&server.rest, &format!("/ws?token={}", server.rest.token), &[]).await.expect("open");
     socket.send_text(r#"{"action": "start", "args": {"task": "write a bash script that prints hello"}}"#).await;
 
     let session = socket.session().await;
@@ -40,7 +40,7 @@ async fn a_task_is_done_and_its_record_stays(driver: Driver) {
 }
 
 /// Exactly one durable event with the same item ends the pieces of an item, and holds the whole text.
-fn whole_texts_follow_their_deltas(socket: &Socket) {
+fn whole_texts_follow_their_deltas(socket: &TestSocket) {
     let texts = socket.seen.iter().filter(|frame| frame["delta"] == "text" || frame["delta"] == "thinking");
     let mut items: Vec<_> = texts.map(|frame| frame["item"].clone()).collect();
     items.dedup();
@@ -63,29 +63,29 @@ fn whole_texts_follow_their_deltas(socket: &Socket) {
     }
 }
 
-async fn a_later_client_gets_what_it_missed(driver: Driver) {
-    let server = Server::start(Options::new(driver)).await;
-    let session = server.rest.start("say hello").await;
-    server.rest.until_state(&session, "idle").await;
-    let all = server.rest.events(&session).await;
+async fn a_later_client_gets_what_it_missed(driver: TestDriver) {
+    let server = TestServer::start(TestServerOptions::new(driver)).await;
+    let session_id = server.rest.start("say hello").await;
+    server.rest.until_state(&session_id, "idle").await;
+    let all = server.rest.events(&session_id).await;
 
-    let mut from_start = Socket::attach(&server.rest, &session).await;
+    let mut from_start = TestSocket::attach(&server.rest, &session_id).await;
     let synced = from_start.status("synced").await;
     assert_eq!(from_start.events(), all);
     assert_eq!(synced["seq"], all.len());
 
-    let mut from_cursor = Socket::attach_after(&server.rest, &session, 3).await;
+    let mut from_cursor = TestSocket::attach_after(&server.rest, &session_id, 3).await;
     from_cursor.status("synced").await;
     assert_eq!(from_cursor.events(), all[3..]);
 
-    let mut live = Socket::attach_after(&server.rest, &session, "tail").await;
+    let mut live = TestSocket::attach_after(&server.rest, &session_id, "tail").await;
     live.status("synced").await;
     assert_eq!(live.events(), [] as [serde_json::Value; 0]);
-    live.act("message", json!({ "content": "and once more" })).await;
+    live.send_request("message", json!({ "content": "and once more" })).await;
     let first = live.until("a durable event", |frame| frame.get("at").is_some()).await;
     assert_eq!(first["seq"], all.len() + 1);
     live.action("run").await;
     live.state("idle").await;
     from_start.state("idle").await;
-    assert_eq!(from_start.events(), server.rest.events(&session).await);
+    assert_eq!(from_start.events(), server.rest.events(&session_id).await);
 }

@@ -3,20 +3,20 @@
 use serde_json::json;
 
 use crate::harness::{
-    driver::{Driver, on_each_driver},
+    driver::{TestDriver, on_each_driver},
     host,
-    model::Model,
-    server::{KEY, Options, Server},
-    socket::Socket,
+    model::ScriptedModel,
+    server::{KEY, TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 on_each_driver!(the_key_reaches_the_provider_and_no_sandbox);
 
-async fn the_key_reaches_the_provider_and_no_sandbox(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "wait for go" })).await;
+async fn the_key_reaches_the_provider_and_no_sandbox(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "wait for go" })).await;
     let session = socket.session().await;
     socket.delta("output").await;
     let call = model.calls().pop().expect("the model was asked");
@@ -30,7 +30,7 @@ async fn the_key_reaches_the_provider_and_no_sandbox(driver: Driver) {
         assert!(!process.command.contains(KEY), "{process:?}");
     }
     let probe = "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; cat /proc/self/mountinfo";
-    socket.act("run", json!({ "command": probe })).await;
+    socket.send_request("run", json!({ "command": probe })).await;
     let seen = socket.until("the probe's output", |frame| frame["extras"]["command"] == probe).await;
     assert!(!seen.to_string().contains(KEY) && !seen.to_string().contains(&server.rest.token));
     let journal = format!("{:?}", server.rest.events(&session).await);
@@ -38,12 +38,12 @@ async fn the_key_reaches_the_provider_and_no_sandbox(driver: Driver) {
     server.leaves_nothing().await;
 }
 
-async fn a_turn(options: Options, model: &Model, path: &str) {
-    let server = Server::start(options).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "wait for go" })).await;
+async fn a_turn(options: TestServerOptions, model: &ScriptedModel, path: &str) {
+    let server = TestServer::start(options).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "wait for go" })).await;
     socket.action("run").await;
-    socket.act("write", json!({ "path": "go", "content": "" })).await;
+    socket.send_request("write", json!({ "path": "go", "content": "" })).await;
     let usage = socket.observation("usage").await;
     assert_eq!(usage["extras"]["input_tokens"], 10, "{usage}");
     socket.until("the answer", |frame| frame["content"] == "Saw the mark.").await;
@@ -55,38 +55,39 @@ async fn a_turn(options: Options, model: &Model, path: &str) {
 
 #[tokio::test]
 async fn anthropics_format() {
-    let model = Model::play("work");
-    a_turn(Options::anthropic(Driver::Process, &model), &model, "/v1/messages").await;
+    let model = ScriptedModel::play("work");
+    a_turn(TestServerOptions::anthropic(TestDriver::Process, &model), &model, "/v1/messages").await;
 }
 
 #[tokio::test]
 async fn openais_format() {
-    let model = Model::play("work");
-    a_turn(Options::openai(Driver::Process, &model), &model, "/v1/chat/completions").await;
+    let model = ScriptedModel::play("work");
+    a_turn(TestServerOptions::openai(TestDriver::Process, &model), &model, "/v1/chat/completions").await;
 }
 
 #[tokio::test]
 async fn a_provider_that_refuses_ends_the_turn_in_words() {
-    let model = Model::play("work");
-    let options = Options::anthropic(Driver::Process, &model).env("GREENROOM_MODEL__RETRY__MAX_ATTEMPTS", "2");
-    let server = Server::start(options.env("GREENROOM_MODEL__RETRY__BASE", "10ms")).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "be overloaded" })).await;
+    let model = ScriptedModel::play("work");
+    let options =
+        TestServerOptions::anthropic(TestDriver::Process, &model).env("GREENROOM_MODEL__RETRY__MAX_ATTEMPTS", "2");
+    let server = TestServer::start(options.env("GREENROOM_MODEL__RETRY__BASE", "10ms")).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "be overloaded" })).await;
     let error = socket.observation("error").await;
     assert!(error["extras"]["detail"].as_str().expect("words").len() > 10, "{error}");
     socket.state("idle").await;
     assert!(model.calls().len() >= 2, "it was asked again");
-    socket.act("message", json!({ "content": "and now?" })).await;
+    socket.send_request("message", json!({ "content": "and now?" })).await;
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn a_flood_of_output_is_cut_in_the_frame_and_whole_on_disk() {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "flood" })).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "flood" })).await;
     let ran = socket.observation("run").await;
     let content = ran["content"].as_str().expect("output");
     assert!(content.len() <= 80 * 1024, "{} bytes", content.len());
@@ -100,11 +101,11 @@ async fn a_flood_of_output_is_cut_in_the_frame_and_whole_on_disk() {
 
 #[tokio::test]
 async fn a_model_without_a_key_is_refused_wherever_it_is_chosen() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({ "title": "as it was" })).await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let session_id = server.rest.create(json!({ "title": "as it was" })).await;
+    let mut socket = TestSocket::attach(&server.rest, &session_id).await;
     socket.status("synced").await;
-    let before = server.rest.session(&session).await;
+    let before = server.rest.session(&session_id).await;
     assert_eq!(before["model"], "demo");
 
     let names_the_way_out =
@@ -112,13 +113,13 @@ async fn a_model_without_a_key_is_refused_wherever_it_is_chosen() {
     let keyless = json!({ "model": "claude-sonnet-4-5", "title": "changed" });
     names_the_way_out(server.rest.post("/api/sessions", keyless.clone()).await.error(400, "invalid_args"));
     names_the_way_out(
-        server.rest.patch(&format!("/api/sessions/{session}"), keyless.clone()).await.error(400, "invalid_args"),
+        server.rest.patch(&format!("/api/sessions/{session_id}"), keyless.clone()).await.error(400, "invalid_args"),
     );
-    socket.act("initialize", keyless).await;
+    socket.send_request("initialize", keyless).await;
     names_the_way_out(socket.error("invalid_args").await);
-    socket.act("set_model", json!({ "model": "claude-sonnet-4-5" })).await;
+    socket.send_request("set_model", json!({ "model": "claude-sonnet-4-5" })).await;
     names_the_way_out(socket.error("invalid_args").await);
-    let after = server.rest.session(&session).await;
+    let after = server.rest.session(&session_id).await;
     assert_eq!((&after["title"], &after["model"]), (&before["title"], &before["model"]), "nothing is changed");
 
     let offered = server.rest.get("/api/options").await.expect(200)["models"].clone();
@@ -131,16 +132,16 @@ async fn a_model_without_a_key_is_refused_wherever_it_is_chosen() {
 
 #[tokio::test]
 async fn a_changed_model_is_kept() {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let session = server.rest.create(json!({})).await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let session_id = server.rest.create(json!({})).await;
+    let mut socket = TestSocket::attach(&server.rest, &session_id).await;
     for (action, model) in [("set_model", "demo"), ("initialize", "anthropic/other"), ("set_model", "demo")] {
-        socket.act(action, json!({ "model": model })).await;
+        socket.send_request(action, json!({ "model": model })).await;
         assert_eq!(socket.action("set_model").await["args"]["model"], model);
-        assert_eq!(server.rest.session(&session).await["model"], model, "after `{action}`");
+        assert_eq!(server.rest.session(&session_id).await["model"], model, "after `{action}`");
     }
     let server = server.kill9().await.restart().await;
-    assert_eq!(server.rest.session(&session).await["model"], "demo");
+    assert_eq!(server.rest.session(&session_id).await["model"], "demo");
     server.leaves_nothing().await;
 }

@@ -13,21 +13,22 @@ use tokio::{
 };
 
 use crate::harness::{
-    driver::{Driver, on_each_driver},
+    driver::{TestDriver, on_each_driver},
     eventually, host,
     rest::send,
-    server::{Options, Server},
-    socket::Socket,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 const AT_ONCE: usize = 2_000;
 
 on_each_driver!(two_thousand_sessions_at_once_wait_or_are_refused);
 
-async fn two_thousand_sessions_at_once_wait_or_are_refused(driver: Driver) {
-    let options =
-        Options::new(driver).env("GREENROOM_SANDBOX__MAX_STARTING", "1").env("GREENROOM_SANDBOX__MAX_WAITING", "40");
-    let server = Server::start(options).await;
+async fn two_thousand_sessions_at_once_wait_or_are_refused(driver: TestDriver) {
+    let options = TestServerOptions::new(driver)
+        .env("GREENROOM_SANDBOX__MAX_STARTING", "1")
+        .env("GREENROOM_SANDBOX__MAX_WAITING", "40");
+    let server = TestServer::start(options).await;
     host::take_all_descriptors();
     // As many connections as will be used, which then stay open.
     let warm = (0..AT_ONCE).map(|_| server.rest.get("/api/sessions?limit=1"));
@@ -71,7 +72,7 @@ async fn two_thousand_sessions_at_once_wait_or_are_refused(driver: Driver) {
 
 #[tokio::test]
 async fn a_thousand_clients_connect_though_none_is_taken_up() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     host::take_all_descriptors();
     // They wait with the kernel. Whom it has no room for it does not answer, and while nobody is taken up it gets none.
     server.signal(Signal::STOP);
@@ -92,26 +93,26 @@ async fn a_thousand_clients_connect_though_none_is_taken_up() {
 #[tokio::test]
 async fn a_connection_counts_for_as_long_as_it_lives() {
     const MOST: usize = 8;
-    let options = Options::new(Driver::Process)
+    let options = TestServerOptions::new(TestDriver::Process)
         .env("GREENROOM_SERVER__WORKERS", "1")
         .env("GREENROOM_SERVER__MAX_CONNECTIONS", &MOST.to_string());
-    let server = Server::start(options).await;
-    let session = server.rest.create(json!({})).await;
+    let server = TestServer::start(options).await;
+    let session_id = server.rest.create(json!({})).await;
     // Each moves to its session's thread. Requests have some connections too, which stay open.
     let mut sockets = Vec::new();
-    while let Ok(socket) = timeout(Duration::from_secs(5), Socket::attach(&server.rest, &session)).await {
+    while let Ok(socket) = timeout(Duration::from_secs(5), TestSocket::attach(&server.rest, &session_id)).await {
         sockets.push(socket);
         assert!(sockets.len() <= MOST, "all places were taken");
     }
     drop(sockets.pop().expect("there was a place at first"));
-    let next = timeout(Duration::from_secs(45), Socket::attach(&server.rest, &session)).await;
+    let next = timeout(Duration::from_secs(45), TestSocket::attach(&server.rest, &session_id)).await;
     next.expect("a place is free");
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn a_client_that_is_only_half_there_is_noticed() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     // They shake hands. One never reads again; of another, and of one that hears events, nothing arrives any more, not even
@@ -134,7 +135,7 @@ async fn a_client_that_is_only_half_there_is_noticed() {
     }
     eventually("all to be attached", || async { server.rest.session(&session).await["attached"] == 3 }).await;
     let held = host::descriptors(server.pid());
-    let lost = [&away, &hears].map(host::LosePackets::of);
+    let lost = [&away, &hears].map(host::PacketLoss::of);
     if lost.iter().any(Option::is_none) {
         // What a stream says the kernel takes for its client, however that fares.
         eprintln!("left out: root alone, with iptables, can have packets lost");

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::harness::{
-    driver::{Driver, on_each_driver},
+    driver::{TestDriver, on_each_driver},
     eventually, host,
-    model::Model,
-    server::{Options, Server},
-    socket::Socket,
+    model::ScriptedModel,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
     within,
 };
 
@@ -29,14 +29,14 @@ on_each_driver!(
 /// More than an agent has that waits (1.5 to 3.2 MiB), and less than one that has all of its code mapped (6).
 const WAITS_KIB: u64 = 4 << 10;
 
-async fn in_a_stream(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "tell a short story" })).await;
+async fn in_a_stream(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "tell a short story" })).await;
     socket.delta("text").await;
     let agent = host::agents(server.home())[0].pid;
-    socket.act("pause", json!({})).await;
+    socket.send_request("pause", json!({})).await;
     socket.state("paused").await;
     // That is written down first and the sandbox frozen then, and what was under way when it froze still comes.
     eventually("it to stand still", || async { host::is_frozen(agent) }).await;
@@ -45,7 +45,7 @@ async fn in_a_stream(driver: Driver) {
     let is_its_own = |frame: &Value| frame["delta"].is_string() || frame["source"] == "agent";
     let word = timeout(Duration::from_secs(1), socket.until("a word", is_its_own)).await;
     assert!(word.is_err(), "it stands still, and {word:?} came");
-    socket.act("resume", json!({})).await;
+    socket.send_request("resume", json!({})).await;
     socket.state("running").await;
     let whole = socket.observation("message").await;
     assert_eq!(
@@ -62,15 +62,17 @@ async fn in_a_stream(driver: Driver) {
 const RUN_TIMEOUT: &str = "8s";
 const STANDS: Duration = Duration::from_secs(9);
 
-async fn in_a_tool(driver: Driver) {
-    let model = Model::play("work");
-    let server =
-        Server::start(Options::anthropic(driver, &model).env("GREENROOM_AGENT__RUN_TIMEOUT", RUN_TIMEOUT)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "tick into a file" })).await;
+async fn in_a_tool(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(
+        TestServerOptions::anthropic(driver, &model).env("GREENROOM_AGENT__RUN_TIMEOUT", RUN_TIMEOUT),
+    )
+    .await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "tick into a file" })).await;
     socket.action("run").await;
     eventually("the command to tick", || async { ticks(&server) > 3 }).await;
-    socket.act("pause", json!({})).await;
+    socket.send_request("pause", json!({})).await;
     socket.state("paused").await;
     // The state is written down first and the sandbox frozen then. What is not frozen ticks five times in between.
     eventually("the command to stand still", || async {
@@ -82,10 +84,10 @@ async fn in_a_tool(driver: Driver) {
     let frozen_at = ticks(&server);
     tokio::time::sleep(STANDS).await;
     assert_eq!(ticks(&server), frozen_at, "a paused command went on");
-    socket.act("resume", json!({})).await;
+    socket.send_request("resume", json!({})).await;
     socket.state("running").await;
     eventually("the command to tick again", || async { ticks(&server) > frozen_at }).await;
-    socket.act("write", json!({ "path": "go", "content": "" })).await;
+    socket.send_request("write", json!({ "path": "go", "content": "" })).await;
     let ran = socket.observation("run").await;
     assert_eq!(
         (&ran["extras"]["exit_code"], ran["extras"].get("timed_out")),
@@ -98,34 +100,34 @@ async fn in_a_tool(driver: Driver) {
     server.leaves_nothing().await;
 }
 
-async fn a_stopped_session_comes_back_with_its_files(driver: Driver) {
-    let server = Server::start(Options::new(driver)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+async fn a_stopped_session_comes_back_with_its_files(driver: TestDriver) {
+    let server = TestServer::start(TestServerOptions::new(driver)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     let session = socket.session().await;
-    socket.act("run", json!({ "command": "echo kept > kept; echo kept > ~/kept" })).await;
+    socket.send_request("run", json!({ "command": "echo kept > kept; echo kept > ~/kept" })).await;
     socket.observation("run").await;
     socket.state("idle").await;
-    socket.act("stop", json!({})).await;
+    socket.send_request("stop", json!({})).await;
     socket.state("stopped").await;
     eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
     server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await.expect(200);
     socket.state("idle").await;
-    socket.act("run", json!({ "command": "cat kept ~/kept" })).await;
+    socket.send_request("run", json!({ "command": "cat kept ~/kept" })).await;
     let ran = socket.observation("run").await;
     assert_eq!(ran["content"].as_str().expect("output").trim(), "kept\nkept");
     server.leaves_nothing().await;
 }
 
-async fn a_message_wakes_a_stopped_session(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
-    let session = server.rest.start("first").await;
-    server.rest.until_state(&session, "idle").await;
-    server.rest.post(&format!("/api/sessions/{session}/stop"), json!({})).await.expect(200);
-    server.rest.until_state(&session, "stopped").await;
-    let mut socket = Socket::attach_after(&server.rest, &session, "tail").await;
-    socket.act("message", json!({ "content": "second" })).await;
+async fn a_message_wakes_a_stopped_session(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
+    let session_id = server.rest.start("first").await;
+    server.rest.until_state(&session_id, "idle").await;
+    server.rest.post(&format!("/api/sessions/{session_id}/stop"), json!({})).await.expect(200);
+    server.rest.until_state(&session_id, "stopped").await;
+    let mut socket = TestSocket::attach_after(&server.rest, &session_id, "tail").await;
+    socket.send_request("message", json!({ "content": "second" })).await;
     socket.observation("message").await;
     socket.state("idle").await;
     let asked = model.calls().pop().expect("the model was asked").body;
@@ -133,11 +135,11 @@ async fn a_message_wakes_a_stopped_session(driver: Driver) {
     server.leaves_nothing().await;
 }
 
-fn ticks(server: &Server) -> usize {
+fn ticks(server: &TestServer) -> usize {
     read(server).lines().count()
 }
 
-fn read(server: &Server) -> String {
+fn read(server: &TestServer) -> String {
     find(&server.data(), "ticks").and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
 }
 
@@ -149,9 +151,9 @@ fn find(dir: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// As an engine leaves it that does something long after it was asked, or somebody else who uses that engine.
-async fn what_stands_otherwise_than_its_session_says_is_put_right(driver: Driver) {
+async fn what_stands_otherwise_than_its_session_says_is_put_right(driver: TestDriver) {
     // Nobody else puts it right.
-    let server = Server::start(Options::new(driver).env("GREENROOM_SWEEPER__EVERY", "1h")).await;
+    let server = TestServer::start(TestServerOptions::new(driver).env("GREENROOM_SWEEPER__EVERY", "1h")).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let agent = host::agents(server.home())[0].pid;
@@ -179,16 +181,16 @@ async fn what_stands_otherwise_than_its_session_says_is_put_right(driver: Driver
     server.leaves_nothing().await;
 }
 
-async fn an_agent_that_waits_has_let_go_of_its_code(driver: Driver) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(driver, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("initialize", json!({})).await;
+async fn an_agent_that_waits_has_let_go_of_its_code(driver: TestDriver) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("initialize", json!({})).await;
     socket.state("idle").await;
     let resident = || host::agents(server.home()).iter().map(|agent| host::resident_kib(agent.pid)).sum::<u64>();
     for _ in 0..2 {
         eventually("the agent to let go", || async { (1..WAITS_KIB).contains(&resident()) }).await;
-        socket.act("message", json!({ "content": "tell a short story" })).await;
+        socket.send_request("message", json!({ "content": "tell a short story" })).await;
         socket.observation("message").await;
         assert!(resident() > WAITS_KIB, "{} KiB at work", resident());
         socket.state("idle").await;

@@ -3,24 +3,24 @@
 use serde_json::{Value, json};
 
 use crate::harness::{
-    driver::Driver,
-    model::Model,
-    server::{Options, Server},
-    socket::Socket,
+    driver::TestDriver,
+    model::ScriptedModel,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 /// A session whose agent waits in a tool until somebody writes the file `go`.
-async fn waiting() -> (Model, Server, Socket) {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let mut socket = Socket::open(&server.rest).await;
-    socket.act("start", json!({ "task": "wait for go" })).await;
+async fn waiting() -> (ScriptedModel, TestServer, TestSocket) {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let mut socket = TestSocket::open(&server.rest).await;
+    socket.send_request("start", json!({ "task": "wait for go" })).await;
     socket.delta("output").await;
     (model, server, socket)
 }
 
-async fn go(socket: &mut Socket) {
-    socket.act("write", json!({ "path": "go", "content": "" })).await;
+async fn go(socket: &mut TestSocket) {
+    socket.send_request("write", json!({ "path": "go", "content": "" })).await;
 }
 
 fn queued(event: &Value) -> Vec<(String, String)> {
@@ -33,18 +33,18 @@ fn queued(event: &Value) -> Vec<(String, String)> {
 async fn a_queued_message_waits_for_the_end_of_the_turn_and_can_be_changed() {
     let (model, server, mut socket) = waiting().await;
     for content in ["one", "two", "three"] {
-        socket.act("message", json!({ "content": content })).await;
+        socket.send_request("message", json!({ "content": content })).await;
         socket.observation("queue").await;
     }
     let queue = socket.events().into_iter().rfind(|event| event["observation"] == "queue").expect("a queue");
     let items = queued(&queue);
     assert_eq!(items.iter().map(|(_, content)| content.as_str()).collect::<Vec<_>>(), ["one", "two", "three"]);
-    socket.act("edit_queue", json!({ "item": items[0].0, "content": "ONE" })).await;
+    socket.send_request("edit_queue", json!({ "item": items[0].0, "content": "ONE" })).await;
     socket.observation("queue").await;
-    socket.act("edit_queue", json!({ "item": items[1].0, "remove": true })).await;
+    socket.send_request("edit_queue", json!({ "item": items[1].0, "remove": true })).await;
     let queue = socket.observation("queue").await;
     assert_eq!(queued(&queue).into_iter().map(|(_, content)| content).collect::<Vec<_>>(), ["ONE", "three"]);
-    socket.act("edit_queue", json!({ "item": items[1].0, "content": "too late" })).await;
+    socket.send_request("edit_queue", json!({ "item": items[1].0, "content": "too late" })).await;
     socket.error("not_queued").await;
 
     go(&mut socket).await;
@@ -63,7 +63,7 @@ async fn a_queued_message_waits_for_the_end_of_the_turn_and_can_be_changed() {
 #[tokio::test]
 async fn a_steering_message_reaches_the_agent_inside_its_turn() {
     let (model, server, mut socket) = waiting().await;
-    socket.act("message", json!({ "content": "turn left", "mode": "steer" })).await;
+    socket.send_request("message", json!({ "content": "turn left", "mode": "steer" })).await;
     socket.action("message").await;
     go(&mut socket).await;
     let answer = socket.observation("message").await;
@@ -78,7 +78,7 @@ async fn a_steering_message_reaches_the_agent_inside_its_turn() {
 #[tokio::test]
 async fn an_interrupting_message_ends_the_turn_and_is_answered() {
     let (_model, server, mut socket) = waiting().await;
-    socket.act("message", json!({ "content": "turn left", "mode": "interrupt" })).await;
+    socket.send_request("message", json!({ "content": "turn left", "mode": "interrupt" })).await;
     socket.observation("interrupted").await;
     let answer = socket.observation("message").await;
     assert_eq!(answer["content"], "Turning left.");
@@ -96,12 +96,12 @@ async fn the_same_id_acts_once() {
     let again = socket.status("accepted").await;
     assert_eq!((&first["id"], &first["seq"]), (&again["id"], &again["seq"]));
     let session = socket.seen.iter().find_map(|frame| frame["session"]["id"].as_str()).expect("a hello").to_owned();
-    let mut other = Socket::attach_after(&server.rest, &session, "tail").await;
+    let mut other = TestSocket::attach_after(&server.rest, &session, "tail").await;
     other.send(frame.clone()).await;
     assert_eq!(other.status("accepted").await["seq"], first["seq"], "also over another connection");
 
     let server = server.kill9().await.restart().await;
-    let mut third = Socket::attach_after(&server.rest, &session, "tail").await;
+    let mut third = TestSocket::attach_after(&server.rest, &session, "tail").await;
     third.send(frame).await;
     assert_eq!(third.status("accepted").await["seq"], first["seq"], "also when the server was killed meanwhile");
     go(&mut third).await;
@@ -117,10 +117,10 @@ async fn the_same_id_acts_once() {
 /// Scripts that count their frames all have a first one.
 #[tokio::test]
 async fn the_same_id_for_another_task_is_another_session() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let mut made = Vec::new();
     for task in ["print hello", "list the files", "print hello"] {
-        let mut socket = Socket::open(&server.rest).await;
+        let mut socket = TestSocket::open(&server.rest).await;
         socket.send(json!({ "action": "start", "args": { "task": task }, "id": "1" })).await;
         made.push(socket.session().await);
     }

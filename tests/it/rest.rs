@@ -4,14 +4,14 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     host,
     rest::send,
-    server::{Options, Server},
+    server::{TestServer, TestServerOptions},
 };
 
-async fn server() -> Server {
-    Server::start(Options::new(Driver::Process)).await
+async fn server() -> TestServer {
+    TestServer::start(TestServerOptions::new(TestDriver::Process)).await
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn pages_of_a_list_hold_each_session_once() {
 }
 
 #[tokio::test]
-async fn refusals() {
+async fn request_errors() {
     let server = server().await;
     let rest = &server.rest;
     let id = rest.start("print hello").await;

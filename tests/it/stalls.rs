@@ -7,32 +7,32 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{
-    driver::Driver,
-    engine::{Engine, IMAGE},
+    driver::TestDriver,
+    engine::{IMAGE, TestEngine},
     eventually,
-    server::{Options, Server},
-    socket::Socket,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 /// A session whose container the engine runs, and a client of it.
-async fn stage(engine: &Engine) -> (Server, String, Socket) {
-    let options = Options::new(Driver::Docker)
+async fn stage(engine: &TestEngine) -> (TestServer, String, TestSocket) {
+    let options = TestServerOptions::new(TestDriver::Docker)
         .env("GREENROOM_SANDBOX__DOCKER_HOST", &engine.address())
         .env("GREENROOM_SANDBOX__IMAGE", IMAGE);
-    let server = Server::start(options).await;
+    let server = TestServer::start(options).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
-    let mut client = Socket::attach(&server.rest, &session).await;
+    let mut client = TestSocket::attach(&server.rest, &session).await;
     client.status("synced").await;
     (server, session, client)
 }
 
 #[tokio::test]
 async fn an_engine_that_stalls_stalls_nobody() {
-    if !Driver::Docker.is_here().await {
+    if !TestDriver::Docker.is_here().await {
         return;
     }
-    let Some(engine) = Engine::start() else { return };
+    let Some(engine) = TestEngine::start() else { return };
     let (server, _, mut client) = stage(&engine).await;
 
     engine.signal(Signal::STOP);
@@ -47,7 +47,7 @@ async fn an_engine_that_stalls_stalls_nobody() {
         client.status("pong").await;
     }
     // What runs in the sandbox needs no engine.
-    client.act("run", json!({ "command": "echo still here" })).await;
+    client.send_request("run", json!({ "command": "echo still here" })).await;
     assert_eq!(client.observation("run").await["content"], "still here\n");
     assert_eq!(server.rest.session(&late).await["state"], "starting");
     tokio::time::sleep(Duration::from_secs(30)).await;
@@ -63,7 +63,7 @@ async fn an_engine_that_stalls_stalls_nobody() {
     }
     server.rest.until_state(&late, "idle").await;
     assert_eq!(engine.containers(), 2, "one for each session");
-    client.act("run", json!({ "command": "echo and still" })).await;
+    client.send_request("run", json!({ "command": "echo and still" })).await;
     assert_eq!(client.observation("run").await["content"], "and still\n", "it is the same socket");
     server.leaves_nothing().await;
 }
@@ -71,14 +71,14 @@ async fn an_engine_that_stalls_stalls_nobody() {
 /// It reads the order, sleeps over the deadline, and carries it out when it wakes.
 #[tokio::test]
 async fn a_pause_that_comes_too_late_stops_nothing() {
-    if !Driver::Docker.is_here().await {
+    if !TestDriver::Docker.is_here().await {
         return;
     }
-    let Some(engine) = Engine::start() else { return };
+    let Some(engine) = TestEngine::start() else { return };
     let (server, session, mut client) = stage(&engine).await;
 
     engine.signal(Signal::STOP);
-    client.act("pause", json!({})).await;
+    client.send_request("pause", json!({})).await;
     client.state("paused").await;
     let told = client.until("that it could not be paused", |frame| frame["extras"]["code"] == "sandbox");
     told.await;
@@ -91,16 +91,16 @@ async fn a_pause_that_comes_too_late_stops_nothing() {
     for n in 0..3 {
         // Late enough for whatever the engine had been asked for.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        client.act("run", json!({ "command": format!("echo on {n}") })).await;
+        client.send_request("run", json!({ "command": format!("echo on {n}") })).await;
         let ran = client.until("what it prints", |frame| {
             frame["observation"] == "run" && frame["extras"]["command"] == format!("echo on {n}")
         });
         assert_eq!(ran.await["content"], format!("on {n}\n"));
     }
-    client.act("pause", json!({})).await;
+    client.send_request("pause", json!({})).await;
     client.state("paused").await;
-    client.act("resume", json!({})).await;
-    client.act("run", json!({ "command": "echo as ever" })).await;
+    client.send_request("resume", json!({})).await;
+    client.send_request("run", json!({ "command": "echo as ever" })).await;
     let ran = client
         .until("what it prints", |frame| frame["observation"] == "run" && frame["extras"]["command"] == "echo as ever");
     assert_eq!(ran.await["content"], "as ever\n");
@@ -119,12 +119,12 @@ async fn an_engine_that_is_killed_costs_the_sandbox_and_nothing_else() {
 
 /// One that ends takes its containers along, as the next one does that finds them, unless it is configured otherwise.
 async fn an_engine_costs_the_sandbox_and_nothing_else(ended: Signal) {
-    if !Driver::Docker.is_here().await {
+    if !TestDriver::Docker.is_here().await {
         return;
     }
-    let Some(mut engine) = Engine::start() else { return };
+    let Some(mut engine) = TestEngine::start() else { return };
     let (server, session, mut client) = stage(&engine).await;
-    client.act("run", json!({ "command": "echo kept > file" })).await;
+    client.send_request("run", json!({ "command": "echo kept > file" })).await;
     client.observation("run").await;
     client.state("idle").await;
     engine.restart(ended);
@@ -133,7 +133,7 @@ async fn an_engine_costs_the_sandbox_and_nothing_else(ended: Signal) {
     server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go on" })).await.expect(202);
     client.observation("message").await;
     server.rest.until_state(&session, "idle").await;
-    client.act("run", json!({ "command": "cat file" })).await;
+    client.send_request("run", json!({ "command": "cat file" })).await;
     let ran = client
         .until("what it prints", |frame| frame["extras"]["command"] == "cat file" && frame["observation"] == "run");
     assert_eq!(ran.await["content"], "kept\n");

@@ -4,17 +4,17 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{
-    driver::Driver,
-    server::{Options, Refused, Server, code},
+    driver::TestDriver,
+    server::{FailedServerStart, TestServer, TestServerOptions, code},
 };
 
-async fn refused(options: Options) -> Refused {
+async fn refused(options: TestServerOptions) -> FailedServerStart {
     let home = tempfile::tempdir().expect("a temporary directory");
-    Server::refused(home.path(), &options).await
+    TestServer::refused(home.path(), &options).await
 }
 
 #[track_caller]
-fn check(refused: &Refused, exit: i32, parts: &[&str]) {
+fn check(refused: &FailedServerStart, exit: i32, parts: &[&str]) {
     assert_eq!(refused.code, Some(exit), "{refused:?}");
     assert_eq!(refused.stdout, "", "stdout is for the one line of a server that is ready");
     for part in parts {
@@ -25,15 +25,15 @@ fn check(refused: &Refused, exit: i32, parts: &[&str]) {
 
 #[tokio::test]
 async fn a_port_that_is_taken() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let bind = server.rest.authority.clone();
-    check(&refused(Options::new(Driver::Process).bind(&bind)).await, 1, &[&bind, "--bind"]);
+    check(&refused(TestServerOptions::new(TestDriver::Process).bind(&bind)).await, 1, &[&bind, "--bind"]);
 }
 
 #[tokio::test]
 async fn a_data_directory_that_is_taken() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let second = Server::refused(server.home(), &Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let second = TestServer::refused(server.home(), &TestServerOptions::new(TestDriver::Process)).await;
     check(&second, 1, &[&server.data().to_string_lossy(), "--data"]);
     assert_eq!(server.rest.get("/readyz").await.status, 200, "the first goes on");
 }
@@ -45,9 +45,9 @@ async fn a_volume_that_brings_the_data_directory_inside() {
     let whole = home.path().display().to_string();
     let part = data.join("journal").display().to_string();
     for (host, inside) in [(&whole, "/v:ro"), (&whole, "/workspace"), (&part, "/v:ro")] {
-        let options = Options::new(Driver::Process).env("SANDBOX_VOLUMES", &format!("{host}:{inside}"));
-        check(&Server::refused(home.path(), &options).await, 1, &[host, &data.to_string_lossy(), "--data"]);
-        let said = Server::refused(home.path(), &options.arg("doctor")).await;
+        let options = TestServerOptions::new(TestDriver::Process).env("SANDBOX_VOLUMES", &format!("{host}:{inside}"));
+        check(&TestServer::refused(home.path(), &options).await, 1, &[host, &data.to_string_lossy(), "--data"]);
+        let said = TestServer::refused(home.path(), &options.arg("doctor")).await;
         let line = said.stdout.lines().find(|line| line.contains("data directory")).expect("a line about it");
         assert!(line.starts_with("!!") && line.contains(host), "{line}");
     }
@@ -64,22 +64,26 @@ async fn a_config_that_is_wrong() {
     for (text, parts) in table {
         let path = home.path().join("config.toml");
         std::fs::write(&path, text).expect("it can be written");
-        check(&refused(Options::new(Driver::Process).arg("--config").arg(path)).await, 2, parts);
+        check(&refused(TestServerOptions::new(TestDriver::Process).arg("--config").arg(path)).await, 2, parts);
     }
 }
 
 #[tokio::test]
 async fn a_command_line_that_is_wrong() {
-    check(&refused(Options::new(Driver::Process).arg("--colour")).await, 2, &["--colour"]);
-    check(&refused(Options::new(Driver::Process).arg("--config").arg("/nowhere.toml")).await, 2, &["/nowhere.toml"]);
-    check(&refused(Options::new(Driver::Process).bind("localhost:many")).await, 2, &["localhost:many"]);
-    let variable = Options::new(Driver::Process).env("GREENROOM_SERVER__BND", "1");
+    check(&refused(TestServerOptions::new(TestDriver::Process).arg("--colour")).await, 2, &["--colour"]);
+    check(
+        &refused(TestServerOptions::new(TestDriver::Process).arg("--config").arg("/nowhere.toml")).await,
+        2,
+        &["/nowhere.toml"],
+    );
+    check(&refused(TestServerOptions::new(TestDriver::Process).bind("localhost:many")).await, 2, &["localhost:many"]);
+    let variable = TestServerOptions::new(TestDriver::Process).env("GREENROOM_SERVER__BND", "1");
     check(&refused(variable).await, 2, &["GREENROOM_SERVER__BND"]);
 }
 
 #[tokio::test]
 async fn an_engine_that_is_not_there() {
-    let options = Options::new(Driver::Docker).env("DOCKER_HOST", "unix:///nowhere/docker.sock");
+    let options = TestServerOptions::new(TestDriver::Docker).env("DOCKER_HOST", "unix:///nowhere/docker.sock");
     check(&refused(options).await, 1, &["/nowhere/docker.sock", "--sandbox process"]);
 }
 
@@ -87,20 +91,20 @@ async fn an_engine_that_is_not_there() {
 #[tokio::test]
 async fn a_doctor_finds_wrong_what_the_named_driver_lacks() {
     let check = async |driver, code: i32, mark: &str| {
-        let options = Options::new(driver).env("DOCKER_HOST", "unix:///nowhere/docker.sock").arg("doctor");
+        let options = TestServerOptions::new(driver).env("DOCKER_HOST", "unix:///nowhere/docker.sock").arg("doctor");
         let said = refused(options).await;
         assert_eq!(said.code, Some(code), "{said:?}");
         let engine = said.stdout.lines().find(|line| line.contains("Docker engine")).expect("a line about it");
         assert!(engine.starts_with(mark) && engine.contains("/nowhere/docker.sock"), "{engine}");
         assert_eq!(said.stderr.contains("before a server can start"), code != 0, "{}", said.stderr);
     };
-    check(Driver::Docker, 1, "!!").await;
-    check(Driver::Process, 0, "--").await;
+    check(TestDriver::Docker, 1, "!!").await;
+    check(TestDriver::Process, 0, "--").await;
 }
 
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
-    let mut server = Server::start(Options::new(Driver::Process)).await;
+    let mut server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     server.signal(Signal::INT);
     server.signal(Signal::TERM);
     let status = server.wait().await;
@@ -110,8 +114,10 @@ async fn a_second_signal_ends_it_at_once() {
 /// As where the log's disk is full, or nobody reads it any more.
 #[tokio::test]
 async fn a_log_that_cannot_be_written_stops_nothing() {
-    let server =
-        Server::start(Options::new(Driver::Process).env("GREENROOM_LOG__LEVEL", "debug").log_to("/dev/full")).await;
+    let server = TestServer::start(
+        TestServerOptions::new(TestDriver::Process).env("GREENROOM_LOG__LEVEL", "debug").log_to("/dev/full"),
+    )
+    .await;
     let session = server.rest.create(json!({ "task": "hello" })).await;
     server.rest.until_state(&session, "idle").await;
     let (status, _ended) = server.terminate().await;

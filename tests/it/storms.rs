@@ -9,7 +9,7 @@ use std::{
 
 use fastrand::Rng;
 use futures::{SinkExt, StreamExt};
-use greenroom_protocol::{Delta, DeltaKind, Observation, Seen, link::Report};
+use greenroom_protocol::{Delta, DeltaKind, Observation, ObservationKind, link::AgentReport};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -22,27 +22,27 @@ use tokio_tungstenite::{
 };
 
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     eventually, host,
-    puppet::Puppet,
-    rest::Rest,
-    server::{Options, Server},
-    socket::Socket,
+    puppet::PuppetAgent,
+    rest::RestClient,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 /// A session that an agent of ours speaks in.
-async fn stage() -> (Server, String, Puppet) {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let (session, puppet) = Puppet::in_a_new_session(&server, json!({})).await;
+async fn stage() -> (TestServer, String, PuppetAgent) {
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let (session, puppet) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     (server, session, puppet)
 }
 
 /// Reports so many thoughts, each another, then waits until they are on disk; returns the number of the last event.
-async fn think(mut puppet: Puppet, count: usize) {
+async fn think(mut puppet: PuppetAgent, count: usize) {
     for n in 0..count {
         let content = format!("thought {n}");
-        let body = Observation { seen: Seen::Think { partial: false }, content }.into();
-        puppet.report(Report::Event { item: None, body }).await.expect("the server listens");
+        let body = Observation { kind: ObservationKind::Think { partial: false }, content }.into();
+        puppet.report(AgentReport::Event { item: None, body }).await.expect("the server listens");
     }
     puppet.until_acknowledged().await;
 }
@@ -52,14 +52,14 @@ async fn think(mut puppet: Puppet, count: usize) {
 async fn what_grows_comes_behind_the_event_before_it_and_before_the_event_that_ends_it() {
     const ITEMS: usize = 2_000;
     let (server, session, mut puppet) = stage().await;
-    let mut socket = Socket::attach(&server.rest, &session).await;
+    let mut socket = TestSocket::attach(&server.rest, &session).await;
     tokio::spawn(async move {
         for n in 0..ITEMS {
             let (item, content) = (n.to_string(), format!("thought {n}"));
             let delta = Delta { kind: DeltaKind::Thinking, item: item.clone(), offset: 0, content: content.clone() };
             puppet.grow(delta).await.expect("the server listens");
-            let body = Observation { seen: Seen::Think { partial: false }, content }.into();
-            puppet.report(Report::Event { item: Some(item), body }).await.expect("the server listens");
+            let body = Observation { kind: ObservationKind::Think { partial: false }, content }.into();
+            puppet.report(AgentReport::Event { item: Some(item), body }).await.expect("the server listens");
         }
         puppet.until_acknowledged().await;
     });
@@ -78,7 +78,7 @@ async fn what_grows_comes_behind_the_event_before_it_and_before_the_event_that_e
 }
 
 /// A client that comes back with its cursor as often as it is cut, until it has `last`.
-struct Watcher {
+struct StormWatcher {
     /// Where it connects to, and whom it means.
     port: u16,
     authority: String,
@@ -91,9 +91,9 @@ struct Watcher {
     connections: usize,
 }
 
-impl Watcher {
-    fn new(rest: &Rest, port: u16, session: &str) -> Watcher {
-        Watcher {
+impl StormWatcher {
+    fn new(rest: &RestClient, port: u16, session: &str) -> StormWatcher {
+        StormWatcher {
             port,
             authority: rest.authority.clone(),
             token: rest.token.clone(),
@@ -115,7 +115,7 @@ impl Watcher {
     }
 
     /// Reads until it has `last`, cutting the connection itself after a number of frames that the dice say.
-    async fn until(mut self, last: u64, mut dice: Option<Rng>) -> Watcher {
+    async fn until(mut self, last: u64, mut dice: Option<Rng>) -> StormWatcher {
         while self.cursor < last {
             let Some(mut socket) = self.connect().await else { continue };
             self.connections += 1;
@@ -158,13 +158,13 @@ impl Watcher {
 }
 
 /// A network between a client and the server: it splits and delays, and cuts at any byte.
-struct Network {
+struct LossyNetwork {
     port: u16,
     carrying: JoinHandle<()>,
 }
 
-impl Network {
-    async fn start(server: u16, mut dice: Rng) -> Network {
+impl LossyNetwork {
+    async fn start(server: u16, mut dice: Rng) -> LossyNetwork {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let carrying = tokio::spawn(async move {
@@ -178,11 +178,11 @@ impl Network {
                 }
             }
         });
-        Network { port, carrying }
+        LossyNetwork { port, carrying }
     }
 }
 
-impl Drop for Network {
+impl Drop for LossyNetwork {
     fn drop(&mut self) {
         self.carrying.abort();
     }
@@ -203,7 +203,7 @@ async fn carry(mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf, mut by
     }
 }
 
-fn port_of(rest: &Rest) -> u16 {
+fn port_of(rest: &RestClient) -> u16 {
     rest.authority.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
 }
 
@@ -211,18 +211,18 @@ const THOUGHTS: usize = 100_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_clients_see_one_order_whatever_their_networks_do() {
-    let (server, session, puppet) = stage().await;
-    let last = server.rest.events(&session).await.len() as u64 + THOUGHTS as u64;
+    let (server, session_id, puppet) = stage().await;
+    let last = server.rest.events(&session_id).await.len() as u64 + THOUGHTS as u64;
     let mut dice = Rng::new();
     let mut networks = Vec::new();
     let mut watching = Vec::new();
     for n in 0..8 {
         let mut port = port_of(&server.rest);
         if n < 3 {
-            networks.push(Network::start(port, dice.fork()).await);
+            networks.push(LossyNetwork::start(port, dice.fork()).await);
             port = networks[n].port;
         }
-        watching.push(tokio::spawn(Watcher::new(&server.rest, port, &session).until(last, None)));
+        watching.push(tokio::spawn(StormWatcher::new(&server.rest, port, &session_id).until(last, None)));
     }
     think(puppet, THOUGHTS).await;
     let seen = futures::future::join_all(watching).await.into_iter().map(|watcher| watcher.expect("it saw no gap"));
@@ -234,14 +234,16 @@ async fn eight_clients_see_one_order_whatever_their_networks_do() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_clients_that_come_and_go_miss_nothing_and_leave_nothing() {
-    let (server, session, puppet) = stage().await;
+    let (server, session_id, puppet) = stage().await;
     let thoughts = 3_000;
-    let last = server.rest.events(&session).await.len() as u64 + thoughts as u64;
+    let last = server.rest.events(&session_id).await.len() as u64 + thoughts as u64;
     let before = host::descriptors(server.pid());
     let mut dice = Rng::new();
     let watching: Vec<_> = (0..200)
         .map(|_| {
-            tokio::spawn(Watcher::new(&server.rest, port_of(&server.rest), &session).until(last, Some(dice.fork())))
+            tokio::spawn(
+                StormWatcher::new(&server.rest, port_of(&server.rest), &session_id).until(last, Some(dice.fork())),
+            )
         })
         .collect();
     think(puppet, thoughts).await;
@@ -250,10 +252,10 @@ async fn two_hundred_clients_that_come_and_go_miss_nothing_and_leave_nothing() {
     assert!(seen.iter().all(|(hash, _)| *hash == seen[0].0), "they saw different things");
     assert!(seen.iter().map(|(_, connections)| connections).sum::<usize>() > 1_000, "{seen:?}");
     eventually("the server to let go of all of them", || async {
-        server.rest.session(&session).await["attached"] == 0
+        server.rest.session(&session_id).await["attached"] == 0
     })
     .await;
-    let sockets = |server: &Server| host::descriptors(server.pid());
+    let sockets = |server: &TestServer| host::descriptors(server.pid());
     eventually("their descriptors to be closed", || async { sockets(&server) <= before + 2 }).await;
     server.leaves_nothing().await;
 }

@@ -7,24 +7,24 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    driver::Driver,
-    model::Model,
-    rest::{Rest, send},
-    server::{Options, Server},
+    driver::TestDriver,
+    model::ScriptedModel,
+    rest::{RestClient, send},
+    server::{TestServer, TestServerOptions},
     within,
 };
 
 /// A stream of server-sent events, read as a browser reads it.
-pub(crate) struct Events {
+pub(crate) struct SseClient {
     body: futures::stream::BoxStream<'static, reqwest::Result<bytes::Bytes>>,
     text: String,
 }
 
 /// Event name, id, data.
-pub(crate) type Sent = (String, Option<u64>, Value);
+pub(crate) type SseEvent = (String, Option<u64>, Value);
 
-impl Events {
-    pub(crate) async fn open(rest: &Rest, session: &str, query: &str, last: Option<u64>) -> Events {
+impl SseClient {
+    pub(crate) async fn open(rest: &RestClient, session: &str, query: &str, last: Option<u64>) -> SseClient {
         let path = format!("/api/sessions/{session}/events{query}");
         let mut request = rest.request(Method::GET, &path).header("accept", "text/event-stream");
         if let Some(last) = last {
@@ -33,11 +33,11 @@ impl Events {
         let response = within("the stream", request.send()).await.expect("the server answers");
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Events { body: response.bytes_stream().boxed(), text: String::new() }
+        SseClient { body: response.bytes_stream().boxed(), text: String::new() }
     }
 
     /// `None` where the server ended it.
-    async fn next(&mut self) -> Option<Sent> {
+    async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some((frame, rest)) = self.text.split_once("\n\n") {
                 let (mut name, mut id, mut data) = ("message".to_owned(), None, None);
@@ -84,15 +84,15 @@ fn is_idle(event: &Value) -> bool {
 
 #[tokio::test]
 async fn what_was_and_what_comes_without_a_gap_also_when_it_is_cut() {
-    let model = Model::play("work");
-    let server = Server::start(Options::anthropic(Driver::Process, &model)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut whole = Events::open(&server.rest, &session, "", None).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let session_id = server.rest.create(json!({})).await;
+    server.rest.until_state(&session_id, "idle").await;
+    let mut whole = SseClient::open(&server.rest, &session_id, "", None).await;
     let first = whole.until(is_idle).await;
     server
         .rest
-        .post(&format!("/api/sessions/{session}/messages"), json!({ "content": "short story" }))
+        .post(&format!("/api/sessions/{session_id}/messages"), json!({ "content": "short story" }))
         .await
         .expect(202);
     // One that is cut over and over while the agent speaks, and goes on with the id that it had last.
@@ -100,7 +100,7 @@ async fn what_was_and_what_comes_without_a_gap_also_when_it_is_cut() {
     let mut deltas = 0;
     while pieces.iter().filter(|event| is_idle(event)).count() < 2 {
         let last = pieces.last().map(|event| event["seq"].as_u64().expect("a seq"));
-        let mut cut = Events::open(&server.rest, &session, "?after=0", last).await;
+        let mut cut = SseClient::open(&server.rest, &session_id, "?after=0", last).await;
         for _ in 0..5 {
             let next = tokio::time::timeout(Duration::from_millis(500), cut.next()).await;
             match next.ok().flatten() {
@@ -116,28 +116,29 @@ async fn what_was_and_what_comes_without_a_gap_also_when_it_is_cut() {
     let rest = whole.until(is_idle).await;
     let all = [first, rest].concat();
     assert_eq!(pieces, all);
-    assert_eq!(server.rest.events(&session).await, all);
+    assert_eq!(server.rest.events(&session_id).await, all);
     assert!(deltas > 0, "what grows is there as well");
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn one_kind_alone_and_bad_questions() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.start("print hello").await;
-    server.rest.until_state(&session, "idle").await;
-    let mut runs = Events::open(&server.rest, &session, "?kind=run", None).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let session_id = server.rest.start("print hello").await;
+    server.rest.until_state(&session_id, "idle").await;
+    let mut runs = SseClient::open(&server.rest, &session_id, "?kind=run", None).await;
     let (name, _, first) = runs.next().await.expect("an event");
     assert_eq!((name.as_str(), &first["action"]), ("message", &json!("run")));
     let (_, _, second) = runs.next().await.expect("an event");
     assert_eq!(second["observation"], "run");
-    let last = server.rest.events(&session).await.pop().expect("an event");
-    let (_, _, newest) = Events::open(&server.rest, &session, "?last=1", None).await.next().await.expect("an event");
+    let last = server.rest.events(&session_id).await.pop().expect("an event");
+    let (_, _, newest) =
+        SseClient::open(&server.rest, &session_id, "?last=1", None).await.next().await.expect("an event");
     assert_eq!(newest, last);
     // As many as on a page of that length, and its end.
     for query in ["?after=1&limit=2", "?last=3&limit=2", "?kind=run&limit=2"] {
-        let page = server.rest.get(&format!("/api/sessions/{session}/events{query}")).await.expect(200);
-        let mut stream = Events::open(&server.rest, &session, query, None).await;
+        let page = server.rest.get(&format!("/api/sessions/{session_id}/events{query}")).await.expect(200);
+        let mut stream = SseClient::open(&server.rest, &session_id, query, None).await;
         let mut events = Vec::new();
         while let Some((_, _, event)) = stream.next().await {
             events.push(event);
@@ -146,7 +147,7 @@ async fn one_kind_alone_and_bad_questions() {
         assert_eq!(events.len(), 2, "{query}");
     }
     let ask = |path: &str| server.rest.request(Method::GET, path).header("accept", "text/event-stream");
-    let path = format!("/api/sessions/{session}/events");
+    let path = format!("/api/sessions/{session_id}/events");
     send(ask(&format!("{path}?after=2&last=1"))).await.error(400, "invalid_args");
     send(ask(&path).header("last-event-id", "x")).await.error(400, "invalid_args");
     send(ask("/api/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE/events")).await.error(404, "not_found");
@@ -155,10 +156,10 @@ async fn one_kind_alone_and_bad_questions() {
 
 #[tokio::test]
 async fn it_is_listed_while_it_lasts_and_ends_with_the_token_and_the_server() {
-    let server = Server::start(Options::new(Driver::Process)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut first = Events::open(&server.rest, &session, "", None).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let session_id = server.rest.create(json!({})).await;
+    server.rest.until_state(&session_id, "idle").await;
+    let mut first = SseClient::open(&server.rest, &session_id, "", None).await;
     first.until(is_idle).await;
     let actors = server.rest.get("/api/admin/actors").await.expect(200);
     let listed =
@@ -168,7 +169,7 @@ async fn it_is_listed_while_it_lasts_and_ends_with_the_token_and_the_server() {
     assert!(first.next().await.is_none(), "its token is not valid any more");
     let mut rest = server.rest.clone();
     rest.token = new;
-    let mut second = Events::open(&rest, &session, "", None).await;
+    let mut second = SseClient::open(&rest, &session_id, "", None).await;
     second.until(is_idle).await;
     let gone = rest.get("/api/admin/actors").await.expect(200);
     let left = gone["items"].as_array().expect("rows").iter().filter(|row| row["kind"] == "event_stream").count();

@@ -2,18 +2,18 @@
 //! A thousand races.
 
 use futures::future::join;
-use greenroom_protocol::link::{Command, Outcome, Report};
+use greenroom_protocol::link::{AgentCommand, AgentReport, WorkOutcome};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     eventually,
-    model::Model,
-    puppet::Puppet,
-    rest::Rest,
-    server::{Options, Server},
-    socket::Socket,
+    model::ScriptedModel,
+    puppet::PuppetAgent,
+    rest::RestClient,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 const MESSAGES: usize = 500;
@@ -21,18 +21,18 @@ const ATTACHES: usize = 300;
 const QUESTIONS: usize = 200;
 
 /// So impatient that every moment of idleness is a reason.
-fn impatient(model: &Model) -> Options {
-    Options::anthropic(Driver::Process, model)
+fn impatient(model: &ScriptedModel) -> TestServerOptions {
+    TestServerOptions::anthropic(TestDriver::Process, model)
         .env("GREENROOM_SWEEPER__PAUSE_AFTER", "1ms")
         .env("GREENROOM_SWEEPER__STOP_AFTER", "15ms")
 }
 
-async fn sweep(rest: &Rest) -> Value {
+async fn sweep(rest: &RestClient) -> Value {
     rest.post("/api/admin/sweep", json!({})).await.expect(200)
 }
 
 /// How often a session was put to rest, which it never was in the middle of its work.
-fn rests(events: &[Value]) -> usize {
+fn count_idle_stops(events: &[Value]) -> usize {
     let mut works = false;
     let mut rested = 0;
     for event in events {
@@ -51,8 +51,8 @@ fn rests(events: &[Value]) -> usize {
 
 #[tokio::test]
 async fn a_sweep_and_a_message_race_and_the_message_wins() {
-    let model = Model::play("work");
-    let server = Server::start(impatient(&model)).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(impatient(&model)).await;
     let session = server.rest.create(json!({})).await;
     let message = format!("/api/sessions/{session}/messages");
     let mut heard = 0;
@@ -73,15 +73,15 @@ async fn a_sweep_and_a_message_race_and_the_message_wins() {
     let events = server.rest.events(&session).await;
     let answers = events.iter().filter(|event| event["content"] == "Turning left.").count();
     assert_eq!(answers, MESSAGES, "one answer for each");
-    let rested = rests(&events);
+    let rested = count_idle_stops(&events);
     assert!(rested > MESSAGES / 4, "the sweeper had its turns: {rested}");
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn it_comes_by_itself_again_and_again() {
-    let model = Model::play("work");
-    let server = Server::start(impatient(&model).env("GREENROOM_SWEEPER__EVERY", "100ms")).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(impatient(&model).env("GREENROOM_SWEEPER__EVERY", "100ms")).await;
     let session = server.rest.create(json!({})).await;
     for _ in 0..3 {
         server.rest.until_state(&session, "stopped").await;
@@ -92,9 +92,9 @@ async fn it_comes_by_itself_again_and_again() {
 
 #[tokio::test]
 async fn an_idle_one_rests_within_half_a_minute_of_its_time() {
-    let model = Model::play("work");
-    let options = Options::anthropic(Driver::Process, &model).env("GREENROOM_SWEEPER__PAUSE_AFTER", "2s");
-    let server = Server::start(options).await;
+    let model = ScriptedModel::play("work");
+    let options = TestServerOptions::anthropic(TestDriver::Process, &model).env("GREENROOM_SWEEPER__PAUSE_AFTER", "2s");
+    let server = TestServer::start(options).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "paused").await;
     let events = server.rest.events(&session).await;
@@ -109,14 +109,15 @@ async fn an_idle_one_rests_within_half_a_minute_of_its_time() {
 
 #[tokio::test]
 async fn what_is_watched_is_left_alone() {
-    let model = Model::play("work");
-    let server = Server::start(impatient(&model)).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(impatient(&model)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
-    let at_rest = || async { rests(&server.rest.events(&session).await) };
+    let at_rest = || async { count_idle_stops(&server.rest.events(&session).await) };
     let mut rested = 0;
     for _ in 0..ATTACHES {
-        let (mut watches, _) = join(Socket::attach_after(&server.rest, &session, "tail"), sweep(&server.rest)).await;
+        let (mut watches, _) =
+            join(TestSocket::attach_after(&server.rest, &session, "tail"), sweep(&server.rest)).await;
         watches.status("synced").await;
         let before = at_rest().await;
         for _ in 0..2 {
@@ -140,15 +141,15 @@ async fn what_is_watched_is_left_alone() {
 
 #[tokio::test]
 async fn what_waits_for_a_person_is_left_alone() {
-    let model = Model::play("work");
-    let server = Server::start(impatient(&model)).await;
-    let session = server.rest.create(json!({})).await;
-    server.rest.until_state(&session, "idle").await;
-    let mut watches = Socket::attach(&server.rest, &session).await;
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(impatient(&model)).await;
+    let session_id = server.rest.create(json!({})).await;
+    server.rest.until_state(&session_id, "idle").await;
+    let mut watches = TestSocket::attach(&server.rest, &session_id).await;
     watches.status("synced").await;
-    let mut agent = Puppet::take_over(&server, &session).await;
-    watches.act("message", json!({ "content": "go" })).await;
-    let Command::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
+    let mut agent = PuppetAgent::take_over(&server, &session_id).await;
+    watches.send_request("message", json!({ "content": "go" })).await;
+    let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
     watches.state("running").await;
     drop(watches);
     for question in 0..QUESTIONS {
@@ -156,16 +157,16 @@ async fn what_waits_for_a_person_is_left_alone() {
         let extras = json!({ "request": request, "action": "ls", "risk": "low", "options": ["allow", "deny"] });
         let confirm = json!({ "observation": "confirm", "content": "", "extras": extras });
         join(agent.event(None, confirm), sweep(&server.rest)).await;
-        server.rest.until_state(&session, "awaiting_confirmation").await;
+        server.rest.until_state(&session_id, "awaiting_confirmation").await;
         sweep(&server.rest).await;
-        let mut person = Socket::attach_after(&server.rest, &session, "tail").await;
+        let mut person = TestSocket::attach_after(&server.rest, &session_id, "tail").await;
         let answer = json!({ "request": request, "decision": "allow" });
-        join(person.act("confirm", answer), sweep(&server.rest)).await;
-        let Command::Answer { request: answered, .. } = agent.command().await else { panic!("an answer comes") };
+        join(person.send_request("confirm", answer), sweep(&server.rest)).await;
+        let AgentCommand::Answer { request: answered, .. } = agent.command().await else { panic!("an answer comes") };
         assert_eq!(answered, request);
     }
-    agent.report(Report::TurnEnded { turn, outcome: Outcome::Done }).await.expect("the server listens");
-    server.rest.until_state(&session, "idle").await;
-    assert_eq!(rests(&server.rest.events(&session).await), 0, "it worked or waited all the time");
+    agent.report(AgentReport::TurnEnded { turn, outcome: WorkOutcome::Done }).await.expect("the server listens");
+    server.rest.until_state(&session_id, "idle").await;
+    assert_eq!(count_idle_stops(&server.rest.events(&session_id).await), 0, "it worked or waited all the time");
     server.leaves_nothing().await;
 }

@@ -5,24 +5,24 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     host,
-    server::{Ended, Home, Options, Server},
+    server::{StoppedServer, TestServer, TestServerHome, TestServerOptions},
 };
 
 /// Something that a session has done.
-async fn worked(server: &Server) -> (String, Vec<Value>) {
+async fn worked(server: &TestServer) -> (String, Vec<Value>) {
     let session = server.rest.start("write a bash script that prints hello").await;
     server.rest.until_state(&session, "idle").await;
     let events = server.rest.events(&session).await;
     (session, events)
 }
 
-fn nowhere() -> Ended {
-    Ended::nowhere(tempfile::tempdir().expect("a directory"), Options::new(Driver::Process))
+fn nowhere() -> StoppedServer {
+    StoppedServer::nowhere(tempfile::tempdir().expect("a directory"), TestServerOptions::new(TestDriver::Process))
 }
 
-async fn import(ended: &Ended, dir: &Path, text: &str) {
+async fn import(ended: &StoppedServer, dir: &Path, text: &str) {
     let file = dir.join("sessions.jsonl");
     std::fs::write(&file, text).expect("it is written");
     ended.run(&["import", file.to_str().expect("a path")]).await.expect("it is imported");
@@ -30,10 +30,10 @@ async fn import(ended: &Ended, dir: &Path, text: &str) {
 
 #[tokio::test]
 async fn what_is_on_a_disk_that_takes_no_writes_any_more_is_exported() {
-    let Some(home) = Home::on_a_disk() else {
+    let Some(home) = TestServerHome::on_a_disk() else {
         return eprintln!("skipped: root alone can mount a file system that fails");
     };
-    let server = Server::start_in(home, Options::new(Driver::Process)).await;
+    let server = TestServer::start_in(home, TestServerOptions::new(TestDriver::Process)).await;
     let (session, before) = worked(&server).await;
     server.disk().expect("its data are on a disk of their own").fail();
     let busy = server.run(&["export"]).await.expect_err("a server runs");
@@ -63,7 +63,7 @@ fn cut_short(line: &str) -> String {
 
 #[tokio::test]
 async fn nobody_goes_on_with_a_session_whose_import_was_killed_until_it_is_imported_again() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, before) = worked(&server).await;
     let (_, old) = server.terminate().await;
     let whole = old.run(&["export"]).await.expect("it is exported");

@@ -10,21 +10,21 @@ use tokio::{
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
 use crate::harness::{
-    driver::Driver,
+    driver::TestDriver,
     host,
-    rest::Rest,
-    server::{Options, Server},
+    rest::RestClient,
+    server::{TestServer, TestServerOptions},
     within,
 };
 
 const MIB: usize = 1024 * 1024;
 
-async fn connect(rest: &Rest) -> TcpStream {
+async fn connect(rest: &RestClient) -> TcpStream {
     TcpStream::connect(&rest.authority).await.expect("the server listens")
 }
 
 /// A request for a WebSocket, with `more` headers and what follows them.
-fn asks(rest: &Rest, method: &str, path: &str, more: &str) -> String {
+fn asks(rest: &RestClient, method: &str, path: &str, more: &str) -> String {
     format!(
         "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
          sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n",
@@ -33,7 +33,7 @@ fn asks(rest: &Rest, method: &str, path: &str, more: &str) -> String {
 }
 
 /// All that the server says until it hangs up.
-async fn says(rest: &Rest, request: &str) -> String {
+async fn says(rest: &RestClient, request: &str) -> String {
     let mut stream = connect(rest).await;
     stream.write_all(request.as_bytes()).await.expect("it is heard");
     let mut said = Vec::new();
@@ -59,7 +59,7 @@ async fn head(stream: &mut TcpStream) -> String {
 /// As behind a proxy that asks for an upgrade with each request.
 #[tokio::test]
 async fn nothing_is_put_into_the_place_of_a_file_by_what_cannot_be_upgraded() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let path = format!("/api/sessions/{session}/files/kept.txt");
@@ -73,7 +73,7 @@ async fn nothing_is_put_into_the_place_of_a_file_by_what_cannot_be_upgraded() {
 
 #[tokio::test]
 async fn what_comes_in_one_piece_with_the_handshake_is_heard() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let mut stream = connect(&server.rest).await;
     let mut all = asks(&server.rest, "GET", "/ws", "").into_bytes();
     all.extend(frame(1, br#"{"action":"initialize","args":{}}"#));
@@ -97,7 +97,7 @@ async fn what_comes_in_one_piece_with_the_handshake_is_heard() {
 /// Only the sockets' addresses lead to one.
 #[tokio::test]
 async fn who_asks_for_a_socket_elsewhere_is_answered_and_let_go() {
-    let server = Server::start(Options::new(Driver::Process)).await;
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let rest = &server.rest;
     let list = says(rest, &asks(rest, "GET", "/api/sessions", "")).await;
     assert!(list.starts_with("HTTP/1.1 200 ") && list.contains("\r\nconnection: close\r\n"), "{list}");
@@ -118,7 +118,7 @@ async fn who_asks_for_a_socket_elsewhere_is_answered_and_let_go() {
 /// The server reads no more of a client before it has dealt with what it has read.
 #[tokio::test]
 async fn a_client_that_never_stops_talking_costs_no_memory_and_hears_the_end() {
-    let mut server = Server::start(Options::new(Driver::Process)).await;
+    let mut server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let mut stream = connect(&server.rest).await;

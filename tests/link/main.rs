@@ -19,26 +19,29 @@ use async_trait::async_trait;
 use fastrand::Rng;
 use futures::StreamExt;
 use greenroom::{
-    census::Census,
+    actor_registry::ActorRegistry,
     gateway::{Gateway, GatewayOptions},
-    link::{AgentLink, Parts as LinkParts, Places, Starts},
+    link::{AgentLink, LinkParts, SessionDirs, StartLimiter},
     sandbox::{
-        Exit, Found, Limits, Network, Presence, Progress, RunDir, Sandbox, SandboxError, Spec, Stats, Workspaces,
+        FoundSandbox, ProgressCallback, RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxLimits,
+        SandboxNetwork, SandboxPresence, SandboxSpec, SandboxStats, WorkspaceDirs,
     },
     session::{
-        Parts, Session,
-        messages::{Fell, Relay},
+        Session, SessionDeps,
+        messages::{Relay, SessionStopped},
     },
-    store::{Batch, Limit, NewEvent, Record, SessionId, Store, Totals, memory::MemoryStore},
+    store::{
+        AppendBatch, JournalEvent, ReadLimit, SessionId, SessionRecord, Store, UsageTotals, in_memory::MemoryStore,
+    },
 };
-use greenroom_agent::{desk::Desk, link::listen, outgoing::Outgoing, processes::Processes};
+use greenroom_agent::{dispatcher::Dispatcher, link::listen, outgoing::OutgoingQueue, processes::ChildProcesses};
 use greenroom_protocol::{
-    Body, DeltaKind, Event, Observation, Seen,
-    client::Wish,
-    link::{Api, Report, Settings},
-    observation::{State, Truncated},
+    DeltaKind, Event, EventBody, Observation, ObservationKind,
+    client::ClientRequest,
+    link::{AgentReport, AgentSettings, ProviderApi},
+    observation::{AgentState, TruncationMark},
 };
-use model::Model;
+use model::LinkModel;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream, unix},
@@ -57,7 +60,7 @@ const BEFORE: usize = 2;
 
 /// Where in a connection it is cut: after less than so many bytes, in either direction.
 #[derive(Debug, Clone, Copy)]
-enum Cut {
+enum CutRange {
     /// In the first exchange, or soon after.
     Early = 3_000,
     Late = 12_000,
@@ -65,16 +68,16 @@ enum Cut {
 
 #[actix::test]
 async fn links_that_hardly_come_about_carry_everything_once_and_in_order() {
-    play(Cut::Early).await;
+    play(CutRange::Early).await;
 }
 
 #[actix::test]
 async fn links_that_are_cut_amid_the_work_carry_everything_once_and_in_order() {
-    play(Cut::Late).await;
+    play(CutRange::Late).await;
 }
 
-async fn play(cut: Cut) {
-    let house = House::new(Arc::new(MemoryStore::new()));
+async fn play(cut: CutRange) {
+    let house = LinkHistories::new(Arc::new(MemoryStore::new()));
     let first = fastrand::u64(..1 << 40);
     let histories = futures::stream::iter(first..first + HISTORIES).map(|seed| {
         let house = &house;
@@ -88,28 +91,28 @@ async fn play(cut: Cut) {
 }
 
 /// What the histories share.
-struct House {
+struct LinkHistories {
     dir: tempfile::TempDir,
     store: Arc<dyn Store>,
-    sessions: Arc<Parts>,
-    processes: Processes,
-    model: Model,
+    sessions: Arc<SessionDeps>,
+    processes: ChildProcesses,
+    model: LinkModel,
 }
 
-impl House {
-    fn new(store: Arc<dyn Store>) -> House {
+impl LinkHistories {
+    fn new(store: Arc<dyn Store>) -> LinkHistories {
         let dir = tempfile::tempdir().expect("a directory");
-        let census = Census::default();
+        let census = ActorRegistry::default();
         let at = |name: &str| dir.path().join(name);
         let links = Arc::new(LinkParts {
-            sandbox: Arc::new(Nowhere),
+            sandbox: Arc::new(InProcessSandbox),
             gateway: Gateway::new(GatewayOptions::default()).expect("a gateway without keys"),
             store: store.clone(),
-            census: census.clone(),
-            places: Places {
+            actor_registry: census.clone(),
+            dirs: SessionDirs {
                 runs: at("r"),
-                workspaces: Workspaces {
-                    below: at("w"),
+                workspaces: WorkspaceDirs {
+                    root: at("w"),
                     shared: None,
                     uid: rustix::process::getuid().as_raw(),
                     gid: rustix::process::getgid().as_raw(),
@@ -121,47 +124,53 @@ impl House {
             volumes: Vec::new(),
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
-            limits: Limits { memory_bytes: 0, cpus: 0.0, pids: 0 },
-            network: Network::None,
-            starting: Arc::new(Starts::new(AT_ONCE, AT_ONCE)),
+            limits: SandboxLimits { memory_bytes: 0, cpus: 0.0, pids: 0 },
+            network: SandboxNetwork::None,
+            start_limiter: Arc::new(StartLimiter::new(AT_ONCE, AT_ONCE)),
         });
         let work = at("w");
-        let sessions = Arc::new(Parts {
+        let sessions = Arc::new(SessionDeps {
             store: store.clone(),
-            census,
-            link: Box::new(move |session, id, allowance| AgentLink::port(links.clone(), &session, id, allowance)),
-            may_use: Box::new(|_| Ok(())),
-            settings: Box::new(move |record| Settings {
+            actor_registry: census,
+            make_link: Box::new(move |session, id, allowance| AgentLink::port(links.clone(), &session, id, allowance)),
+            check_model: Box::new(|_| Ok(())),
+            settings_for: Box::new(move |record| AgentSettings {
                 model: String::new(),
-                api: Api::Anthropic,
+                api: ProviderApi::Anthropic,
                 directory: work.join(record.id.to_string()).display().to_string(),
                 run_timeout_s: 60,
                 max_steps: 1,
             }),
-            fell: Ear.start().recipient(),
+            session_stopped: SessionStopSink.start().recipient(),
         });
-        let model = Model::start(&at("model.sock"));
-        House { dir, store, sessions, processes: Processes::new(None).expect("the kernel allows it"), model }
+        let model = LinkModel::start(&at("model.sock"));
+        LinkHistories {
+            dir,
+            store,
+            sessions,
+            processes: ChildProcesses::new(None).expect("the kernel allows it"),
+            model,
+        }
     }
 
     /// Plays one history to its end and looks at the journal; returns how often the link was cut.
-    async fn play(&self, seed: u64, cut: Cut) -> usize {
+    async fn play(&self, seed: u64, cut: CutRange) -> usize {
         let mut dice = Rng::with_seed(seed);
         let id = self.session_with_a_past().await;
         let inside = self.dir.path().join(id.to_string());
-        let outgoing = Outgoing::default();
+        let outgoing = OutgoingQueue::default();
         let agent = self.agent(&inside, &outgoing);
         let cuts = Arc::new(AtomicUsize::new(0));
-        let wire = Wire { dice: dice.fork(), agent: inside.clone(), cuts: cuts.clone(), cut };
+        let wire = LossyLink { dice: dice.fork(), agent: inside.clone(), cuts: cuts.clone(), cut };
         let wire = tokio::spawn(wire.carry(self.listen(id)));
 
         let session = self.start(id).await;
-        act(&session, 0, &mut dice).await;
+        send_request(&session, 0, &mut dice).await;
         // An agent says nothing before it was asked for something: until then it may be told the history anew.
         self.until_ended(id, 1).await;
         let acting = async {
             for n in 1..ACTS {
-                act(&session, n, &mut dice.fork()).await;
+                send_request(&session, n, &mut dice.fork()).await;
             }
         };
         futures::future::join(speak(&outgoing, Rng::with_seed(seed)), acting).await;
@@ -190,7 +199,8 @@ impl House {
         let (epoch, snapshot) = self.store.claim(id).await.expect("it is there");
         for (at, (kind, said)) in (snapshot.tail..).zip(events) {
             let json = format!(r#"{{"seq":{},"at":"2026-01-01T00:00:00.000Z",{said}}}"#, at + 1).into();
-            let batch = Batch { events: vec![NewEvent { kind: (*kind).into(), json }], mark: None, record: None };
+            let batch =
+                AppendBatch { events: vec![JournalEvent { kind: (*kind).into(), json }], mark: None, record: None };
             self.store.append(id, epoch, at, batch).await.expect("there is room");
         }
     }
@@ -207,14 +217,14 @@ impl House {
         Session::start_from(self.sessions.clone(), epoch, snapshot, None).expect("it starts")
     }
 
-    fn agent(&self, socket: &Path, outgoing: &Outgoing) -> JoinHandle<std::io::Result<()>> {
-        let places = greenroom_agent::places::Places {
+    fn agent(&self, socket: &Path, outgoing: &OutgoingQueue) -> JoinHandle<std::io::Result<()>> {
+        let places = greenroom_agent::agent_paths::AgentPaths {
             agent_socket: socket.to_owned(),
             gateway_socket: self.model.socket.clone(),
             workspace: "/nonexistent".into(),
-            acts: socket.with_extension("acts"),
+            executed_ids: socket.with_extension("acts"),
         };
-        let desk = Desk::new(outgoing.clone(), self.processes.clone(), &places);
+        let desk = Dispatcher::new(outgoing.clone(), self.processes.clone(), &places);
         let (socket, outgoing) = (socket.to_owned(), outgoing.clone());
         tokio::spawn(async move { listen(&socket, desk, outgoing).await })
     }
@@ -225,7 +235,8 @@ impl House {
         let mut ended = 0;
         while ended < count {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            let page = self.store.read(id, after, Limit { events: 64, bytes: usize::MAX }).await.expect("it is read");
+            let page =
+                self.store.read(id, after, ReadLimit { events: 64, bytes: usize::MAX }).await.expect("it is read");
             after = page.last().map_or(after, |(seq, _)| *seq);
             ended +=
                 page.iter().filter(|(_, event)| ["write", "run"].contains(&&*event.kind) && is_result(event)).count();
@@ -233,15 +244,20 @@ impl House {
     }
 
     async fn events(&self, id: SessionId) -> Vec<Event> {
-        let page = self.store.read(id, 0, Limit { events: usize::MAX, bytes: usize::MAX }).await.expect("it is read");
+        let page =
+            self.store.read(id, 0, ReadLimit { events: usize::MAX, bytes: usize::MAX }).await.expect("it is read");
         page.iter().map(|(_, event)| serde_json::from_slice(&event.json).expect("an event")).collect()
     }
 
     /// What the agent tells its model of what was before it.
     async fn check_history(&self, id: SessionId, session: &Addr<Session>, seed: u64) {
-        let wish = Wish::Message { content: Model::question(id), mode: Default::default(), attachments: Vec::new() };
-        session.send(Relay { wish, key: None }).await.expect("it lives").expect("it is taken");
-        let told = self.model.told(id).await;
+        let wish = ClientRequest::Message {
+            content: LinkModel::question(id),
+            mode: Default::default(),
+            attachments: Vec::new(),
+        };
+        session.send(Relay { request: wish, idempotency_key: None }).await.expect("it lives").expect("it is taken");
+        let told = self.model.take_prompt(id).await;
         assert_eq!(
             told.matches(&once(id)).count(),
             1,
@@ -252,7 +268,9 @@ impl House {
     /// The text that came in pieces.
     async fn check_whole(&self, id: SessionId, events: &[Event], seed: u64) {
         let href = events.iter().find_map(|event| match &event.body {
-            Body::Observation(Observation { seen: Seen::Run { truncated: Some(cut), .. }, .. }) => cut.href.clone(),
+            EventBody::Observation(Observation { kind: ObservationKind::Run { truncated: Some(cut), .. }, .. }) => {
+                cut.href.clone()
+            }
             _ => None,
         });
         let name = href.as_deref().and_then(|href| href.rsplit('/').next()).expect("where the whole is");
@@ -271,40 +289,46 @@ fn large() -> Vec<String> {
 }
 
 /// What the agent tells: sayings that grow, and a large text in pieces among them.
-async fn speak(outgoing: &Outgoing, mut dice: Rng) {
+async fn speak(outgoing: &OutgoingQueue, mut dice: Rng) {
     let mut pieces = large().into_iter();
     let mut offset = 0;
     for n in 0..SAYINGS {
         let item = format!("i{n}");
         for _ in 0..dice.usize(0..4) {
             outgoing.delta(DeltaKind::Text, &item, "a part of it ").await;
-            rest(&mut dice).await;
+            random_delay(&mut dice).await;
         }
         let content = format!("saying {n} {}", "ö".repeat(dice.usize(0..200)));
-        outgoing.event(Some(&item), Observation { seen: Seen::Message { partial: false }, content }).await;
+        outgoing.event(Some(&item), Observation { kind: ObservationKind::Message { partial: false }, content }).await;
         if let Some(text) = pieces.next() {
             let len = text.len() as u64;
-            outgoing.report(Report::Piece { item: "large".into(), offset, text }).await;
+            outgoing.report(AgentReport::Piece { item: "large".into(), offset, text }).await;
             offset += len;
         }
-        rest(&mut dice).await;
+        random_delay(&mut dice).await;
     }
-    let truncated = Some(Truncated { bytes: offset, href: None });
-    let seen = Seen::Run { command: String::new(), exit_code: Some(0), duration_ms: 0, timed_out: false, truncated };
-    outgoing.event(Some("large"), Observation { seen, content: "head and tail".into() }).await;
+    let truncated = Some(TruncationMark { bytes: offset, href: None });
+    let seen = ObservationKind::Run {
+        command: String::new(),
+        exit_code: Some(0),
+        duration_ms: 0,
+        timed_out: false,
+        truncated,
+    };
+    outgoing.event(Some("large"), Observation { kind: seen, content: "head and tail".into() }).await;
 }
 
 /// One act of the user, often sent twice.
-async fn act(session: &Addr<Session>, n: usize, dice: &mut Rng) {
-    let wish = Wish::Write { path: format!("f{n}"), content: n.to_string() };
+async fn send_request(session: &Addr<Session>, n: usize, dice: &mut Rng) {
+    let wish = ClientRequest::Write { path: format!("f{n}"), content: n.to_string() };
     for _ in 0..dice.usize(1..3) {
-        let relay = Relay { wish: wish.clone(), key: Some(format!("k{n}")) };
+        let relay = Relay { request: wish.clone(), idempotency_key: Some(format!("k{n}")) };
         session.send(relay).await.expect("it lives").expect("it is taken");
     }
-    rest(dice).await;
+    random_delay(dice).await;
 }
 
-async fn rest(dice: &mut Rng) {
+async fn random_delay(dice: &mut Rng) {
     match dice.u8(0..4) {
         0 => tokio::time::sleep(Duration::from_micros(dice.u64(0..3_000))).await,
         _ => tokio::task::yield_now().await,
@@ -312,7 +336,7 @@ async fn rest(dice: &mut Rng) {
 }
 
 /// An action and its observation have the same name.
-fn is_result(event: &NewEvent) -> bool {
+fn is_result(event: &JournalEvent) -> bool {
     event.json.windows(13).any(|part| part == br#""observation""#)
 }
 
@@ -323,12 +347,14 @@ fn check(events: &[Event], seed: u64) {
     let mut written = Vec::new();
     for event in &events[BEFORE..] {
         match &event.body {
-            Body::Observation(Observation { seen: Seen::Message { .. }, content }) => {
+            EventBody::Observation(Observation { kind: ObservationKind::Message { .. }, content }) => {
                 assert!(content.starts_with(&format!("saying {sayings} ")), "seed {seed}: {content} is not {sayings}");
                 sayings += 1;
             }
-            Body::Observation(Observation { seen: Seen::Write { path, .. }, .. }) => written.push(path.clone()),
-            Body::Observation(Observation { seen: Seen::Error { code, detail }, .. }) => {
+            EventBody::Observation(Observation { kind: ObservationKind::Write { path, .. }, .. }) => {
+                written.push(path.clone())
+            }
+            EventBody::Observation(Observation { kind: ObservationKind::Error { code, detail }, .. }) => {
                 panic!("seed {seed}: {code}: {detail}");
             }
             _ => {}
@@ -340,14 +366,14 @@ fn check(events: &[Event], seed: u64) {
 }
 
 /// The stream between the two, which does what streams may do.
-struct Wire {
+struct LossyLink {
     dice: Rng,
     agent: PathBuf,
     cuts: Arc<AtomicUsize>,
-    cut: Cut,
+    cut: CutRange,
 }
 
-impl Wire {
+impl LossyLink {
     async fn carry(mut self, server: UnixListener) {
         loop {
             let (up, _) = server.accept().await.expect("the socket is there");
@@ -384,29 +410,29 @@ async fn copy(mut from: unix::OwnedReadHalf, mut to: unix::OwnedWriteHalf, mut b
                 return;
             }
             if dice.u8(0..8) == 0 {
-                rest(&mut dice).await;
+                random_delay(&mut dice).await;
             }
         }
     }
 }
 
 /// Hears that sessions are gone.
-struct Ear;
+struct SessionStopSink;
 
-impl Actor for Ear {
-    type Context = Context<Ear>;
+impl Actor for SessionStopSink {
+    type Context = Context<SessionStopSink>;
 }
 
-impl Handler<Fell> for Ear {
+impl Handler<SessionStopped> for SessionStopSink {
     type Result = ();
-    fn handle(&mut self, _: Fell, _: &mut Context<Ear>) {}
+    fn handle(&mut self, _: SessionStopped, _: &mut Context<SessionStopSink>) {}
 }
 
 /// No wall at all: the agent lives in this process.
-struct Nowhere;
+struct InProcessSandbox;
 
 #[async_trait]
-impl Sandbox for Nowhere {
+impl SandboxDriver for InProcessSandbox {
     fn name(&self) -> &'static str {
         "nowhere"
     }
@@ -416,13 +442,13 @@ impl Sandbox for Nowhere {
     async fn check(&self) -> Result<(), SandboxError> {
         Ok(())
     }
-    async fn start(&self, _: &Spec, _: Progress<'_>) -> Result<(), SandboxError> {
+    async fn start(&self, _: &SandboxSpec, _: ProgressCallback<'_>) -> Result<(), SandboxError> {
         Ok(())
     }
-    async fn freeze(&self, _: SessionId) -> Result<(), SandboxError> {
+    async fn pause(&self, _: SessionId) -> Result<(), SandboxError> {
         Ok(())
     }
-    async fn thaw(&self, _: SessionId) -> Result<(), SandboxError> {
+    async fn unpause(&self, _: SessionId) -> Result<(), SandboxError> {
         Ok(())
     }
     async fn stop(&self, _: SessionId) -> Result<(), SandboxError> {
@@ -431,28 +457,28 @@ impl Sandbox for Nowhere {
     async fn remove(&self, _: SessionId) -> Result<(), SandboxError> {
         Ok(())
     }
-    async fn presence(&self, _: SessionId) -> Result<Option<Presence>, SandboxError> {
+    async fn presence(&self, _: SessionId) -> Result<Option<SandboxPresence>, SandboxError> {
         Ok(None)
     }
-    async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
+    async fn wait(&self, _: SessionId) -> Result<SandboxExit, SandboxError> {
         std::future::pending().await
     }
-    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+    async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
         Ok(Vec::new())
     }
     async fn logs(&self, _: SessionId, _: usize) -> Result<String, SandboxError> {
         Ok(String::new())
     }
-    async fn stats(&self, _: SessionId) -> Result<Stats, SandboxError> {
-        Ok(Stats::default())
+    async fn stats(&self, _: SessionId) -> Result<SandboxStats, SandboxError> {
+        Ok(SandboxStats::default())
     }
 }
 
-fn record() -> Record {
-    Record {
+fn record() -> SessionRecord {
+    SessionRecord {
         id: SessionId::generate(),
         title: String::new(),
-        state: State::Starting,
+        state: AgentState::Starting,
         reason: None,
         agent: "greenroom".into(),
         model: "demo".into(),
@@ -461,10 +487,10 @@ fn record() -> Record {
         directory: None,
         created_at: "2026-01-01T00:00:00.000Z".into(),
         updated_at: "2026-01-01T00:00:00.000Z".into(),
-        usage: Totals::default(),
+        usage: UsageTotals::default(),
         budget_usd: None,
         archived: false,
-        key: None,
-        core: greenroom::store::Memory::default(),
+        idempotency_key: None,
+        actor_state: greenroom::store::OpaqueState::default(),
     }
 }

@@ -15,23 +15,23 @@ use tokio::{
 
 const SPENT: &[u8] = b"HTTP/1.1 402 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-pub(crate) struct Model {
+pub(crate) struct LinkModel {
     pub(crate) socket: PathBuf,
     /// By the session that is named in the question.
-    told: Arc<Mutex<HashMap<String, String>>>,
+    prompts: Arc<Mutex<HashMap<String, String>>>,
 }
 
-impl Model {
-    pub(crate) fn start(socket: &Path) -> Model {
+impl LinkModel {
+    pub(crate) fn start(socket: &Path) -> LinkModel {
         let listener = UnixListener::bind(socket).expect("a socket");
-        let told: Arc<Mutex<HashMap<String, String>>> = Arc::default();
-        let all = told.clone();
+        let prompts: Arc<Mutex<HashMap<String, String>>> = Arc::default();
+        let all = prompts.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(answer(stream, all.clone()));
             }
         });
-        Model { socket: socket.to_owned(), told }
+        LinkModel { socket: socket.to_owned(), prompts }
     }
 
     /// What the agent of a session says to it, by which the model knows the session.
@@ -40,9 +40,9 @@ impl Model {
     }
 
     /// What it was told when it was asked that.
-    pub(crate) async fn told(&self, id: SessionId) -> String {
+    pub(crate) async fn take_prompt(&self, id: SessionId) -> String {
         loop {
-            let told = self.told.lock().expect("nobody panics here").remove(&id.to_string());
+            let told = self.prompts.lock().expect("nobody panics here").remove(&id.to_string());
             match told {
                 Some(told) => return told,
                 None => tokio::time::sleep(Duration::from_millis(5)).await,

@@ -9,13 +9,13 @@ use std::{
 use actix::Addr;
 use futures::{SinkExt, StreamExt};
 use greenroom::{
-    session::{Session, messages::Look},
-    store::{SessionId, local::LocalStore, memory::MemoryStore},
+    session::{Session, messages::GetView},
+    store::{SessionId, in_memory::MemoryStore, local::LocalStore},
 };
 use greenroom_protocol::{
-    Body, CONTENT_LIMIT, Event, LINK_FRAME_LIMIT, Observation, Seen,
-    link::{FRAGMENT, FromAgent, Hello, LINK_VERSION, Report, ToAgent},
-    observation::State,
+    CONTENT_LIMIT, Event, EventBody, LINK_FRAME_LIMIT, Observation, ObservationKind,
+    link::{AgentHello, AgentReport, FRAGMENT, FromAgent, LINK_VERSION, ToAgent},
+    observation::AgentState,
 };
 use tokio::net::{UnixListener, UnixStream};
 use tokio_tungstenite::{
@@ -23,19 +23,20 @@ use tokio_tungstenite::{
     tungstenite::{Message, protocol::WebSocketConfig},
 };
 
-use crate::{House, record};
+use crate::{LinkHistories, record};
 
-struct Agent(WebSocketStream<UnixStream>);
+struct ScriptedLinkAgent(WebSocketStream<UnixStream>);
 
-impl Agent {
+impl ScriptedLinkAgent {
     /// Takes the server's next connection, and introduces itself.
-    async fn meet(listener: &UnixListener, boot: &str) -> Agent {
+    async fn meet(listener: &UnixListener, boot: &str) -> ScriptedLinkAgent {
         let (stream, _) = within("the server to dial", listener.accept()).await.expect("it is heard");
         // However long a message is, no frame of it is longer than a fragment.
         let config = WebSocketConfig::default().max_frame_size(Some(FRAGMENT));
-        let mut agent = Agent(accept_async_with_config(stream, Some(config)).await.expect("it speaks WebSocket"));
+        let mut agent =
+            ScriptedLinkAgent(accept_async_with_config(stream, Some(config)).await.expect("it speaks WebSocket"));
         let (boot, agent_version) = (boot.to_owned(), "scripted".to_owned());
-        let hello = Hello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
+        let hello = AgentHello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
         agent.say(&FromAgent::Hello(hello)).await;
         agent
     }
@@ -45,7 +46,7 @@ impl Agent {
         self.0.send(Message::text(text)).await.expect("the server listens");
     }
 
-    async fn hear(&mut self, what: &str) -> ToAgent {
+    async fn receive(&mut self, what: &str) -> ToAgent {
         let message = within(what, self.0.next()).await.expect("the link holds").expect("the link holds");
         let text = message.into_text().expect("a text");
         assert!(text.len() <= LINK_FRAME_LIMIT, "a frame of {} bytes", text.len());
@@ -56,7 +57,7 @@ impl Agent {
     async fn history(&mut self) -> Vec<Event> {
         let mut all = Vec::new();
         loop {
-            match self.hear("the history").await {
+            match self.receive("the history").await {
                 ToAgent::Welcome(welcome) => assert!(welcome.restore),
                 ToAgent::History { events, complete } => {
                     all.extend(events);
@@ -75,7 +76,7 @@ async fn within<T>(what: &str, comes: impl Future<Output = T>) -> T {
     comes.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
-async fn session(house: &House) -> (Addr<Session>, UnixListener) {
+async fn session(house: &LinkHistories) -> (Addr<Session>, UnixListener) {
     let id = house.store.create(record()).await.expect("it is made").record.id;
     let listener = house.listen(id);
     (house.start(id).await, listener)
@@ -85,8 +86,8 @@ async fn session(house: &House) -> (Addr<Session>, UnixListener) {
 async fn failure(session: &Addr<Session>) -> String {
     let failed = async {
         loop {
-            let view = session.send(Look).await.expect("it lives");
-            if view.state == State::Failed {
+            let view = session.send(GetView).await.expect("it lives");
+            if view.state == AgentState::Failed {
                 return view.reason.expect("it says why");
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -97,30 +98,30 @@ async fn failure(session: &Addr<Session>) -> String {
 
 #[actix::test]
 async fn a_start_whose_name_is_too_long_is_refused() {
-    let house = House::new(Arc::new(MemoryStore::new()));
+    let house = LinkHistories::new(Arc::new(MemoryStore::new()));
     let (session, listener) = session(&house).await;
-    let _agent = Agent::meet(&listener, &"b".repeat(65)).await;
+    let _agent = ScriptedLinkAgent::meet(&listener, &"b".repeat(65)).await;
     let why = failure(&session).await;
     assert!(why.contains("65 bytes (at most 64)"), "{why}");
 }
 
 #[actix::test]
 async fn a_question_whose_name_is_too_long_is_refused() {
-    let house = House::new(Arc::new(MemoryStore::new()));
+    let house = LinkHistories::new(Arc::new(MemoryStore::new()));
     let (session, listener) = session(&house).await;
-    let mut agent = Agent::meet(&listener, "b").await;
+    let mut agent = ScriptedLinkAgent::meet(&listener, "b").await;
     agent.history().await;
     let request = "r".repeat(257);
-    let seen = Seen::Confirm { request, action: String::new(), risk: String::new(), options: Vec::new() };
-    let body = Observation { seen, content: String::new() }.into();
-    agent.say(&FromAgent::Report { n: 1, report: Report::Event { item: None, body } }).await;
+    let seen = ObservationKind::Confirm { request, action: String::new(), risk: String::new(), options: Vec::new() };
+    let body = Observation { kind: seen, content: String::new() }.into();
+    agent.say(&FromAgent::Report { n: 1, report: AgentReport::Event { item: None, body } }).await;
     let why = failure(&session).await;
     assert!(why.contains("257 bytes (at most 256)"), "{why}");
 }
 
 #[actix::test]
 async fn who_hangs_up_again_and_again_is_dialled_more_and_more_seldom() {
-    let house = House::new(Arc::new(MemoryStore::new()));
+    let house = LinkHistories::new(Arc::new(MemoryStore::new()));
     let (_session, listener) = session(&house).await;
     let hang_up_again_and_again = async || {
         let (mut dialled, begin) = (0, Instant::now());
@@ -133,11 +134,11 @@ async fn who_hangs_up_again_and_again_is_dialled_more_and_more_seldom() {
     hang_up_again_and_again().await;
     // One of whom something has come to be on disk is worth being dialled at once.
     for boot in ["b", "c"] {
-        let mut agent = Agent::meet(&listener, boot).await;
+        let mut agent = ScriptedLinkAgent::meet(&listener, boot).await;
         agent.history().await;
-        let body = Observation { seen: Seen::Message { partial: false }, content: "said".into() }.into();
-        agent.say(&FromAgent::Report { n: 1, report: Report::Event { item: None, body } }).await;
-        while !matches!(agent.hear("an acknowledgement").await, ToAgent::Ack { n: 1 }) {}
+        let body = Observation { kind: ObservationKind::Message { partial: false }, content: "said".into() }.into();
+        agent.say(&FromAgent::Report { n: 1, report: AgentReport::Event { item: None, body } }).await;
+        while !matches!(agent.receive("an acknowledgement").await, ToAgent::Ack { n: 1 }) {}
         drop(agent);
         let begin = Instant::now();
         let _hung_up = within("the server to dial", listener.accept()).await.expect("it is heard");
@@ -150,7 +151,7 @@ async fn who_hangs_up_again_and_again_is_dialled_more_and_more_seldom() {
 async fn a_session_with_a_damaged_event_goes_on() {
     let dir = tempfile::tempdir().expect("a directory");
     let id = {
-        let house = House::new(Arc::new(LocalStore::open(dir.path()).expect("it opens")));
+        let house = LinkHistories::new(Arc::new(LocalStore::open(dir.path()).expect("it opens")));
         let id = house.store.create(record()).await.expect("it is made").record.id;
         let said = |what: &str| {
             ("message", format!(r#""source":"agent","observation":"message","extras":{{}},"content":"{what}""#))
@@ -164,17 +165,17 @@ async fn a_session_with_a_damaged_event_goes_on() {
     bytes[at] ^= 0xff;
     fs::write(&log, bytes).expect("it is written");
 
-    let house = House::new(Arc::new(open(dir.path())));
+    let house = LinkHistories::new(Arc::new(open(dir.path())));
     let listener = house.listen(id);
     let session = house.start(id).await;
-    let events = Agent::meet(&listener, "b").await.history().await;
+    let events = ScriptedLinkAgent::meet(&listener, "b").await.history().await;
     let said = |event: &Event| match &event.body {
-        Body::Observation(Observation { seen: Seen::Error { code, .. }, .. }) => code.clone(),
-        Body::Observation(Observation { content, .. }) => content.clone(),
-        Body::Action(_) | Body::Opaque(_) => panic!("{event:?}"),
+        EventBody::Observation(Observation { kind: ObservationKind::Error { code, .. }, .. }) => code.clone(),
+        EventBody::Observation(Observation { content, .. }) => content.clone(),
+        EventBody::Action(_) | EventBody::Opaque(_) => panic!("{event:?}"),
     };
     assert_eq!(events.iter().take(3).map(said).collect::<Vec<_>>(), ["the first", "damaged", "the third"]);
-    assert_eq!(session.send(Look).await.expect("it lives").state, State::Idle);
+    assert_eq!(session.send(GetView).await.expect("it lives").state, AgentState::Idle);
 }
 
 /// The lock of the one before may outlive it for a moment.
@@ -185,7 +186,7 @@ fn open(dir: &std::path::Path) -> LocalStore {
 
 #[actix::test]
 async fn an_agent_is_given_back_the_whole_of_what_it_once_said() {
-    let house = House::new(Arc::new(MemoryStore::new()));
+    let house = LinkHistories::new(Arc::new(MemoryStore::new()));
     let id = house.store.create(record()).await.expect("it is made").record.id;
     // Six bytes of JSON for each: all at once would be more than a frame holds.
     let long: Vec<String> = (0..20).map(|n| format!("{n} {}", "\u{1}".repeat(3 * CONTENT_LIMIT))).collect();
@@ -195,17 +196,19 @@ async fn an_agent_is_given_back_the_whole_of_what_it_once_said() {
     }
     let listener = house.listen(id);
     let _session = house.start(id).await;
-    let events = Agent::meet(&listener, "b").await.history().await;
+    let events = ScriptedLinkAgent::meet(&listener, "b").await.history().await;
     for (event, whole) in events.iter().zip(&long) {
-        let Body::Observation(Observation { content, .. }) = &event.body else { panic!("no observation") };
+        let EventBody::Observation(Observation { content, .. }) = &event.body else { panic!("no observation") };
         assert!(content == whole, "event {} is not whole", event.seq);
     }
-    let Body::Observation(Observation { content, .. }) = &events[long.len()].body else { panic!("no observation") };
+    let EventBody::Observation(Observation { content, .. }) = &events[long.len()].body else {
+        panic!("no observation")
+    };
     assert!(content.contains("bytes left out"), "of what is too long for any model it is told how much is missing");
 }
 
 /// A message of which the event has head and tail.
-async fn part_of(house: &House, id: SessionId, whole: &str) -> String {
+async fn part_of(house: &LinkHistories, id: SessionId, whole: &str) -> String {
     let name = house.store.put_content(id, whole.to_owned().into()).await.expect("it is kept");
     let part = greenroom_protocol::excerpt(whole, CONTENT_LIMIT).expect("it is long").text;
     let extras = serde_json::json!({ "truncated": { "bytes": whole.len(), "href": format!("/api/sessions/{id}/contents/{name}") } });

@@ -5,17 +5,17 @@ use std::{os::unix::net::UnixStream, process::Command, time::Duration};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
-use super::world::World;
-use crate::harness::{driver::Driver, host, server::Server};
+use super::world::SoakWorld;
+use crate::harness::{driver::TestDriver, host, server::TestServer};
 
 /// Kills and stops at random until `end`, and returns the server that lives then.
 pub(super) async fn inject(
-    world: &World,
-    mut server: Server,
-    driver: Driver,
+    world: &SoakWorld,
+    mut server: TestServer,
+    driver: TestDriver,
     mut dice: fastrand::Rng,
     end: Instant,
-) -> Server {
+) -> TestServer {
     // However short it is, the server is killed once.
     let mut fault = 0;
     while Instant::now() < end {
@@ -53,11 +53,11 @@ pub(super) async fn inject(
 
 /// Kills the server at random moments and nothing else, so often, and returns the one that lives then.
 pub(super) async fn kill_the_server(
-    world: &World,
-    mut server: Server,
+    world: &SoakWorld,
+    mut server: TestServer,
     mut dice: fastrand::Rng,
     times: usize,
-) -> Server {
+) -> TestServer {
     while world.rest.get("/api/sessions?state=starting&limit=1").await.expect(200)["total"] != 0 {
         sleep(Duration::from_millis(50)).await;
     }
@@ -69,7 +69,7 @@ pub(super) async fn kill_the_server(
 }
 
 /// Kills it and returns the next, which knows from the journal who was at work.
-async fn kill(world: &World, server: Server) -> Server {
+async fn kill(world: &SoakWorld, server: TestServer) -> TestServer {
     let server = server.kill9().await.restart().await;
     let at_work = server.rest.get("/api/sessions?state=running&limit=1").await.expect(200);
     world.killed(at_work["total"].as_u64().unwrap_or_default());
@@ -77,7 +77,7 @@ async fn kill(world: &World, server: Server) -> Server {
 }
 
 /// An agent speaks with whoever dials last, and lets go of the server in the middle of whatever it was saying.
-fn cut_a_link(world: &World, server: &Server, dice: &mut fastrand::Rng) {
+fn cut_a_link(world: &SoakWorld, server: &TestServer, dice: &mut fastrand::Rng) {
     let runs = server.data().join("run");
     if let Some(session) = dice.choice(host::directories(&runs))
         && UnixStream::connect(runs.join(session).join("agent/agent.sock")).is_ok()
@@ -86,16 +86,16 @@ fn cut_a_link(world: &World, server: &Server, dice: &mut fastrand::Rng) {
     }
 }
 
-fn kill_a_sandbox(world: &World, server: &Server, driver: Driver, dice: &mut fastrand::Rng) {
+fn kill_a_sandbox(world: &SoakWorld, server: &TestServer, driver: TestDriver, dice: &mut fastrand::Rng) {
     match driver {
-        Driver::Docker => {
+        TestDriver::Docker => {
             if let Some(container) = dice.choice(host::containers(server.home())) {
                 world.fault("a container was killed");
                 let how = if dice.bool() { &["kill"][..] } else { &["rm", "--force"] };
                 drop(Command::new("docker").args(how).arg(container).output());
             }
         }
-        Driver::Process => {
+        TestDriver::Process => {
             let keepers = host::keepers(server.home());
             if let Some(keeper) = dice.choice(keepers) {
                 world.fault("a sandbox was killed from its root");

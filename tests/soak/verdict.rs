@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Broken,
-    world::{Answered, Told, World, hash},
+    BrokenPromise,
+    world::{SoakChatFrame, SoakRequestOutcome, SoakWorld, hash},
 };
-use crate::harness::{leftovers, rest::Rest, server::Server, socket::Socket};
+use crate::harness::{leftovers, rest::RestClient, server::TestServer, socket::TestSocket};
 
 /// How long the sessions may take, all at once, to come to rest when nobody disturbs them any more.
 const REST: Duration = Duration::from_secs(600);
@@ -22,24 +22,24 @@ const REST: Duration = Duration::from_secs(600);
 /// How long after that a message may still be on its way back from the agent, whose turn was over when it came.
 const ON_ITS_WAY: Duration = Duration::from_secs(30);
 
-pub(super) async fn judge(world: &World, server: &Server, sessions: &[String]) {
-    let rested = join_all(sessions.iter().map(|session| come_to_rest(&server.rest, session))).await;
+pub(super) async fn judge(world: &SoakWorld, server: &TestServer, sessions: &[String]) {
+    let rested = join_all(sessions.iter().map(|session| wait_until_idle(&server.rest, session))).await;
     for (session, rested) in sessions.iter().zip(rested) {
         match rested {
             Ok(()) => history(world, server, session).await,
-            Err(how) => world.broken(Broken::Otherwise, format!("{session} does not come to rest: {how}")),
+            Err(how) => world.broken(BrokenPromise::Otherwise, format!("{session} does not come to rest: {how}")),
         }
     }
     if world.is_broken() {
         keep(server, sessions).await;
     }
     for left in leftovers::of(server).await {
-        world.broken(Broken::Otherwise, format!("left behind: {left}"));
+        world.broken(BrokenPromise::Otherwise, format!("left behind: {left}"));
     }
 }
 
 /// What is needed to find out why.
-async fn keep(server: &Server, sessions: &[String]) {
+async fn keep(server: &TestServer, sessions: &[String]) {
     let place = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/soak");
     fs::create_dir_all(&place).expect("the target directory can be written");
     for session in sessions {
@@ -52,7 +52,7 @@ async fn keep(server: &Server, sessions: &[String]) {
 }
 
 /// Wakes it with a message, waits until it has said its last word, and looks at what the sandbox holds.
-async fn come_to_rest(rest: &Rest, session: &str) -> Result<(), String> {
+async fn wait_until_idle(rest: &RestClient, session: &str) -> Result<(), String> {
     let began = Instant::now();
     let mut quiet: Option<Instant> = None;
     loop {
@@ -112,48 +112,48 @@ fn said_again(events: &[Value]) -> Vec<&Value> {
     of_an_item
 }
 
-async fn history(world: &World, server: &Server, session: &str) {
+async fn history(world: &SoakWorld, server: &TestServer, session: &str) {
     let broken = |how, what: String| world.broken(how, format!("{session}: {what}"));
     let events = server.rest.events(session).await;
     for (n, event) in (1..).zip(&events) {
         if event["seq"] != n {
-            broken(Broken::OutOfOrder, format!("event {} stands in place {n}", event["seq"]));
+            broken(BrokenPromise::OutOfOrder, format!("event {} stands in place {n}", event["seq"]));
             return;
         }
         if event["cause"].as_u64().is_some_and(|cause| cause >= n) {
-            broken(Broken::OutOfOrder, format!("event {n} is caused by a later one"));
+            broken(BrokenPromise::OutOfOrder, format!("event {n} is caused by a later one"));
         }
     }
     for (seq, seen) in world.seen_of(session) {
         match events.get(seq as usize - 1) {
-            None => broken(Broken::Lost, format!("event {seq} was seen and is lost")),
+            None => broken(BrokenPromise::Lost, format!("event {seq} was seen and is lost")),
             Some(event) if hash(event) != seen => {
-                broken(Broken::Changed, format!("event {seq} was seen as another: {event}"))
+                broken(BrokenPromise::Changed, format!("event {seq} was seen as another: {event}"))
             }
             Some(_) => {}
         }
     }
-    told(world, session, &events);
-    let wishes = wishes(world, session, &events);
-    acts(world, server, session, &events).await;
+    check_chat_frames(world, session, &events);
+    let wishes = check_requests(world, session, &events);
+    check_user_actions(world, server, session, &events).await;
     contents(world, server, session, &events).await;
     for (seq, times) in ungiven(&events) {
-        let how = if times == 0 { Broken::Lost } else { Broken::Doubled };
+        let how = if times == 0 { BrokenPromise::Lost } else { BrokenPromise::Doubled };
         broken(how, format!("the message in event {seq} was given to the agent {times} times"));
     }
     for event in said_again(&events) {
-        broken(Broken::Doubled, format!("event {} was there before: {event}", event["seq"]));
+        broken(BrokenPromise::Doubled, format!("event {} was there before: {event}", event["seq"]));
     }
     let chats = events.iter().filter(|event| event["observation"] == "chat").count();
     world.found(events.len() as u64, chats as u64, wishes);
 }
 
 /// What chats were told is what the events say.
-fn told(world: &World, session: &str, events: &[Value]) {
-    let told: Vec<_> = world.ledger().told.iter().filter(|told| told.session == session).cloned().collect();
-    for Told { seq, frame, .. } in told {
+fn check_chat_frames(world: &SoakWorld, session: &str, events: &[Value]) {
+    let told: Vec<_> = world.ledger().chat_frames.iter().filter(|told| told.session == session).cloned().collect();
+    for SoakChatFrame { seq, frame, .. } in told {
         let Some(event) = events.get(seq as usize - 1) else {
-            world.broken(Broken::Lost, format!("{session}: a chat was told of event {seq}, which is lost"));
+            world.broken(BrokenPromise::Lost, format!("{session}: a chat was told of event {seq}, which is lost"));
             continue;
         };
         let said = frame["content"].as_str().unwrap_or_default();
@@ -168,7 +168,7 @@ fn told(world: &World, session: &str, events: &[Value]) {
         };
         if !is_so {
             world.broken(
-                Broken::Changed,
+                BrokenPromise::Changed,
                 format!("{session}: of event {seq} a chat was told {frame}, and it is {event}"),
             );
         }
@@ -176,7 +176,7 @@ fn told(world: &World, session: &str, events: &[Value]) {
 }
 
 /// Each wish is where the server said that it is, and nowhere else.
-fn wishes(world: &World, session: &str, events: &[Value]) -> u64 {
+fn check_requests(world: &SoakWorld, session: &str, events: &[Value]) -> u64 {
     let mut at: HashMap<&str, Vec<u64>> = HashMap::new();
     for event in events.iter().filter(|event| event["source"] == "user") {
         let args = &event["args"];
@@ -184,45 +184,45 @@ fn wishes(world: &World, session: &str, events: &[Value]) -> u64 {
             at.entry(text).or_default().push(event["seq"].as_u64().unwrap_or_default());
         }
     }
-    let wishes: Vec<_> = world.ledger().wishes.iter().filter(|wish| wish.session == session).cloned().collect();
+    let wishes: Vec<_> = world.ledger().requests.iter().filter(|wish| wish.session == session).cloned().collect();
     for wish in &wishes {
         let found = at.get(wish.text.as_str()).map(Vec::as_slice).unwrap_or_default();
         let right = match wish.answer {
-            Answered::At(seq) => found == [seq],
-            Answered::Refused => found.is_empty(),
-            Answered::Never => found.len() <= 1,
+            SoakRequestOutcome::At(seq) => found == [seq],
+            SoakRequestOutcome::FailedServerStart => found.is_empty(),
+            SoakRequestOutcome::Never => found.len() <= 1,
         };
         if !right {
             let how = match found {
-                [] => Broken::Lost,
-                [_] => Broken::Changed,
-                _ => Broken::Doubled,
+                [] => BrokenPromise::Lost,
+                [_] => BrokenPromise::Changed,
+                _ => BrokenPromise::Doubled,
             };
             let what = format!("{session}: {} `{}` ({:?}) is found at {found:?}", wish.action, wish.text, wish.answer);
             world.broken(how, what);
         }
     }
-    wishes.iter().filter(|wish| matches!(wish.answer, Answered::At(_))).count() as u64
+    wishes.iter().filter(|wish| matches!(wish.answer, SoakRequestOutcome::At(_))).count() as u64
 }
 
 /// Each command of a person ran at most once, and ran if it says so.
-async fn acts(world: &World, server: &Server, session: &str, events: &[Value]) {
+async fn check_user_actions(world: &SoakWorld, server: &TestServer, session: &str, events: &[Value]) {
     let after = events.len();
-    let mut socket = Socket::attach_after(&server.rest, session, after).await;
-    socket.act("run", json!({ "command": "cat acts; true" })).await;
+    let mut socket = TestSocket::attach_after(&server.rest, session, after).await;
+    socket.send_request("run", json!({ "command": "cat acts; true" })).await;
     let listed = socket.observation("run").await;
     let listed: Vec<&str> = listed["content"].as_str().unwrap_or_default().lines().map(str::trim).collect();
     let mut sorted = listed.clone();
     sorted.sort_unstable();
     for two in sorted.windows(2).filter(|two| two[0] == two[1] && !two[0].is_empty()) {
-        world.broken(Broken::Doubled, format!("{session}: `{}` ran twice", two[0]));
+        world.broken(BrokenPromise::Doubled, format!("{session}: `{}` ran twice", two[0]));
     }
     let ran = events.iter().filter(|event| event["observation"] == "run" && event["extras"]["exit_code"] == 0);
     for event in ran {
         let output = event["content"].as_str().unwrap_or_default().trim();
         if output.starts_with("act-") && !listed.contains(&output) {
             world.broken(
-                Broken::Lost,
+                BrokenPromise::Lost,
                 format!("{session}: event {} says that `{output}` ran, and it did not", event["seq"]),
             );
         }
@@ -237,7 +237,7 @@ pub(super) const FLOOD: &str = "seq 1 20000; echo MARK";
 pub(super) const POUR: &str = "seq 1 600000; echo MARK";
 
 /// What was printed is there whole, also where it was too large for its event.
-async fn contents(world: &World, server: &Server, session: &str, events: &[Value]) {
+async fn contents(world: &SoakWorld, server: &TestServer, session: &str, events: &[Value]) {
     let printed = |word: &str, lines| (1..=lines).map(|n| format!("{word}{n}\n")).collect::<String>() + "MARK\n";
     let prints = [(WORK, printed("line ", 40)), (FLOOD, printed("", 20_000)), (POUR, printed("", 600_000))];
     for event in events.iter().filter(|event| event["observation"] == "run" && event["extras"]["exit_code"] == 0) {
@@ -251,7 +251,7 @@ async fn contents(world: &World, server: &Server, session: &str, events: &[Value
         if kept != *whole {
             let what =
                 format!("{session}: of event {} {} bytes are kept, not {}", event["seq"], kept.len(), whole.len());
-            world.broken(Broken::Lost, what);
+            world.broken(BrokenPromise::Lost, what);
         }
     }
 }

@@ -10,37 +10,37 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Broken,
-    wire::{Heard, Wire},
-    world::{Told, World},
+    BrokenPromise,
+    wire::{SoakConnection, SoakFrame},
+    world::{SoakChatFrame, SoakWorld},
 };
 
 /// How long after the end a watcher waits for the last events.
 const QUIET: Duration = Duration::from_millis(500);
 
-struct Watcher {
-    world: Arc<World>,
+struct SoakWatcher {
+    world: Arc<SoakWorld>,
     session: String,
     /// The newest event that it has.
     cursor: u64,
     /// What it has read of items that still grow, by item and kind: also over connections, and a server that was killed.
     growing: HashMap<(String, String), String>,
     /// How far it has come in outputs that still grow, by item.
-    printed: HashMap<String, Printed>,
+    printed: HashMap<String, OutputPosition>,
 }
 
 /// Where the next piece of an output begins, in bytes.
-enum Printed {
+enum OutputPosition {
     Exactly(u64),
     /// Who falls behind is shown the newest as if it began there: so far at least.
     AtLeast(u64),
 }
 
 /// How much of an output is kept for who falls behind, in bytes. Of a shorter one nobody misses anything.
-const KEPT: u64 = 256 << 10;
+const OUTPUT_TAIL_BYTES: u64 = 256 << 10;
 
-pub(super) async fn watch(world: Arc<World>, session: String, mut dice: fastrand::Rng) {
-    let mut watcher = Watcher { world, session, cursor: 0, growing: HashMap::new(), printed: HashMap::new() };
+pub(super) async fn watch(world: Arc<SoakWorld>, session: String, mut dice: fastrand::Rng) {
+    let mut watcher = SoakWatcher { world, session, cursor: 0, growing: HashMap::new(), printed: HashMap::new() };
     while !watcher.world.is_over() {
         if dice.u8(0..8) == 0 {
             // Somebody new: everything once more, from the start.
@@ -51,8 +51,8 @@ pub(super) async fn watch(world: Arc<World>, session: String, mut dice: fastrand
             continue;
         }
         let wire = match dice.u8(0..4) {
-            0 => Wire::stream(&watcher.world, &watcher.session, watcher.cursor).await,
-            _ => Wire::attach(&watcher.world, &watcher.session, watcher.cursor).await,
+            0 => SoakConnection::stream(&watcher.world, &watcher.session, watcher.cursor).await,
+            _ => SoakConnection::attach(&watcher.world, &watcher.session, watcher.cursor).await,
         };
         let Some(wire) = wire else {
             sleep(Duration::from_millis(dice.u64(5..100))).await;
@@ -62,15 +62,15 @@ pub(super) async fn watch(world: Arc<World>, session: String, mut dice: fastrand
     }
 }
 
-impl Watcher {
-    async fn stay(&mut self, mut wire: Wire, dice: &mut fastrand::Rng) {
+impl SoakWatcher {
+    async fn stay(&mut self, mut wire: SoakConnection, dice: &mut fastrand::Rng) {
         let leaves = Instant::now() + Duration::from_millis(dice.u64(20..5_000));
         while Instant::now() < leaves {
-            match wire.hear(QUIET).await {
-                Heard::Frame(frame) => self.check(&frame),
-                Heard::Nothing if self.world.is_over() => return,
-                Heard::Nothing => {}
-                Heard::Cut => return,
+            match wire.receive(QUIET).await {
+                SoakFrame::Frame(frame) => self.check(&frame),
+                SoakFrame::Nothing if self.world.is_over() => return,
+                SoakFrame::Nothing => {}
+                SoakFrame::Cut => return,
             }
             if dice.u16(0..2_000) == 0 {
                 self.world.fault("a client stopped reading for a while");
@@ -82,17 +82,17 @@ impl Watcher {
 
     /// For a while as a client that wants no more than a chat.
     async fn chat(&self, dice: &mut fastrand::Rng) {
-        let Some(mut wire) = Wire::chat(&self.world, &self.session).await else {
+        let Some(mut wire) = SoakConnection::chat(&self.world, &self.session).await else {
             return sleep(Duration::from_millis(dice.u64(5..100))).await;
         };
         let leaves = Instant::now() + Duration::from_millis(dice.u64(20..5_000));
         let (mut newest, mut tools) = (0, HashSet::new());
         while Instant::now() < leaves {
-            let frame = match wire.hear(QUIET).await {
-                Heard::Frame(frame) => frame,
-                Heard::Nothing if self.world.is_over() => return,
-                Heard::Nothing => continue,
-                Heard::Cut => return,
+            let frame = match wire.receive(QUIET).await {
+                SoakFrame::Frame(frame) => frame,
+                SoakFrame::Nothing if self.world.is_over() => return,
+                SoakFrame::Nothing => continue,
+                SoakFrame::Cut => return,
             };
             let tool = frame["tool_use_id"].to_string();
             let is_right = match frame["type"].as_str() {
@@ -102,14 +102,17 @@ impl Watcher {
                 _ => false,
             };
             if !is_right {
-                self.broken(Broken::Changed, format!("a chat was told what does not belong there: {frame}"));
+                self.broken(BrokenPromise::Changed, format!("a chat was told what does not belong there: {frame}"));
             }
             let Some(seq) = frame["seq"].as_u64() else { continue };
             if seq < newest {
-                self.broken(Broken::OutOfOrder, format!("a chat was told of event {seq} after {newest}: {frame}"));
+                self.broken(
+                    BrokenPromise::OutOfOrder,
+                    format!("a chat was told of event {seq} after {newest}: {frame}"),
+                );
             }
             newest = seq;
-            self.world.told(Told { session: self.session.clone(), seq, frame });
+            self.world.record_chat_frame(SoakChatFrame { session: self.session.clone(), seq, frame });
         }
         self.world.fault("a chat's connection was cut");
     }
@@ -120,14 +123,17 @@ impl Watcher {
         } else if let Some(kind) = frame["delta"].as_str() {
             self.delta(kind, frame);
         } else if frame["status"] == "synced" && frame["seq"] != self.cursor {
-            self.broken(Broken::Lost, format!("in sync at {}, but the last event was {}", frame["seq"], self.cursor));
+            self.broken(
+                BrokenPromise::Lost,
+                format!("in sync at {}, but the last event was {}", frame["seq"], self.cursor),
+            );
         }
     }
 
     fn event(&mut self, frame: &Value) {
         let seq = frame["seq"].as_u64().unwrap_or_default();
         if seq != self.cursor + 1 {
-            let how = if seq <= self.cursor { Broken::Doubled } else { Broken::Lost };
+            let how = if seq <= self.cursor { BrokenPromise::Doubled } else { BrokenPromise::Lost };
             self.broken(how, format!("event {seq} came after {}", self.cursor));
         }
         self.cursor = seq;
@@ -144,7 +150,7 @@ impl Watcher {
             && !frame["content"].as_str().unwrap_or_default().starts_with(read.as_str())
         {
             self.broken(
-                Broken::Changed,
+                BrokenPromise::Changed,
                 format!("event {seq} is not what was read of it: {read:?} became {}", frame["content"]),
             );
         }
@@ -164,12 +170,12 @@ impl Watcher {
             Some(0) if content.starts_with(&*read) || read.starts_with(content) => *read = content.to_owned(),
             Some(0) => {
                 let what = format!("{read:?} was read, and now it begins with {frame}");
-                self.broken(Broken::Changed, what);
+                self.broken(BrokenPromise::Changed, what);
             }
             Some(offset) if offset as usize == read.len() => read.push_str(content),
             _ => {
                 let had = read.len();
-                self.broken(Broken::OutOfOrder, format!("a piece that begins elsewhere than at {had}: {frame}"));
+                self.broken(BrokenPromise::OutOfOrder, format!("a piece that begins elsewhere than at {had}: {frame}"));
             }
         }
     }
@@ -177,18 +183,22 @@ impl Watcher {
     fn output(&mut self, item: String, offset: u64, bytes: u64, frame: &Value) {
         let goes_on = match self.printed.get(&item) {
             _ if offset == 0 => true,
-            Some(Printed::Exactly(end)) => offset == *end,
-            Some(Printed::AtLeast(end)) => offset == *end || offset > *end && offset >= KEPT,
+            Some(OutputPosition::Exactly(end)) => offset == *end,
+            Some(OutputPosition::AtLeast(end)) => offset == *end || offset > *end && offset >= OUTPUT_TAIL_BYTES,
             None => false,
         };
         if !goes_on {
-            self.broken(Broken::Lost, format!("output that does not go on where it was: {frame}"));
+            self.broken(BrokenPromise::Lost, format!("output that does not go on where it was: {frame}"));
         }
-        let next = if offset == 0 { Printed::AtLeast(bytes) } else { Printed::Exactly(offset.saturating_add(bytes)) };
+        let next = if offset == 0 {
+            OutputPosition::AtLeast(bytes)
+        } else {
+            OutputPosition::Exactly(offset.saturating_add(bytes))
+        };
         self.printed.insert(item, next);
     }
 
-    fn broken(&self, how: Broken, what: String) {
+    fn broken(&self, how: BrokenPromise, what: String) {
         self.world.broken(how, format!("{}: {what}", self.session));
     }
 }

@@ -12,36 +12,40 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
 };
 
-use super::world::World;
+use super::world::SoakWorld;
 
 /// How long a server may take for a handshake before it counts as gone.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-pub(super) enum Wire {
+pub(super) enum SoakConnection {
     Socket(Box<WebSocketStream<TcpStream>>),
     Stream { body: BoxStream<'static, reqwest::Result<Bytes>>, read: Vec<u8> },
 }
 
 /// What came over it.
-pub(super) enum Heard {
+pub(super) enum SoakFrame {
     Frame(Value),
     Nothing,
     /// The connection is gone.
     Cut,
 }
 
-impl Wire {
+impl SoakConnection {
     /// `None` where nobody answers.
-    pub(super) async fn attach(world: &World, session: &str, after: impl std::fmt::Display) -> Option<Wire> {
-        Wire::open(world, &format!("/ws?session={session}&after={after}")).await
+    pub(super) async fn attach(
+        world: &SoakWorld,
+        session: &str,
+        after: impl std::fmt::Display,
+    ) -> Option<SoakConnection> {
+        SoakConnection::open(world, &format!("/ws?session={session}&after={after}")).await
     }
 
     /// The same session in the few words of a chat, from now on.
-    pub(super) async fn chat(world: &World, session: &str) -> Option<Wire> {
-        Wire::open(world, &format!("/ws/sessions/{session}/chat")).await
+    pub(super) async fn chat(world: &SoakWorld, session: &str) -> Option<SoakConnection> {
+        SoakConnection::open(world, &format!("/ws/sessions/{session}/chat")).await
     }
 
-    async fn open(world: &World, path: &str) -> Option<Wire> {
+    async fn open(world: &SoakWorld, path: &str) -> Option<SoakConnection> {
         let authority = &world.rest.authority;
         let mut request = format!("ws://{authority}{path}").into_client_request().expect("an address");
         let bearer = HeaderValue::from_str(&format!("Bearer {}", world.rest.token)).expect("a token is text");
@@ -52,38 +56,41 @@ impl Wire {
         };
         let wire = timeout(HANDSHAKE, opened).await.ok()??;
         world.connected();
-        Some(Wire::Socket(Box::new(wire)))
+        Some(SoakConnection::Socket(Box::new(wire)))
     }
 
     /// The same as server-sent events, which say nothing but what happens.
-    pub(super) async fn stream(world: &World, session: &str, after: u64) -> Option<Wire> {
+    pub(super) async fn stream(world: &SoakWorld, session: &str, after: u64) -> Option<SoakConnection> {
         let path = format!("/api/sessions/{session}/events?after={after}");
         let request = world.rest.request(Method::GET, &path).header("accept", "text/event-stream");
         let response = timeout(HANDSHAKE, request.send()).await.ok()?.ok()?;
         world.connected();
-        response.status().is_success().then(|| Wire::Stream { body: response.bytes_stream().boxed(), read: Vec::new() })
+        response
+            .status()
+            .is_success()
+            .then(|| SoakConnection::Stream { body: response.bytes_stream().boxed(), read: Vec::new() })
     }
 
-    pub(super) async fn hear(&mut self, wait: Duration) -> Heard {
+    pub(super) async fn receive(&mut self, wait: Duration) -> SoakFrame {
         match self {
-            Wire::Socket(socket) => loop {
+            SoakConnection::Socket(socket) => loop {
                 match timeout(wait, socket.next()).await {
-                    Err(_) => return Heard::Nothing,
+                    Err(_) => return SoakFrame::Nothing,
                     Ok(Some(Ok(Message::Text(text)))) => {
-                        return serde_json::from_str(&text).map_or(Heard::Cut, Heard::Frame);
+                        return serde_json::from_str(&text).map_or(SoakFrame::Cut, SoakFrame::Frame);
                     }
-                    Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) => return Heard::Cut,
+                    Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) => return SoakFrame::Cut,
                     Ok(Some(Ok(_))) => {}
                 }
             },
-            Wire::Stream { body, read } => loop {
+            SoakConnection::Stream { body, read } => loop {
                 if let Some(frame) = next_frame(read) {
-                    return Heard::Frame(frame);
+                    return SoakFrame::Frame(frame);
                 }
                 match timeout(wait, body.next()).await {
-                    Err(_) => return Heard::Nothing,
+                    Err(_) => return SoakFrame::Nothing,
                     Ok(Some(Ok(bytes))) => read.extend_from_slice(&bytes),
-                    Ok(Some(Err(_)) | None) => return Heard::Cut,
+                    Ok(Some(Err(_)) | None) => return SoakFrame::Cut,
                 }
             },
         }
@@ -91,7 +98,7 @@ impl Wire {
 
     /// False where it could not be sent; a stream says nothing.
     pub(super) async fn say(&mut self, frame: &Value) -> bool {
-        let Wire::Socket(socket) = self else { return false };
+        let SoakConnection::Socket(socket) = self else { return false };
         matches!(timeout(HANDSHAKE, socket.send(Message::text(frame.to_string()))).await, Ok(Ok(())))
     }
 }

@@ -9,63 +9,63 @@ use std::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{Broken, Report};
-use crate::harness::rest::Rest;
+use super::{BrokenPromise, SoakReport};
+use crate::harness::rest::RestClient;
 
 /// The fault that no soak goes without.
 pub(crate) const KILL: &str = "the server was killed";
 
-pub(super) struct World {
-    pub(super) rest: Rest,
-    ledger: Mutex<Ledger>,
+pub(super) struct SoakWorld {
+    pub(super) rest: RestClient,
+    ledger: Mutex<SoakLedger>,
     over: watch::Sender<bool>,
 }
 
 /// Everything that anybody was told.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(super) struct SoakLedger {
     /// Session and seq → a hash of the event, as whoever saw it first saw it.
     pub(super) seen: HashMap<(String, u64), u64>,
-    pub(super) wishes: Vec<Wished>,
-    pub(super) told: Vec<Told>,
-    report: Report,
+    pub(super) requests: Vec<SoakRequest>,
+    pub(super) chat_frames: Vec<SoakChatFrame>,
+    report: SoakReport,
 }
 
 /// Something that a person asked for under a name.
 #[derive(Debug, Clone)]
-pub(super) struct Wished {
+pub(super) struct SoakRequest {
     pub(super) session: String,
     pub(super) action: &'static str,
     /// Occurs in no other wish.
     pub(super) text: String,
-    pub(super) answer: Answered,
+    pub(super) answer: SoakRequestOutcome,
 }
 
 /// What a person knows of a wish in the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answered {
+pub(super) enum SoakRequestOutcome {
     /// It is done, and this event says so.
     At(u64),
     /// It is not done.
-    Refused,
+    FailedServerStart,
     /// No answer came in time, so that it may be done or not.
     Never,
 }
 
 /// What a chat was told of an event.
 #[derive(Debug, Clone)]
-pub(super) struct Told {
+pub(super) struct SoakChatFrame {
     pub(super) session: String,
     pub(super) seq: u64,
     pub(super) frame: Value,
 }
 
-impl World {
-    pub(super) fn new(rest: Rest) -> World {
-        World { rest, ledger: Mutex::default(), over: watch::Sender::new(false) }
+impl SoakWorld {
+    pub(super) fn new(rest: RestClient) -> SoakWorld {
+        SoakWorld { rest, ledger: Mutex::default(), over: watch::Sender::new(false) }
     }
 
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub(super) fn ledger(&self) -> MutexGuard<'_, SoakLedger> {
         self.ledger.lock().expect("no part of the soak panics while it writes")
     }
 
@@ -91,7 +91,7 @@ impl World {
         self.ledger().report.connections += 1;
     }
 
-    pub(super) fn broken(&self, how: Broken, what: String) {
+    pub(super) fn broken(&self, how: BrokenPromise, what: String) {
         eprintln!("BROKEN ({how:?}): {what}");
         self.ledger().report.broken.push((how, what));
     }
@@ -108,29 +108,29 @@ impl World {
         let first = *ledger.seen.entry((session.to_owned(), seq)).or_insert(hash);
         drop(ledger);
         if first != hash {
-            self.broken(Broken::Changed, format!("{session}: event {seq} is another one now: {event}"));
+            self.broken(BrokenPromise::Changed, format!("{session}: event {seq} is another one now: {event}"));
         }
     }
 
     /// A chat was told this; the journal says in the end whether it is so.
-    pub(super) fn told(&self, told: Told) {
+    pub(super) fn record_chat_frame(&self, told: SoakChatFrame) {
         let mut ledger = self.ledger();
         ledger.report.checked += 1;
-        ledger.told.push(told);
+        ledger.chat_frames.push(told);
     }
 
-    pub(super) fn wished(&self, wish: Wished) {
-        self.ledger().wishes.push(wish);
+    pub(super) fn record_request(&self, wish: SoakRequest) {
+        self.ledger().requests.push(wish);
     }
 
     pub(super) fn found(&self, events: u64, turns: u64, wishes: u64) {
         let report = &mut self.ledger().report;
         report.events += events;
         report.turns += turns;
-        report.wishes += wishes;
+        report.requests += wishes;
     }
 
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self) -> SoakReport {
         std::mem::take(&mut self.ledger().report)
     }
 

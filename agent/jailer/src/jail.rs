@@ -17,21 +17,21 @@ use std::{
     path::Path,
 };
 
-use greenroom_keeper::{landlock_is_there, order::Order};
-use greenroom_protocol::inside;
+use greenroom_jailer::{landlock_available, request::JailRequest};
+use greenroom_protocol::sandbox_paths;
 use hakoniwa::{
     Child, Container, MountOptions, Namespace, Rlimit, Stdio,
     landlock::{CompatMode, FsAccess, Resource, Ruleset},
 };
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-use crate::init::{self, Plan};
+use crate::init::{self, InitPlan};
 
 /// Programs and their libraries: links into `/usr` on most hosts, directories of their own on others.
 const PROGRAMS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// What programs read from `/etc`, where the host has it. No keys, no accounts, no names of the host.
-const SETTINGS: &[&str] = &[
+const ETC_PATHS: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
@@ -62,21 +62,21 @@ const DEVICES: &[&str] =
 const OPEN_FILES: u64 = 65_536;
 
 /// A sandbox that is being made: its first process is behind the walls, or says on `line` why not.
-pub struct Jailed {
-    pub line: UnixStream,
+pub struct JailHandle {
+    pub control_socket: UnixStream,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
     child: Child,
 }
 
-impl Jailed {
+impl JailHandle {
     /// The process that has built the walls, and waits for the sandbox's first process from outside its pid namespace.
     pub fn builder(&self) -> i32 {
         self.child.id() as i32
     }
 
     /// Waits for the builder, and says why there was no beginning.
-    pub fn why_not(&mut self) -> String {
+    pub fn failure_reason(&mut self) -> String {
         self.child.wait().map_or_else(|e| e.to_string(), |status| status.reason)
     }
 
@@ -88,7 +88,7 @@ impl Jailed {
 }
 
 /// Builds the walls and starts [`init`] behind them, as the calling user.
-pub fn enter(order: &Order, plan: Plan) -> io::Result<Jailed> {
+pub fn build(order: &JailRequest, plan: InitPlan) -> io::Result<JailHandle> {
     let (line, inner_line) = UnixStream::pair()?;
     let container = container(order)?;
     // SAFETY: the closure runs in a fork of this process, which has one thread, so no lock is left held by another.
@@ -97,10 +97,10 @@ pub fn enter(order: &Order, plan: Plan) -> io::Result<Jailed> {
     let mut child = command.spawn().map_err(io::Error::other)?;
     let ends = child.stdout.take().zip(child.stderr.take());
     let (stdout, stderr) = ends.ok_or_else(|| io::Error::other("the jail has no output"))?;
-    Ok(Jailed { line, stdout: stdout.into(), stderr: stderr.into(), child })
+    Ok(JailHandle { control_socket: line, stdout: stdout.into(), stderr: stderr.into(), child })
 }
 
-fn container(order: &Order) -> io::Result<Container> {
+fn container(order: &JailRequest) -> io::Result<Container> {
     let mut container = Container::empty();
     for namespace in [Namespace::Mount, Namespace::Pid, Namespace::Network, Namespace::Ipc, Namespace::Uts] {
         container.unshare(namespace);
@@ -110,11 +110,11 @@ fn container(order: &Order) -> io::Result<Container> {
     }
     container.hostname("greenroom").rootdir(&order.sources.root);
     programs(&mut container)?;
-    settings(&mut container, order)?;
+    etc_files(&mut container, order)?;
     own_directories(&mut container, order)?;
     memory_file_systems(&mut container, order);
     limits(&mut container, order);
-    if landlock_is_there() {
+    if landlock_available() {
         container.landlock_ruleset(landlock(order));
     }
     Ok(container)
@@ -124,27 +124,27 @@ fn programs(container: &mut Container) -> io::Result<()> {
     for path in PROGRAMS {
         match fs::symlink_metadata(path) {
             Ok(found) if found.is_symlink() => {
-                container.symlink(text(&fs::read_link(path)?)?, path);
+                container.symlink(utf8_path(&fs::read_link(path)?)?, path);
             }
-            Ok(_) => bind(container, Path::new(path), path, Right::Read)?,
+            Ok(_) => bind(container, Path::new(path), path, MountAccess::Read)?,
             Err(_) => {}
         }
     }
     Ok(())
 }
 
-fn settings(container: &mut Container, order: &Order) -> io::Result<()> {
+fn etc_files(container: &mut Container, order: &JailRequest) -> io::Result<()> {
     let (uid, gid) = (order.uid, order.gid);
     container.dir("/etc", 0o755);
-    for path in SETTINGS {
+    for path in ETC_PATHS {
         if Path::new(path).exists() {
-            bind(container, Path::new(path), path, Right::Read)?;
+            bind(container, Path::new(path), path, MountAccess::Read)?;
         }
     }
     let passwd = format!(
         "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:{uid}:{gid}:agent:{}:/bin/bash\n\
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-        inside::HOME
+        sandbox_paths::HOME
     );
     container.file("/etc/passwd", &passwd);
     container.file("/etc/group", &format!("root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n"));
@@ -156,49 +156,49 @@ fn settings(container: &mut Container, order: &Order) -> io::Result<()> {
     Ok(())
 }
 
-fn own_directories(container: &mut Container, order: &Order) -> io::Result<()> {
+fn own_directories(container: &mut Container, order: &JailRequest) -> io::Result<()> {
     let sources = &order.sources;
-    bind(container, &sources.agent, inside::AGENT, Right::Read)?;
-    bind(container, &sources.run, "/greenroom/run", Right::Read)?;
-    bind(container, &sources.run_agent, "/greenroom/run/agent", Right::Write)?;
-    bind(container, &sources.workspace, inside::WORKSPACE, Right::Write)?;
-    bind(container, &sources.home, inside::HOME, Right::Write)?;
+    bind(container, &sources.agent, sandbox_paths::AGENT_BINARY, MountAccess::Read)?;
+    bind(container, &sources.run, "/greenroom/run", MountAccess::Read)?;
+    bind(container, &sources.run_agent, "/greenroom/run/agent", MountAccess::Write)?;
+    bind(container, &sources.workspace, sandbox_paths::WORKSPACE, MountAccess::Write)?;
+    bind(container, &sources.home, sandbox_paths::HOME, MountAccess::Write)?;
     for volume in &order.volumes {
-        let right = if volume.writable { Right::Write } else { Right::Read };
-        bind(container, &volume.host, text(&volume.inside)?, right)?;
+        let right = if volume.writable { MountAccess::Write } else { MountAccess::Read };
+        bind(container, &volume.host, utf8_path(&volume.inside)?, right)?;
     }
     Ok(())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Right {
+enum MountAccess {
     Read,
     Write,
 }
 
 /// Mounts a file or directory of the host. What its file system forbids stays forbidden: a user namespace may add to
 /// `nosuid`, `nodev` and the like, and is refused when it leaves one out.
-fn bind(container: &mut Container, host: &Path, inside: &str, right: Right) -> io::Result<()> {
+fn bind(container: &mut Container, host: &Path, inside: &str, right: MountAccess) -> io::Result<()> {
     let described = |e: io::Error| io::Error::new(e.kind(), format!("mount `{}`: {e}", host.display()));
     let forbidden = statvfs(host).map_err(|e| described(e.into()))?.f_flag;
     let mut options = MountOptions::BIND | MountOptions::REC | MountOptions::NOSUID | MountOptions::NODEV;
-    if right == Right::Read || forbidden.contains(StatVfsMountFlags::RDONLY) {
+    if right == MountAccess::Read || forbidden.contains(StatVfsMountFlags::RDONLY) {
         options |= MountOptions::RDONLY;
     }
     if forbidden.contains(StatVfsMountFlags::NOEXEC) {
         options |= MountOptions::NOEXEC;
     }
-    container.mount(text(host)?, inside, "", options, None);
+    container.mount(utf8_path(host)?, inside, "", options, None);
     Ok(())
 }
 
-fn text(path: &Path) -> io::Result<&str> {
+fn utf8_path(path: &Path) -> io::Result<&str> {
     let refused = || io::Error::new(io::ErrorKind::InvalidInput, format!("`{}` is not UTF-8", path.display()));
     path.to_str().ok_or_else(refused)
 }
 
 /// Files in memory count as memory where a control group counts it, and are limited here where none does.
-fn memory_file_systems(container: &mut Container, order: &Order) {
+fn memory_file_systems(container: &mut Container, order: &JailRequest) {
     let options = MountOptions::NOSUID | MountOptions::NODEV;
     let size = |part: u64| Some(format!("mode=1777,size={},nr_inodes=262144", order.limits.memory_bytes / part));
     container.procfsmount("/proc").devfsmount("/dev");
@@ -207,7 +207,7 @@ fn memory_file_systems(container: &mut Container, order: &Order) {
     container.symlink("/tmp", "/var/tmp").dir("/var", 0o755);
 }
 
-fn limits(container: &mut Container, order: &Order) {
+fn limits(container: &mut Container, order: &JailRequest) {
     let counted = order.cgroup.as_ref();
     container.setrlimit(Rlimit::Core, 0, 0);
     let most =
@@ -225,7 +225,7 @@ fn limits(container: &mut Container, order: &Order) {
 }
 
 /// A second wall around files, which also holds where a mount below a read-only one is writable.
-fn landlock(order: &Order) -> Ruleset {
+fn landlock(order: &JailRequest) -> Ruleset {
     let (read, write) = (FsAccess::R, FsAccess::R | FsAccess::W);
     let mut ruleset = Ruleset::default();
     ruleset.restrict(Resource::FS, CompatMode::Enforce).allow_path("/", read).allow_path("/proc", write);
@@ -236,7 +236,7 @@ fn landlock(order: &Order) -> Ruleset {
         ruleset.allow_path(path, write);
     }
     ruleset.allow_path("/greenroom/bin", read | FsAccess::X).allow_path("/greenroom/run/agent", write);
-    for path in [inside::WORKSPACE, inside::HOME, "/tmp", "/dev/shm"] {
+    for path in [sandbox_paths::WORKSPACE, sandbox_paths::HOME, "/tmp", "/dev/shm"] {
         ruleset.allow_path(path, write | FsAccess::X);
     }
     for volume in &order.volumes {

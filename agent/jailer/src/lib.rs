@@ -6,12 +6,12 @@
 //! each page that is not there is time that the agents have.
 
 pub mod cgroup;
-pub mod order;
-pub mod place;
 pub mod processes;
+pub mod request;
+pub mod sandbox_dir;
 
 /// Whether this kernel has Landlock, and has it switched on.
-pub fn landlock_is_there() -> bool {
+pub fn landlock_available() -> bool {
     const ASK_FOR_THE_VERSION: libc::c_ulong = 1;
     // SAFETY: with this flag the call reads no attributes and makes no ruleset; it returns a number.
     let version = unsafe {

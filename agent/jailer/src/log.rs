@@ -9,24 +9,24 @@ use std::{
     path::Path,
 };
 
-use greenroom_keeper::place::{LOG, OLDER_LOG, STDERR_TAIL, last_chars};
+use greenroom_jailer::sandbox_dir::{LOG, OLDER_LOG, STDERR_TAIL, last_chars};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::kills::Kills;
+use crate::oom::OomMonitor;
 
 /// When the newer file is this long, it becomes the older one.
-const TURN_BYTES: u64 = 512 << 10;
+const ROTATE_BYTES: u64 = 512 << 10;
 
 /// Copies to the files in `place` until both streams have ended, that is until no process of the sandbox is left that could
 /// write; meanwhile it sees to `kills`. Returns the last words on stderr.
-pub fn copy(stdout: OwnedFd, stderr: OwnedFd, place: &Path, kills: &mut Kills) -> io::Result<String> {
-    let mut log = Log { place, file: None, bytes: 0 };
+pub fn copy(stdout: OwnedFd, stderr: OwnedFd, place: &Path, kills: &mut OomMonitor) -> io::Result<String> {
+    let mut log = JailLog { sandbox_dir: place, file: None, bytes: 0 };
     let mut tail = VecDeque::with_capacity(STDERR_TAIL);
     let mut open = vec![(File::from(stdout), false), (File::from(stderr), true)];
     let mut buffer = [0; 8192];
     while !open.is_empty() {
         let mut ended = Vec::new();
-        for (index, (stream, is_stderr)) in ready(&mut open, kills)? {
+        for (index, (stream, is_stderr)) in ready_streams(&mut open, kills)? {
             let read = stream.read(&mut buffer)?;
             if read == 0 {
                 ended.push(index);
@@ -47,14 +47,17 @@ pub fn copy(stdout: OwnedFd, stderr: OwnedFd, place: &Path, kills: &mut Kills) -
     Ok(last_chars(&String::from_utf8_lossy(&tail), STDERR_TAIL).to_owned())
 }
 
-type Stream = (File, bool);
+type OutputStream = (File, bool);
 
 /// Waits until one of them can be read without blocking, or there is something to do about `kills`.
-fn ready<'a>(open: &'a mut [Stream], kills: &mut Kills) -> io::Result<Vec<(usize, &'a mut Stream)>> {
+fn ready_streams<'a>(
+    open: &'a mut [OutputStream],
+    kills: &mut OomMonitor,
+) -> io::Result<Vec<(usize, &'a mut OutputStream)>> {
     let mut asked: Vec<_> =
         open.iter().map(|(stream, _)| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)).collect();
-    asked.extend(kills.notices());
-    let patience = kills.patience();
+    asked.extend(kills.poll_fd());
+    let patience = kills.poll_timeout();
     loop {
         match poll(&mut asked, patience.as_ref()) {
             Err(rustix::io::Errno::INTR) => continue,
@@ -64,40 +67,40 @@ fn ready<'a>(open: &'a mut [Stream], kills: &mut Kills) -> io::Result<Vec<(usize
     }
     let is_ready: Vec<bool> = asked.iter().map(|fd| !fd.revents().is_empty()).collect();
     match is_ready.get(open.len()) {
-        Some(true) => kills.noticed(),
-        Some(false) | None => kills.look_if_due(),
+        Some(true) => kills.event_received(),
+        Some(false) | None => kills.check_if_due(),
     }
     Ok(open.iter_mut().enumerate().filter(|(index, _)| is_ready[*index]).collect())
 }
 
-struct Log<'a> {
-    place: &'a Path,
+struct JailLog<'a> {
+    sandbox_dir: &'a Path,
     /// `None` before the first word, and where it could not be opened; that is tried again with the next one.
     file: Option<File>,
     bytes: u64,
 }
 
-impl Log<'_> {
+impl JailLog<'_> {
     fn open(&self) -> io::Result<File> {
         let mut options = File::options();
         options.create(true).append(true);
-        match options.open(self.place.join(LOG)) {
+        match options.open(self.sandbox_dir.join(LOG)) {
             // An earlier run was another user's. The directory is ours, and what that run wrote can still be read.
             Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-                self.turn()?;
-                options.open(self.place.join(LOG))
+                self.rotate()?;
+                options.open(self.sandbox_dir.join(LOG))
             }
             other => other,
         }
     }
 
-    fn turn(&self) -> io::Result<()> {
-        fs::rename(self.place.join(LOG), self.place.join(OLDER_LOG))
+    fn rotate(&self) -> io::Result<()> {
+        fs::rename(self.sandbox_dir.join(LOG), self.sandbox_dir.join(OLDER_LOG))
     }
 
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
-        if self.bytes >= TURN_BYTES {
-            self.turn()?;
+        if self.bytes >= ROTATE_BYTES {
+            self.rotate()?;
             (self.file, self.bytes) = (None, 0);
         }
         if self.file.is_none() {
@@ -120,15 +123,15 @@ mod tests {
     use super::*;
 
     /// One with an old log that its user may not write.
-    struct Place(PathBuf);
+    struct LogTestDir(PathBuf);
 
-    impl Place {
-        fn make(name: &str) -> Place {
-            let dir = std::env::temp_dir().join(format!("greenroom-keeper-{}-{name}", std::process::id()));
+    impl LogTestDir {
+        fn make(name: &str) -> LogTestDir {
+            let dir = std::env::temp_dir().join(format!("greenroom-jailer-{}-{name}", std::process::id()));
             fs::create_dir(&dir).expect("it is made");
             fs::write(dir.join(LOG), "old\n").expect("it is written");
             fs::set_permissions(dir.join(LOG), fs::Permissions::from_mode(0o444)).expect("it is ours");
-            Place(dir)
+            LogTestDir(dir)
         }
 
         /// Does it as an ordinary user, whose directory it is.
@@ -148,7 +151,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for LogTestDir {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -156,9 +159,9 @@ mod tests {
 
     #[test]
     fn a_log_of_another_user_becomes_the_older_one() {
-        let place = Place::make("log");
+        let place = LogTestDir::make("log");
         place.as_its_user(|dir| {
-            Log { place: dir, file: None, bytes: 0 }.write(b"new\n").expect("it is written");
+            JailLog { sandbox_dir: dir, file: None, bytes: 0 }.write(b"new\n").expect("it is written");
         });
         let read = |name| fs::read_to_string(place.0.join(name)).expect("it is there");
         assert_eq!((read(OLDER_LOG).as_str(), read(LOG).as_str()), ("old\n", "new\n"));
@@ -166,16 +169,17 @@ mod tests {
 
     #[test]
     fn without_a_log_all_is_copied_and_it_is_begun_when_it_can_be() {
-        let place = Place::make("in-the-way");
+        let place = LogTestDir::make("in-the-way");
         fs::remove_file(place.0.join(LOG)).expect("it was there");
         fs::create_dir(place.0.join(LOG)).expect("it is made");
-        let (mut log, text) = (Log { place: &place.0, file: None, bytes: 0 }, b"word\n");
+        let (mut log, text) = (JailLog { sandbox_dir: &place.0, file: None, bytes: 0 }, b"word\n");
         assert!(log.write(text).is_err());
         let (stdout, _) = io::pipe().expect("a pipe");
         let (stderr, mut writer) = io::pipe().expect("a pipe");
         writer.write_all(b"last words").expect("there is room");
         drop(writer);
-        let tail = copy(stdout.into(), stderr.into(), &place.0, &mut Kills::of(None)).expect("nothing is in its way");
+        let tail =
+            copy(stdout.into(), stderr.into(), &place.0, &mut OomMonitor::of(None)).expect("nothing is in its way");
         assert_eq!(tail, "last words");
         fs::remove_dir(place.0.join(LOG)).expect("it is empty");
         log.write(text).expect("it is written");

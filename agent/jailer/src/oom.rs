@@ -12,64 +12,64 @@ use std::{
     time::{Duration, Instant},
 };
 
-use greenroom_keeper::cgroup::Cgroup;
+use greenroom_jailer::cgroup::Cgroup;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Between two looks. A kernel that looks for memory takes a while to end a whole sandbox.
-const BETWEEN: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-pub struct Kills {
+pub struct OomMonitor {
     cgroup: Option<Cgroup>,
-    notices: Option<(File, PollFlags)>,
+    events: Option<(File, PollFlags)>,
     /// The count at the last look but one, and at the last.
-    looks: [u64; 2],
+    counts: [u64; 2],
     /// When the next look is due. Till then no notice is taken: the kernel gives many while a sandbox fills its memory.
-    due: Option<Instant>,
+    next_check: Option<Instant>,
 }
 
-impl Kills {
+impl OomMonitor {
     /// To be made with the rights of whoever made the control group.
-    pub fn of(cgroup: Option<Cgroup>) -> Kills {
-        let notices = cgroup.as_ref().and_then(|cgroup| cgroup.memory_notices().ok());
-        let mut kills = Kills { cgroup, notices, looks: [0; 2], due: None };
-        kills.take_notices();
-        kills.looks = [kills.count(); 2];
+    pub fn of(cgroup: Option<Cgroup>) -> OomMonitor {
+        let notices = cgroup.as_ref().and_then(|cgroup| cgroup.memory_events().ok());
+        let mut kills = OomMonitor { cgroup, events: notices, counts: [0; 2], next_check: None };
+        kills.drain_events();
+        kills.counts = [kills.count(); 2];
         kills
     }
 
     /// Where the next notice comes.
-    pub fn notices(&self) -> Option<PollFd<'_>> {
-        let (file, sign) = self.notices.as_ref().filter(|_| self.due.is_none())?;
+    pub fn poll_fd(&self) -> Option<PollFd<'_>> {
+        let (file, sign) = self.events.as_ref().filter(|_| self.next_check.is_none())?;
         Some(PollFd::from_borrowed_fd(file.as_fd(), *sign))
     }
 
     /// How long it is until the next look; `None` where none is due.
-    pub fn patience(&self) -> Option<Timespec> {
-        self.due?.saturating_duration_since(Instant::now()).try_into().ok()
+    pub fn poll_timeout(&self) -> Option<Timespec> {
+        self.next_check?.saturating_duration_since(Instant::now()).try_into().ok()
     }
 
     /// A notice has come. The kill that it foretells may be yet to come.
-    pub fn noticed(&mut self) {
-        self.due = Some(Instant::now() + BETWEEN);
+    pub fn event_received(&mut self) {
+        self.next_check = Some(Instant::now() + CHECK_INTERVAL);
     }
 
-    pub fn look_if_due(&mut self) {
-        if self.due.is_some_and(|due| due <= Instant::now()) {
-            self.look();
+    pub fn check_if_due(&mut self) {
+        if self.next_check.is_some_and(|due| due <= Instant::now()) {
+            self.check();
         }
     }
 
     /// Whether there was one within the last few seconds.
-    pub fn are_fresh(&self) -> bool {
-        self.count() > self.looks[0]
+    pub fn has_recent_kill(&self) -> bool {
+        self.count() > self.counts[0]
     }
 
-    fn look(&mut self) {
+    fn check(&mut self) {
         // Before the count, which has what was noticed so far, or will have it.
-        self.take_notices();
-        self.looks = [self.looks[1], self.count()];
-        let stands_still = self.looks[0] == self.looks[1];
-        self.due = (!stands_still).then(|| Instant::now() + BETWEEN);
+        self.drain_events();
+        self.counts = [self.counts[1], self.count()];
+        let stands_still = self.counts[0] == self.counts[1];
+        self.next_check = (!stands_still).then(|| Instant::now() + CHECK_INTERVAL);
     }
 
     fn count(&self) -> u64 {
@@ -77,8 +77,8 @@ impl Kills {
     }
 
     /// Makes room for the next one.
-    fn take_notices(&mut self) {
-        if let Some((file, _)) = &mut self.notices {
+    fn drain_events(&mut self) {
+        if let Some((file, _)) = &mut self.events {
             // In version 2 it is the file itself, which changes; in version 1 a counter, which has no beginning to go back to.
             let _ = file.rewind();
             let _ = file.read(&mut [0; 1024]);
@@ -95,53 +95,54 @@ mod tests {
         process::{Command, Stdio},
     };
 
-    use greenroom_keeper::{cgroup::Cgroups, order::Limits};
+    use greenroom_jailer::{cgroup::NodeCgroups, request::JailLimits};
     use rustix::event::poll;
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// A process in there takes more than there is.
     fn run_out_of_memory(cgroup: &Cgroup) {
         let mut command = Command::new("sh");
         let mut greedy =
             command.args(["-c", "read go; exec tail /dev/zero"]).stdin(Stdio::piped()).spawn().expect("it starts");
-        for door in cgroup.doors() {
+        for door in cgroup.procs_files() {
             fs::write(door, greedy.id().to_string()).expect("it goes in");
         }
         greedy.stdin.take().expect("it is piped").write_all(b"\n").expect("it reads");
         assert!(!greedy.wait().expect("it is a child").success(), "it was killed");
     }
 
-    fn is_noticed(kills: &Kills, patience: Duration) -> bool {
+    fn is_signalled(kills: &OomMonitor, patience: Duration) -> bool {
         let patience: Timespec = patience.try_into().expect("it is short");
-        let mut asked: Vec<_> = kills.notices().into_iter().collect();
+        let mut asked: Vec<_> = kills.poll_fd().into_iter().collect();
         poll(&mut asked, Some(&patience)).expect("it can be asked") > 0
     }
 
     #[test]
     fn a_kill_counts_for_a_while() {
-        let cgroups = Cgroups::find_below(Path::new("/sys/fs/cgroup"), "kills-test").filter(Cgroups::limits_memory);
+        let cgroups =
+            NodeCgroups::find_below(Path::new("/sys/fs/cgroup"), "kills-test").filter(NodeCgroups::limits_memory);
         let Some(cgroups) = cgroups else { return eprintln!("no memory is limited here") };
         let cgroup = cgroups.of("greedy");
-        cgroup.make(&Limits { memory_bytes: 32 << 20, cpus: 1.0, pids: 16 }, PATIENCE).expect("it is made");
-        let mut kills = Kills::of(Some(cgroup.clone()));
-        assert!(!kills.are_fresh() && !is_noticed(&kills, Duration::ZERO));
+        cgroup.make(&JailLimits { memory_bytes: 32 << 20, cpus: 1.0, pids: 16 }, TIMEOUT).expect("it is made");
+        let mut kills = OomMonitor::of(Some(cgroup.clone()));
+        assert!(!kills.has_recent_kill() && !is_signalled(&kills, Duration::ZERO));
         for _ in 0..2 {
             run_out_of_memory(&cgroup);
-            assert!(is_noticed(&kills, PATIENCE), "the kernel says so");
-            kills.noticed();
-            assert!(kills.are_fresh() && !is_noticed(&kills, Duration::ZERO), "no more notice is taken");
-            assert!(kills.patience().is_some(), "it is looked at again");
-            kills.look();
-            assert!(kills.are_fresh(), "it may have come just before the look");
-            kills.look();
-            assert!(!kills.are_fresh() && kills.patience().is_none());
+            assert!(is_signalled(&kills, TIMEOUT), "the kernel says so");
+            kills.event_received();
+            assert!(kills.has_recent_kill() && !is_signalled(&kills, Duration::ZERO), "no more notice is taken");
+            assert!(kills.poll_timeout().is_some(), "it is looked at again");
+            kills.check();
+            assert!(kills.has_recent_kill(), "it may have come just before the look");
+            kills.check();
+            assert!(!kills.has_recent_kill() && kills.poll_timeout().is_none());
         }
         drop(kills);
-        cgroup.remove(PATIENCE).expect("nobody is in it");
-        for of_node in cgroup.doors().iter().filter_map(|door| door.ancestors().nth(2)) {
+        cgroup.remove(TIMEOUT).expect("nobody is in it");
+        for of_node in cgroup.procs_files().iter().filter_map(|door| door.ancestors().nth(2)) {
             fs::remove_dir(of_node).expect("nothing else is in it");
         }
     }

@@ -17,13 +17,13 @@ pub fn become_user(uid: u32, gid: u32) -> Result<()> {
 }
 
 /// Gives up all capabilities but these. With the change of user they are permitted and not in effect; here they are.
-pub fn keep_only(kept: CapabilitySet) -> Result<()> {
+pub fn retain_capabilities(kept: CapabilitySet) -> Result<()> {
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)
 }
 
 /// Gives up all of them, and the way in which a program could bring some back.
-pub fn give_up_all() -> Result<()> {
+pub fn drop_all() -> Result<()> {
     for right in CapabilitySet::all().iter() {
         // The newest kernels know more of them than older ones, which say that there is no such thing.
         match rustix::thread::remove_capability_from_bounding_set(right) {
@@ -31,6 +31,6 @@ pub fn give_up_all() -> Result<()> {
             Err(e) => return Err(e),
         }
     }
-    keep_only(CapabilitySet::empty())?;
+    retain_capabilities(CapabilitySet::empty())?;
     rustix::thread::set_no_new_privs(true)
 }

@@ -20,15 +20,15 @@ use serde::{Deserialize, Serialize};
 
 /// A process that cannot be mistaken for a later one of the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Identity {
+pub struct ProcessIdentity {
     pub pid: i32,
     /// Clock ticks after boot: field 22 of `/proc/PID/stat`.
     pub started: u64,
 }
 
-impl Identity {
-    pub fn of(pid: i32) -> io::Result<Option<Identity>> {
-        Ok(Stat::read(pid)?.map(|stat| stat.identity))
+impl ProcessIdentity {
+    pub fn of(pid: i32) -> io::Result<Option<ProcessIdentity>> {
+        Ok(ProcessStat::read(pid)?.map(|stat| stat.identity))
     }
 
     /// A handle on the process, if it is still the same and has not ended.
@@ -44,7 +44,7 @@ impl Identity {
     }
 
     pub fn is_alive(&self) -> io::Result<bool> {
-        Ok(Stat::read(self.pid)?.is_some_and(|stat| stat.identity == *self && !stat.is_dead()))
+        Ok(ProcessStat::read(self.pid)?.is_some_and(|stat| stat.identity == *self && !stat.is_dead()))
     }
 
     /// Sends a signal. One that is gone is no error.
@@ -59,8 +59,8 @@ impl Identity {
 
 /// The fields of `/proc/PID/stat` that are used here (proc_pid_stat(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stat {
-    identity: Identity,
+struct ProcessStat {
+    identity: ProcessIdentity,
     state: u8,
     parent: i32,
     cpu_ticks: u64,
@@ -70,7 +70,7 @@ struct Stat {
 }
 
 /// What `/proc` has of a process. `None` where there is no such one, or none that this user is shown (`hidepid`).
-fn shown<T>(asked: io::Result<T>) -> io::Result<Option<T>> {
+fn if_visible<T>(asked: io::Result<T>) -> io::Result<Option<T>> {
     match asked {
         Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(None),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => Ok(None),
@@ -78,34 +78,34 @@ fn shown<T>(asked: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-impl Stat {
-    fn read(pid: i32) -> io::Result<Option<Stat>> {
-        Stat::read_at(pid, Path::new(&format!("/proc/{pid}/stat")))
+impl ProcessStat {
+    fn read(pid: i32) -> io::Result<Option<ProcessStat>> {
+        ProcessStat::read_at(pid, Path::new(&format!("/proc/{pid}/stat")))
     }
 
-    fn read_at(pid: i32, path: &Path) -> io::Result<Option<Stat>> {
+    fn read_at(pid: i32, path: &Path) -> io::Result<Option<ProcessStat>> {
         // A process may give itself a name that is no text, and is there all the same.
-        Ok(shown(fs::read(path))?.and_then(|line| Stat::parse(pid, &String::from_utf8_lossy(&line))))
+        Ok(if_visible(fs::read(path))?.and_then(|line| ProcessStat::parse(pid, &String::from_utf8_lossy(&line))))
     }
 
     /// Its threads, each as if it were a process.
-    fn of_threads(&self) -> io::Result<Vec<Stat>> {
+    fn of_threads(&self) -> io::Result<Vec<ProcessStat>> {
         let pid = self.identity.pid;
         let mut threads = Vec::new();
-        for thread in shown(fs::read_dir(format!("/proc/{pid}/task")))?.into_iter().flatten() {
-            if let Some(thread) = shown(thread)? {
-                threads.extend(Stat::read_at(pid, &thread.path().join("stat"))?);
+        for thread in if_visible(fs::read_dir(format!("/proc/{pid}/task")))?.into_iter().flatten() {
+            if let Some(thread) = if_visible(thread)? {
+                threads.extend(ProcessStat::read_at(pid, &thread.path().join("stat"))?);
             }
         }
         Ok(threads)
     }
 
-    fn parse(pid: i32, line: &str) -> Option<Stat> {
+    fn parse(pid: i32, line: &str) -> Option<ProcessStat> {
         // The name stands in parentheses and may hold any character, a closing one too.
         let fields: Vec<&str> = line.get(line.rfind(')')? + 2..)?.split(' ').collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        Some(Stat {
-            identity: Identity { pid, started: number(22)? },
+        Some(ProcessStat {
+            identity: ProcessIdentity { pid, started: number(22)? },
             state: *fields.first()?.as_bytes().first()?,
             parent: fields.get(1)?.parse().ok()?,
             cpu_ticks: number(14)? + number(15)?,
@@ -125,12 +125,12 @@ impl Stat {
 
     /// In a call that no signal ends. Once it is told to stop it takes no step outside the kernel any more; and it may not
     /// come out at all, as a parent in `vfork` does not while its child is stopped.
-    fn is_in_the_kernel(&self) -> bool {
+    fn is_uninterruptible(&self) -> bool {
         self.state == b'D'
     }
 
-    fn stands_still(&self) -> io::Result<bool> {
-        let is_stopped = |stat: &Stat| matches!(stat.state, b'T' | b't');
+    fn is_stopped(&self) -> io::Result<bool> {
+        let is_stopped = |stat: &ProcessStat| matches!(stat.state, b'T' | b't');
         Ok(match self.is_headless() {
             true => self.of_threads()?.iter().all(|thread| thread.is_headless() || is_stopped(thread)),
             false => is_stopped(self),
@@ -139,8 +139,8 @@ impl Stat {
 }
 
 /// The process and all that descend from it.
-fn family(first: Identity) -> io::Result<Vec<Stat>> {
-    let mut children: HashMap<i32, Vec<Stat>> = HashMap::new();
+fn process_tree(first: ProcessIdentity) -> io::Result<Vec<ProcessStat>> {
+    let mut children: HashMap<i32, Vec<ProcessStat>> = HashMap::new();
     let mut found = Vec::new();
     for stat in every_process()? {
         if stat.identity == first {
@@ -156,12 +156,12 @@ fn family(first: Identity) -> io::Result<Vec<Stat>> {
     Ok(found)
 }
 
-fn every_process() -> io::Result<Vec<Stat>> {
+fn every_process() -> io::Result<Vec<ProcessStat>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         if let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) {
-            found.extend(Stat::read(pid)?);
+            found.extend(ProcessStat::read(pid)?);
         }
     }
     Ok(found)
@@ -169,12 +169,13 @@ fn every_process() -> io::Result<Vec<Stat>> {
 
 /// The same, without looking at the rest of the host. The kernel may leave a child out while another one ends, so this
 /// finds whom to stop soonest, and not that all are stopped.
-fn most_of_family(first: Identity) -> io::Result<Vec<Stat>> {
-    let mut found: Vec<Stat> = Stat::read(first.pid)?.filter(|stat| stat.identity == first).into_iter().collect();
+fn process_tree_by_children(first: ProcessIdentity) -> io::Result<Vec<ProcessStat>> {
+    let mut found: Vec<ProcessStat> =
+        ProcessStat::read(first.pid)?.filter(|stat| stat.identity == first).into_iter().collect();
     let mut next = 0;
     while let Some(parent) = found.get(next).map(|stat| stat.identity.pid) {
         for child in children(parent) {
-            found.extend(Stat::read(child)?.filter(|stat| stat.parent == parent));
+            found.extend(ProcessStat::read(child)?.filter(|stat| stat.parent == parent));
         }
         next += 1;
     }
@@ -190,9 +191,9 @@ fn children(parent: i32) -> Vec<i32> {
 }
 
 /// The only child of a process, as the jail's first process is of its builder.
-pub fn only_child(parent: i32) -> io::Result<Option<Identity>> {
+pub fn only_child(parent: i32) -> io::Result<Option<ProcessIdentity>> {
     if let Some(child) = children(parent).first()
-        && let Some(listed) = Identity::of(*child)?
+        && let Some(listed) = ProcessIdentity::of(*child)?
     {
         return Ok(Some(listed));
     }
@@ -200,10 +201,10 @@ pub fn only_child(parent: i32) -> io::Result<Option<Identity>> {
 }
 
 /// Who of the family stands still.
-pub fn standing_still(first: Identity) -> io::Result<Vec<Identity>> {
+pub fn stopped_processes(first: ProcessIdentity) -> io::Result<Vec<ProcessIdentity>> {
     let mut still = Vec::new();
-    for stat in family(first)? {
-        if stat.stands_still()? {
+    for stat in process_tree(first)? {
+        if stat.is_stopped()? {
             still.push(stat.identity);
         }
     }
@@ -211,10 +212,10 @@ pub fn standing_still(first: Identity) -> io::Result<Vec<Identity>> {
 }
 
 /// Who of these goes on, and may yet do something before it stands still as it was told.
-fn moving(of: Vec<Stat>, told: &HashSet<Identity>) -> io::Result<Vec<Stat>> {
+fn not_yet_stopped(of: Vec<ProcessStat>, told: &HashSet<ProcessIdentity>) -> io::Result<Vec<ProcessStat>> {
     let mut moving = Vec::new();
     for stat in of {
-        let is_held = stat.is_in_the_kernel() && told.contains(&stat.identity) || stat.stands_still()?;
+        let is_held = stat.is_uninterruptible() && told.contains(&stat.identity) || stat.is_stopped()?;
         if !is_held {
             moving.push(stat);
         }
@@ -224,14 +225,14 @@ fn moving(of: Vec<Stat>, told: &HashSet<Identity>) -> io::Result<Vec<Stat>> {
 
 /// Stops the whole family, also one that forks meanwhile: who is stopped forks no more, so each round leaves fewer. Where not
 /// all of it stands still in time, or that cannot be told, some of it does.
-pub fn stop_all(first: Identity, patience: Duration) -> io::Result<()> {
+pub fn stop_all(first: ProcessIdentity, patience: Duration) -> io::Result<()> {
     let began = Instant::now();
-    let mut now = family(first)?;
+    let mut now = process_tree(first)?;
     let mut told = HashSet::new();
     loop {
-        let mut left = moving(now, &told)?;
+        let mut left = not_yet_stopped(now, &told)?;
         if left.is_empty() {
-            left = moving(family(first)?, &told)?;
+            left = not_yet_stopped(process_tree(first)?, &told)?;
         }
         if left.is_empty() {
             return Ok(());
@@ -243,15 +244,15 @@ pub fn stop_all(first: Identity, patience: Duration) -> io::Result<()> {
             stat.identity.signal(Signal::STOP)?;
             told.insert(stat.identity);
         }
-        now = most_of_family(first)?;
+        now = process_tree_by_children(first)?;
     }
 }
 
 /// Lets the family go on, but for those who stood still before.
-pub fn continue_all(first: Identity, but: &[Identity]) -> io::Result<()> {
-    let but: HashSet<&Identity> = but.iter().collect();
+pub fn continue_all(first: ProcessIdentity, but: &[ProcessIdentity]) -> io::Result<()> {
+    let but: HashSet<&ProcessIdentity> = but.iter().collect();
     // The youngest first: a parent that wakes must not find its child stopped.
-    for stat in family(first)?.into_iter().rev().filter(|stat| !but.contains(&stat.identity)) {
+    for stat in process_tree(first)?.into_iter().rev().filter(|stat| !but.contains(&stat.identity)) {
         stat.identity.signal(Signal::CONT)?;
     }
     Ok(())
@@ -259,7 +260,7 @@ pub fn continue_all(first: Identity, but: &[Identity]) -> io::Result<()> {
 
 /// What a sandbox takes right now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ResourceUsage {
     pub memory_bytes: u64,
     /// CPU time so far, microseconds.
     pub cpu_us: u64,
@@ -267,12 +268,14 @@ pub struct Usage {
 }
 
 /// What the family takes: the sum of what each shows, so memory that they share is counted more than once.
-pub fn usage(first: Identity) -> io::Result<Usage> {
+pub fn usage(first: ProcessIdentity) -> io::Result<ResourceUsage> {
     let (page, tick) = (rustix::param::page_size() as u64, rustix::param::clock_ticks_per_second());
-    Ok(family(first)?.iter().filter(|stat| !stat.is_dead()).fold(Usage::default(), |sum, stat| Usage {
-        memory_bytes: sum.memory_bytes + stat.resident_pages * page,
-        cpu_us: sum.cpu_us + stat.cpu_ticks * 1_000_000 / tick,
-        processes: sum.processes + 1,
+    Ok(process_tree(first)?.iter().filter(|stat| !stat.is_dead()).fold(ResourceUsage::default(), |sum, stat| {
+        ResourceUsage {
+            memory_bytes: sum.memory_bytes + stat.resident_pages * page,
+            cpu_us: sum.cpu_us + stat.cpu_ticks * 1_000_000 / tick,
+            processes: sum.processes + 1,
+        }
     }))
 }
 
@@ -291,15 +294,16 @@ mod tests {
     fn a_name_may_hold_anything() {
         let rest = "S 7 9 9 0 -1 4194560 100 0 0 0 30 12 0 0 20 0 1 0 4242 10000 55 184467";
         for name in ["sh", "a b", "x) R 1 (", ")"] {
-            let stat = Stat::parse(9, &format!("9 ({name}) {rest}")).expect("it is understood");
-            let identity = Identity { pid: 9, started: 4242 };
-            let expected = Stat { identity, state: b'S', parent: 7, cpu_ticks: 42, threads: 1, resident_pages: 55 };
+            let stat = ProcessStat::parse(9, &format!("9 ({name}) {rest}")).expect("it is understood");
+            let identity = ProcessIdentity { pid: 9, started: 4242 };
+            let expected =
+                ProcessStat { identity, state: b'S', parent: 7, cpu_ticks: 42, threads: 1, resident_pages: 55 };
             assert_eq!(stat, expected, "{name}");
         }
-        assert_eq!(Stat::parse(9, "9 (sh) S 7"), None);
+        assert_eq!(ProcessStat::parse(9, "9 (sh) S 7"), None);
     }
 
-    const WITHOUT_ITS_FIRST: &str = "GREENROOM_TEST_PROCESS_TO_LOSE_ITS_FIRST_THREAD";
+    const LOSE_FIRST_THREAD: &str = "GREENROOM_TEST_PROCESS_TO_LOSE_ITS_FIRST_THREAD";
 
     /// Not a test of its own: the process of the next one.
     #[test]
@@ -308,7 +312,7 @@ mod tests {
             // SAFETY: it ends this thread alone, which has nothing that anybody else uses.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         }
-        if std::env::var_os(WITHOUT_ITS_FIRST).is_none() {
+        if std::env::var_os(LOSE_FIRST_THREAD).is_none() {
             return;
         }
         std::thread::spawn(|| std::thread::sleep(Duration::from_secs(1000)));
@@ -325,13 +329,13 @@ mod tests {
     fn a_process_lives_as_long_as_any_of_its_threads() {
         let mut child = std::process::Command::new(std::env::current_exe().expect("our own"))
             .args(["--exact", "processes::tests::works_on_without_its_first_thread"])
-            .env(WITHOUT_ITS_FIRST, "1")
+            .env(LOSE_FIRST_THREAD, "1")
             .stdout(std::process::Stdio::null())
             .spawn()
             .expect("it runs");
-        let first = Identity::of(child.id() as i32).expect("it is read").expect("it is there");
-        let is_headless = || Stat::read(first.pid).expect("it is read").is_some_and(|stat| stat.is_headless());
-        let still = || standing_still(first).expect("they are read");
+        let first = ProcessIdentity::of(child.id() as i32).expect("it is read").expect("it is there");
+        let is_headless = || ProcessStat::read(first.pid).expect("it is read").is_some_and(|stat| stat.is_headless());
+        let still = || stopped_processes(first).expect("they are read");
         let began = Instant::now();
         while !is_headless() {
             assert!(began.elapsed() < Duration::from_secs(10), "its first thread goes on");
@@ -363,7 +367,7 @@ mod tests {
         let mut child = std::process::Command::new(&program).arg0("sleep").arg("1000").spawn().expect("it runs");
         let pid = child.id() as i32;
         let named = fs::read(format!("/proc/{pid}/comm")).expect("it is there");
-        let identity = Identity::of(pid).expect("it is read").expect("it is there");
+        let identity = ProcessIdentity::of(pid).expect("it is read").expect("it is there");
         let (alive, counted) = (identity.is_alive(), usage(identity));
         child.kill().expect("it is killed");
         child.wait().expect("it ends");
@@ -386,16 +390,16 @@ mod tests {
                 .expect("it runs");
             return assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stdout));
         }
-        let me = Identity::of(std::process::id() as i32).expect("it is read").expect("this process lives");
+        let me = ProcessIdentity::of(std::process::id() as i32).expect("it is read").expect("this process lives");
         let before = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).expect("there may be fewer");
         let told = [
-            Identity::of(me.pid).map(drop),
+            ProcessIdentity::of(me.pid).map(drop),
             me.open().map(drop),
             me.is_alive().map(drop),
             me.signal(Signal::CONT),
             only_child(me.pid).map(drop),
-            standing_still(me).map(drop),
+            stopped_processes(me).map(drop),
             continue_all(me, &[]),
             usage(me).map(drop),
         ];

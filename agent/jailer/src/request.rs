@@ -10,15 +10,16 @@ use crate::cgroup::Cgroup;
 
 /// Everything that a keeper needs to build one jail and to keep it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Order {
+pub struct JailRequest {
     pub session: String,
     /// The session's state directory on this host.
-    pub place: PathBuf,
+    #[serde(rename = "place")]
+    pub sandbox_dir: PathBuf,
     pub uid: u32,
     pub gid: u32,
-    pub limits: Limits,
-    pub sources: Sources,
-    pub volumes: Vec<Bind>,
+    pub limits: JailLimits,
+    pub sources: JailSources,
+    pub volumes: Vec<VolumeBind>,
     /// Where the sandbox is counted, limited and frozen, if this host lets us have such a place.
     pub cgroup: Option<Cgroup>,
     /// Whether the walls are built by an ordinary user, in a user namespace. Otherwise root builds them, and the first
@@ -28,7 +29,7 @@ pub struct Order {
 
 /// What a sandbox may take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct JailLimits {
     pub memory_bytes: u64,
     /// In CPUs: 1.5 is one and a half.
     pub cpus: f64,
@@ -37,7 +38,7 @@ pub struct Limits {
 
 /// The directories and files of this host that become the sandbox's own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Sources {
+pub struct JailSources {
     /// An empty directory, on which the sandbox's root is put together.
     pub root: PathBuf,
     pub agent: PathBuf,
@@ -49,7 +50,7 @@ pub struct Sources {
 
 /// A further directory of this host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Bind {
+pub struct VolumeBind {
     pub host: PathBuf,
     pub inside: PathBuf,
     pub writable: bool,
@@ -57,11 +58,12 @@ pub struct Bind {
 
 /// What became of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum JailReply {
     /// The agent runs, and the keeper stays with it.
     Started,
     /// Another keeper holds this session already.
-    Held,
+    #[serde(rename = "Held")]
+    AlreadyLocked,
     /// The kernel refused a wall.
     Unconfinable(String),
     Failed(String),

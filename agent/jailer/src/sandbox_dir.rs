@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{cgroup::Cgroup, processes::Identity};
+use crate::{cgroup::Cgroup, processes::ProcessIdentity};
 
 pub const LOCK: &str = "lock";
 pub const RUNNING: &str = "running.json";
@@ -29,22 +29,23 @@ pub const OLDER_LOG: &str = "log.1";
 /// How much of stderr is told with the exit, bytes.
 pub const STDERR_TAIL: usize = 4096;
 /// An [`Ended`] is no longer, bytes: in JSON a byte of stderr takes up to six.
-const LONGEST_END: usize = 6 * STDERR_TAIL + 256;
+const MAX_EXIT_BYTES: usize = 6 * STDERR_TAIL + 256;
 
 /// Who runs, written once the agent does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Running {
+pub struct RunningSandbox {
     /// Process ids mean nothing after a reboot.
     pub boot: String,
-    pub keeper: Identity,
+    #[serde(rename = "keeper")]
+    pub jailer: ProcessIdentity,
     /// The first process of the sandbox: with it, all of them end.
-    pub init: Identity,
+    pub init: ProcessIdentity,
     pub cgroup: Option<Cgroup>,
 }
 
 /// How it ended, as the keeper saw it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct JailExit {
     /// The exit code, 128 + n for signal n; `None` where nobody can tell any more.
     pub code: Option<i64>,
     pub out_of_memory: bool,
@@ -67,12 +68,12 @@ pub fn unfinished(name: &str) -> PathBuf {
 }
 
 /// Takes the room that an [`Ended`] will need: a disk that is full by then does not hide how a sandbox ended.
-pub fn keep_room_for_the_end(dir: &Path) -> io::Result<()> {
-    fs::write(dir.join(unfinished(EXIT)), [0; LONGEST_END])
+pub fn reserve_exit_space(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join(unfinished(EXIT)), [0; MAX_EXIT_BYTES])
 }
 
 /// Empty where the kernel has none to tell. One that could not be read is an error: it is not another boot.
-pub fn boot_id() -> io::Result<String> {
+pub fn kernel_boot_id() -> io::Result<String> {
     match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
         id => Ok(id?.trim().to_owned()),
@@ -98,13 +99,13 @@ mod tests {
     use super::*;
 
     /// As long as one can be.
-    fn an_end() -> Ended {
-        Ended { code: Some(i64::MIN), out_of_memory: false, stderr_tail: "\0".repeat(STDERR_TAIL) }
+    fn longest_exit() -> JailExit {
+        JailExit { code: Some(i64::MIN), out_of_memory: false, stderr_tail: "\0".repeat(STDERR_TAIL) }
     }
 
     /// In a mount namespace of this thread, so that nobody has to clear it away. False where only root may do so.
     fn on_a_small_disk(test: impl FnOnce(&Path) + Send + 'static) -> bool {
-        let dir = std::env::temp_dir().join(format!("greenroom-keeper-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("greenroom-jailer-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("it is made");
         let tested = std::thread::spawn({
             let dir = dir.clone();
@@ -125,13 +126,13 @@ mod tests {
     #[test]
     fn an_end_is_told_on_a_full_disk() {
         let tested = on_a_small_disk(|dir| {
-            keep_room_for_the_end(dir).expect("there is room");
+            reserve_exit_space(dir).expect("there is room");
             let mut filler = File::create(dir.join("filler")).expect("there is room");
             while filler.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
             fs::write(dir.join("more"), "more").expect_err("the disk is full");
-            write_json(dir, EXIT, &an_end()).expect("there is room for it");
+            write_json(dir, EXIT, &longest_exit()).expect("there is room for it");
             let told = fs::read(dir.join(EXIT)).expect("it is there");
-            assert_eq!(serde_json::from_slice::<Ended>(&told).expect("nothing else is in it"), an_end());
+            assert_eq!(serde_json::from_slice::<JailExit>(&told).expect("nothing else is in it"), longest_exit());
             assert!(!dir.join(unfinished(EXIT)).exists());
         });
         if !tested {
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_longest_end_has_room() {
-        assert!(serde_json::to_vec(&an_end()).expect("it is JSON").len() <= LONGEST_END);
+        assert!(serde_json::to_vec(&longest_exit()).expect("it is JSON").len() <= MAX_EXIT_BYTES);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use seccompiler::{
 };
 
 /// Refused whatever their arguments.
-const REFUSED: &[i64] = &[
+const DENIED_SYSCALLS: &[i64] = &[
     // Mounts and roots: the file system stays as it was built.
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -85,46 +85,46 @@ const NEW_NAMESPACES: &[i32] = &[
 const NEW_TIME_NAMESPACE: i32 = 0x80;
 
 /// The network namespace divides these and no others: through `AF_VSOCK`, say, a guest speaks to its hypervisor.
-const SOCKETS: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+const SOCKET_FAMILIES: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
 /// `TIOCSTI` and `TIOCLINUX`: they put keystrokes into a terminal, also into one that another process reads.
-const KEYSTROKES: &[u64] = &[0x5412, 0x541c];
+const KEYSTROKE_IOCTLS: &[u64] = &[0x5412, 0x541c];
 
 /// The compiled filters.
 #[derive(Clone)]
-pub struct Filters {
-    refused: BpfProgram,
-    unknown: BpfProgram,
+pub struct SeccompFilters {
+    denied: BpfProgram,
+    hidden: BpfProgram,
 }
 
-impl Filters {
-    pub fn compile() -> seccompiler::Result<Filters> {
+impl SeccompFilters {
+    pub fn compile() -> seccompiler::Result<SeccompFilters> {
         let arch: TargetArch = std::env::consts::ARCH.try_into()?;
         let refuse = SeccompAction::Errno(libc::EPERM as u32);
         let filter = SeccompFilter::new(rules()?, SeccompAction::Allow, refuse, arch)?;
-        Ok(Filters { refused: filter.try_into()?, unknown: unknown() })
+        Ok(SeccompFilters { denied: filter.try_into()?, hidden: hidden_syscalls() })
     }
 
     /// Puts this thread, and all that it starts, under the filters for good. Sets `no_new_privs`.
     pub fn apply(&self) -> seccompiler::Result<()> {
-        apply_filter(&self.unknown)?;
-        apply_filter(&self.refused)
+        apply_filter(&self.hidden)?;
+        apply_filter(&self.denied)
     }
 }
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type SyscallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-fn rules() -> seccompiler::Result<Rules> {
-    let mut rules: Rules = REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
+fn rules() -> seccompiler::Result<SyscallRules> {
+    let mut rules: SyscallRules = DENIED_SYSCALLS.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
     let namespaces = || NEW_NAMESPACES.iter().map(|flag| any_of(0, *flag));
     rules.insert(libc::SYS_clone, namespaces().collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_unshare, namespaces().chain([any_of(0, NEW_TIME_NAMESPACE)]).collect::<Result<_, _>>()?);
-    let others = SOCKETS.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family as u64));
+    let others = SOCKET_FAMILIES.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family as u64));
     let others = SeccompRule::new(others.collect::<Result<_, _>>()?)?;
     rules.insert(libc::SYS_socket, vec![others.clone()]);
     rules.insert(libc::SYS_socketpair, vec![others]);
     let keystrokes =
-        KEYSTROKES.iter().map(|request| Ok(SeccompRule::new(vec![condition(1, SeccompCmpOp::Eq, *request)?])?));
+        KEYSTROKE_IOCTLS.iter().map(|request| Ok(SeccompRule::new(vec![condition(1, SeccompCmpOp::Eq, *request)?])?));
     rules.insert(libc::SYS_ioctl, keystrokes.collect::<seccompiler::Result<_>>()?);
     Ok(rules)
 }
@@ -141,7 +141,7 @@ fn condition(argument: u8, is: SeccompCmpOp, value: u64) -> seccompiler::Result<
 
 /// `clone3` hides its flags behind a pointer, where no filter can look; told that there is no such call, every libc falls
 /// back to `clone`. The x32 calls are the same calls by other numbers, so the list above would miss them.
-fn unknown() -> BpfProgram {
+fn hidden_syscalls() -> BpfProgram {
     const X32: u32 = 0x4000_0000;
     let step = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
     vec![
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_filters_compile() {
-        let filters = Filters::compile().expect("they do");
-        assert!(filters.refused.len() > REFUSED.len());
+        let filters = SeccompFilters::compile().expect("they do");
+        assert!(filters.denied.len() > DENIED_SYSCALLS.len());
     }
 }

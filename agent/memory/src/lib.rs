@@ -17,8 +17,8 @@ unsafe extern "C" {
 ///
 /// They are in memory once, however many run the same program; but a kernel that wants to know whether a page of it is in
 /// use asks each process that has it mapped.
-pub fn let_go_of_code() {
-    let Range { start, end } = code();
+pub fn release_code_pages() {
+    let Range { start, end } = code_range();
     let begin = ptr::with_exposed_provenance_mut(start);
     // SAFETY: what is never written lies there and nothing else, so the program's file has all of it. (What the loader
     // writes, addresses, comes behind the code.) Where the kernel refuses, all stays as it was.
@@ -26,7 +26,7 @@ pub fn let_go_of_code() {
 }
 
 /// Gives back what was allocated once and is free: an allocator keeps it for the next time, which may be days away.
-pub fn let_go_of_free_memory() {
+pub fn release_free_memory() {
     // Elsewhere allocators see to it by themselves.
     #[cfg(target_env = "gnu")]
     // SAFETY: it has no conditions. What it answers, whether there was something to give back, changes nothing.
@@ -36,7 +36,7 @@ pub fn let_go_of_free_memory() {
 }
 
 /// The addresses of the pages in which nothing else lies.
-fn code() -> Range<usize> {
+fn code_range() -> Range<usize> {
     let page = page_size();
     ptr::addr_of!(__executable_start).addr().next_multiple_of(page)..ptr::addr_of!(etext).addr() / page * page
 }
@@ -68,7 +68,7 @@ mod tests {
         let last = blocks.pop();
         drop(blocks);
         let before = resident();
-        let_go_of_free_memory();
+        release_free_memory();
         let after = resident();
         assert!(before - after > 16 << 20, "{after} of {before} bytes");
         drop(last);
@@ -76,17 +76,17 @@ mod tests {
 
     #[test]
     fn code_goes_and_comes_back() {
-        for page in code().step_by(page_size()) {
+        for page in code_range().step_by(page_size()) {
             // SAFETY: the program lies there, from its beginning to the end of its code.
             unsafe { ptr::with_exposed_provenance::<u8>(page).read_volatile() };
         }
         let before = mapped();
-        let_go_of_code();
+        release_code_pages();
         let after = mapped();
         assert!(after < before, "{after} of {before} KiB");
         let words = ["what", "runs", "goes", "on"];
         for _ in 0..100 {
-            let_go_of_code();
+            release_code_pages();
             assert_eq!(format!("{:?}", words.map(str::to_uppercase)), r#"["WHAT", "RUNS", "GOES", "ON"]"#);
         }
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 /// How many characters of a text stand in a line for a person.
-const BRIEF: usize = 200;
+const SUMMARY_CHARS: usize = 200;
 
 /// An act, as it stands in an event: `"action"` names it, `"args"` holds the rest.
 ///
@@ -22,7 +22,7 @@ pub enum Action {
     Message {
         content: String,
         #[serde(default)]
-        mode: Mode,
+        mode: MessageMode,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<String>,
     },
@@ -43,7 +43,7 @@ pub enum Action {
     Edit {
         path: String,
         #[serde(flatten)]
-        edit: Edit,
+        edit: FileEdit,
     },
     /// Fetch a page as text.
     Browse {
@@ -65,7 +65,7 @@ pub enum Action {
     /// Ask the person before doing `action` (kept here so that the record says who asked).
     Confirm {
         request: String,
-        decision: Decision,
+        decision: ApprovalDecision,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
@@ -83,7 +83,7 @@ pub enum Action {
 /// When a message that comes while the agent works reaches it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum MessageMode {
     /// After the turn that runs now.
     #[default]
     Queue,
@@ -98,29 +98,29 @@ pub enum Mode {
 /// Lines count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "UPPERCASE")]
-pub enum Edit {
+pub enum FileEdit {
     /// Replace the lines `line..=end_line`, or the text `old`, by `lines`.
     Replace {
         #[serde(flatten)]
-        at: Place,
+        at: EditTarget,
         lines: Vec<String>,
     },
     /// Put `lines` before line `line` (one past the last appends), or after the text `old`.
     Insert {
         #[serde(flatten)]
-        at: Place,
+        at: EditTarget,
         lines: Vec<String>,
     },
     /// Remove the lines `line..=end_line`, or the text `old`.
     Delete {
         #[serde(flatten)]
-        at: Place,
+        at: EditTarget,
     },
 }
 
 /// Where in a file a change happens. Exactly one of `line` and `old` is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct EditTarget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,7 +132,7 @@ pub struct Place {
 /// A person's answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum ApprovalDecision {
     Allow,
     AllowAlways,
     Deny,
@@ -163,22 +163,22 @@ impl Action {
     }
 
     /// One line for a person, and never a long one: what is being done.
-    pub fn line(&self) -> String {
+    pub fn summary_line(&self) -> String {
         match self {
             Action::Start { task } => format!("Task: {}", first_line(task)),
             Action::Message { content, .. } => first_line(content).into_owned(),
             Action::Run { command } => format!("Running command: {}", first_line(command)),
-            Action::Read { path } => format!("Reading file: {}", brief(path)),
-            Action::Write { path, .. } => format!("Writing file: {}", brief(path)),
-            Action::Edit { path, .. } => format!("Editing file: {}", brief(path)),
-            Action::Browse { url } => format!("Browsing: {}", brief(url)),
+            Action::Read { path } => format!("Reading file: {}", abbreviate(path)),
+            Action::Write { path, .. } => format!("Writing file: {}", abbreviate(path)),
+            Action::Edit { path, .. } => format!("Editing file: {}", abbreviate(path)),
+            Action::Browse { url } => format!("Browsing: {}", abbreviate(url)),
             Action::Think { content } => format!("Thinking: {}", first_line(content)),
             Action::Plan { .. } => "Updating the plan.".to_owned(),
             Action::Finish { message } if message.is_empty() => "The task is done.".to_owned(),
             Action::Finish { message } => first_line(message).into_owned(),
-            Action::Confirm { decision: Decision::Deny, .. } => "Denied.".to_owned(),
+            Action::Confirm { decision: ApprovalDecision::Deny, .. } => "Denied.".to_owned(),
             Action::Confirm { .. } => "Allowed.".to_owned(),
-            Action::SetModel { model } => format!("Model: {}", brief(model)),
+            Action::SetModel { model } => format!("Model: {}", abbreviate(model)),
             Action::Interrupt {} => "Interrupt.".to_owned(),
             Action::Pause {} => "Pause.".to_owned(),
             Action::Resume {} => "Resume.".to_owned(),
@@ -189,15 +189,15 @@ impl Action {
 }
 
 /// The beginning of a text, where it is too long to be named whole in a line for a person.
-pub fn brief(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(BRIEF) {
+pub fn abbreviate(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(SUMMARY_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
         None => text.into(),
     }
 }
 
 fn first_line(text: &str) -> Cow<'_, str> {
-    brief(text.lines().next().unwrap_or_default())
+    abbreviate(text.lines().next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -207,15 +207,15 @@ mod tests {
     #[test]
     fn a_line_is_never_long() {
         let check = |said: &str, line: &str| {
-            let action = Action::Message { content: said.into(), mode: Mode::Queue, attachments: vec![] };
-            assert_eq!(action.line(), line);
+            let action = Action::Message { content: said.into(), mode: MessageMode::Queue, attachments: vec![] };
+            assert_eq!(action.summary_line(), line);
         };
         check("", "");
         check("one\ntwo", "one");
-        check(&"ä".repeat(BRIEF), &"ä".repeat(BRIEF));
-        check(&"ä".repeat(1 << 20), &format!("{}…", "ä".repeat(BRIEF)));
+        check(&"ä".repeat(SUMMARY_CHARS), &"ä".repeat(SUMMARY_CHARS));
+        check(&"ä".repeat(1 << 20), &format!("{}…", "ä".repeat(SUMMARY_CHARS)));
         let path = "x".repeat(1 << 20);
-        assert_eq!(Action::Read { path: path.clone() }.line().len(), "Reading file: …".len() + BRIEF);
-        assert_eq!(Action::Browse { url: path }.line().len(), "Browsing: …".len() + BRIEF);
+        assert_eq!(Action::Read { path: path.clone() }.summary_line().len(), "Reading file: …".len() + SUMMARY_CHARS);
+        assert_eq!(Action::Browse { url: path }.summary_line().len(), "Browsing: …".len() + SUMMARY_CHARS);
     }
 }

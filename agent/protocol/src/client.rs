@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::action::{Decision, Mode};
+use crate::action::{ApprovalDecision, MessageMode};
 
 /// A client's frame: an action, and the client's own name for it.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,13 +11,13 @@ pub struct ClientFrame {
     /// Chosen by the client. The same wish with the same id again is answered with what it led to, and never acts twice; another
     /// wish with that id is refused (`id_reused`).
     pub id: Option<String>,
-    pub wish: Wish,
+    pub request: ClientRequest,
 }
 
 /// What a client asks for: `"action"` names it, `"args"` holds the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", content = "args", rename_all = "snake_case")]
-pub enum Wish {
+pub enum ClientRequest {
     /// Create the session, or configure it before it starts.
     Initialize {
         #[serde(default)]
@@ -37,7 +37,7 @@ pub enum Wish {
     Message {
         content: String,
         #[serde(default)]
-        mode: Mode,
+        mode: MessageMode,
         #[serde(default)]
         attachments: Vec<String>,
     },
@@ -61,7 +61,7 @@ pub enum Wish {
     End {},
     Confirm {
         request: String,
-        decision: Decision,
+        decision: ApprovalDecision,
         #[serde(default)]
         reason: Option<String>,
     },
@@ -92,7 +92,7 @@ impl ClientFrame {
     /// Reads a text frame.
     pub fn parse(text: &str) -> Result<ClientFrame, BadFrame> {
         #[derive(Deserialize)]
-        struct Envelope {
+        struct RawClientFrame {
             action: Option<Value>,
             #[serde(default)]
             args: Option<Value>,
@@ -101,7 +101,7 @@ impl ClientFrame {
         }
 
         let bad = |code, message: String, id: Option<String>| BadFrame { code, message, id };
-        let envelope: Envelope = serde_json::from_str(text).map_err(|e| {
+        let envelope: RawClientFrame = serde_json::from_str(text).map_err(|e| {
             bad("invalid_json", format!("a frame is a JSON object such as {{\"action\": \"ping\"}}: {e}"), None)
         })?;
         let id = match envelope.id {
@@ -119,7 +119,7 @@ impl ClientFrame {
         };
         let tagged = serde_json::json!({ "action": action, "args": args });
         match serde_json::from_value(tagged) {
-            Ok(wish) => Ok(ClientFrame { id, wish }),
+            Ok(wish) => Ok(ClientFrame { id, request: wish }),
             Err(e) if e.to_string().starts_with("unknown variant") => {
                 Err(bad("unknown_action", e.to_string().replacen("unknown variant", "unknown action", 1), id))
             }
@@ -148,12 +148,12 @@ pub struct ErrorBody {
 /// Status frames, about this connection alone. `session` is the session as REST shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
-pub enum Status {
+pub enum StatusFrame {
     /// The first frame; without a session there is a second one as soon as there is one.
     Hello {
         session: Option<Value>,
         last_seq: u64,
-        state: Option<crate::observation::State>,
+        state: Option<crate::observation::AgentState>,
     },
     /// Everything up to `seq` has been replayed; what follows is live.
     Synced {
@@ -175,9 +175,9 @@ pub enum Status {
 mod tests {
     use super::*;
 
-    fn check(text: &str, expected: Result<Wish, (&str, &str)>) {
+    fn check(text: &str, expected: Result<ClientRequest, (&str, &str)>) {
         match (ClientFrame::parse(text), expected) {
-            (Ok(frame), Ok(wish)) => assert_eq!(frame.wish, wish),
+            (Ok(frame), Ok(wish)) => assert_eq!(frame.request, wish),
             (Err(bad), Err((code, part))) => {
                 assert_eq!(bad.code, code);
                 assert!(bad.message.contains(part), "{}", bad.message);
@@ -188,10 +188,10 @@ mod tests {
 
     #[test]
     fn frames() {
-        check(r#"{"action":"start","args":{"task":"go"}}"#, Ok(Wish::Start { task: "go".into() }));
-        check(r#"{"action":"interrupt"}"#, Ok(Wish::Interrupt {}));
-        check(r#"{"action":"interrupt","args":null}"#, Ok(Wish::Interrupt {}));
-        check(r#"{"action":"ping","args":{"new":1},"later":2}"#, Ok(Wish::Ping {}));
+        check(r#"{"action":"start","args":{"task":"go"}}"#, Ok(ClientRequest::Start { task: "go".into() }));
+        check(r#"{"action":"interrupt"}"#, Ok(ClientRequest::Interrupt {}));
+        check(r#"{"action":"interrupt","args":null}"#, Ok(ClientRequest::Interrupt {}));
+        check(r#"{"action":"ping","args":{"new":1},"later":2}"#, Ok(ClientRequest::Ping {}));
         check("{", Err(("invalid_json", "JSON object")));
         check("[]", Err(("invalid_json", "JSON object")));
         check("{}", Err(("invalid_args", "`action` is missing")));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Action, Observation, observation::Opaque};
+use crate::{Action, Observation, observation::OpaqueFields};
 
 /// One entry of a session's journal, exactly as a client sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -11,7 +11,7 @@ pub struct Event {
     pub seq: u64,
     /// When the server wrote it down: RFC 3339, UTC, milliseconds.
     pub at: String,
-    pub source: Source,
+    pub source: EventSource,
     /// The `seq` of the event that led to this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<u64>,
@@ -19,7 +19,7 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
     #[serde(flatten)]
-    pub body: Body,
+    pub body: EventBody,
     /// One line for a person.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -28,7 +28,7 @@ pub struct Event {
 /// Who an event comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum EventSource {
     User,
     Agent,
     Server,
@@ -37,21 +37,21 @@ pub enum Source {
 /// What the event says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Body {
+pub enum EventBody {
     Action(Action),
     Observation(Observation),
     /// A kind that this version does not know, from a newer agent or an older journal: passed on as it came. Or one that has
     /// more to it than its type ([`Observation::part_of`]), on its way out.
-    Opaque(Opaque),
+    Opaque(OpaqueFields),
 }
 
-impl Body {
+impl EventBody {
     /// The name on the wire: the value of `action` or `observation`.
     pub fn name(&self) -> &str {
         match self {
-            Body::Action(action) => action.name(),
-            Body::Observation(observation) => observation.name(),
-            Body::Opaque(fields) => fields
+            EventBody::Action(action) => action.name(),
+            EventBody::Observation(observation) => observation.name(),
+            EventBody::Opaque(fields) => fields
                 .get("action")
                 .or_else(|| fields.get("observation"))
                 .and_then(|name| name.as_str())
@@ -60,25 +60,24 @@ impl Body {
     }
 
     /// One line for a person; empty for what this version does not know.
-    pub fn line(&self) -> String {
+    pub fn summary_line(&self) -> String {
         match self {
-            Body::Action(action) => action.line(),
-            Body::Observation(observation) => observation.line(),
-            Body::Opaque(fields) => {
-                Observation::deserialize(fields).map_or_else(|_| String::new(), |observation| observation.line())
-            }
+            EventBody::Action(action) => action.summary_line(),
+            EventBody::Observation(observation) => observation.summary_line(),
+            EventBody::Opaque(fields) => Observation::deserialize(fields)
+                .map_or_else(|_| String::new(), |observation| observation.summary_line()),
         }
     }
 }
 
-impl From<Action> for Body {
-    fn from(action: Action) -> Body {
-        Body::Action(action)
+impl From<Action> for EventBody {
+    fn from(action: Action) -> EventBody {
+        EventBody::Action(action)
     }
 }
 
-impl From<Observation> for Body {
-    fn from(observation: Observation) -> Body {
-        Body::Observation(observation)
+impl From<Observation> for EventBody {
+    fn from(observation: Observation) -> EventBody {
+        EventBody::Observation(observation)
     }
 }

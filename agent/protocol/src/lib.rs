@@ -20,18 +20,18 @@ pub mod action;
 pub mod client;
 pub mod delta;
 pub mod event;
-pub mod inside;
 pub mod link;
 pub mod observation;
+pub mod sandbox_paths;
 mod size;
 mod text;
 
 pub use action::Action;
 pub use delta::{Delta, DeltaKind};
-pub use event::{Body, Event, Source};
-pub use observation::{Observation, Seen};
+pub use event::{Event, EventBody, EventSource};
+pub use observation::{Observation, ObservationKind};
 pub use size::JsonSize;
-pub use text::{Excerpt, excerpt, left_out, rest};
+pub use text::{Excerpt, excerpt, excerpt_remainder, omission_marker};
 
 /// The largest observation content, in bytes, that travels inside an event. What is larger is kept whole on disk, and the
 /// event carries its head and tail ([`excerpt`]).
@@ -39,7 +39,7 @@ pub const CONTENT_LIMIT: usize = 64 * 1024;
 
 /// The most of one observation's text, in bytes, that is kept whole beside the journal. Of what is larger the beginning and
 /// the end are kept.
-pub const WHOLE_LIMIT: u64 = 64 * 1024 * 1024;
+pub const FULL_TEXT_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// The largest frame that a client may send, in bytes.
 pub const CLIENT_FRAME_LIMIT: usize = 1024 * 1024;

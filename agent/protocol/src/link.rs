@@ -23,22 +23,22 @@
 //! What is reported is small enough for a frame, and of few enough values ([`Report::fit`]), and of the kinds that are an agent's to say
 //! ([`Body::of_an_agent`]).
 
-mod agents;
-mod fit;
+mod agent_event_policy;
 mod fragments;
 mod read;
+mod size_limits;
 
 pub use self::{
-    fit::{EVENT_LIMIT, REPORT_LIMIT, VALUES_LIMIT},
     fragments::{FRAGMENT, Fragment, fragments},
+    size_limits::{EVENT_LIMIT, REPORT_LIMIT, VALUES_LIMIT},
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Delta, Event,
-    action::{Action, Decision},
-    event::Body,
+    action::{Action, ApprovalDecision},
+    event::EventBody,
 };
 
 /// The version of this conversation. The server refuses an agent of another one, and says so.
@@ -48,10 +48,10 @@ pub const LINK_VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]
 pub enum FromAgent {
-    Hello(Hello),
+    Hello(AgentHello),
     Report {
         n: u64,
-        report: Report,
+        report: AgentReport,
     },
     /// The command is known and will be carried out; it need not be sent again.
     Taken {
@@ -63,7 +63,7 @@ pub enum FromAgent {
 
 /// How an agent introduces itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct AgentHello {
     pub link_version: u32,
     /// Made anew each time the agent's process starts, and for each `hello` until it has its history, or a command without
     /// one: until then it has nothing to report.
@@ -78,30 +78,35 @@ pub struct Hello {
 /// What must not be lost on the way from agent to server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "snake_case")]
-pub enum Report {
+pub enum AgentReport {
     /// Something for the journal. The server gives it its `seq`, and its `cause`: the newest action with the same item.
     Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         item: Option<String>,
-        body: Body,
+        body: EventBody,
     },
     /// A piece of the whole text of the observation that will end `item`, where that is too large for one report. Pieces
     /// come one after the other and before the observation, which has head and tail and says so by `truncated`.
     Piece { item: String, offset: u64, text: String },
     /// The turn is over; nothing more of it follows. Exactly one for each `prompt`.
-    TurnEnded { turn: String, outcome: Outcome },
+    TurnEnded { turn: String, outcome: WorkOutcome },
     /// The message of this `steer` command is in the conversation, from here on.
     Steered { command: String },
     /// No turn ran any more when this `steer` command came; the server prompts with it instead.
     SteerMissed { command: String },
     /// The user's act is over; its observation, if there was one, came before. Exactly one for each `act`.
-    ActEnded { act: String, outcome: Outcome },
+    #[serde(rename = "act_ended")]
+    UserActionEnded {
+        #[serde(rename = "act")]
+        user_action: String,
+        outcome: WorkOutcome,
+    },
 }
 
 /// How a turn, or a user's act, ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Outcome {
+pub enum WorkOutcome {
     /// By itself.
     Done,
     /// By `cancel`. `what` was stopped, in words (`the command cargo test`); `partial`: a cut text was kept.
@@ -114,7 +119,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]
 pub enum ToAgent {
-    Welcome(Welcome),
+    Welcome(ServerWelcome),
     /// A part of the journal, oldest first; `complete` on the last part.
     History {
         events: Vec<Event>,
@@ -124,27 +129,27 @@ pub enum ToAgent {
     Ack {
         n: u64,
     },
-    Command(Numbered),
+    Command(CommandFrame),
 }
 
 /// How the server answers an agent's `hello`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Welcome {
+pub struct ServerWelcome {
     pub session: String,
     /// The newest report of this boot that is on disk, 0 where there is none.
     pub acked: u64,
     /// Whether `history` follows. True for a boot that the server has not welcomed before.
     pub restore: bool,
-    pub settings: Settings,
+    pub settings: AgentSettings,
 }
 
 /// What the agent works with. Changed by `settings`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct AgentSettings {
     /// As the provider names it.
     pub model: String,
     /// Which of the gateway's endpoints serves it.
-    pub api: Api,
+    pub api: ProviderApi,
     /// Where commands run: an absolute path inside the sandbox.
     pub directory: String,
     /// How long one command may run, seconds.
@@ -156,7 +161,7 @@ pub struct Settings {
 /// A provider's own wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Api {
+pub enum ProviderApi {
     /// `POST /anthropic/v1/messages`
     Anthropic,
     /// `POST /openai/v1/chat/completions`
@@ -165,16 +170,16 @@ pub enum Api {
 
 /// A command with the id by which the agent knows whether it has seen it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Numbered {
+pub struct CommandFrame {
     pub id: String,
     #[serde(flatten)]
-    pub command: Command,
+    pub command: AgentCommand,
 }
 
 /// What the agent is told to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
-pub enum Command {
+pub enum AgentCommand {
     /// Begin a turn. The server sends none while one runs.
     Prompt {
         turn: String,
@@ -190,19 +195,21 @@ pub enum Command {
         attachments: Vec<String>,
     },
     /// The user acts in the sandbox: `run`, `read`, `write` or `browse`, beside the agent. One at a time.
-    Act {
-        act: String,
+    #[serde(rename = "act")]
+    UserAction {
+        #[serde(rename = "act")]
+        user_action: String,
         action: Action,
     },
     /// Stop the turn and the user's act: the model's stream, and the whole process tree of whatever runs.
     Cancel {},
     /// Kill every process that the turn started and that is still there, at once.
     KillProcesses {},
-    Settings(Settings),
+    Settings(AgentSettings),
     /// The person's answer to a `confirm` observation.
     Answer {
         request: String,
-        decision: Decision,
+        decision: ApprovalDecision,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
@@ -211,7 +218,7 @@ pub enum Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DeltaKind, Observation, Seen};
+    use crate::{DeltaKind, Observation, ObservationKind};
 
     fn round_trip<T: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug>(value: T, json: &str) {
         assert_eq!(serde_json::to_string(&value).expect("it serializes"), json);
@@ -227,20 +234,23 @@ mod tests {
         round_trip(
             FromAgent::Report {
                 n: 4,
-                report: Report::Event {
+                report: AgentReport::Event {
                     item: Some("i".into()),
-                    body: Observation { seen: Seen::Write { path: "a".into(), bytes: 1 }, content: String::new() }
-                        .into(),
+                    body: Observation {
+                        kind: ObservationKind::Write { path: "a".into(), bytes: 1 },
+                        content: String::new(),
+                    }
+                    .into(),
                 },
             },
             r#"{"frame":"report","n":4,"report":{"report":"event","item":"i","body":{"observation":"write","extras":{"path":"a","bytes":1},"content":""}}}"#,
         );
         round_trip(
-            ToAgent::Command(Numbered { id: "c".into(), command: Command::Cancel {} }),
+            ToAgent::Command(CommandFrame { id: "c".into(), command: AgentCommand::Cancel {} }),
             r#"{"frame":"command","id":"c","command":"cancel"}"#,
         );
         round_trip(
-            FromAgent::Report { n: 1, report: Report::TurnEnded { turn: "t".into(), outcome: Outcome::Done } },
+            FromAgent::Report { n: 1, report: AgentReport::TurnEnded { turn: "t".into(), outcome: WorkOutcome::Done } },
             r#"{"frame":"report","n":1,"report":{"report":"turn_ended","turn":"t","outcome":{"outcome":"done"}}}"#,
         );
     }
@@ -249,7 +259,10 @@ mod tests {
     fn an_unknown_kind_is_kept_as_it_came() {
         let json = r#"{"frame":"report","n":1,"report":{"report":"event","body":{"observation":"smell","extras":{"of":"smoke"}}}}"#;
         let frame: FromAgent = serde_json::from_str(json).expect("it is read");
-        assert!(matches!(&frame, FromAgent::Report { report: Report::Event { body: Body::Opaque(_), .. }, .. }));
+        assert!(matches!(
+            &frame,
+            FromAgent::Report { report: AgentReport::Event { body: EventBody::Opaque(_), .. }, .. }
+        ));
         assert_eq!(serde_json::to_string(&frame).expect("it serializes"), json);
     }
 }

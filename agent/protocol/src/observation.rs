@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::Body;
+use crate::EventBody;
 
 /// Something seen: its text in `content`, the rest by kind in `extras`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     #[serde(flatten)]
-    pub seen: Seen,
+    pub kind: ObservationKind,
     /// The whole text, or its head and tail where `extras.truncated` is set.
     #[serde(default)]
     pub content: String,
@@ -18,7 +18,7 @@ pub struct Observation {
 /// What was seen: `"observation"` names it, `"extras"` holds the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "observation", content = "extras", rename_all = "snake_case")]
-pub enum Seen {
+pub enum ObservationKind {
     /// A command ended. `exit_code` is absent where a signal or the timeout ended it.
     Run {
         command: String,
@@ -28,12 +28,12 @@ pub enum Seen {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         timed_out: bool,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        truncated: Option<Truncated>,
+        truncated: Option<TruncationMark>,
     },
     Read {
         path: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        truncated: Option<Truncated>,
+        truncated: Option<TruncationMark>,
     },
     Write {
         path: String,
@@ -43,7 +43,7 @@ pub enum Seen {
     Edit {
         path: String,
         line: usize,
-        change: Change,
+        change: EditKind,
         lines: Vec<String>,
         diff: String,
     },
@@ -55,7 +55,7 @@ pub enum Seen {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         screenshot: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        truncated: Option<Truncated>,
+        truncated: Option<TruncationMark>,
     },
     /// A user's message has reached the agent.
     Chat {
@@ -85,15 +85,15 @@ pub enum Seen {
         request: String,
         action: String,
         risk: String,
-        options: Vec<super::action::Decision>,
+        options: Vec<super::action::ApprovalDecision>,
     },
     Confirmed {
         request: String,
-        decision: super::action::Decision,
+        decision: super::action::ApprovalDecision,
     },
-    Usage(Usage),
+    Usage(ModelUsage),
     AgentStateChanged {
-        agent_state: State,
+        agent_state: AgentState,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// When the state began, or that in it which this says, RFC 3339.
@@ -109,7 +109,8 @@ pub enum Seen {
         /// From the wish to the end of the last process, milliseconds.
         stopped_ms: u64,
         /// Which step of the ladder ended it.
-        rung: Rung,
+        #[serde(rename = "rung")]
+        escalation_step: EscalationStep,
         /// Whether a partial text was kept.
         partial: bool,
     },
@@ -119,7 +120,7 @@ pub enum Seen {
     },
     /// The sandbox changed its phase, or died.
     Sandbox {
-        phase: Phase,
+        phase: SandboxPhase,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_code: Option<i64>,
         /// Whether the memory limit ended it.
@@ -141,7 +142,7 @@ pub enum Seen {
 /// Says that `content` is only a part, and where the whole is. It stands in `extras.truncated`, whatever the kind: a field of
 /// those of which an agent leaves something out, and put there by [`Observation::part_of`] in any.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Truncated {
+pub struct TruncationMark {
     /// How many bytes the whole has.
     pub bytes: u64,
     /// Where to fetch the whole: a path on this server. Absent where nobody kept it.
@@ -149,25 +150,25 @@ pub struct Truncated {
     pub href: Option<String>,
 }
 
-impl Truncated {
+impl TruncationMark {
     /// The mark that an event bears, whatever its kind, from its JSON.
-    pub fn of(event: &[u8]) -> Option<Truncated> {
+    pub fn of(event: &[u8]) -> Option<TruncationMark> {
         #[derive(Deserialize)]
-        struct Marked {
-            extras: Extras,
+        struct MarkedEvent {
+            extras: MarkedExtras,
         }
         #[derive(Deserialize)]
-        struct Extras {
-            truncated: Option<Truncated>,
+        struct MarkedExtras {
+            truncated: Option<TruncationMark>,
         }
-        serde_json::from_slice::<Marked>(event).ok()?.extras.truncated
+        serde_json::from_slice::<MarkedEvent>(event).ok()?.extras.truncated
     }
 }
 
 /// What kind of change an edit was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Change {
+pub enum EditKind {
     Insert,
     Delete,
     Replace,
@@ -182,7 +183,7 @@ pub struct PlanItem {
 
 /// What one call of a model took, and what the session has taken so far.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct ModelUsage {
     pub model: String,
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -215,7 +216,7 @@ pub struct QueueItem {
 /// Whose turn it is, as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum AgentState {
     Starting,
     Idle,
     Running,
@@ -230,7 +231,7 @@ pub enum State {
 /// The steps by which an interrupt gets its way, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rung {
+pub enum EscalationStep {
     /// The agent was asked and stopped.
     Cancel,
     /// What was left of the turn's processes was killed.
@@ -244,7 +245,7 @@ pub enum Rung {
 /// What a sandbox is going through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum SandboxPhase {
     Pulling,
     Creating,
     Starting,
@@ -261,24 +262,24 @@ pub enum Phase {
 impl Observation {
     /// The name on the wire, which is also what `GET …/events?kind=` filters by.
     pub fn name(&self) -> &'static str {
-        match self.seen {
-            Seen::Run { .. } => "run",
-            Seen::Read { .. } => "read",
-            Seen::Write { .. } => "write",
-            Seen::Edit { .. } => "edit",
-            Seen::Browse { .. } => "browse",
-            Seen::Chat { .. } => "chat",
-            Seen::Message { .. } => "message",
-            Seen::Think { .. } => "think",
-            Seen::Plan { .. } => "plan",
-            Seen::Confirm { .. } => "confirm",
-            Seen::Confirmed { .. } => "confirmed",
-            Seen::Usage(_) => "usage",
-            Seen::AgentStateChanged { .. } => "agent_state_changed",
-            Seen::Interrupted { .. } => "interrupted",
-            Seen::Queue { .. } => "queue",
-            Seen::Sandbox { .. } => "sandbox",
-            Seen::Error { .. } => "error",
+        match self.kind {
+            ObservationKind::Run { .. } => "run",
+            ObservationKind::Read { .. } => "read",
+            ObservationKind::Write { .. } => "write",
+            ObservationKind::Edit { .. } => "edit",
+            ObservationKind::Browse { .. } => "browse",
+            ObservationKind::Chat { .. } => "chat",
+            ObservationKind::Message { .. } => "message",
+            ObservationKind::Think { .. } => "think",
+            ObservationKind::Plan { .. } => "plan",
+            ObservationKind::Confirm { .. } => "confirm",
+            ObservationKind::Confirmed { .. } => "confirmed",
+            ObservationKind::Usage(_) => "usage",
+            ObservationKind::AgentStateChanged { .. } => "agent_state_changed",
+            ObservationKind::Interrupted { .. } => "interrupted",
+            ObservationKind::Queue { .. } => "queue",
+            ObservationKind::Sandbox { .. } => "sandbox",
+            ObservationKind::Error { .. } => "error",
         }
     }
 }
@@ -287,7 +288,7 @@ impl Observation {
     /// The same, marked as a part of what is kept elsewhere.
     ///
     /// For a reader that asks for no such mark it is the observation that it was.
-    pub fn part_of(self, whole: Truncated) -> Body {
+    pub fn with_truncation(self, whole: TruncationMark) -> EventBody {
         // Every type of the vocabulary has string keys and no fallible `Serialize`, so neither can fail.
         let fields = serde_json::to_value(&self).expect("an observation is JSON");
         let whole = serde_json::to_value(whole).expect("a mark is JSON");
@@ -295,87 +296,92 @@ impl Observation {
         if let Some(Value::Object(extras)) = fields.get_mut("extras") {
             extras.insert("truncated".to_owned(), whole);
         }
-        Body::Opaque(fields)
+        EventBody::Opaque(fields)
     }
 }
 
 impl Observation {
     /// One line for a person: what came of it.
-    pub fn line(&self) -> String {
-        match &self.seen {
-            Seen::Run { timed_out: true, .. } => "The command ran out of time.".to_owned(),
-            Seen::Run { exit_code: Some(0), .. } => "Got output.".to_owned(),
-            Seen::Run { exit_code: Some(code), .. } => format!("The command failed with exit code {code}."),
-            Seen::Run { exit_code: None, .. } => "The command was stopped.".to_owned(),
-            Seen::Read { path, .. } => format!("Read {path}."),
-            Seen::Write { path, bytes } => format!("Wrote {bytes} bytes to {path}."),
-            Seen::Edit { path, .. } => format!("Edited {path}."),
-            Seen::Browse { url, .. } => format!("Got {url}."),
-            Seen::Chat { .. } | Seen::Message { .. } | Seen::Think { .. } | Seen::Usage(_) => String::new(),
-            Seen::Plan { .. } => "The plan is updated.".to_owned(),
-            Seen::Confirm { .. } => "Waiting for your decision.".to_owned(),
-            Seen::Confirmed { .. } => "Decided.".to_owned(),
-            Seen::AgentStateChanged { turn_over: true, agent_state: State::Paused, .. } => {
+    pub fn summary_line(&self) -> String {
+        match &self.kind {
+            ObservationKind::Run { timed_out: true, .. } => "The command ran out of time.".to_owned(),
+            ObservationKind::Run { exit_code: Some(0), .. } => "Got output.".to_owned(),
+            ObservationKind::Run { exit_code: Some(code), .. } => format!("The command failed with exit code {code}."),
+            ObservationKind::Run { exit_code: None, .. } => "The command was stopped.".to_owned(),
+            ObservationKind::Read { path, .. } => format!("Read {path}."),
+            ObservationKind::Write { path, bytes } => format!("Wrote {bytes} bytes to {path}."),
+            ObservationKind::Edit { path, .. } => format!("Edited {path}."),
+            ObservationKind::Browse { url, .. } => format!("Got {url}."),
+            ObservationKind::Chat { .. }
+            | ObservationKind::Message { .. }
+            | ObservationKind::Think { .. }
+            | ObservationKind::Usage(_) => String::new(),
+            ObservationKind::Plan { .. } => "The plan is updated.".to_owned(),
+            ObservationKind::Confirm { .. } => "Waiting for your decision.".to_owned(),
+            ObservationKind::Confirmed { .. } => "Decided.".to_owned(),
+            ObservationKind::AgentStateChanged { turn_over: true, agent_state: AgentState::Paused, .. } => {
                 "The agent was done when it was paused.".to_owned()
             }
-            Seen::AgentStateChanged { turn_over: true, .. } => {
+            ObservationKind::AgentStateChanged { turn_over: true, .. } => {
                 "The agent is done; what still runs is yours.".to_owned()
             }
-            Seen::AgentStateChanged { agent_state, reason: None, .. } => format!("Now {}.", agent_state.name()),
-            Seen::AgentStateChanged { agent_state, reason: Some(reason), .. } => {
+            ObservationKind::AgentStateChanged { agent_state, reason: None, .. } => {
+                format!("Now {}.", agent_state.name())
+            }
+            ObservationKind::AgentStateChanged { agent_state, reason: Some(reason), .. } => {
                 format!("Now {}: {reason}", agent_state.name())
             }
-            Seen::Interrupted { what, stopped_ms, .. } => format!("Stopped {what} in {stopped_ms} ms."),
-            Seen::Queue { items } if items.is_empty() => "No message is waiting.".to_owned(),
-            Seen::Queue { items } => format!("Messages waiting: {}.", items.len()),
-            Seen::Sandbox { phase, .. } => format!("Sandbox: {phase:?}.").to_lowercase(),
-            Seen::Error { detail, .. } => detail.clone(),
+            ObservationKind::Interrupted { what, stopped_ms, .. } => format!("Stopped {what} in {stopped_ms} ms."),
+            ObservationKind::Queue { items } if items.is_empty() => "No message is waiting.".to_owned(),
+            ObservationKind::Queue { items } => format!("Messages waiting: {}.", items.len()),
+            ObservationKind::Sandbox { phase, .. } => format!("Sandbox: {phase:?}.").to_lowercase(),
+            ObservationKind::Error { detail, .. } => detail.clone(),
         }
     }
 }
 
-impl State {
+impl AgentState {
     /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
-            State::Starting => "starting",
-            State::Idle => "idle",
-            State::Running => "running",
-            State::AwaitingConfirmation => "awaiting_confirmation",
-            State::Interrupting => "interrupting",
-            State::Paused => "paused",
-            State::Stopped => "stopped",
-            State::Failed => "failed",
-            State::Ended => "ended",
+            AgentState::Starting => "starting",
+            AgentState::Idle => "idle",
+            AgentState::Running => "running",
+            AgentState::AwaitingConfirmation => "awaiting_confirmation",
+            AgentState::Interrupting => "interrupting",
+            AgentState::Paused => "paused",
+            AgentState::Stopped => "stopped",
+            AgentState::Failed => "failed",
+            AgentState::Ended => "ended",
         }
     }
 }
 
 /// An observation or action of a kind that this version does not know: kept and passed on as it came.
-pub type Opaque = Map<String, Value>;
+pub type OpaqueFields = Map<String, Value>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Event, Source};
+    use crate::{Event, EventSource};
 
     #[test]
     fn every_kind_says_in_one_place_that_it_is_a_part_and_is_read_as_before() {
-        let whole = || Truncated { bytes: 9, href: Some("/api/x".into()) };
-        let agents = Truncated { bytes: 7, href: None };
+        let whole = || TruncationMark { bytes: 9, href: Some("/api/x".into()) };
+        let agents = TruncationMark { bytes: 7, href: None };
         for seen in [
-            Seen::Message { partial: true },
-            Seen::Plan { path: "p".into(), items: Vec::new() },
-            Seen::Read { path: "p".into(), truncated: Some(agents) },
+            ObservationKind::Message { partial: true },
+            ObservationKind::Plan { path: "p".into(), items: Vec::new() },
+            ObservationKind::Read { path: "p".into(), truncated: Some(agents) },
         ] {
-            let part = Observation { seen, content: "head and tail".into() };
-            let (name, line) = (part.name(), part.line());
-            let body = part.clone().part_of(whole());
-            assert_eq!((body.name(), body.line()), (name, line));
+            let part = Observation { kind: seen, content: "head and tail".into() };
+            let (name, line) = (part.name(), part.summary_line());
+            let body = part.clone().with_truncation(whole());
+            assert_eq!((body.name(), body.summary_line()), (name, line));
             let event = Event {
                 seq: 1,
                 at: String::new(),
-                source: Source::Agent,
+                source: EventSource::Agent,
                 cause: None,
                 item: None,
                 body,
@@ -383,7 +389,7 @@ mod tests {
             };
             let json = serde_json::to_value(&event).expect("it serializes");
             assert_eq!(json["extras"]["truncated"], serde_json::json!({ "bytes": 9, "href": "/api/x" }));
-            let Body::Observation(read) = serde_json::from_value::<Event>(json).expect("an event").body else {
+            let EventBody::Observation(read) = serde_json::from_value::<Event>(json).expect("an event").body else {
                 panic!("`{name}` is not read as an observation any more")
             };
             assert_eq!((read.name(), read.content), (name, part.content));

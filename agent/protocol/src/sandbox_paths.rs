@@ -1,7 +1,7 @@
 //! Where things are inside every sandbox, whatever the driver.
 
 /// The agent's binary, read-only.
-pub const AGENT: &str = "/greenroom/bin/greenroom-agent";
+pub const AGENT_BINARY: &str = "/greenroom/bin/greenroom-agent";
 /// The agent listens here. The only part of the run directory that the sandbox can write.
 pub const AGENT_SOCKET: &str = "/greenroom/run/agent/agent.sock";
 /// The model gateway listens here, on the server's side.
@@ -11,4 +11,4 @@ pub const WORKSPACE: &str = "/workspace";
 /// The agent's home, kept beside the workspace over stop and start.
 pub const HOME: &str = "/home/agent";
 /// Which acts of the user were begun.
-pub const ACTS: &str = "/home/agent/.greenroom-acts";
+pub const EXECUTED_IDS: &str = "/home/agent/.greenroom-acts";

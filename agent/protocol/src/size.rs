@@ -10,11 +10,11 @@ use std::io::{self, Write};
 pub struct JsonSize {
     pub bytes: usize,
     pub values: usize,
-    within: Within,
+    state: JsonScanState,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Within {
+enum JsonScanState {
     #[default]
     Structure,
     Text,
@@ -31,16 +31,16 @@ impl JsonSize {
     fn add(&mut self, json: &[u8]) {
         self.bytes += json.len();
         for byte in json {
-            self.within = match (self.within, byte) {
-                (Within::Text, b'\\') => Within::Escape,
-                (Within::Text, b'"') => Within::Structure,
-                (Within::Text | Within::Escape, _) => Within::Text,
-                (Within::Structure, b'"') => Within::Text,
-                (Within::Structure, b'[' | b'{' | b',') => {
+            self.state = match (self.state, byte) {
+                (JsonScanState::Text, b'\\') => JsonScanState::Escape,
+                (JsonScanState::Text, b'"') => JsonScanState::Structure,
+                (JsonScanState::Text | JsonScanState::Escape, _) => JsonScanState::Text,
+                (JsonScanState::Structure, b'"') => JsonScanState::Text,
+                (JsonScanState::Structure, b'[' | b'{' | b',') => {
                     self.values += 1;
-                    Within::Structure
+                    JsonScanState::Structure
                 }
-                (Within::Structure, _) => Within::Structure,
+                (JsonScanState::Structure, _) => JsonScanState::Structure,
             };
         }
     }

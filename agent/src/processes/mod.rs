@@ -16,54 +16,54 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-mod table;
+mod proc_table;
 
 /// How long between two looks at what is left of a tree that is being killed.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const KILL_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Who a command belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum ProcessOwner {
     Agent,
     User,
 }
 
 /// Whether somebody has to know whose a process is.
-enum Marks {
+enum OwnerMarks {
     Read,
     Unread,
 }
 
 /// All that was started and not yet waited for. One for the whole program.
 #[derive(Debug, Clone)]
-pub struct Processes(Arc<Shared>);
+pub struct ChildProcesses(Arc<ProcessesShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct ProcessesShared {
     /// The item of each child that is ours to wait for, by pid. The reaper leaves these alone.
-    ours: Mutex<HashMap<i32, String>>,
+    children: Mutex<HashMap<i32, String>>,
     /// Where any program in here finds the model gateway.
     gateway_url: Option<String>,
 }
 
 /// A command that runs. Whoever holds it waits for it, then calls [`Processes::gone`].
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningCommand {
     pub child: Child,
     pub pid: i32,
     /// Its stdout and stderr, in the order written.
     pub output: pipe::Receiver,
 }
 
-impl Processes {
+impl ChildProcesses {
     /// Makes this process the parent of every orphan below it.
-    pub fn new(gateway_url: Option<String>) -> io::Result<Processes> {
+    pub fn new(gateway_url: Option<String>) -> io::Result<ChildProcesses> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        Ok(Processes(Arc::new(Shared { ours: Mutex::default(), gateway_url })))
+        Ok(ChildProcesses(Arc::new(ProcessesShared { children: Mutex::default(), gateway_url })))
     }
 
     /// Runs `command` by a shell in `directory`.
-    pub fn spawn(&self, item: &str, by: By, command: &str, directory: &Path) -> io::Result<Running> {
+    pub fn spawn(&self, item: &str, by: ProcessOwner, command: &str, directory: &Path) -> io::Result<RunningCommand> {
         let (output, input) = io::pipe()?;
         let mut shell = Command::new(shell());
         shell
@@ -74,46 +74,47 @@ impl Processes {
             .stderr(input)
             .process_group(0)
             .envs(self.environment())
-            .env(table::ITEM, item)
-            .env(table::BY, if by == By::User { table::USER } else { "agent" });
+            .env(proc_table::ITEM_VARIABLE, item)
+            .env(proc_table::OWNER_VARIABLE, if by == ProcessOwner::User { proc_table::OWNER_USER } else { "agent" });
         let child = shell.spawn()?;
         // A child that was just started and not waited for has a pid.
         let pid = child.id().map_or(0, |pid| pid as i32);
-        self.ours().insert(pid, item.to_owned());
-        Ok(Running { child, pid, output: pipe::Receiver::from_owned_fd(output.into())? })
+        self.children().insert(pid, item.to_owned());
+        Ok(RunningCommand { child, pid, output: pipe::Receiver::from_owned_fd(output.into())? })
     }
 
     /// Says that a child has been waited for.
-    pub fn gone(&self, pid: i32) {
-        self.ours().remove(&pid);
+    pub fn forget_child(&self, pid: i32) {
+        self.children().remove(&pid);
     }
 
     /// Kills what `item` started, wherever it went, and returns when nothing of it is left.
     pub async fn kill_tree(&self, item: &str) {
-        let roots: Vec<i32> = self.ours().iter().filter(|(_, of)| *of == item).map(|(pid, _)| *pid).collect();
+        let roots: Vec<i32> = self.children().iter().filter(|(_, of)| *of == item).map(|(pid, _)| *pid).collect();
         // Before the first blow: what that orphans is our child, and without marks nothing tells whose it was.
-        let mut tree = table::descendants().map(|rows| table::Tree::of(&rows, &roots)).unwrap_or_default();
+        let mut tree =
+            proc_table::descendants().map(|rows| proc_table::ProcessTree::of(&rows, &roots)).unwrap_or_default();
         for group in roots.iter().filter_map(|root| Pid::from_raw(*root)) {
             // The most of it at one blow, also where there is no `/proc`. The group may be gone already.
             let _ = kill_process_group(group, Signal::KILL);
         }
         // A process that has no marks and was not seen below a root may be another command's while one runs.
-        let alone = self.ours().values().all(|of| of == item);
-        self.kill_until_gone(Marks::Read, |rows| {
+        let alone = self.children().values().all(|of| of == item);
+        self.kill_until_gone(OwnerMarks::Read, |rows| {
             tree.grow(rows);
-            rows.retain(|row| tree.has(row) || row.item.as_ref().map_or(alone, |of| of == item));
+            rows.retain(|row| tree.contains(row) || row.item.as_ref().map_or(alone, |of| of == item));
         })
         .await;
     }
 
     /// Kills everything that the agent's own commands started, of whatever turn; what the user runs stays.
-    pub async fn kill_agents(&self) {
-        self.kill_until_gone(Marks::Read, |rows| rows.retain(|row| !row.by_user)).await;
+    pub async fn kill_agent_processes(&self) {
+        self.kill_until_gone(OwnerMarks::Read, |rows| rows.retain(|row| !row.by_user)).await;
     }
 
     /// Kills everything below us.
     pub async fn kill_all(&self) {
-        self.kill_until_gone(Marks::Unread, |_| {}).await;
+        self.kill_until_gone(OwnerMarks::Unread, |_| {}).await;
     }
 
     /// Takes the exit of every orphan that became our child, for ever, and leaves our own children to those who wait.
@@ -121,15 +122,15 @@ impl Processes {
         let mut deaths = signal(SignalKind::child())?;
         loop {
             deaths.recv().await;
-            if let Ok(rows) = table::descendants() {
+            if let Ok(rows) = proc_table::descendants() {
                 self.reap(&rows);
             }
         }
     }
 
-    fn reap(&self, rows: &[table::Row]) {
-        for pid in table::zombie_children(rows) {
-            let known = self.ours().contains_key(&pid);
+    fn reap(&self, rows: &[proc_table::ProcessRow]) {
+        for pid in proc_table::zombie_children(rows) {
+            let known = self.children().contains_key(&pid);
             if let (false, Some(pid)) = (known, Pid::from_raw(pid)) {
                 // It is a zombie and ours, so this takes its exit; which one it was does not matter.
                 let _ = waitpid(Some(pid), WaitOptions::NOHANG);
@@ -139,14 +140,14 @@ impl Processes {
 
     /// Looks and kills until two looks in a row find nobody: what forked while we looked is found by the next look. What
     /// died becomes our child and is reaped here, so that its pid is gone too. `choose` takes out what is to live.
-    async fn kill_until_gone(&self, marks: Marks, mut choose: impl FnMut(&mut Vec<table::Row>)) {
+    async fn kill_until_gone(&self, marks: OwnerMarks, mut choose: impl FnMut(&mut Vec<proc_table::ProcessRow>)) {
         let mut clean = 0;
         while clean < 2 {
-            let Ok(mut rows) = table::descendants() else { return };
+            let Ok(mut rows) = proc_table::descendants() else { return };
             self.reap(&rows);
             rows.retain(|row| !row.zombie);
-            if let Marks::Read = marks {
-                rows = table::marked(rows).await;
+            if let OwnerMarks::Read = marks {
+                rows = proc_table::with_marks(rows).await;
             }
             choose(&mut rows);
             if rows.is_empty() {
@@ -154,8 +155,8 @@ impl Processes {
                 continue;
             }
             clean = 0;
-            rows.iter().for_each(table::kill);
-            tokio::time::sleep(LOOK_AGAIN).await;
+            rows.iter().for_each(proc_table::kill);
+            tokio::time::sleep(KILL_POLL_INTERVAL).await;
         }
     }
 
@@ -180,8 +181,8 @@ impl Processes {
         environment
     }
 
-    fn ours(&self) -> MutexGuard<'_, HashMap<i32, String>> {
-        self.0.ours.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn children(&self) -> MutexGuard<'_, HashMap<i32, String>> {
+        self.0.children.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

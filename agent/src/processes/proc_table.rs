@@ -10,22 +10,22 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::threads::off_thread;
 
 /// Names the item that a process belongs to, in its environment.
-pub(super) const ITEM: &str = "GREENROOM_ITEM";
+pub(super) const ITEM_VARIABLE: &str = "GREENROOM_ITEM";
 /// Names whose act that item is: [`USER`], or the agent's own.
-pub(super) const BY: &str = "GREENROOM_BY";
+pub(super) const OWNER_VARIABLE: &str = "GREENROOM_BY";
 /// The value of [`BY`] for what the user ran.
-pub(super) const USER: &str = "user";
+pub(super) const OWNER_USER: &str = "user";
 
 /// What no two processes share: a pid, and when it began.
-type Life = (i32, u64);
+type ProcessKey = (i32, u64);
 
 /// Processes and what came of them, as all looks so far have it: a process whose parent died is below it no more at the next.
 #[derive(Debug, Default)]
-pub(super) struct Tree(HashSet<Life>);
+pub(super) struct ProcessTree(HashSet<ProcessKey>);
 
 /// One of our descendants.
 #[derive(Debug, Clone)]
-pub(super) struct Row {
+pub(super) struct ProcessRow {
     pub(super) pid: i32,
     /// When it began, in ticks since the machine did. A pid may be given again, and then it is another process.
     started: u64,
@@ -38,10 +38,10 @@ pub(super) struct Row {
 
 /// All of our descendants, as far as one look can tell, without their marks. The kernel has all of this at hand, and nobody
 /// waits.
-pub(super) fn descendants() -> io::Result<Vec<Row>> {
-    let mut all: Vec<Row> = fs::read_dir("/proc")?
+pub(super) fn descendants() -> io::Result<Vec<ProcessRow>> {
+    let mut all: Vec<ProcessRow> = fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(stat)
+        .filter_map(read_stat)
         .collect();
     let mut ours = HashSet::from([std::process::id() as i32]);
     // A parent may have a larger pid than its child once pids wrap around, so one pass is not enough.
@@ -59,7 +59,7 @@ pub(super) fn descendants() -> io::Result<Vec<Row>> {
 
 /// The same with their marks. An environment is memory of its process: to read it may have to wait for a process that itself
 /// waits for a file system which does not answer, so the one thread does not.
-pub(super) async fn marked(mut rows: Vec<Row>) -> Vec<Row> {
+pub(super) async fn with_marks(mut rows: Vec<ProcessRow>) -> Vec<ProcessRow> {
     off_thread(move || {
         rows.iter_mut().for_each(read_marks);
         rows
@@ -67,65 +67,65 @@ pub(super) async fn marked(mut rows: Vec<Row>) -> Vec<Row> {
     .await
 }
 
-impl Tree {
+impl ProcessTree {
     /// Those of `rows` with these pids, and what is below them.
-    pub(super) fn of(rows: &[Row], roots: &[i32]) -> Tree {
-        let mut tree = Tree(rows.iter().filter(|row| roots.contains(&row.pid)).map(Row::life).collect());
+    pub(super) fn of(rows: &[ProcessRow], roots: &[i32]) -> ProcessTree {
+        let mut tree = ProcessTree(rows.iter().filter(|row| roots.contains(&row.pid)).map(ProcessRow::key).collect());
         tree.grow(rows);
         tree
     }
 
     /// Takes in what of `rows` is below it.
-    pub(super) fn grow(&mut self, rows: &[Row]) {
+    pub(super) fn grow(&mut self, rows: &[ProcessRow]) {
         loop {
-            let parents: HashSet<i32> = rows.iter().filter(|row| self.has(row)).map(|row| row.pid).collect();
+            let parents: HashSet<i32> = rows.iter().filter(|row| self.contains(row)).map(|row| row.pid).collect();
             let before = self.0.len();
-            self.0.extend(rows.iter().filter(|row| parents.contains(&row.parent)).map(Row::life));
+            self.0.extend(rows.iter().filter(|row| parents.contains(&row.parent)).map(ProcessRow::key));
             if self.0.len() == before {
                 return;
             }
         }
     }
 
-    pub(super) fn has(&self, row: &Row) -> bool {
-        self.0.contains(&row.life())
+    pub(super) fn contains(&self, row: &ProcessRow) -> bool {
+        self.0.contains(&row.key())
     }
 }
 
-impl Row {
-    fn life(&self) -> Life {
+impl ProcessRow {
+    fn key(&self) -> ProcessKey {
         (self.pid, self.started)
     }
 }
 
 /// Our own zombies.
-pub(super) fn zombie_children(rows: &[Row]) -> impl Iterator<Item = i32> + '_ {
+pub(super) fn zombie_children(rows: &[ProcessRow]) -> impl Iterator<Item = i32> + '_ {
     let us = std::process::id() as i32;
     rows.iter().filter(move |row| row.zombie && row.parent == us).map(|row| row.pid)
 }
 
 /// Kills one process. One that is gone already is no error, and another one that has its pid by now is left alone.
-pub(super) fn kill(row: &Row) {
-    let is_there = stat(row.pid).is_some_and(|now| now.life() == row.life());
+pub(super) fn kill(row: &ProcessRow) {
+    let is_there = read_stat(row.pid).is_some_and(|now| now.key() == row.key());
     if let (true, Some(pid)) = (is_there, Pid::from_raw(row.pid)) {
         // It may have died since we looked, and there is nobody else whom we may not kill.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-fn stat(pid: i32) -> Option<Row> {
+fn read_stat(pid: i32) -> Option<ProcessRow> {
     // Its name may hold any bytes, and must not hide it.
-    row(pid, &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+    parse_stat(pid, &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-fn row(pid: i32, stat: &str) -> Option<Row> {
+fn parse_stat(pid: i32, stat: &str) -> Option<ProcessRow> {
     // The name in brackets may hold spaces and brackets; the fields after its end are the third and those that follow.
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).copied();
     // One whose first thread has ended shows as a zombie, and its other threads work on.
     let zombie = matches!(field(3)?, "Z" | "X") && field(20)?.parse::<u32>().ok()? <= 1;
     let (parent, started) = (field(4)?.parse().ok()?, field(22)?.parse().ok()?);
-    Some(Row { pid, started, parent, zombie, item: None, by_user: false })
+    Some(ProcessRow { pid, started, parent, zombie, item: None, by_user: false })
 }
 
 /// As its threads show it: one that has ended shows nothing.
@@ -134,7 +134,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
     threads.flatten().find_map(|thread| fs::read(thread.path().join("environ")).ok().filter(|read| !read.is_empty()))
 }
 
-fn read_marks(row: &mut Row) {
+fn read_marks(row: &mut ProcessRow) {
     let Some(environment) = environment(row.pid) else { return };
     let value = |name: &str| {
         environment.split(|byte| *byte == 0).find_map(|pair| {
@@ -142,8 +142,8 @@ fn read_marks(row: &mut Row) {
             Some(String::from_utf8_lossy(value).into_owned())
         })
     };
-    row.item = value(ITEM);
-    row.by_user = value(BY).as_deref() == Some(USER);
+    row.item = value(ITEM_VARIABLE);
+    row.by_user = value(OWNER_VARIABLE).as_deref() == Some(OWNER_USER);
 }
 
 #[cfg(test)]
@@ -176,7 +176,7 @@ mod tests {
     fn a_process_is_dead_when_its_last_thread_is() {
         let row = |state: &str, threads: u32| {
             let rest = format!("{state} 7 9 9 0 -1 4194560 100 0 0 0 30 12 0 0 20 0 {threads} 0 4242 10000 55");
-            row(9, &format!("9 (a) b) {rest}")).expect("it is understood")
+            parse_stat(9, &format!("9 (a) b) {rest}")).expect("it is understood")
         };
         for (state, threads, zombie) in [("S", 1, false), ("Z", 1, true), ("X", 0, true), ("Z", 2, false)] {
             let row = row(state, threads);
@@ -186,15 +186,15 @@ mod tests {
 
     #[test]
     fn what_was_below_a_process_stays_of_its_tree() {
-        let row = |pid, parent, started| Row { pid, started, parent, zombie: false, item: None, by_user: false };
+        let row = |pid, parent, started| ProcessRow { pid, started, parent, zombie: false, item: None, by_user: false };
         let [shell, child, grandchild, other] = [row(2, 1, 20), row(9, 2, 21), row(3, 9, 22), row(4, 1, 20)];
         let look = [grandchild, other.clone(), shell, child.clone()];
-        let mut tree = Tree::of(&look, &[2]);
-        assert_eq!(look.iter().map(|row| tree.has(row)).collect::<Vec<_>>(), [true, false, true, true]);
+        let mut tree = ProcessTree::of(&look, &[2]);
+        assert_eq!(look.iter().map(|row| tree.contains(row)).collect::<Vec<_>>(), [true, false, true, true]);
         // The shell is dead, its child is ours and has one more, and another process has the pid of what is gone.
-        let look = [Row { parent: 1, ..child }, row(5, 9, 30), row(3, 4, 31), row(6, 3, 32), other];
+        let look = [ProcessRow { parent: 1, ..child }, row(5, 9, 30), row(3, 4, 31), row(6, 3, 32), other];
         tree.grow(&look);
-        assert_eq!(look.iter().map(|row| tree.has(row)).collect::<Vec<_>>(), [true, true, false, false, false]);
+        assert_eq!(look.iter().map(|row| tree.contains(row)).collect::<Vec<_>>(), [true, true, false, false, false]);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::{error::Error, io, time::Duration};
 
-use greenroom_protocol::{Observation, Seen, observation::Truncated};
+use greenroom_protocol::{Observation, ObservationKind, observation::TruncationMark};
 use reqwest::{Client, Response, header::CONTENT_TYPE, redirect};
 
-use super::{Bench, Done, Fault, for_model, in_words, whole::Whole};
+use super::{ToolContext, ToolError, ToolResult, for_model, shorten_label, tool_output::ToolOutput};
 use crate::{clock, threads::off_thread, tls};
 
 /// How much of a page is read, in bytes.
@@ -14,25 +14,25 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Columns of the text that a page is rendered to.
 const WIDTH: usize = 100;
 
-pub(super) async fn browse(url: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
+pub(super) async fn browse(url: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     tokio::select! {
         page = fetch(url, bench) => page,
         () = clock::sleep(TIMEOUT) => {
-            Err(Fault::Failed(format!("`{url}` did not answer within {} s", TIMEOUT.as_secs())))
+            Err(ToolError::Failed(format!("`{url}` did not answer within {} s", TIMEOUT.as_secs())))
         }
     }
 }
 
-async fn fetch(url: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
+async fn fetch(url: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     if !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err(Fault::Failed(format!("`{url}` is no http or https address; use `read` for a file")));
+        return Err(ToolError::Failed(format!("`{url}` is no http or https address; use `read` for a file")));
     }
     let client = Client::builder()
-        .tls_backend_preconfigured(tls::of_the_web())
+        .tls_backend_preconfigured(tls::web_roots())
         .user_agent(concat!("greenroom-agent/", env!("CARGO_PKG_VERSION")))
         .redirect(redirect::Policy::limited(10))
         .build()
-        .map_err(Fault::because)?;
+        .map_err(ToolError::from_error)?;
     let response = client.get(url).send().await.map_err(|error| unreachable(url, &error))?;
     let status = response.status();
     let url = response.url().to_string();
@@ -42,7 +42,7 @@ async fn fetch(url: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
     });
     let (body, cut) = body(response, &url).await?;
     if body.contains(&0) {
-        return Err(Fault::Failed(format!("`{url}` is not text; fetch it with `run` and curl, if there is one")));
+        return Err(ToolError::Failed(format!("`{url}` is not text; fetch it with `run` and curl, if there is one")));
     }
     let size = body.len() as u64;
     let (title, content) = if html {
@@ -52,24 +52,24 @@ async fn fetch(url: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
         (None, String::from_utf8_lossy(&body).into_owned())
     };
     if !status.is_success() {
-        return Err(Fault::Failed(format!("`{url}` answered {status}:\n{}", for_model(&content))));
+        return Err(ToolError::Failed(format!("`{url}` answered {status}:\n{}", for_model(&content))));
     }
-    let title = title.map(|title| in_words(&title));
+    let title = title.map(|title| shorten_label(&title));
     let told = match &title {
         Some(title) => format!("{title}\n{url}\n\n{}", for_model(&content)),
         None => for_model(&content),
     };
     // A page may be many times longer as text: a rule of four bytes is a line.
-    let mut whole = Whole::new();
+    let mut whole = ToolOutput::new();
     whole.push(&content);
     let kept = whole.finish(bench).await;
-    let truncated = kept.truncated().or(cut.then_some(Truncated { bytes: size, href: None }));
-    let seen = Seen::Browse { url, title, screenshot: None, truncated };
-    Ok(Done { observation: Observation { seen, content: kept.content() }, told })
+    let truncated = kept.truncated().or(cut.then_some(TruncationMark { bytes: size, href: None }));
+    let seen = ObservationKind::Browse { url, title, screenshot: None, truncated };
+    Ok(ToolResult { observation: Observation { kind: seen, content: kept.content() }, model_text: told })
 }
 
 /// The body, and whether it was longer than that.
-async fn body(mut response: Response, url: &str) -> Result<(Vec<u8>, bool), Fault> {
+async fn body(mut response: Response, url: &str) -> Result<(Vec<u8>, bool), ToolError> {
     let mut body = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| unreachable(url, &error))? {
         body.extend_from_slice(&piece);
@@ -98,21 +98,23 @@ fn title(html: &str) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn unreachable(url: &str, error: &reqwest::Error) -> Fault {
+fn unreachable(url: &str, error: &reqwest::Error) -> ToolError {
     let mut causes = vec![];
     let mut cause: Option<&dyn Error> = error.source();
     while let Some(error) = cause {
         causes.push(error.to_string());
         if error.downcast_ref::<io::Error>().is_some_and(no_network) {
-            return Fault::Failed(format!("this sandbox has no network, so `{url}` cannot be fetched"));
+            return ToolError::Failed(format!("this sandbox has no network, so `{url}` cannot be fetched"));
         }
         cause = error.source();
     }
     let detail = causes.pop().unwrap_or_else(|| error.to_string());
     if error.is_connect() && detail.contains("lookup address") {
-        return Fault::Failed(format!("`{url}` cannot be found ({detail}); most likely this sandbox has no network"));
+        return ToolError::Failed(format!(
+            "`{url}` cannot be found ({detail}); most likely this sandbox has no network"
+        ));
     }
-    Fault::Failed(format!("`{url}` cannot be fetched: {detail}"))
+    ToolError::Failed(format!("`{url}` cannot be fetched: {detail}"))
 }
 
 fn no_network(error: &io::Error) -> bool {

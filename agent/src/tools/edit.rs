@@ -3,17 +3,17 @@
 use std::{borrow::Cow, mem::take, ops::Range, path::Path, time::Duration};
 
 use greenroom_protocol::{
-    CONTENT_LIMIT, Observation, Seen,
-    action::{Edit, Place},
+    CONTENT_LIMIT, Observation, ObservationKind,
+    action::{EditTarget, FileEdit},
     excerpt,
-    observation::Change,
+    observation::EditKind,
 };
 use similar::TextDiff;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Bench, Done, Fault,
-    files::{self, Replacement},
+    ToolContext, ToolError, ToolResult,
+    files::{self, FileReplacement},
     for_model,
 };
 use crate::threads::off_thread;
@@ -27,22 +27,22 @@ const LINE_LIMIT: usize = 2 * 1024;
 /// How a line ends where a file comes from Windows. A model writes `\n`, whatever the file has.
 const CRLF: &str = "\r\n";
 
-pub(super) async fn edit(path: &str, edit: &Edit, bench: &Bench<'_>) -> Result<Done, Fault> {
+pub(super) async fn edit(path: &str, edit: &FileEdit, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     let file = files::locate(&bench.directory, path)?;
     let (path, edit, stop) = (path.to_owned(), edit.clone(), bench.stop.clone());
     off_thread(move || carry_out(&file, &path, &edit, &stop)).await
 }
 
-fn carry_out(file: &Path, path: &str, edit: &Edit, stop: &CancellationToken) -> Result<Done, Fault> {
+fn carry_out(file: &Path, path: &str, edit: &FileEdit, stop: &CancellationToken) -> Result<ToolResult, ToolError> {
     let before = files::read_text(file, path)?;
-    let (line, after) = apply(&before, path, edit).map_err(Fault::Failed)?;
+    let (line, after) = apply(&before, path, edit).map_err(ToolError::Failed)?;
     if after == before {
-        return Err(Fault::Failed(format!("the change would leave `{path}` as it is")));
+        return Err(ToolError::Failed(format!("the change would leave `{path}` as it is")));
     }
     let (change, lines) = match edit {
-        Edit::Replace { lines, .. } => (Change::Replace, few(lines)),
-        Edit::Insert { lines, .. } => (Change::Insert, few(lines)),
-        Edit::Delete { .. } => (Change::Delete, Vec::new()),
+        FileEdit::Replace { lines, .. } => (EditKind::Replace, limit_lines(lines)),
+        FileEdit::Insert { lines, .. } => (EditKind::Insert, limit_lines(lines)),
+        FileEdit::Delete { .. } => (EditKind::Delete, Vec::new()),
     };
     let diff = TextDiff::configure()
         .timeout(DIFF_TIME)
@@ -51,13 +51,13 @@ fn carry_out(file: &Path, path: &str, edit: &Edit, stop: &CancellationToken) -> 
         .context_radius(3)
         .header(&format!("a/{path}"), &format!("b/{path}"))
         .to_string();
-    let diff = narrow(&diff, column(&before, &after));
+    let diff = shorten_lines(&diff, column(&before, &after));
     let told = for_model(&diff);
     let diff = excerpt(&diff, CONTENT_LIMIT).map_or(diff, |cut| cut.text);
-    let seen = Seen::Edit { path: path.to_owned(), line, change, lines, diff };
+    let seen = ObservationKind::Edit { path: path.to_owned(), line, change, lines, diff };
     // At the very end: a stop that comes before this leaves the file as it is.
-    Replacement { file, path, content: &after, before: Some(&before) }.put(stop)?;
-    Ok(Done { observation: Observation { seen, content: String::new() }, told })
+    FileReplacement { file, path, content: &after, before: Some(&before) }.write(stop)?;
+    Ok(ToolResult { observation: Observation { kind: seen, content: String::new() }, model_text: told })
 }
 
 /// How far into its line the change begins, in bytes.
@@ -69,7 +69,7 @@ fn column(before: &str, after: &str) -> usize {
 
 /// A unified diff without what is too long in its lines. `column` is where the first that goes and the first that comes
 /// begin to differ.
-fn narrow(diff: &str, column: usize) -> String {
+fn shorten_lines(diff: &str, column: usize) -> String {
     let (mut goes, mut comes) = (column, column);
     let mut text = String::new();
     // The first two lines name the file.
@@ -80,15 +80,15 @@ fn narrow(diff: &str, column: usize) -> String {
             _ => 0,
         };
         match line.strip_suffix('\n') {
-            Some(line) => text.extend([&*part(line, from), "\n"]),
-            None => text.push_str(&part(line, from)),
+            Some(line) => text.extend([&*shorten_line(line, from), "\n"]),
+            None => text.push_str(&shorten_line(line, from)),
         }
     }
     text
 }
 
 /// A line, or of a long one its first character, which is a diff's sign, and what stands around `from`.
-fn part(line: &str, from: usize) -> Cow<'_, str> {
+fn shorten_line(line: &str, from: usize) -> Cow<'_, str> {
     if line.len() <= LINE_LIMIT {
         return line.into();
     }
@@ -101,10 +101,10 @@ fn part(line: &str, from: usize) -> Cow<'_, str> {
 }
 
 /// The lines of a change, as far as they are told.
-fn few(lines: &[String]) -> Vec<String> {
+fn limit_lines(lines: &[String]) -> Vec<String> {
     let (mut few, mut room) = (Vec::new(), CONTENT_LIMIT);
     for (index, line) in lines.iter().enumerate() {
-        let line = part(line, 0);
+        let line = shorten_line(line, 0);
         if line.len() >= room {
             few.push(format!("… {} lines left out …", lines.len() - index));
             break;
@@ -116,15 +116,17 @@ fn few(lines: &[String]) -> Vec<String> {
 }
 
 /// The line where the change begins, and the text after it.
-fn apply(before: &str, path: &str, edit: &Edit) -> Result<(usize, String), String> {
+fn apply(before: &str, path: &str, edit: &FileEdit) -> Result<(usize, String), String> {
     let (at, lines) = match edit {
-        Edit::Replace { at, lines } | Edit::Insert { at, lines } => (at, Some(lines)),
-        Edit::Delete { at } => (at, None),
+        FileEdit::Replace { at, lines } | FileEdit::Insert { at, lines } => (at, Some(lines)),
+        FileEdit::Delete { at } => (at, None),
     };
-    let inserting = matches!(edit, Edit::Insert { .. });
+    let inserting = matches!(edit, FileEdit::Insert { .. });
     let (mut range, by_line) = match at {
-        Place { old: Some(old), line: None, end_line: None } => (find(before, path, old)?, false),
-        Place { old: None, line: Some(line), end_line } => (by_lines(before, path, *line, *end_line, inserting)?, true),
+        EditTarget { old: Some(old), line: None, end_line: None } => (find(before, path, old)?, false),
+        EditTarget { old: None, line: Some(line), end_line } => {
+            (by_lines(before, path, *line, *end_line, inserting)?, true)
+        }
         _ => return Err("say where by exactly one of `old` and `line` (with `end_line` if you like)".to_owned()),
     };
     let end = line_end(before, range.start);
@@ -143,7 +145,7 @@ fn apply(before: &str, path: &str, edit: &Edit) -> Result<(usize, String), Strin
             new.insert(0, '\n');
         }
     }
-    let new = ended_as(end, new);
+    let new = with_line_ending(end, new);
     let line = before[..range.start].matches('\n').count() + 1;
     Ok((line, format!("{}{new}{}", &before[..range.start], &before[range.end..])))
 }
@@ -155,7 +157,7 @@ fn line_end(text: &str, at: usize) -> &'static str {
 }
 
 /// `text` with the line ends of the place that it comes to.
-fn ended_as(end: &str, text: String) -> String {
+fn with_line_ending(end: &str, text: String) -> String {
     if end == CRLF { text.replace(CRLF, "\n").replace('\n', CRLF) } else { text }
 }
 
@@ -195,7 +197,7 @@ fn find_as_given(text: &str, path: &str, old: &str) -> Result<Range<usize>, Stri
     let places: Vec<usize> = text.match_indices(old).map(|(at, _)| at).collect();
     match places.as_slice() {
         [at] => Ok(*at..*at + old.len()),
-        [] => Err(match near(text, old) {
+        [] => Err(match find_similar_line(text, old) {
             Some(line) => {
                 format!("`old` does not occur in `{path}` as given; line {line} has the same words in other spacing")
             }
@@ -211,7 +213,7 @@ fn find_as_given(text: &str, path: &str, old: &str) -> Result<Range<usize>, Stri
 }
 
 /// The line that holds the first line of `old` but for white space.
-fn near(text: &str, old: &str) -> Option<usize> {
+fn find_similar_line(text: &str, old: &str) -> Option<usize> {
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let wanted = words(old.lines().find(|line| !line.trim().is_empty())?);
     text.lines().position(|line| words(line).contains(&wanted)).map(|index| index + 1)
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
 
     fn check(before: &str, edit: &str, expected: Result<(usize, &str), &str>) {
-        let edit: Edit = serde_json::from_str(edit).expect("an edit");
+        let edit: FileEdit = serde_json::from_str(edit).expect("an edit");
         let expected = expected.map(|(line, text)| (line, text.to_owned())).map_err(str::to_owned);
         assert_eq!(apply(before, "a.txt", &edit), expected);
     }
@@ -319,7 +321,7 @@ mod tests {
         let line = |word: &str| format!("{}{word}{}", "a".repeat(1 << 20), "ä".repeat(1 << 20));
         let (before, after) = (format!("one\n{}\ntwo\n", line("old")), format!("one\n{}\ntwo\n", line("new")));
         let diff = format!("--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n one\n-{}\n+{}\n two\n", line("old"), line("new"));
-        let shown = narrow(&diff, column(&before, &after));
+        let shown = shorten_lines(&diff, column(&before, &after));
         assert!(shown.len() < 3 * LINE_LIMIT, "{} bytes", shown.len());
         let lines: Vec<&str> = shown.lines().collect();
         let [_, _, _, " one", goes, comes, " two"] = lines[..] else { panic!("{shown}") };
@@ -330,10 +332,10 @@ mod tests {
 
     #[test]
     fn many_lines_are_told_in_part() {
-        let told = few(&vec!["x".repeat(99); 10_000]);
+        let told = limit_lines(&vec!["x".repeat(99); 10_000]);
         assert_eq!(told.last().map(String::as_str), Some("… 9345 lines left out …"));
-        assert!(few(&["x".repeat(1 << 20)])[0].len() < LINE_LIMIT + 100);
-        assert_eq!(few(&["a".into(), String::new()]), ["a", ""]);
+        assert!(limit_lines(&["x".repeat(1 << 20)])[0].len() < LINE_LIMIT + 100);
+        assert_eq!(limit_lines(&["a".into(), String::new()]), ["a", ""]);
     }
 
     #[test]

@@ -9,21 +9,21 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
-use super::Fault;
+use super::ToolError;
 
 /// The largest file that is read as text, in bytes.
 const READ_LIMIT: u64 = 16 * 1024 * 1024;
 
 /// `path` as the tools mean it: relative to `directory`, or absolute.
-pub(super) fn locate(directory: &Path, path: &str) -> Result<PathBuf, Fault> {
+pub(super) fn locate(directory: &Path, path: &str) -> Result<PathBuf, ToolError> {
     if path.is_empty() {
-        return Err(Fault::Failed("`path` is empty; name a file".into()));
+        return Err(ToolError::Failed("`path` is empty; name a file".into()));
     }
     Ok(directory.join(path))
 }
 
 /// The whole of a text file. `path` is how the caller named it.
-pub(super) fn read_text(file: &Path, path: &str) -> Result<String, Fault> {
+pub(super) fn read_text(file: &Path, path: &str) -> Result<String, ToolError> {
     let about = fs::metadata(file).map_err(|error| unreadable(file, path, &error))?;
     if about.is_dir() {
         let mut names: Vec<String> = fs::read_dir(file)
@@ -32,42 +32,42 @@ pub(super) fn read_text(file: &Path, path: &str) -> Result<String, Fault> {
             .collect();
         names.sort();
         names.truncate(100);
-        return Err(Fault::Failed(format!("`{path}` is a directory; it holds {}", list(&names))));
+        return Err(ToolError::Failed(format!("`{path}` is a directory; it holds {}", list(&names))));
     }
     if !about.is_file() {
-        return Err(Fault::Failed(format!("`{path}` is not a regular file; use `run` to look at it")));
+        return Err(ToolError::Failed(format!("`{path}` is not a regular file; use `run` to look at it")));
     }
     if about.len() > READ_LIMIT {
         let size = about.len();
-        return Err(Fault::Failed(format!(
+        return Err(ToolError::Failed(format!(
             "`{path}` has {size} bytes, too many to read whole; use `run` with sed or head"
         )));
     }
-    let bytes = bytes_of(file, about.len()).map_err(|error| unreadable(file, path, &error))?;
+    let bytes = read_bytes(file, about.len()).map_err(|error| unreadable(file, path, &error))?;
     if bytes.len() as u64 > READ_LIMIT {
-        return Err(Fault::Failed(format!("`{path}` has no end, or grows; use `run` with head")));
+        return Err(ToolError::Failed(format!("`{path}` has no end, or grows; use `run` with head")));
     }
     if bytes.contains(&0) {
         let size = bytes.len();
-        return Err(Fault::Failed(format!(
+        return Err(ToolError::Failed(format!(
             "`{path}` is binary ({size} bytes); use `run` with `file` or `xxd` to look at it"
         )));
     }
     String::from_utf8(bytes).map_err(|error| {
-        Fault::Failed(format!("`{path}` is not UTF-8 text: {}; use `run` with `iconv`", error.utf8_error()))
+        ToolError::Failed(format!("`{path}` is not UTF-8 text: {}; use `run` with `iconv`", error.utf8_error()))
     })
 }
 
 /// What is in a file of about that size, and no more than one byte beyond the limit: what the kernel makes up says that it has
 /// no bytes, and may have more than there is memory.
-fn bytes_of(file: &Path, size: u64) -> io::Result<Vec<u8>> {
+fn read_bytes(file: &Path, size: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(size.min(READ_LIMIT) as usize + 1);
     File::open(file)?.take(READ_LIMIT + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// A file that is to have other content.
-pub(super) struct Replacement<'a> {
+pub(super) struct FileReplacement<'a> {
     pub(super) file: &'a Path,
     /// How the caller named it.
     pub(super) path: &'a str,
@@ -76,14 +76,14 @@ pub(super) struct Replacement<'a> {
     pub(super) before: Option<&'a str>,
 }
 
-impl Replacement<'_> {
+impl FileReplacement<'_> {
     /// Puts it in place in one step, with the permissions of what was there. Until that step a stop leaves all as it was, however
     /// long the file system kept us waiting: whoever stopped it has gone on, and may have written something newer.
-    pub(super) fn put(&self, stop: &CancellationToken) -> Result<(), Fault> {
-        let Replacement { file, path, content, before } = *self;
-        let failed = |error: io::Error| Fault::Failed(format!("`{path}` cannot be written: {error}"));
+    pub(super) fn write(&self, stop: &CancellationToken) -> Result<(), ToolError> {
+        let FileReplacement { file, path, content, before } = *self;
+        let failed = |error: io::Error| ToolError::Failed(format!("`{path}` cannot be written: {error}"));
         if file.is_dir() {
-            return Err(Fault::Failed(format!("`{path}` is a directory; name a file in it")));
+            return Err(ToolError::Failed(format!("`{path}` is a directory; name a file in it")));
         }
         // A link stays a link; what it points at is replaced, or made where it is not there yet.
         let pointed_at =
@@ -99,11 +99,11 @@ impl Replacement<'_> {
             if let Ok(old) = fs::metadata(&file) {
                 fs::set_permissions(&beside, old.permissions()).map_err(failed)?;
             }
-            if before.is_some_and(|before| !has(&file, before)) {
-                return Err(Fault::Failed(format!("`{path}` was changed at the same time; read it again")));
+            if before.is_some_and(|before| !has_content(&file, before)) {
+                return Err(ToolError::Failed(format!("`{path}` was changed at the same time; read it again")));
             }
             if stop.is_cancelled() {
-                return Err(Fault::Stopped { what: format!("the change of `{path}`"), done: None });
+                return Err(ToolError::Stopped { what: format!("the change of `{path}`"), partial_result: None });
             }
             fs::rename(&beside, &file).map_err(failed)
         });
@@ -114,13 +114,13 @@ impl Replacement<'_> {
     }
 }
 
-fn has(file: &Path, content: &str) -> bool {
-    bytes_of(file, content.len() as u64).is_ok_and(|bytes| bytes == content.as_bytes())
+fn has_content(file: &Path, content: &str) -> bool {
+    read_bytes(file, content.len() as u64).is_ok_and(|bytes| bytes == content.as_bytes())
 }
 
-fn unreadable(file: &Path, path: &str, error: &io::Error) -> Fault {
+fn unreadable(file: &Path, path: &str, error: &io::Error) -> ToolError {
     if error.kind() != io::ErrorKind::NotFound {
-        return Fault::Failed(format!("`{path}` cannot be read: {error}"));
+        return ToolError::Failed(format!("`{path}` cannot be read: {error}"));
     }
     let wanted = file.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let near: Vec<String> = file
@@ -133,8 +133,8 @@ fn unreadable(file: &Path, path: &str, error: &io::Error) -> Fault {
         .take(5)
         .collect();
     match near.as_slice() {
-        [] => Fault::Failed(format!("there is no `{path}`")),
-        near => Fault::Failed(format!("there is no `{path}`; beside it there is {}", list(near))),
+        [] => ToolError::Failed(format!("there is no `{path}`")),
+        near => ToolError::Failed(format!("there is no `{path}`; beside it there is {}", list(near))),
     }
 }
 
@@ -151,8 +151,8 @@ mod tests {
 
     use super::*;
 
-    fn put(file: &Path, content: &str) -> Result<(), Fault> {
-        Replacement { file, path: "it", content, before: None }.put(&CancellationToken::new())
+    fn put(file: &Path, content: &str) -> Result<(), ToolError> {
+        FileReplacement { file, path: "it", content, before: None }.write(&CancellationToken::new())
     }
 
     /// How many files were made to be put in place, and are still there.
@@ -168,14 +168,14 @@ mod tests {
         put(file, "newer").expect("it is written");
         let (going, stopped) = (CancellationToken::new(), CancellationToken::new());
         stopped.cancel();
-        let replacement = |before| Replacement { file, path: "file", content: "mine", before };
-        let late = replacement(Some("newer")).put(&stopped);
-        assert!(matches!(late, Err(Fault::Stopped { done: None, .. })), "{late:?}");
-        let overtaken = replacement(Some("older")).put(&going);
-        assert!(matches!(overtaken, Err(Fault::Failed(_))), "{overtaken:?}");
+        let replacement = |before| FileReplacement { file, path: "file", content: "mine", before };
+        let late = replacement(Some("newer")).write(&stopped);
+        assert!(matches!(late, Err(ToolError::Stopped { partial_result: None, .. })), "{late:?}");
+        let overtaken = replacement(Some("older")).write(&going);
+        assert!(matches!(overtaken, Err(ToolError::Failed(_))), "{overtaken:?}");
         assert_eq!(fs::read_to_string(file).expect("it is there"), "newer");
         assert_eq!(left_behind(dir.path()), 0);
-        replacement(Some("newer")).put(&going).expect("it is written");
+        replacement(Some("newer")).write(&going).expect("it is written");
         assert_eq!(fs::read_to_string(file).expect("it is there"), "mine");
     }
 
@@ -184,7 +184,7 @@ mod tests {
     fn a_file_without_an_end_is_not_read_to_its_end() {
         let path = "/proc/self/pagemap";
         // Its own words may be others: this one also refuses to be read by a single byte.
-        assert!(matches!(read_text(Path::new(path), path), Err(Fault::Failed(_))));
+        assert!(matches!(read_text(Path::new(path), path), Err(ToolError::Failed(_))));
     }
 
     #[test]

@@ -4,14 +4,14 @@
 use std::{any::Any, panic::AssertUnwindSafe, path::PathBuf, time::Duration};
 
 use futures::FutureExt;
-use greenroom_protocol::{Action, Observation, Seen, excerpt, link::Settings};
+use greenroom_protocol::{Action, Observation, ObservationKind, excerpt, link::AgentSettings};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock,
-    outgoing::Outgoing,
-    processes::{By, Processes},
+    outgoing::OutgoingQueue,
+    processes::{ChildProcesses, ProcessOwner},
 };
 
 mod browse;
@@ -21,65 +21,65 @@ mod plan;
 mod read;
 mod run;
 mod schema;
-mod whole;
+mod tool_output;
 mod write;
 
-pub use schema::{Schema, all};
+pub use schema::{ToolSchema, all};
 
 /// How much of a result the model sees, in bytes.
-const TOLD_LIMIT: usize = 30 * 1024;
+const MODEL_TEXT_LIMIT: usize = 30 * 1024;
 
 /// How much of a command or a title stands in a sentence, in bytes.
-const WORDS_LIMIT: usize = 500;
+const LABEL_LIMIT: usize = 500;
 
 /// What a tool works with.
-pub struct Bench<'a> {
+pub struct ToolContext<'a> {
     /// The item that its output grows.
     pub item: &'a str,
-    pub by: By,
+    pub owner: ProcessOwner,
     pub directory: PathBuf,
     pub timeout: Duration,
-    pub outgoing: &'a Outgoing,
-    pub processes: &'a Processes,
+    pub outgoing: &'a OutgoingQueue,
+    pub processes: &'a ChildProcesses,
     pub stop: &'a CancellationToken,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> ToolContext<'a> {
     pub fn new(
         item: &'a str,
-        by: By,
-        settings: &Settings,
-        outgoing: &'a Outgoing,
-        processes: &'a Processes,
+        owner: ProcessOwner,
+        settings: &AgentSettings,
+        outgoing: &'a OutgoingQueue,
+        processes: &'a ChildProcesses,
         stop: &'a CancellationToken,
-    ) -> Bench<'a> {
+    ) -> ToolContext<'a> {
         let directory = PathBuf::from(&settings.directory);
         let timeout = Duration::from_secs(settings.run_timeout_s);
-        Bench { item, by, directory, timeout, outgoing, processes, stop }
+        ToolContext { item, owner, directory, timeout, outgoing, processes, stop }
     }
 }
 
 /// What a tool did.
 #[derive(Debug)]
-pub struct Done {
+pub struct ToolResult {
     pub observation: Observation,
     /// What the model is told.
-    pub told: String,
+    pub model_text: String,
 }
 
 /// Why a tool did not do it.
 #[derive(Debug)]
-pub enum Fault {
+pub enum ToolError {
     /// In words, for the model and the person: what is wrong and what there is instead.
     Failed(String),
     /// By an interrupt. `done` holds what there was until then, for the model to know as well: the journal has it, and a
     /// model that did not would do the same again.
-    Stopped { what: String, done: Option<Box<Done>> },
+    Stopped { what: String, partial_result: Option<Box<ToolResult>> },
 }
 
-impl Fault {
-    fn because(error: impl ToString) -> Fault {
-        Fault::Failed(error.to_string())
+impl ToolError {
+    fn from_error(error: impl ToString) -> ToolError {
+        ToolError::Failed(error.to_string())
     }
 }
 
@@ -100,17 +100,17 @@ pub fn parse(name: &str, mut arguments: Value) -> Result<Action, String> {
 }
 
 /// Does `action`. A tool that has a fault of its own is a failed tool, not a dead agent.
-pub async fn perform(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> {
+pub async fn perform(action: &Action, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     let work = AssertUnwindSafe(dispatch(action, bench)).catch_unwind();
     work.await.unwrap_or_else(|panic| {
-        Err(Fault::Failed(format!("the tool `{}` has a fault: {}", action.name(), panic_text(&*panic))))
+        Err(ToolError::Failed(format!("the tool `{}` has a fault: {}", action.name(), panic_text(&*panic))))
     })
 }
 
-async fn dispatch(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> {
+async fn dispatch(action: &Action, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     // Also what nobody waits for any more is not to be done later.
     let stop = bench.stop.child_token();
-    let bench = &Bench { stop: &stop, directory: bench.directory.clone(), ..*bench };
+    let bench = &ToolContext { stop: &stop, directory: bench.directory.clone(), ..*bench };
     let work = async {
         match action {
             Action::Run { command } => run::run(command, bench).await,
@@ -129,7 +129,7 @@ async fn dispatch(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> {
             | Action::Pause {}
             | Action::Resume {}
             | Action::Stop {}
-            | Action::End {} => Err(Fault::Failed(format!("`{}` is nothing that a tool does", action.name()))),
+            | Action::End {} => Err(ToolError::Failed(format!("`{}` is nothing that a tool does", action.name()))),
         }
     };
     // A command has processes to end and output to keep, so it listens for the stop itself, and looks at the clock.
@@ -141,29 +141,29 @@ async fn dispatch(action: &Action, bench: &Bench<'_>) -> Result<Done, Fault> {
     // call stays without a result, and the model hears that it was interrupted before it had one.
     tokio::select! {
         biased;
-        () = bench.stop.cancelled() => Err(Fault::Stopped { what: format!("`{}`", action.name()), done: None }),
+        () = bench.stop.cancelled() => Err(ToolError::Stopped { what: format!("`{}`", action.name()), partial_result: None }),
         result = work => result,
         () = clock::sleep(bench.timeout) => {
             stop.cancel();
             let (name, limit) = (action.name(), bench.timeout.as_secs());
-            Err(Fault::Failed(format!("`{name}` did not come to an end within {limit} s; look whether it has done anything")))
+            Err(ToolError::Failed(format!("`{name}` did not come to an end within {limit} s; look whether it has done anything")))
         }
     }
 }
 
-fn think(content: &str) -> Done {
-    let observation = Observation { seen: Seen::Think { partial: false }, content: content.to_owned() };
-    Done { observation, told: "Noted.".to_owned() }
+fn think(content: &str) -> ToolResult {
+    let observation = Observation { kind: ObservationKind::Think { partial: false }, content: content.to_owned() };
+    ToolResult { observation, model_text: "Noted.".to_owned() }
 }
 
 /// `text` as the model is told it.
 fn for_model(text: &str) -> String {
-    excerpt(text, TOLD_LIMIT).map_or_else(|| text.to_owned(), |cut| cut.text)
+    excerpt(text, MODEL_TEXT_LIMIT).map_or_else(|| text.to_owned(), |cut| cut.text)
 }
 
 /// `text` as it stands in a sentence.
-fn in_words(text: &str) -> String {
-    match text.floor_char_boundary(WORDS_LIMIT) {
+fn shorten_label(text: &str) -> String {
+    match text.floor_char_boundary(LABEL_LIMIT) {
         end if end < text.len() => format!("{}…", &text[..end]),
         _ => text.to_owned(),
     }

@@ -1,21 +1,21 @@
 //! `plan`: the agent's plan, kept in the workspace as markdown.
 
-use greenroom_protocol::{Observation, Seen, observation::PlanItem};
+use greenroom_protocol::{Observation, ObservationKind, observation::PlanItem};
 
-use super::{Bench, Done, Fault, files::Replacement};
+use super::{ToolContext, ToolError, ToolResult, files::FileReplacement};
 use crate::threads::off_thread;
 
 /// Where the plan is, below the working directory.
 const PATH: &str = ".greenroom/plan.md";
 
-pub(super) async fn plan(content: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
+pub(super) async fn plan(content: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     let (file, text, stop) = (bench.directory.join(PATH), content.to_owned(), bench.stop.clone());
-    off_thread(move || Replacement { file: &file, path: PATH, content: &text, before: None }.put(&stop)).await?;
+    off_thread(move || FileReplacement { file: &file, path: PATH, content: &text, before: None }.write(&stop)).await?;
     let items = items(content);
     let done = items.iter().filter(|item| item.done).count();
     let told = format!("The plan is kept: {done} of {} steps done.", items.len());
-    let seen = Seen::Plan { path: PATH.to_owned(), items };
-    Ok(Done { observation: Observation { seen, content: content.to_owned() }, told })
+    let seen = ObservationKind::Plan { path: PATH.to_owned(), items };
+    Ok(ToolResult { observation: Observation { kind: seen, content: content.to_owned() }, model_text: told })
 }
 
 /// The lines with a checkbox.

@@ -1,11 +1,11 @@
 //! `read`: a text file, whole for the journal and with line numbers for the model.
 
-use greenroom_protocol::{Observation, Seen};
+use greenroom_protocol::{Observation, ObservationKind};
 
-use super::{Bench, Done, Fault, files, for_model, whole::Whole};
+use super::{ToolContext, ToolError, ToolResult, files, for_model, tool_output::ToolOutput};
 use crate::threads::off_thread;
 
-pub(super) async fn read(path: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
+pub(super) async fn read(path: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     let (file, named) = (files::locate(&bench.directory, path)?, path.to_owned());
     let (text, told) = off_thread(move || {
         let text = files::read_text(&file, &named)?;
@@ -13,11 +13,11 @@ pub(super) async fn read(path: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
         Ok((text, told))
     })
     .await?;
-    let mut whole = Whole::new();
+    let mut whole = ToolOutput::new();
     whole.push(&text);
     let kept = whole.finish(bench).await;
-    let seen = Seen::Read { path: path.to_owned(), truncated: kept.truncated() };
-    Ok(Done { observation: Observation { seen, content: kept.content() }, told })
+    let seen = ObservationKind::Read { path: path.to_owned(), truncated: kept.truncated() };
+    Ok(ToolResult { observation: Observation { kind: seen, content: kept.content() }, model_text: told })
 }
 
 fn numbered(text: &str) -> String {

@@ -4,20 +4,20 @@ use serde_json::{Value, json};
 
 /// One tool: its name, what it is for, and the JSON schema of its arguments.
 #[derive(Debug, Clone)]
-pub struct Schema {
+pub struct ToolSchema {
     pub name: &'static str,
     pub about: &'static str,
     pub arguments: Value,
 }
 
 /// Every tool, in the order in which a model is told of them.
-pub fn all() -> Vec<Schema> {
+pub fn all() -> Vec<ToolSchema> {
     let text = |about: &str| json!({ "type": "string", "description": about });
     let number = |about: &str| json!({ "type": "integer", "description": about });
     let path = text("Relative to the working directory, or absolute.");
     let tool = |name, about, required: &[&str], properties: Value| {
         let arguments = json!({ "type": "object", "properties": properties, "required": required });
-        Schema { name, about, arguments }
+        ToolSchema { name, about, arguments }
     };
     vec![
         tool(

@@ -2,98 +2,104 @@
 //! be fetched later and none of it has to be in memory.
 
 use greenroom_protocol::{
-    CONTENT_LIMIT, WHOLE_LIMIT,
-    link::{REPORT_LIMIT, Report},
-    observation::Truncated,
+    CONTENT_LIMIT, FULL_TEXT_LIMIT,
+    link::{AgentReport, REPORT_LIMIT},
+    observation::TruncationMark,
 };
 
-use super::{Bench, TOLD_LIMIT, for_model};
+use super::{MODEL_TEXT_LIMIT, ToolContext, for_model};
 use crate::headtail::HeadTail;
 
 /// How much goes into one piece, bytes.
-const PIECE: usize = 256 * 1024;
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// Where the pieces stop, so that the end of a longer text still has room.
-const MIDDLE: u64 = WHOLE_LIMIT - REPORT_LIMIT as u64;
+const PIECES_LIMIT: u64 = FULL_TEXT_LIMIT - REPORT_LIMIT as u64;
 
 /// A result that grows.
-pub(super) struct Whole {
-    kept: HeadTail,
+pub(super) struct ToolOutput {
+    text: HeadTail,
     in_pieces: bool,
     /// What is to be told in pieces, and how much was.
-    waiting: String,
-    told: u64,
+    unsent: String,
+    sent_bytes: u64,
     /// From here on only the end counts.
     is_full: bool,
 }
 
 /// A result that is complete.
-pub(super) struct Kept {
+pub(super) struct FinishedToolOutput {
     text: HeadTail,
     in_pieces: bool,
 }
 
-impl Whole {
-    pub(super) fn new() -> Whole {
-        Whole { kept: HeadTail::new(REPORT_LIMIT), in_pieces: false, waiting: String::new(), told: 0, is_full: false }
+impl ToolOutput {
+    pub(super) fn new() -> ToolOutput {
+        ToolOutput {
+            text: HeadTail::new(REPORT_LIMIT),
+            in_pieces: false,
+            unsent: String::new(),
+            sent_bytes: 0,
+            is_full: false,
+        }
     }
 
     pub(super) fn push(&mut self, text: &str) {
-        if !self.in_pieces && self.kept.total() + text.len() as u64 > REPORT_LIMIT as u64 {
-            self.waiting = self.kept.text();
+        if !self.in_pieces && self.text.total() + text.len() as u64 > REPORT_LIMIT as u64 {
+            self.unsent = self.text.text();
             self.in_pieces = true;
         }
-        self.kept.push(text);
+        self.text.push(text);
         if self.in_pieces && !self.is_full {
-            let room = MIDDLE.saturating_sub(self.told + self.waiting.len() as u64);
+            let room = PIECES_LIMIT.saturating_sub(self.sent_bytes + self.unsent.len() as u64);
             let fits = text.floor_char_boundary(usize::try_from(room).unwrap_or(usize::MAX));
-            self.waiting.push_str(&text[..fits]);
+            self.unsent.push_str(&text[..fits]);
             self.is_full = fits < text.len();
         }
     }
 
     /// Tells the pieces that are full. May be dropped at any point: nothing is told twice or left out.
-    pub(super) async fn tell(&mut self, bench: &Bench<'_>) {
-        while self.waiting.len() >= PIECE {
-            self.piece(bench).await;
+    pub(super) async fn send_full_pieces(&mut self, bench: &ToolContext<'_>) {
+        while self.unsent.len() >= PIECE_BYTES {
+            self.send_piece(bench).await;
         }
     }
 
-    async fn piece(&mut self, bench: &Bench<'_>) {
-        let end = self.waiting.floor_char_boundary(PIECE);
-        let text = self.waiting[..end].to_owned();
-        bench.outgoing.report(Report::Piece { item: bench.item.to_owned(), offset: self.told, text }).await;
-        self.told += end as u64;
-        self.waiting.drain(..end);
+    async fn send_piece(&mut self, bench: &ToolContext<'_>) {
+        let end = self.unsent.floor_char_boundary(PIECE_BYTES);
+        let text = self.unsent[..end].to_owned();
+        bench.outgoing.report(AgentReport::Piece { item: bench.item.to_owned(), offset: self.sent_bytes, text }).await;
+        self.sent_bytes += end as u64;
+        self.unsent.drain(..end);
     }
 
     /// It does not grow any more: the last pieces are told.
-    pub(super) async fn finish(mut self, bench: &Bench<'_>) -> Kept {
+    pub(super) async fn finish(mut self, bench: &ToolContext<'_>) -> FinishedToolOutput {
         if self.in_pieces {
-            let left_out = self.kept.total() - self.told - self.waiting.len() as u64;
+            let left_out = self.text.total() - self.sent_bytes - self.unsent.len() as u64;
             if left_out > 0 {
-                let end = self.kept.end(usize::try_from(left_out).unwrap_or(usize::MAX));
+                let end = self.text.end(usize::try_from(left_out).unwrap_or(usize::MAX));
                 let omitted = left_out - end.len() as u64;
-                self.waiting.push_str(&format!("\n… {omitted} bytes left out …\n{end}"));
+                self.unsent.push_str(&format!("\n… {omitted} bytes left out …\n{end}"));
             }
-            while !self.waiting.is_empty() {
-                self.piece(bench).await;
+            while !self.unsent.is_empty() {
+                self.send_piece(bench).await;
             }
         }
-        Kept { text: self.kept, in_pieces: self.in_pieces }
+        FinishedToolOutput { text: self.text, in_pieces: self.in_pieces }
     }
 }
 
-impl Kept {
+impl FinishedToolOutput {
     pub(super) fn content(&self) -> String {
         if self.in_pieces { self.text.excerpt(CONTENT_LIMIT) } else { self.text.text() }
     }
 
     pub(super) fn for_model(&self) -> String {
-        if self.in_pieces { self.text.excerpt(TOLD_LIMIT) } else { for_model(&self.text.text()) }
+        if self.in_pieces { self.text.excerpt(MODEL_TEXT_LIMIT) } else { for_model(&self.text.text()) }
     }
 
-    pub(super) fn truncated(&self) -> Option<Truncated> {
-        self.in_pieces.then(|| Truncated { bytes: self.text.total(), href: None })
+    pub(super) fn truncated(&self) -> Option<TruncationMark> {
+        self.in_pieces.then(|| TruncationMark { bytes: self.text.total(), href: None })
     }
 }

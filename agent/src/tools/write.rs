@@ -1,18 +1,20 @@
 //! `write`: a whole file.
 
-use greenroom_protocol::{Observation, Seen};
+use greenroom_protocol::{Observation, ObservationKind};
 
 use super::{
-    Bench, Done, Fault,
-    files::{self, Replacement},
+    ToolContext, ToolError, ToolResult,
+    files::{self, FileReplacement},
 };
 use crate::threads::off_thread;
 
-pub(super) async fn write(path: &str, content: &str, bench: &Bench<'_>) -> Result<Done, Fault> {
+pub(super) async fn write(path: &str, content: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     let bytes = content.len() as u64;
     let (file, stop) = (files::locate(&bench.directory, path)?, bench.stop.clone());
     let (named, content) = (path.to_owned(), content.to_owned());
-    off_thread(move || Replacement { file: &file, path: &named, content: &content, before: None }.put(&stop)).await?;
-    let observation = Observation { seen: Seen::Write { path: path.to_owned(), bytes }, content: String::new() };
-    Ok(Done { observation, told: format!("Wrote {bytes} bytes to {path}.") })
+    off_thread(move || FileReplacement { file: &file, path: &named, content: &content, before: None }.write(&stop))
+        .await?;
+    let observation =
+        Observation { kind: ObservationKind::Write { path: path.to_owned(), bytes }, content: String::new() };
+    Ok(ToolResult { observation, model_text: format!("Wrote {bytes} bytes to {path}.") })
 }

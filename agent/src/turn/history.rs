@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use greenroom_protocol::{Action, Body, Event, Observation, Seen, Source, excerpt};
+use greenroom_protocol::{Action, Event, EventBody, EventSource, Observation, ObservationKind, excerpt};
 use serde_json::Value;
 
 use super::{
-    Asides, Message,
-    conversation::{Call, Conversation, Said},
+    UserActivity, UserMessage,
+    conversation::{AgentConversation, AssistantMessage, ToolCallRequest},
 };
 
 /// How much of one old result is told, in bytes.
@@ -18,121 +18,126 @@ pub(super) const INTERRUPTED: &str = "[The user interrupted you here.]";
 
 /// Reads a journal, oldest event first, into a conversation.
 #[derive(Default)]
-pub(super) struct Reader {
+pub(super) struct HistoryReader {
     /// What the user did beside the agent, by item, until its result comes.
-    beside: HashMap<String, String>,
+    pending_user_actions: HashMap<String, String>,
     /// What the user has done since the agent last said, did or heard something.
-    asides: Asides,
+    user_activity: UserActivity,
     /// A message that was cut. It counts if the user cut it; else the model was asked again, and said it anew.
-    cut: Option<String>,
+    partial_message: Option<String>,
 }
 
-impl Reader {
-    pub(super) fn read(&mut self, event: &Event, conversation: &mut Conversation) {
+impl HistoryReader {
+    pub(super) fn read(&mut self, event: &Event, conversation: &mut AgentConversation) {
         let item = event.item.as_deref().unwrap_or_default();
         match &event.body {
-            Body::Action(action) if event.source == Source::Agent => {
-                self.cut = None;
-                self.tell_asides(conversation);
-                called(conversation, item, action);
+            EventBody::Action(action) if event.source == EventSource::Agent => {
+                self.partial_message = None;
+                self.flush_user_activity(conversation);
+                add_call(conversation, item, action);
             }
-            Body::Action(action) => {
+            EventBody::Action(action) => {
                 if let Action::Run { .. } | Action::Read { .. } | Action::Write { .. } | Action::Browse { .. } = action
                 {
-                    self.beside.insert(item.to_owned(), action.line());
+                    self.pending_user_actions.insert(item.to_owned(), action.summary_line());
                 }
             }
-            Body::Observation(seen) => match self.beside.remove(item) {
+            EventBody::Observation(seen) => match self.pending_user_actions.remove(item) {
                 Some(line) => {
-                    self.asides.push(format!("[The user did this in the sandbox: {line}]\n{}", told(seen)));
+                    self.user_activity
+                        .push(format!("[The user did this in the sandbox: {line}]\n{}", model_text(seen)));
                 }
-                None => self.observed(conversation, item, seen),
+                None => self.read_observation(conversation, item, seen),
             },
-            Body::Opaque(_) => {}
+            EventBody::Opaque(_) => {}
         }
     }
 
     /// Tells what the user did beside the agent up to here. To be called at the end too.
-    pub(super) fn tell_asides(&mut self, conversation: &mut Conversation) {
-        self.asides.take().iter().for_each(|aside| conversation.user(aside));
+    pub(super) fn flush_user_activity(&mut self, conversation: &mut AgentConversation) {
+        self.user_activity.take().iter().for_each(|aside| conversation.add_user_text(aside));
     }
 
-    fn observed(&mut self, conversation: &mut Conversation, item: &str, observation: &Observation) {
-        match &observation.seen {
-            Seen::Chat { attachments, .. } => {
-                self.cut = None;
-                self.tell_asides(conversation);
+    fn read_observation(&mut self, conversation: &mut AgentConversation, item: &str, observation: &Observation) {
+        match &observation.kind {
+            ObservationKind::Chat { attachments, .. } => {
+                self.partial_message = None;
+                self.flush_user_activity(conversation);
                 let (content, attachments) = (observation.content.clone(), attachments.clone());
-                conversation.message(&Message { content, attachments });
+                conversation.add_user_message(&UserMessage { content, attachments });
             }
-            Seen::Message { partial: true } => self.cut = Some(observation.content.clone()),
-            Seen::Message { partial: false } => {
-                self.cut = None;
-                self.tell_asides(conversation);
-                say(conversation, observation.content.clone());
+            ObservationKind::Message { partial: true } => self.partial_message = Some(observation.content.clone()),
+            ObservationKind::Message { partial: false } => {
+                self.partial_message = None;
+                self.flush_user_activity(conversation);
+                add_text(conversation, observation.content.clone());
             }
-            Seen::Interrupted { .. } => {
-                self.tell_asides(conversation);
-                self.cut.take().into_iter().for_each(|text| say(conversation, text));
-                conversation.user(INTERRUPTED);
+            ObservationKind::Interrupted { .. } => {
+                self.flush_user_activity(conversation);
+                self.partial_message.take().into_iter().for_each(|text| add_text(conversation, text));
+                conversation.add_user_text(INTERRUPTED);
             }
             // What the model thought is not told again: a thought without its signature is refused. A thought that it wrote
             // down by its tool is that call's result, like those below.
-            Seen::Think { .. }
-            | Seen::Run { .. }
-            | Seen::Read { .. }
-            | Seen::Write { .. }
-            | Seen::Edit { .. }
-            | Seen::Browse { .. }
-            | Seen::Plan { .. }
-            | Seen::Error { .. } => conversation.result(item, told(observation)),
-            Seen::Confirm { .. }
-            | Seen::Confirmed { .. }
-            | Seen::Usage(_)
-            | Seen::AgentStateChanged { .. }
-            | Seen::Queue { .. }
-            | Seen::Sandbox { .. } => {}
+            ObservationKind::Think { .. }
+            | ObservationKind::Run { .. }
+            | ObservationKind::Read { .. }
+            | ObservationKind::Write { .. }
+            | ObservationKind::Edit { .. }
+            | ObservationKind::Browse { .. }
+            | ObservationKind::Plan { .. }
+            | ObservationKind::Error { .. } => conversation.add_result(item, model_text(observation)),
+            ObservationKind::Confirm { .. }
+            | ObservationKind::Confirmed { .. }
+            | ObservationKind::Usage(_)
+            | ObservationKind::AgentStateChanged { .. }
+            | ObservationKind::Queue { .. }
+            | ObservationKind::Sandbox { .. } => {}
         }
     }
 }
 
-fn say(conversation: &mut Conversation, text: String) {
-    conversation.assistant(Said { text, ..Said::default() });
+fn add_text(conversation: &mut AgentConversation, text: String) {
+    conversation.add_assistant_message(AssistantMessage { text, ..AssistantMessage::default() });
 }
 
-fn called(conversation: &mut Conversation, item: &str, action: &Action) {
+fn add_call(conversation: &mut AgentConversation, item: &str, action: &Action) {
     if item.is_empty() {
         return;
     }
     let arguments = serde_json::to_value(action).ok().and_then(|mut value| value.get_mut("args").map(Value::take));
-    let call = Call { id: item.to_owned(), name: action.name().to_owned(), arguments: arguments.unwrap_or_default() };
-    conversation.assistant(Said { calls: vec![call], ..Said::default() });
+    let call = ToolCallRequest {
+        id: item.to_owned(),
+        name: action.name().to_owned(),
+        arguments: arguments.unwrap_or_default(),
+    };
+    conversation.add_assistant_message(AssistantMessage { calls: vec![call], ..AssistantMessage::default() });
     if let Action::Finish { .. } = action {
-        conversation.result(item, "The turn is over.".to_owned());
+        conversation.add_result(item, "The turn is over.".to_owned());
     }
 }
 
 /// A result as the model is told it.
-fn told(observation: &Observation) -> String {
+fn model_text(observation: &Observation) -> String {
     let short = |text: &String| excerpt(text, RESULT_LIMIT).map_or_else(|| text.clone(), |cut| cut.text);
     let content = short(&observation.content);
-    match &observation.seen {
-        Seen::Run { timed_out: true, .. } => format!("{content}\n[It was killed: it ran out of time.]"),
-        Seen::Run { exit_code: Some(code), .. } => format!("{content}\n[Exit code {code}.]"),
-        Seen::Run { exit_code: None, .. } => format!("{content}\n[It was killed.]"),
-        Seen::Edit { diff, .. } => short(diff),
-        Seen::Error { detail, .. } => short(detail),
-        _ if content.is_empty() => observation.line(),
+    match &observation.kind {
+        ObservationKind::Run { timed_out: true, .. } => format!("{content}\n[It was killed: it ran out of time.]"),
+        ObservationKind::Run { exit_code: Some(code), .. } => format!("{content}\n[Exit code {code}.]"),
+        ObservationKind::Run { exit_code: None, .. } => format!("{content}\n[It was killed.]"),
+        ObservationKind::Edit { diff, .. } => short(diff),
+        ObservationKind::Error { detail, .. } => short(detail),
+        _ if content.is_empty() => observation.summary_line(),
         _ => content,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use greenroom_protocol::observation::Change;
+    use greenroom_protocol::observation::EditKind;
 
     use super::*;
-    use crate::turn::conversation::Entry;
+    use crate::turn::conversation::ConversationEntry;
 
     fn journal(lines: &[&str]) -> Vec<Event> {
         let event = |(index, line): (usize, &&str)| {
@@ -144,22 +149,22 @@ mod tests {
 
     /// The conversation in short: `user: …`, `agent: … call(…)`, `result: …`.
     fn check(lines: &[&str], expected: &[&str]) {
-        let short = |entry: Entry| match entry {
-            Entry::User(text) => format!("user: {text}"),
-            Entry::Assistant(said) => {
+        let short = |entry: ConversationEntry| match entry {
+            ConversationEntry::User(text) => format!("user: {text}"),
+            ConversationEntry::Assistant(said) => {
                 let calls: Vec<String> =
                     said.calls.iter().map(|call| format!("{}#{}{}", call.name, call.id, call.arguments)).collect();
                 format!("agent: {} {}", said.text, calls.join(" "))
             }
-            Entry::Results { results, user } => {
+            ConversationEntry::Results { results, user } => {
                 let results: Vec<String> =
                     results.iter().map(|result| format!("{}={}", result.id, result.text)).collect();
                 format!("result: {} {user}", results.join(" "))
             }
         };
-        let (mut reader, mut conversation) = (Reader::default(), Conversation::default());
+        let (mut reader, mut conversation) = (HistoryReader::default(), AgentConversation::default());
         journal(lines).iter().for_each(|event| reader.read(event, &mut conversation));
-        reader.tell_asides(&mut conversation);
+        reader.flush_user_activity(&mut conversation);
         let told: Vec<String> = conversation.to_send().into_iter().map(short).collect();
         assert_eq!(told, expected);
     }
@@ -168,12 +173,12 @@ mod tests {
     const CHAT: &str = r#""source":"user","observation":"chat","extras":{},"content":"do""#;
     const RUN: &str = r#""source":"agent","item":"c1","action":"run","args":{"command":"ls"}"#;
     const RAN: &str = r#""source":"agent","item":"c1","observation":"run","extras":{"command":"ls","exit_code":0,"duration_ms":1},"content":"a""#;
-    const SAID: &str = r#""source":"agent","item":"m1","observation":"message","extras":{},"content":"Looking.""#;
+    const MESSAGE: &str = r#""source":"agent","item":"m1","observation":"message","extras":{},"content":"Looking.""#;
 
     #[test]
     fn a_turn_with_a_tool() {
         check(
-            &[START, CHAT, SAID, RUN, RAN],
+            &[START, CHAT, MESSAGE, RUN, RAN],
             &["user: do", r#"agent: Looking. run#c1{"command":"ls"}"#, "result: c1=a\n[Exit code 0.] "],
         );
     }
@@ -190,19 +195,25 @@ mod tests {
     fn of_a_long_result_the_model_is_told_head_and_tail() {
         let diff = format!("BEGIN{}END", "x".repeat(RESULT_LIMIT));
         for seen in [
-            Seen::Edit { path: "a".into(), line: 1, change: Change::Delete, lines: Vec::new(), diff: diff.clone() },
-            Seen::Error { code: "c".into(), detail: diff.clone() },
+            ObservationKind::Edit {
+                path: "a".into(),
+                line: 1,
+                change: EditKind::Delete,
+                lines: Vec::new(),
+                diff: diff.clone(),
+            },
+            ObservationKind::Error { code: "c".into(), detail: diff.clone() },
         ] {
-            let told = told(&Observation { seen, content: String::new() });
+            let told = model_text(&Observation { kind: seen, content: String::new() });
             assert!(told.starts_with("BEGIN") && told.ends_with("END") && told.len() < RESULT_LIMIT + 100);
         }
     }
 
     #[test]
     fn of_an_answer_that_was_cut_the_model_is_told_what_the_user_cut() {
-        let cut = &SAID.replace("{}", r#"{"partial":true}"#);
+        let cut = &MESSAGE.replace("{}", r#"{"partial":true}"#);
         let interrupted = r#""source":"server","observation":"interrupted","extras":{"what":"it","stopped_ms":1,"rung":"cancel","partial":true}"#;
-        check(&[CHAT, cut, SAID, CHAT], &["user: do", "agent: Looking. ", "user: do"]);
+        check(&[CHAT, cut, MESSAGE, CHAT], &["user: do", "agent: Looking. ", "user: do"]);
         check(
             &[CHAT, cut, RUN, RAN],
             &["user: do", r#"agent:  run#c1{"command":"ls"}"#, "result: c1=a\n[Exit code 0.] "],
@@ -258,10 +269,10 @@ mod tests {
         });
         let acts: Vec<String> = acts.collect();
         let lines: Vec<&str> = acts.iter().map(String::as_str).collect();
-        let (mut reader, mut conversation) = (Reader::default(), Conversation::default());
+        let (mut reader, mut conversation) = (HistoryReader::default(), AgentConversation::default());
         journal(&lines).iter().for_each(|event| reader.read(event, &mut conversation));
-        reader.tell_asides(&mut conversation);
-        let Some(Entry::User(told)) = conversation.to_send().pop() else { panic!("it was the user") };
+        reader.flush_user_activity(&mut conversation);
+        let Some(ConversationEntry::User(told)) = conversation.to_send().pop() else { panic!("it was the user") };
         assert!(told.len() < 70 << 10 && told.starts_with("[Before this the user did"), "{}", told.len());
         assert!(told.contains("echo 1999]") && !told.contains("echo 0]"));
     }

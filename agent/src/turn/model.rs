@@ -18,28 +18,28 @@ use genai::{
     },
     resolver::{AuthData, Endpoint},
 };
-use greenroom_protocol::link::{Api, Settings};
+use greenroom_protocol::link::{AgentSettings, ProviderApi};
 use serde_json::Value;
 
 use super::{
-    calls::{Calls, Fresh},
-    conversation::{Call, Entry, Said},
-    refused,
+    conversation::{AssistantMessage, ConversationEntry, ToolCallRequest},
+    provider_errors,
+    tool_call_parser::{ToolCallDelta, ToolCallParser},
 };
 use crate::{tls, tools};
 
 /// A thought that the model has signed, or encrypted, and wants back untouched.
-pub(super) type Thought = ContentPart;
+pub(super) type SignedThought = ContentPart;
 
 /// One piece of an answer.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum AnswerPiece {
     Text(String),
     Thinking(String),
     /// More of a tool call's arguments.
-    ToolInput(Fresh),
+    ToolInput(ToolCallDelta),
     /// The whole answer. The last piece.
-    End(Said),
+    End(AssistantMessage),
 }
 
 /// Why there is no answer, or no whole one.
@@ -52,13 +52,13 @@ pub(super) enum ModelError {
     TooLong(String),
     /// The provider, or the gateway, will not answer this request.
     #[error("{0}")]
-    Refused(String),
+    Rejected(String),
     /// The gateway has cut the call, or takes none, because the user interrupts the turn; the order to stop it is on its way.
     #[error("{0}")]
     Interrupted(String),
     /// The provider broke off with an error of its own.
     #[error("the model broke off: {0}")]
-    BrokeOff(String),
+    ProviderFailed(String),
     /// The gateway cannot be reached.
     #[error("the model gateway does not answer: {0}")]
     Unreachable(String),
@@ -68,14 +68,14 @@ pub(super) enum ModelError {
 }
 
 /// The way to the model. Nothing is built before the first call.
-pub(super) struct Model {
+pub(super) struct ModelClient {
     socket: PathBuf,
     client: Option<Client>,
 }
 
-impl Model {
-    pub(super) fn new(socket: PathBuf) -> Model {
-        Model { socket, client: None }
+impl ModelClient {
+    pub(super) fn new(socket: PathBuf) -> ModelClient {
+        ModelClient { socket, client: None }
     }
 
     /// Where the gateway listens.
@@ -86,13 +86,13 @@ impl Model {
     /// Asks for one answer, as a stream that ends with [`Piece::End`] or an error.
     pub(super) async fn ask(
         &mut self,
-        settings: &Settings,
+        settings: &AgentSettings,
         system: String,
-        entries: Vec<Entry>,
-    ) -> Result<impl Stream<Item = Result<Piece, ModelError>> + Send + use<>, ModelError> {
+        entries: Vec<ConversationEntry>,
+    ) -> Result<impl Stream<Item = Result<AnswerPiece, ModelError>> + Send + use<>, ModelError> {
         let client = self.client()?;
         let mut messages: Vec<_> = entries.into_iter().flat_map(|entry| messages(entry, settings.api)).collect();
-        if let (Api::Anthropic, Some(last)) = (settings.api, messages.last_mut()) {
+        if let (ProviderApi::Anthropic, Some(last)) = (settings.api, messages.last_mut()) {
             // The next step sends all of this again and a little more; other providers notice that by themselves.
             last.options = Some(CacheControl::Ephemeral.into());
         }
@@ -102,18 +102,19 @@ impl Model {
             .with_capture_content(true)
             .with_capture_reasoning_content(true);
         let (options, gathered) = match settings.api {
-            Api::Anthropic => (options.with_capture_tool_calls(true), None),
-            Api::Openai => {
-                let calls = Arc::new(Mutex::new(Calls::default()));
+            ProviderApi::Anthropic => (options.with_capture_tool_calls(true), None),
+            ProviderApi::Openai => {
+                let calls = Arc::new(Mutex::new(ToolCallParser::default()));
                 let heard = calls.clone();
-                (options.with_raw_frame_fn(move |_, frame| lock(&heard).hear(frame.data)), Some(calls))
+                (options.with_raw_frame_fn(move |_, frame| lock(&heard).parse_frame(frame.data)), Some(calls))
             }
         };
-        let answer = client.exec_chat_stream(target(settings), request, Some(&options)).await.map_err(explain)?;
-        let answer = Answer {
+        let answer =
+            client.exec_chat_stream(target(settings), request, Some(&options)).await.map_err(to_model_error)?;
+        let answer = AnswerStream {
             events: answer.stream,
-            gathered,
-            begun: Vec::new(),
+            tool_calls: gathered,
+            begun_calls: Vec::new(),
             text: String::new(),
             ready: VecDeque::new(),
             is_over: false,
@@ -127,20 +128,20 @@ impl Model {
         }
         let http = reqwest::Client::builder()
             .unix_socket(self.socket.clone())
-            .tls_backend_preconfigured(tls::none())
+            .tls_backend_preconfigured(tls::no_roots())
             // A connection kept from before a restart of the server would be found dead by the next call.
             .pool_max_idle_per_host(0)
             .build()
-            .map_err(|error| ModelError::Refused(error.to_string()))?;
-        let client = Client::builder().with_reqwest(http).build().map_err(explain)?;
+            .map_err(|error| ModelError::Rejected(error.to_string()))?;
+        let client = Client::builder().with_reqwest(http).build().map_err(to_model_error)?;
         Ok(self.client.insert(client).clone())
     }
 }
 
-fn target(settings: &Settings) -> ModelSpec {
+fn target(settings: &AgentSettings) -> ModelSpec {
     let (kind, path) = match settings.api {
-        Api::Anthropic => (AdapterKind::Anthropic, "http://gateway/anthropic/v1/"),
-        Api::Openai => (AdapterKind::OpenAI, "http://gateway/openai/v1/"),
+        ProviderApi::Anthropic => (AdapterKind::Anthropic, "http://gateway/anthropic/v1/"),
+        ProviderApi::Openai => (AdapterKind::OpenAI, "http://gateway/openai/v1/"),
     };
     ModelSpec::Target(ServiceTarget {
         endpoint: Endpoint::from_static(path),
@@ -151,20 +152,20 @@ fn target(settings: &Settings) -> ModelSpec {
 }
 
 fn tools() -> Vec<Tool> {
-    let tool = |tool: tools::Schema| Tool::new(tool.name).with_description(tool.about).with_schema(tool.arguments);
+    let tool = |tool: tools::ToolSchema| Tool::new(tool.name).with_description(tool.about).with_schema(tool.arguments);
     tools::all().into_iter().map(tool).collect()
 }
 
-fn messages(entry: Entry, api: Api) -> Vec<ChatMessage> {
+fn messages(entry: ConversationEntry, api: ProviderApi) -> Vec<ChatMessage> {
     match entry {
-        Entry::User(text) => vec![ChatMessage::user(text)],
-        Entry::Assistant(said) => {
+        ConversationEntry::User(text) => vec![ChatMessage::user(text)],
+        ConversationEntry::Assistant(said) => {
             let mut parts = said.thoughts;
             if !said.text.is_empty() {
                 parts.push(ContentPart::Text(said.text));
             }
             parts.extend(said.calls.into_iter().map(|call| {
-                let Call { id, name, arguments } = call;
+                let ToolCallRequest { id, name, arguments } = call;
                 // A call that was not valid JSON was answered with an error; providers want an object all the same.
                 let arguments = if arguments.is_object() { arguments } else { Value::Object(Default::default()) };
                 ContentPart::ToolCall(ToolCall {
@@ -176,16 +177,16 @@ fn messages(entry: Entry, api: Api) -> Vec<ChatMessage> {
             }));
             vec![ChatMessage::assistant(MessageContent::from_parts(parts))]
         }
-        Entry::Results { results, user } => {
+        ConversationEntry::Results { results, user } => {
             let responses = results.into_iter().map(|result| ToolResponse::new(id_to_send(result.id), result.text));
             let mut parts: Vec<ContentPart> = responses.map(ContentPart::ToolResponse).collect();
             match api {
                 // Results are the user's side there, so what the user said goes into the same message.
-                Api::Anthropic => {
+                ProviderApi::Anthropic => {
                     parts.extend((!user.is_empty()).then_some(ContentPart::Text(user)));
                     vec![ChatMessage::user(MessageContent::from_parts(parts))]
                 }
-                Api::Openai => {
+                ProviderApi::Openai => {
                     let results = ChatMessage::tool(MessageContent::from_parts(parts));
                     let user = (!user.is_empty()).then(|| ChatMessage::user(user));
                     std::iter::once(results).chain(user).collect()
@@ -217,19 +218,19 @@ fn name_to_send(name: String) -> String {
 }
 
 /// An answer on its way.
-struct Answer {
+struct AnswerStream {
     events: ChatStream,
     /// The calls so far, of an answer in OpenAI's format.
-    gathered: Option<Arc<Mutex<Calls>>>,
+    tool_calls: Option<Arc<Mutex<ToolCallParser>>>,
     /// In Anthropic's format: id and arguments of each call so far. They come one after the other.
-    begun: Vec<(String, String)>,
+    begun_calls: Vec<(String, String)>,
     text: String,
-    ready: VecDeque<Piece>,
+    ready: VecDeque<AnswerPiece>,
     is_over: bool,
 }
 
-impl Answer {
-    async fn next(&mut self) -> Option<Result<Piece, ModelError>> {
+impl AnswerStream {
+    async fn next(&mut self) -> Option<Result<AnswerPiece, ModelError>> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
                 return Some(Ok(piece));
@@ -238,17 +239,17 @@ impl Answer {
                 return None;
             }
             let event = self.events.next().await;
-            let error = match event.map(|event| event.map_err(explain)) {
+            let error = match event.map(|event| event.map_err(to_model_error)) {
                 Some(Ok(event)) => {
-                    self.take(event);
+                    self.take_event(event);
                     continue;
                 }
                 Some(Err(error)) => error,
                 None => ModelError::Cut("it ended in the middle".into()),
             };
             match error {
-                ModelError::Cut(_) if self.gathered().is_some_and(|calls| calls.is_whole()) => {
-                    self.end(Said::default())
+                ModelError::Cut(_) if self.tool_calls().is_some_and(|calls| calls.is_complete()) => {
+                    self.end(AssistantMessage::default())
                 }
                 error => {
                     self.is_over = true;
@@ -258,67 +259,71 @@ impl Answer {
         }
     }
 
-    fn take(&mut self, event: ChatStreamEvent) {
+    fn take_event(&mut self, event: ChatStreamEvent) {
         match event {
             ChatStreamEvent::Chunk(chunk) => {
                 self.text.push_str(&chunk.content);
-                self.ready.push_back(Piece::Text(chunk.content));
+                self.ready.push_back(AnswerPiece::Text(chunk.content));
             }
-            ChatStreamEvent::ReasoningChunk(chunk) => self.ready.push_back(Piece::Thinking(chunk.content)),
+            ChatStreamEvent::ReasoningChunk(chunk) => self.ready.push_back(AnswerPiece::Thinking(chunk.content)),
             // Else it is known from the frame.
-            ChatStreamEvent::ToolCallChunk(chunk) if self.gathered.is_none() => self.tool_call(chunk.tool_call),
-            ChatStreamEvent::End(end) => return self.end(said(end)),
+            ChatStreamEvent::ToolCallChunk(chunk) if self.tool_calls.is_none() => self.tool_call(chunk.tool_call),
+            ChatStreamEvent::End(end) => return self.end(captured_message(end)),
             ChatStreamEvent::Start
             | ChatStreamEvent::ToolCallChunk(_)
             | ChatStreamEvent::ThoughtSignatureChunk(_)
             | ChatStreamEvent::Heartbeat => {}
         }
-        self.take_fresh();
+        self.take_deltas();
     }
 
     fn tool_call(&mut self, call: ToolCall) {
         let Value::String(so_far) = call.fn_arguments else { return };
-        if self.begun.last().is_none_or(|(id, before)| *id != call.call_id || !so_far.starts_with(before.as_str())) {
-            self.begun.push((call.call_id.clone(), String::new()));
+        if self
+            .begun_calls
+            .last()
+            .is_none_or(|(id, before)| *id != call.call_id || !so_far.starts_with(before.as_str()))
+        {
+            self.begun_calls.push((call.call_id.clone(), String::new()));
         }
-        let at = self.begun.len() - 1;
-        let before = &mut self.begun[at].1;
+        let at = self.begun_calls.len() - 1;
+        let before = &mut self.begun_calls[at].1;
         let arguments = so_far[before.len()..].to_owned();
         *before = so_far;
-        self.ready.push_back(Piece::ToolInput(Fresh { call: at, id: call.call_id, arguments }));
+        self.ready.push_back(AnswerPiece::ToolInput(ToolCallDelta { call: at, id: call.call_id, arguments }));
     }
 
-    fn take_fresh(&mut self) {
-        let fresh = self.gathered().map(|mut calls| calls.take_fresh()).unwrap_or_default();
-        self.ready.extend(fresh.into_iter().map(Piece::ToolInput));
+    fn take_deltas(&mut self) {
+        let fresh = self.tool_calls().map(|mut calls| calls.take_deltas()).unwrap_or_default();
+        self.ready.extend(fresh.into_iter().map(AnswerPiece::ToolInput));
     }
 
-    fn gathered(&self) -> Option<MutexGuard<'_, Calls>> {
-        self.gathered.as_deref().map(lock)
+    fn tool_calls(&self) -> Option<MutexGuard<'_, ToolCallParser>> {
+        self.tool_calls.as_deref().map(lock)
     }
 
-    fn end(&mut self, mut said: Said) {
-        self.take_fresh();
+    fn end(&mut self, mut said: AssistantMessage) {
+        self.take_deltas();
         if said.text.is_empty() {
             said.text = std::mem::take(&mut self.text);
         }
-        said.calls.extend(self.gathered().map(|mut calls| calls.take()).unwrap_or_default());
-        self.ready.push_back(Piece::End(said));
+        said.calls.extend(self.tool_calls().map(|mut calls| calls.take()).unwrap_or_default());
+        self.ready.push_back(AnswerPiece::End(said));
         self.is_over = true;
     }
 }
 
-fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
+fn lock(calls: &Mutex<ToolCallParser>) -> MutexGuard<'_, ToolCallParser> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn said(end: StreamEnd) -> Said {
-    let mut said = Said::default();
+fn captured_message(end: StreamEnd) -> AssistantMessage {
+    let mut said = AssistantMessage::default();
     for part in end.captured_content.into_iter().flat_map(MessageContent::into_parts) {
         match part {
             ContentPart::Text(text) => said.text.push_str(&text),
             ContentPart::ToolCall(call) => {
-                said.calls.push(Call { id: call.call_id, name: call.fn_name, arguments: call.fn_arguments });
+                said.calls.push(ToolCallRequest { id: call.call_id, name: call.fn_name, arguments: call.fn_arguments });
             }
             thought
             @ (ContentPart::ThoughtSignature(_) | ContentPart::ReasoningContent(_) | ContentPart::Custom(_)) => {
@@ -330,11 +335,11 @@ fn said(end: StreamEnd) -> Said {
     said
 }
 
-fn explain(error: genai::Error) -> ModelError {
+fn to_model_error(error: genai::Error) -> ModelError {
     match error {
-        genai::Error::HttpError { status, body, .. } => refused::answered(status.as_u16(), &body),
+        genai::Error::HttpError { status, body, .. } => provider_errors::from_response(status.as_u16(), &body),
         genai::Error::WebStream { error, cause, .. } => match error.downcast::<genai::Error>() {
-            Ok(inner) => explain(*inner),
+            Ok(inner) => to_model_error(*inner),
             Err(error) => match error.downcast::<reqwest::Error>() {
                 // Before the first byte of an answer there was nobody to answer; after it, the answer was cut.
                 Ok(error) if error.is_connect() || error.is_request() => ModelError::Unreachable(innermost(&error)),
@@ -342,9 +347,9 @@ fn explain(error: genai::Error) -> ModelError {
                 Err(_) => ModelError::Cut(cause),
             },
         },
-        genai::Error::ChatResponse { body, .. } => refused::broke_off(&body),
+        genai::Error::ChatResponse { body, .. } => provider_errors::from_stream(&body),
         genai::Error::StreamParse { serde_error, .. } => ModelError::Cut(serde_error.to_string()),
-        other => ModelError::Refused(other.to_string()),
+        other => ModelError::Rejected(other.to_string()),
     }
 }
 

@@ -3,24 +3,24 @@
 use std::pin::pin;
 
 use futures::{Stream, StreamExt};
-use greenroom_protocol::{DeltaKind, Observation, Seen};
+use greenroom_protocol::{DeltaKind, Observation, ObservationKind};
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
 use super::{
-    calls::Fresh,
-    conversation::{Conversation, Said},
-    model::{ModelError, Piece},
+    conversation::{AgentConversation, AssistantMessage},
+    model::{AnswerPiece, ModelError},
+    tool_call_parser::ToolCallDelta,
 };
-use crate::outgoing::Outgoing;
+use crate::outgoing::OutgoingQueue;
 
 /// The longest id of a call that names its item, in bytes. The link ends for a name of more than 256.
 const ID_LIMIT: usize = 128;
 
 /// Why an answer did not become whole. What there was of it has been told, marked as partial, and is in `text`.
 #[derive(Debug)]
-pub(super) struct Broken {
-    pub why: Why,
+pub(super) struct IncompleteAnswer {
+    pub reason: IncompleteReason,
     pub text: String,
     /// Whether something partial was told.
     pub partial: bool,
@@ -29,75 +29,78 @@ pub(super) struct Broken {
 }
 
 #[derive(Debug)]
-pub(super) enum Why {
+pub(super) enum IncompleteReason {
     Stopped,
     Failed(ModelError),
 }
 
 /// Tells the answer until its end. The calls in what it returns have ids that no other call of the session has.
-pub(super) async fn tell(
-    answer: impl Stream<Item = Result<Piece, ModelError>>,
-    conversation: &mut Conversation,
-    outgoing: &Outgoing,
+pub(super) async fn relay_answer(
+    answer: impl Stream<Item = Result<AnswerPiece, ModelError>>,
+    conversation: &mut AgentConversation,
+    outgoing: &OutgoingQueue,
     stop: &CancellationToken,
-) -> Result<Said, Broken> {
-    let mut teller = Teller { outgoing, conversation, growing: None, calls: Vec::new(), text: String::new() };
+) -> Result<AssistantMessage, IncompleteAnswer> {
+    let mut teller = AnswerRelay { outgoing, conversation, growing: None, calls: Vec::new(), text: String::new() };
     let end = tokio::select! {
         biased;
-        () = stop.cancelled() => Err(Why::Stopped),
-        end = teller.follow(answer) => end.map_err(Why::Failed),
+        () = stop.cancelled() => Err(IncompleteReason::Stopped),
+        end = teller.follow(answer) => end.map_err(IncompleteReason::Failed),
     };
     match end {
         Ok(said) => {
-            never_made(teller.calls, outgoing).await;
+            fail_unfinished_calls(teller.calls, outgoing).await;
             Ok(said)
         }
         Err(why) => {
             let partial = teller.close(true).await;
-            let Teller { calls, text, .. } = teller;
-            Err(Broken { why, text, partial, calls })
+            let AnswerRelay { calls, text, .. } = teller;
+            Err(IncompleteAnswer { reason: why, text, partial, calls })
         }
     }
 }
 
 /// Ends the items of calls that were begun and of which no more comes, where the turn goes on.
-pub(super) async fn never_made(calls: Vec<String>, outgoing: &Outgoing) {
+pub(super) async fn fail_unfinished_calls(calls: Vec<String>, outgoing: &OutgoingQueue) {
     for item in calls {
         let detail = "the model's answer broke off before it had made this call".to_owned();
-        let seen = Seen::Error { code: "cut".to_owned(), detail };
-        outgoing.event(Some(&item), Observation { seen, content: String::new() }).await;
+        let seen = ObservationKind::Error { code: "cut".to_owned(), detail };
+        outgoing.event(Some(&item), Observation { kind: seen, content: String::new() }).await;
     }
 }
 
-struct Teller<'a> {
-    outgoing: &'a Outgoing,
-    conversation: &'a mut Conversation,
+struct AnswerRelay<'a> {
+    outgoing: &'a OutgoingQueue,
+    conversation: &'a mut AgentConversation,
     /// The text, or the thinking, that grows now.
-    growing: Option<Growing>,
+    growing: Option<GrowingText>,
     /// The items of the calls of which some was told, in their order.
     calls: Vec<String>,
     /// All text of this answer.
     text: String,
 }
 
-struct Growing {
+struct GrowingText {
     kind: DeltaKind,
     item: String,
     text: String,
 }
 
-impl Teller<'_> {
-    async fn follow(&mut self, answer: impl Stream<Item = Result<Piece, ModelError>>) -> Result<Said, ModelError> {
+impl AnswerRelay<'_> {
+    async fn follow(
+        &mut self,
+        answer: impl Stream<Item = Result<AnswerPiece, ModelError>>,
+    ) -> Result<AssistantMessage, ModelError> {
         let mut answer = pin!(answer);
         while let Some(piece) = answer.next().await {
             match piece? {
-                Piece::Text(text) => self.grow(DeltaKind::Text, &text).await,
-                Piece::Thinking(text) => self.grow(DeltaKind::Thinking, &text).await,
+                AnswerPiece::Text(text) => self.grow(DeltaKind::Text, &text).await,
+                AnswerPiece::Thinking(text) => self.grow(DeltaKind::Thinking, &text).await,
                 // What was said before it stays open: if the answer is cut here, all of it is.
-                Piece::ToolInput(fresh) => self.tool_input(fresh).await,
-                Piece::End(said) => {
+                AnswerPiece::ToolInput(fresh) => self.tool_input(fresh).await,
+                AnswerPiece::End(said) => {
                     self.close(false).await;
-                    return Ok(self.rename(said));
+                    return Ok(self.assign_call_ids(said));
                 }
             }
         }
@@ -109,7 +112,7 @@ impl Teller<'_> {
             self.close(false).await;
         }
         let item = || Ulid::generate().to_string();
-        let growing = self.growing.get_or_insert_with(|| Growing { kind, item: item(), text: String::new() });
+        let growing = self.growing.get_or_insert_with(|| GrowingText { kind, item: item(), text: String::new() });
         growing.text.push_str(text);
         if kind == DeltaKind::Text {
             self.text.push_str(text);
@@ -117,7 +120,7 @@ impl Teller<'_> {
         self.outgoing.delta(kind, &growing.item, text).await;
     }
 
-    async fn tool_input(&mut self, Fresh { call, id, arguments }: Fresh) {
+    async fn tool_input(&mut self, ToolCallDelta { call, id, arguments }: ToolCallDelta) {
         if call >= self.calls.len() {
             let item = self.item_of(&id);
             self.calls.push(item);
@@ -129,10 +132,10 @@ impl Teller<'_> {
     async fn close(&mut self, partial: bool) -> bool {
         let Some(growing) = &self.growing else { return false };
         let seen = match growing.kind {
-            DeltaKind::Thinking => Seen::Think { partial },
-            DeltaKind::Text | DeltaKind::ToolInput | DeltaKind::Output => Seen::Message { partial },
+            DeltaKind::Thinking => ObservationKind::Think { partial },
+            DeltaKind::Text | DeltaKind::ToolInput | DeltaKind::Output => ObservationKind::Message { partial },
         };
-        let observation = Observation { seen, content: growing.text.clone() };
+        let observation = Observation { kind: seen, content: growing.text.clone() };
         self.outgoing.event(Some(&growing.item), observation).await;
         self.growing = None;
         true
@@ -143,15 +146,15 @@ impl Teller<'_> {
         let own = Ulid::generate();
         let item = match id {
             long if long.is_empty() || long.len() > ID_LIMIT => own.to_string(),
-            id if self.conversation.knows(id) => format!("{id}-{own}"),
+            id if self.conversation.has_call(id) => format!("{id}-{own}"),
             id => id.to_owned(),
         };
-        self.conversation.begin(item.clone());
+        self.conversation.begin_call(item.clone());
         item
     }
 
     /// What is left in `calls` then has been begun and not made.
-    fn rename(&mut self, mut said: Said) -> Said {
+    fn assign_call_ids(&mut self, mut said: AssistantMessage) -> AssistantMessage {
         let mut begun = std::mem::take(&mut self.calls).into_iter();
         for call in &mut said.calls {
             call.id = begun.next().unwrap_or_else(|| self.item_of(&call.id));

@@ -25,35 +25,35 @@ const TOO_LONG: [&str; 10] = [
 ];
 
 /// What a provider answered instead of a stream.
-pub(super) fn answered(status: u16, body: &str) -> ModelError {
+pub(super) fn from_response(status: u16, body: &str) -> ModelError {
     let body = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.trim().to_owned()));
-    let words = in_words(&body);
+    let words = error_text(&body);
     if is_interrupted(&body) {
         return ModelError::Interrupted(words);
     }
     let too_long = match status {
         402 => return ModelError::Budget(words),
         413 => true,
-        400 => is_about_length(&body),
-        500 => has_outgrown_its_context(&body),
+        400 => mentions_length(&body),
+        500 => is_context_overflow(&body),
         _ => false,
     };
     if too_long {
         ModelError::TooLong(words)
     } else {
-        ModelError::Refused(format!("the model answered {status}: {words}"))
+        ModelError::Rejected(format!("the model answered {status}: {words}"))
     }
 }
 
 /// What a provider said in the middle of a stream.
-pub(super) fn broke_off(body: &Value) -> ModelError {
-    let words = in_words(body);
+pub(super) fn from_stream(body: &Value) -> ModelError {
+    let words = error_text(body);
     if is_interrupted(body) {
         ModelError::Interrupted(words)
-    } else if has_outgrown_its_context(body) {
+    } else if is_context_overflow(body) {
         ModelError::TooLong(words)
     } else {
-        ModelError::BrokeOff(words)
+        ModelError::ProviderFailed(words)
     }
 }
 
@@ -62,14 +62,14 @@ fn is_interrupted(body: &Value) -> bool {
     ["/error/type", "/type"].iter().any(|place| body.pointer(place).and_then(Value::as_str) == Some(INTERRUPTED))
 }
 
-fn is_about_length(body: &Value) -> bool {
+fn mentions_length(body: &Value) -> bool {
     let kind = kind(body);
     TOO_LONG.iter().any(|sign| kind.contains(sign))
 }
 
 /// llama.cpp says so with status 500, or within the stream. Other errors of a server speak of tokens and contexts too, and must
 /// not cost the conversation its beginning, so this is narrower than [`TOO_LONG`].
-fn has_outgrown_its_context(body: &Value) -> bool {
+fn is_context_overflow(body: &Value) -> bool {
     let kind = kind(body);
     kind.contains("context_length_exceeded")
         || kind.contains("exceed") && (kind.contains("context size") || kind.contains("context_size"))
@@ -78,11 +78,11 @@ fn has_outgrown_its_context(body: &Value) -> bool {
 /// All by which an error may be known, in small letters.
 fn kind(body: &Value) -> String {
     let kinds = KINDS.iter().filter_map(|place| body.pointer(place)?.as_str());
-    kinds.fold(in_words(body), |all, kind| all + "\n" + kind).to_lowercase()
+    kinds.fold(error_text(body), |all, kind| all + "\n" + kind).to_lowercase()
 }
 
 /// What a provider's error says, without its wrapping.
-fn in_words(body: &Value) -> String {
+fn error_text(body: &Value) -> String {
     let message = body.pointer("/error/message").or_else(|| body.get("message")).unwrap_or(body);
     message.as_str().map_or_else(|| body.to_string(), str::to_owned)
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn is_too_long(status: u16, body: &str) -> bool {
-        matches!(answered(status, body), ModelError::TooLong(_))
+        matches!(from_response(status, body), ModelError::TooLong(_))
     }
 
     fn error(message: &str) -> String {
@@ -125,8 +125,8 @@ mod tests {
             for (key, kind) in [("type", "exceed_context_size_error"), ("code", "context_length_exceeded")] {
                 let body = json!({ "error": { "message": "no", key: kind } });
                 assert!(is_too_long(status, &body.to_string()), "{status} {kind}");
-                assert!(matches!(broke_off(&body), ModelError::TooLong(said) if said == "no"), "{kind}");
-                assert!(matches!(broke_off(&body["error"]), ModelError::TooLong(_)), "{kind}");
+                assert!(matches!(from_stream(&body), ModelError::TooLong(said) if said == "no"), "{kind}");
+                assert!(matches!(from_stream(&body["error"]), ModelError::TooLong(_)), "{kind}");
             }
         }
         let relayed =
@@ -139,24 +139,24 @@ mod tests {
         let error = json!({ "message": "no", "type": "interrupted" });
         for body in [json!({ "error": error }), json!({ "type": "error", "error": error })] {
             for status in [402, 403] {
-                let answered = answered(status, &body.to_string());
+                let answered = from_response(status, &body.to_string());
                 assert!(matches!(answered, ModelError::Interrupted(said) if said == "no"), "{status} {body}");
             }
-            assert!(matches!(broke_off(&body), ModelError::Interrupted(said) if said == "no"), "{body}");
+            assert!(matches!(from_stream(&body), ModelError::Interrupted(said) if said == "no"), "{body}");
         }
-        assert!(matches!(broke_off(&error), ModelError::Interrupted(_)));
-        assert!(matches!(answered(403, &self::error("interrupted")), ModelError::Refused(_)));
+        assert!(matches!(from_stream(&error), ModelError::Interrupted(_)));
+        assert!(matches!(from_response(403, &self::error("interrupted")), ModelError::Rejected(_)));
     }
 
     #[test]
     fn of_a_servers_own_errors_only_the_one_about_the_context_size_shortens_anything() {
         for too_long in ["Context size has been exceeded.", "the request exceeds the available context size."] {
             assert!(is_too_long(500, &error(too_long)), "{too_long}");
-            assert!(matches!(broke_off(&json!({ "message": too_long })), ModelError::TooLong(_)), "{too_long}");
+            assert!(matches!(from_stream(&json!({ "message": too_long })), ModelError::TooLong(_)), "{too_long}");
         }
         for other in ["it took too long", "cannot load a context window of 32768", "no memory for that context size"] {
-            assert!(matches!(answered(500, &error(other)), ModelError::Refused(_)), "{other}");
-            assert!(matches!(broke_off(&json!({ "message": other })), ModelError::BrokeOff(_)), "{other}");
+            assert!(matches!(from_response(500, &error(other)), ModelError::Rejected(_)), "{other}");
+            assert!(matches!(from_stream(&json!({ "message": other })), ModelError::ProviderFailed(_)), "{other}");
         }
     }
 }

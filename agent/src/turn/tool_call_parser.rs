@@ -4,20 +4,20 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::conversation::Call;
+use super::conversation::ToolCallRequest;
 
 /// What the frames so far say.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
-    calls: Vec<Gathered>,
+pub(super) struct ToolCallParser {
+    calls: Vec<ParsedToolCall>,
     /// What was heard of which call and has not been asked for yet.
-    fresh: Vec<Fresh>,
-    is_whole: bool,
+    deltas: Vec<ToolCallDelta>,
+    is_complete: bool,
 }
 
 /// A further piece of a call's arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fresh {
+pub(super) struct ToolCallDelta {
     /// Which call of the answer it is, from 0.
     pub call: usize,
     /// The model's own id; may be empty.
@@ -26,7 +26,7 @@ pub(super) struct Fresh {
 }
 
 #[derive(Debug)]
-struct Gathered {
+struct ParsedToolCall {
     index: Option<Value>,
     id: String,
     name: String,
@@ -34,48 +34,48 @@ struct Gathered {
 }
 
 #[derive(Deserialize)]
-struct Frame {
+struct ToolCallFrame {
     #[serde(default)]
-    choices: Vec<Choice>,
+    choices: Vec<ToolCallChoice>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
-    delta: Option<Delta>,
+struct ToolCallChoice {
+    delta: Option<ToolCallChoiceDelta>,
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Delta {
+struct ToolCallChoiceDelta {
     tool_calls: Option<Vec<Value>>,
 }
 
 #[derive(Deserialize)]
-struct Part {
+struct ToolCallPart {
     index: Option<Value>,
     id: Option<String>,
-    function: Option<Function>,
+    function: Option<ToolCallFunction>,
 }
 
 #[derive(Deserialize)]
-struct Function {
+struct ToolCallFunction {
     name: Option<String>,
     arguments: Option<Value>,
 }
 
-impl Calls {
-    pub(super) fn hear(&mut self, frame: &str) {
+impl ToolCallParser {
+    pub(super) fn parse_frame(&mut self, frame: &str) {
         // What is no such frame, the crate itself complains of.
-        let Ok(Frame { choices }) = serde_json::from_str(frame) else { return };
-        let Some(Choice { delta, finish_reason }) = choices.into_iter().next() else { return };
+        let Ok(ToolCallFrame { choices }) = serde_json::from_str(frame) else { return };
+        let Some(ToolCallChoice { delta, finish_reason }) = choices.into_iter().next() else { return };
         let parts = delta.and_then(|delta| delta.tool_calls).unwrap_or_default();
-        parts.into_iter().filter_map(|part| serde_json::from_value(part).ok()).for_each(|part| self.part(part));
-        self.is_whole |= finish_reason.is_some();
+        parts.into_iter().filter_map(|part| serde_json::from_value(part).ok()).for_each(|part| self.add_part(part));
+        self.is_complete |= finish_reason.is_some();
     }
 
-    fn part(&mut self, Part { index, id, function }: Part) {
+    fn add_part(&mut self, ToolCallPart { index, id, function }: ToolCallPart) {
         let id = id.unwrap_or_default();
-        let Function { name, arguments } = function.unwrap_or(Function { name: None, arguments: None });
+        let ToolCallFunction { name, arguments } = function.unwrap_or(ToolCallFunction { name: None, arguments: None });
         let name = name.unwrap_or_default();
         let arguments = match arguments {
             Some(Value::String(arguments)) => arguments,
@@ -84,14 +84,14 @@ impl Calls {
             Some(arguments) => arguments.to_string(),
         };
         let last = self.calls.len().saturating_sub(1);
-        let goes_on = |(at, call): (usize, &Gathered)| match &index {
+        let goes_on = |(at, call): (usize, &ParsedToolCall)| match &index {
             Some(_) => call.index == index && (id.is_empty() || call.id.is_empty() || id == call.id),
             None if id.is_empty() => at == last && (name.is_empty() || call.name.is_empty()),
             None => id == call.id,
         };
         let known = (0..self.calls.len()).rev().find(|at| goes_on((*at, &self.calls[*at])));
         let at = known.unwrap_or_else(|| {
-            self.calls.push(Gathered { index, id: String::new(), name: String::new(), arguments: String::new() });
+            self.calls.push(ParsedToolCall { index, id: String::new(), name: String::new(), arguments: String::new() });
             self.calls.len() - 1
         });
         let call = &mut self.calls[at];
@@ -101,25 +101,25 @@ impl Calls {
             }
         }
         call.arguments.push_str(&arguments);
-        self.fresh.push(Fresh { call: at, id: call.id.clone(), arguments });
+        self.deltas.push(ToolCallDelta { call: at, id: call.id.clone(), arguments });
     }
 
-    pub(super) fn take_fresh(&mut self) -> Vec<Fresh> {
-        std::mem::take(&mut self.fresh)
+    pub(super) fn take_deltas(&mut self) -> Vec<ToolCallDelta> {
+        std::mem::take(&mut self.deltas)
     }
 
     /// Whether the model has said why it ends. Then nothing is missing, even if the service hangs up without a word.
-    pub(super) fn is_whole(&self) -> bool {
-        self.is_whole
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
-    pub(super) fn take(&mut self) -> Vec<Call> {
-        let call = |Gathered { id, name, arguments, .. }| {
+    pub(super) fn take(&mut self) -> Vec<ToolCallRequest> {
+        let call = |ParsedToolCall { id, name, arguments, .. }| {
             let arguments = match arguments.trim() {
                 "" => Value::Object(Default::default()),
                 json => serde_json::from_str(json).unwrap_or_else(|_| Value::String(arguments)),
             };
-            Call { id, name, arguments }
+            ToolCallRequest { id, name, arguments }
         };
         std::mem::take(&mut self.calls).into_iter().map(call).collect()
     }
@@ -133,14 +133,14 @@ mod tests {
 
     /// What comes of frames with these `tool_calls` each: id, name and arguments of each call.
     fn check(frames: &[Value], expected: &[(&str, &str, Value)]) {
-        let mut calls = Calls::default();
+        let mut calls = ToolCallParser::default();
         for frame in frames {
-            calls.hear(&json!({ "choices": [{ "index": 0, "delta": { "tool_calls": frame } }] }).to_string());
+            calls.parse_frame(&json!({ "choices": [{ "index": 0, "delta": { "tool_calls": frame } }] }).to_string());
         }
         let mut told = vec![String::new(); expected.len()];
-        calls.take_fresh().into_iter().for_each(|fresh| told[fresh.call].push_str(&fresh.arguments));
+        calls.take_deltas().into_iter().for_each(|fresh| told[fresh.call].push_str(&fresh.arguments));
         let found = calls.take();
-        let expected = expected.iter().map(|(id, name, arguments)| Call {
+        let expected = expected.iter().map(|(id, name, arguments)| ToolCallRequest {
             id: (*id).to_owned(),
             name: (*name).to_owned(),
             arguments: arguments.clone(),
@@ -195,12 +195,12 @@ mod tests {
 
     #[test]
     fn an_answer_is_whole_when_the_model_has_said_why_it_ends() {
-        let mut calls = Calls::default();
+        let mut calls = ToolCallParser::default();
         for frame in ["", "[DONE]", "{}", r#"{"choices":[]}"#, r#"{"choices":[{"delta":{},"finish_reason":null}]}"#] {
-            calls.hear(frame);
-            assert!(!calls.is_whole(), "{frame}");
+            calls.parse_frame(frame);
+            assert!(!calls.is_complete(), "{frame}");
         }
-        calls.hear(r#"{"choices":[{"finish_reason":"stop"}]}"#);
-        assert!(calls.is_whole());
+        calls.parse_frame(r#"{"choices":[{"finish_reason":"stop"}]}"#);
+        assert!(calls.is_complete());
     }
 }

@@ -9,13 +9,13 @@ const LIMIT: usize = 64 * 1024;
 
 /// Things that the user did, each as the model is told it. Where there are too many the oldest go, and their number is told.
 #[derive(Debug, Default)]
-pub struct Asides {
+pub struct UserActivity {
     waiting: VecDeque<String>,
     bytes: usize,
     left_out: u64,
 }
 
-impl Asides {
+impl UserActivity {
     /// The user did this now.
     pub fn push(&mut self, aside: String) {
         let aside = excerpt(&aside, LIMIT / 2).map_or(aside, |cut| cut.text);
@@ -29,7 +29,7 @@ impl Asides {
 
     /// All that waits, oldest first. Nothing waits any more.
     pub fn take(&mut self) -> Vec<String> {
-        let Asides { waiting, left_out, .. } = std::mem::take(self);
+        let UserActivity { waiting, left_out, .. } = std::mem::take(self);
         let more = (left_out > 0).then(|| {
             format!("[Before this the user did {left_out} more things in the sandbox, left out here to save room.]")
         });
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn the_newest_are_told_and_how_many_were_before_them() {
-        let mut asides = Asides::default();
+        let mut asides = UserActivity::default();
         (0..1000).for_each(|n| asides.push(format!("{n} {}", "x".repeat(1020))));
         let told = asides.take();
         let (first, newest) = told.split_first().expect("there are some");
@@ -55,14 +55,14 @@ mod tests {
 
     #[test]
     fn few_are_told_as_they_are() {
-        let mut asides = Asides::default();
+        let mut asides = UserActivity::default();
         ["one", "two"].iter().for_each(|aside| asides.push((*aside).to_owned()));
         assert_eq!(asides.take(), ["one", "two"]);
     }
 
     #[test]
     fn a_long_one_is_told_with_head_and_tail() {
-        let mut asides = Asides::default();
+        let mut asides = UserActivity::default();
         asides.push("before".to_owned());
         asides.push(format!("BEGIN{}END", "x".repeat(10 * LIMIT)));
         let told = asides.take();

@@ -9,7 +9,7 @@ use std::{
 use futures::{SinkExt, StreamExt};
 use greenroom_protocol::{
     LINK_FRAME_LIMIT,
-    link::{Api, FRAGMENT, FromAgent, Settings, ToAgent},
+    link::{AgentSettings, FRAGMENT, FromAgent, ProviderApi, ToAgent},
 };
 use tokio::net::UnixStream;
 use tokio_tungstenite::{
@@ -17,16 +17,16 @@ use tokio_tungstenite::{
     tungstenite::{Message, protocol::WebSocketConfig},
 };
 
-use crate::gateway::{Answer, Gateway};
+use crate::gateway::{ScriptedAnswer, ScriptedGateway};
 
 /// Long enough that only what never comes runs into it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) struct Agent {
+pub(crate) struct AgentProcess {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) process: Child,
-    pub(crate) gateway: Gateway,
-    pub(crate) settings: Settings,
+    pub(crate) gateway: ScriptedGateway,
+    pub(crate) settings: AgentSettings,
 }
 
 fn begin(dir: &tempfile::TempDir) -> Child {
@@ -40,21 +40,21 @@ fn begin(dir: &tempfile::TempDir) -> Child {
         .expect("the binary starts")
 }
 
-impl Agent {
-    pub(crate) fn start(answers: Vec<Answer>) -> Agent {
+impl AgentProcess {
+    pub(crate) fn start(answers: Vec<ScriptedAnswer>) -> AgentProcess {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("work")).expect("a directory");
         let process = begin(&dir);
-        let settings = Settings {
+        let settings = AgentSettings {
             model: "claude-test".into(),
-            api: Api::Anthropic,
+            api: ProviderApi::Anthropic,
             directory: at("work").display().to_string(),
             run_timeout_s: 600,
             max_steps: 20,
         };
-        let gateway = Gateway::start(&at("gateway.sock"), answers);
-        Agent { dir, process, gateway, settings }
+        let gateway = ScriptedGateway::start(&at("gateway.sock"), answers);
+        AgentProcess { dir, process, gateway, settings }
     }
 
     /// Kills it, and starts it anew in the same sandbox. It knows nothing but what lies there.
@@ -68,7 +68,7 @@ impl Agent {
         self.dir.path().join("work").join(name)
     }
 
-    pub(crate) async fn dial(&self) -> Link {
+    pub(crate) async fn dial(&self) -> AgentTestLink {
         let socket = self.dir.path().join("agent.sock");
         let stream = loop {
             match UnixStream::connect(&socket).await {
@@ -80,11 +80,11 @@ impl Agent {
         let config = WebSocketConfig::default().max_frame_size(Some(FRAGMENT));
         let handshake = client_async_with_config("ws://agent/", stream, Some(config)).await;
         let (socket, _) = handshake.expect("it speaks WebSocket");
-        Link { socket }
+        AgentTestLink { socket }
     }
 }
 
-impl Drop for Agent {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.process.kill();
@@ -92,22 +92,22 @@ impl Drop for Agent {
     }
 }
 
-pub(crate) struct Link {
+pub(crate) struct AgentTestLink {
     socket: WebSocketStream<UnixStream>,
 }
 
-impl Link {
-    pub(crate) async fn say(&mut self, frame: &ToAgent) {
-        self.say_text(&serde_json::to_string(frame).expect("it serializes")).await;
+impl AgentTestLink {
+    pub(crate) async fn send(&mut self, frame: &ToAgent) {
+        self.send_text(&serde_json::to_string(frame).expect("it serializes")).await;
     }
 
-    pub(crate) async fn say_text(&mut self, text: &str) {
+    pub(crate) async fn send_text(&mut self, text: &str) {
         // The other end may have closed; the test will hear of that.
         let _ = self.socket.send(Message::text(text)).await;
     }
 
     /// All at once, so that the agent reads one right after the other.
-    pub(crate) async fn say_together(&mut self, frames: &[ToAgent]) {
+    pub(crate) async fn send_together(&mut self, frames: &[ToAgent]) {
         for frame in frames {
             let text = serde_json::to_string(frame).expect("it serializes");
             self.socket.feed(Message::text(text)).await.expect("the link stands");
@@ -123,11 +123,11 @@ impl Link {
 
     /// The next message, or `None` where the connection is over.
     pub(crate) async fn message(&mut self) -> Option<Message> {
-        let next = tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("something comes");
+        let next = tokio::time::timeout(TIMEOUT, self.socket.next()).await.expect("something comes");
         next.and_then(Result::ok)
     }
 
-    pub(crate) async fn hear(&mut self) -> FromAgent {
+    pub(crate) async fn receive(&mut self) -> FromAgent {
         match self.message().await {
             Some(Message::Text(text)) => {
                 assert!(text.len() <= LINK_FRAME_LIMIT, "the server takes no frame of {} bytes", text.len());

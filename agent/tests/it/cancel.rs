@@ -2,22 +2,22 @@
 
 use greenroom_protocol::{
     Action, DeltaKind,
-    link::{Api, Command, Outcome, Settings},
+    link::{AgentCommand, AgentSettings, ProviderApi, WorkOutcome},
 };
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 
 use crate::{
-    agent::Agent,
+    agent::AgentProcess,
     gateway::{
-        Answer::{Breaks, Frames, Hangs, Status, Whole},
+        ScriptedAnswer::{Breaks, Complete, Frames, Hangs, Status},
         call, text,
     },
-    session::Session,
+    session::AgentTestSession,
 };
 
-fn cancelled(what: &str, partial: bool) -> Outcome {
-    Outcome::Cancelled { what: what.into(), partial }
+fn cancelled(what: &str, partial: bool) -> WorkOutcome {
+    WorkOutcome::Cancelled { what: what.into(), partial }
 }
 
 fn pid(text: &str) -> Pid {
@@ -30,14 +30,15 @@ fn run(command: &str) -> Action {
 
 #[tokio::test]
 async fn a_model_stream_is_cut_and_its_text_kept() {
-    let mut session = Session::open(vec![Hangs(vec![text("I was about")]), Whole(vec![text("Yes?")])]).await;
+    let mut session =
+        AgentTestSession::open(vec![Hangs(vec![text("I was about")]), Complete(vec![text("Yes?")])]).await;
     session.prompt("t1", "go").await;
-    session.until(|session| session.heard.values().any(|text| text == "I was about")).await;
-    session.order(Command::Cancel {}).await;
+    session.until(|session| session.deltas.values().any(|text| text == "I was about")).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     assert_eq!(session.outcome("t1").await, cancelled("the model's answer", true));
     assert_eq!(session.events(), ["message _: [partial] I was about"]);
     session.prompt("t2", "sorry").await;
-    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
     let messages = session.agent.gateway.requests()[1]["messages"].clone();
     assert_eq!(messages[1], json!({ "role": "assistant", "content": "I was about" }));
     assert!(messages[2].to_string().contains("interrupted you here.]\\n\\nsorry"), "{messages}");
@@ -46,15 +47,15 @@ async fn a_model_stream_is_cut_and_its_text_kept() {
 /// As after a thaw, or where a message was sent in the moment of the interrupt: the agent finds both at once.
 #[tokio::test]
 async fn a_message_that_was_interrupted_before_its_turn_began_is_known_to_the_model() {
-    let mut session = Session::open(vec![Whole(vec![text("Yes?")])]).await;
+    let mut session = AgentTestSession::open(vec![Complete(vec![text("Yes?")])]).await;
     let us = Pid::from_raw(session.agent.process.id() as i32).expect("not zero");
     kill_process(us, Signal::STOP).expect("it is ours");
     session.prompt("t1", "go").await;
-    session.order(Command::Cancel {}).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     kill_process(us, Signal::CONT).expect("it is ours");
     assert_eq!(session.outcome("t1").await, cancelled("a turn that had not begun", false));
     session.prompt("t2", "or rather stay").await;
-    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
     let requests = session.agent.gateway.requests();
     let told = requests[0]["messages"].to_string();
     assert!(
@@ -73,28 +74,28 @@ async fn an_interrupt_that_the_gateway_hears_of_first_is_no_failure() {
         json!([{ "index": 0, "id": "c1", "type": "function", "function": { "name": "run", "arguments": "{\"co" } }]);
     let begun = json!({ "choices": [{ "index": 0, "delta": { "tool_calls": call }, "finish_reason": null }] });
     for (api, answers, said) in [
-        (Api::Openai, vec![Frames(vec![begun, json(cut)])], ""),
-        (Api::Anthropic, vec![Status(403, cut)], ""),
-        (Api::Openai, vec![Status(402, cut)], ""),
-        (Api::Openai, vec![Frames(vec![half, json(cut)])], "Half a"),
-        (Api::Anthropic, vec![Breaks(vec![text("Half a")]), Status(402, cut)], "Half a"),
+        (ProviderApi::Openai, vec![Frames(vec![begun, json(cut)])], ""),
+        (ProviderApi::Anthropic, vec![Status(403, cut)], ""),
+        (ProviderApi::Openai, vec![Status(402, cut)], ""),
+        (ProviderApi::Openai, vec![Frames(vec![half, json(cut)])], "Half a"),
+        (ProviderApi::Anthropic, vec![Breaks(vec![text("Half a")]), Status(402, cut)], "Half a"),
     ] {
         let asked = answers.len();
-        let mut agent = Agent::start(answers.into_iter().chain([Whole(vec![text("Yes?")])]).collect());
+        let mut agent = AgentProcess::start(answers.into_iter().chain([Complete(vec![text("Yes?")])]).collect());
         agent.settings.api = api;
-        let mut session = Session::with_history(agent, Vec::new()).await;
+        let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
         session.prompt("t1", "go").await;
         while session.agent.gateway.requests().len() < asked {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         // It has the answer soon after.
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        session.order(Command::Cancel {}).await;
+        session.send_command(AgentCommand::Cancel {}).await;
         assert_eq!(session.outcome("t1").await, cancelled("the model's answer", !said.is_empty()), "{api:?} {said}");
         let events = session.events();
         assert!(!events.iter().any(|event| event.starts_with("error")), "nobody made a mistake: {events:?}");
         session.prompt("t2", "sorry").await;
-        assert_eq!(session.outcome("t2").await, Outcome::Done);
+        assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
         let told = session.agent.gateway.requests()[asked]["messages"].to_string();
         assert!(told.contains(r"[The user interrupted you here.]\n\nsorry") && told.contains(said), "{told}");
     }
@@ -102,17 +103,17 @@ async fn an_interrupt_that_the_gateway_hears_of_first_is_no_failure() {
 
 #[tokio::test]
 async fn a_call_that_was_still_being_written_is_forgotten() {
-    let answers = vec![Hangs(vec![call("c1", "write", json!({ "path": "x", "content": "y" }))]), Whole(vec![])];
-    let mut session = Session::open(answers).await;
+    let answers = vec![Hangs(vec![call("c1", "write", json!({ "path": "x", "content": "y" }))]), Complete(vec![])];
+    let mut session = AgentTestSession::open(answers).await;
     session.prompt("t1", "go").await;
-    session.until(|session| session.heard.contains_key(&("c1".into(), DeltaKind::ToolInput))).await;
-    session.order(Command::Cancel {}).await;
+    session.until(|session| session.deltas.contains_key(&("c1".into(), DeltaKind::ToolInput))).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     assert_eq!(session.outcome("t1").await, cancelled("the model's answer", false));
-    session.heard.clear();
+    session.deltas.clear();
     session.redial().await;
     session.prompt("t2", "go").await;
-    assert_eq!(session.outcome("t2").await, Outcome::Done);
-    assert_eq!(session.heard.get(&("c1".into(), DeltaKind::ToolInput)), None);
+    assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
+    assert_eq!(session.deltas.get(&("c1".into(), DeltaKind::ToolInput)), None);
 }
 
 #[tokio::test]
@@ -121,17 +122,17 @@ async fn calls_behind_a_stopped_one_are_forgotten_and_answered() {
         call("c1", "run", json!({ "command": "echo go; sleep 1000" })),
         call("c2", "run", json!({ "command": "touch never" })),
     ];
-    let mut session = Session::open(vec![Whole(calls), Whole(vec![text("Well.")])]).await;
+    let mut session = AgentTestSession::open(vec![Complete(calls), Complete(vec![text("Well.")])]).await;
     session.prompt("t1", "go").await;
     session.output_after("g").await;
-    session.order(Command::Cancel {}).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     session.outcome("t1").await;
     assert_eq!(session.events(), ["run! c1", "run c1: [killed] go\n"]);
-    session.heard.clear();
+    session.deltas.clear();
     session.redial().await;
     session.prompt("t2", "and now?").await;
-    assert_eq!(session.outcome("t2").await, Outcome::Done);
-    assert!(!session.heard.contains_key(&("c2".into(), DeltaKind::ToolInput)));
+    assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
+    assert!(!session.deltas.contains_key(&("c2".into(), DeltaKind::ToolInput)));
     assert!(!session.agent.file("never").exists());
     let messages = session.agent.gateway.requests()[1]["messages"].clone();
     let results: Vec<&str> = messages[2]["content"]
@@ -147,16 +148,19 @@ async fn calls_behind_a_stopped_one_are_forgotten_and_answered() {
 #[tokio::test]
 async fn the_model_is_told_what_a_stopped_command_had_printed() {
     let run_and_wait = |word: &str| json!({ "command": format!("echo {word}; sleep 1000") });
-    let mut session =
-        Session::open(vec![Whole(vec![call("c1", "run", run_and_wait("agents"))]), Whole(vec![text("Well.")])]).await;
-    session.act("a1", run("echo users; sleep 1000")).await;
+    let mut session = AgentTestSession::open(vec![
+        Complete(vec![call("c1", "run", run_and_wait("agents"))]),
+        Complete(vec![text("Well.")]),
+    ])
+    .await;
+    session.user_action("a1", run("echo users; sleep 1000")).await;
     session.prompt("t1", "go").await;
-    session.until(|session| session.heard.values().filter(|heard| heard.ends_with("s\n")).count() == 2).await;
-    session.order(Command::Cancel {}).await;
+    session.until(|session| session.deltas.values().filter(|heard| heard.ends_with("s\n")).count() == 2).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     session.outcome("t1").await;
     session.outcome("a1").await;
     session.prompt("t2", "and now?").await;
-    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
     let messages = session.agent.gateway.requests()[1]["messages"].clone();
     let result = &messages[2]["content"][0];
     assert_eq!(result["content"], "agents\n[It was killed: the user stopped it.]", "{messages}");
@@ -170,15 +174,18 @@ async fn nothing_of_a_command_is_left_wherever_it_went() {
                    (setsid sh -c 'echo orphan=$$; exec sleep 1000' &) ; sleep 0.1; \
                    (setsid env -i sh -c 'echo bare=$$; exec sleep 1000' &) ; sleep 0.1; \
                    echo all=; sleep 1000";
-    let mut session =
-        Session::open(vec![Whole(vec![text("Running."), call("c1", "run", json!({ "command": command }))])]).await;
+    let mut session = AgentTestSession::open(vec![Complete(vec![
+        text("Running."),
+        call("c1", "run", json!({ "command": command })),
+    ])])
+    .await;
     session.prompt("t1", "go").await;
     session.output_after("all").await;
     let mut pids = Vec::new();
     for name in ["child=", "session=", "orphan=", "bare="] {
         pids.push(pid(&session.output_after(name).await));
     }
-    session.order(Command::Cancel {}).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     assert_eq!(session.outcome("t1").await, cancelled(&format!("the command `{command}`"), true));
     for pid in pids {
         assert!(test_kill_process(pid).is_err(), "{pid:?} is left");
@@ -189,45 +196,46 @@ async fn nothing_of_a_command_is_left_wherever_it_went() {
 
 #[tokio::test]
 async fn a_flood_is_stopped() {
-    let mut session = Session::open(vec![Whole(vec![call("c1", "run", json!({ "command": "yes" }))])]).await;
+    let mut session =
+        AgentTestSession::open(vec![Complete(vec![call("c1", "run", json!({ "command": "yes" }))])]).await;
     session.prompt("t1", "go").await;
-    session.until(|session| session.heard.values().any(|output| output.len() > 4_000_000)).await;
-    session.order(Command::Cancel {}).await;
+    session.until(|session| session.deltas.values().any(|output| output.len() > 4_000_000)).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     assert_eq!(session.outcome("t1").await, cancelled("the command `yes`", true));
 }
 
 #[tokio::test]
 async fn a_flood_waits_for_a_server_that_does_not_read() {
-    let mut session = Session::open(vec![]).await;
-    session.act("a1", run("yes | head -c 30000000; echo; echo END")).await;
+    let mut session = AgentTestSession::open(vec![]).await;
+    session.user_action("a1", run("yes | head -c 30000000; echo; echo END")).await;
     session.output_after("y").await;
     // Nothing is read for a while; the command cannot have ended unless the agent took its output into memory.
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let status = std::fs::read_to_string(format!("/proc/{}/status", session.agent.process.id())).expect("it lives");
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size").replace("kB", "");
     assert!(rss.trim().parse::<u64>().expect("a number") < 64 * 1024, "{rss} KiB");
-    assert_eq!(session.outcome("a1").await, Outcome::Done);
-    let heard = session.heard.get(&("a1".into(), DeltaKind::Output)).map_or(0, String::len);
+    assert_eq!(session.outcome("a1").await, WorkOutcome::Done);
+    let heard = session.deltas.get(&("a1".into(), DeltaKind::Output)).map_or(0, String::len);
     assert!(heard > 29_000_000, "only {heard} bytes were told");
 }
 
 #[tokio::test]
 async fn waiting_for_a_gateway_is_interrupted() {
-    let mut session = Session::open(vec![]).await;
+    let mut session = AgentTestSession::open(vec![]).await;
     session.agent.gateway.die();
     session.prompt("t1", "go").await;
     session.until(|session| session.taken.len() == 1).await;
-    session.order(Command::Cancel {}).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     assert_eq!(session.outcome("t1").await, cancelled("the model's answer", false));
 }
 
 #[tokio::test]
 async fn an_act_and_those_behind_it_are_stopped() {
-    let mut session = Session::open(vec![]).await;
-    session.act("a1", run("echo go; sleep 1000")).await;
-    session.act("a2", run("touch never")).await;
+    let mut session = AgentTestSession::open(vec![]).await;
+    session.user_action("a1", run("echo go; sleep 1000")).await;
+    session.user_action("a2", run("touch never")).await;
     session.output_after("g").await;
-    session.order(Command::Cancel {}).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     assert_eq!(session.outcome("a1").await, cancelled("the command `echo go; sleep 1000`", true));
     assert_eq!(session.outcome("a2").await, cancelled("an act that had not begun", false));
     assert!(!session.agent.file("never").exists());
@@ -235,54 +243,57 @@ async fn an_act_and_those_behind_it_are_stopped() {
 
 #[tokio::test]
 async fn kill_processes_takes_the_agents_and_leaves_the_users() {
-    let answers =
-        vec![Whole(vec![call("c1", "run", json!({ "command": "echo at=$$; sleep 1000" }))]), Whole(vec![text("Oh.")])];
-    let mut session = Session::open(answers).await;
-    session.act("a1", run("echo user=$$; sleep 1000")).await;
+    let answers = vec![
+        Complete(vec![call("c1", "run", json!({ "command": "echo at=$$; sleep 1000" }))]),
+        Complete(vec![text("Oh.")]),
+    ];
+    let mut session = AgentTestSession::open(answers).await;
+    session.user_action("a1", run("echo user=$$; sleep 1000")).await;
     let users = pid(&session.output_after("user=").await);
     session.prompt("t1", "go").await;
     let agents = pid(&session.output_after("at=").await);
-    session.order(Command::KillProcesses {}).await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    session.send_command(AgentCommand::KillProcesses {}).await;
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     assert!(test_kill_process(agents).is_err());
     assert!(test_kill_process(users).is_ok());
 }
 
 #[tokio::test]
 async fn a_command_that_takes_too_long_is_killed() {
-    let mut agent = Agent::start(vec![]);
+    let mut agent = AgentProcess::start(vec![]);
     agent.settings.run_timeout_s = 1;
-    let mut session = Session::with_history(agent, Vec::new()).await;
-    session.act("a1", run("echo before; sleep 1000")).await;
-    assert_eq!(session.outcome("a1").await, Outcome::Done);
+    let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
+    session.user_action("a1", run("echo before; sleep 1000")).await;
+    assert_eq!(session.outcome("a1").await, WorkOutcome::Done);
     assert_eq!(session.events(), ["run a1: [timed out] before\n"]);
 }
 
 #[tokio::test]
 async fn what_hides_below_a_killed_command_goes_with_it_and_another_commands_stays() {
     let hidden = |name: &str| format!("setsid env -i sh -c 'echo {name}=$$; exec sleep 1000' & sleep 1000");
-    let mut session = Session::open(vec![Whole(vec![call("c1", "run", json!({ "command": hidden("agents") }))])]).await;
+    let mut session =
+        AgentTestSession::open(vec![Complete(vec![call("c1", "run", json!({ "command": hidden("agents") }))])]).await;
     session.prompt("t1", "go").await;
     let agents = pid(&session.output_after("agents=").await);
-    let settings = Settings { run_timeout_s: 1, ..session.agent.settings.clone() };
-    session.order(Command::Settings(settings)).await;
-    session.act("a1", run(&hidden("users"))).await;
+    let settings = AgentSettings { run_timeout_s: 1, ..session.agent.settings.clone() };
+    session.send_command(AgentCommand::Settings(settings)).await;
+    session.user_action("a1", run(&hidden("users"))).await;
     let users = pid(&session.output_after("users=").await);
-    assert_eq!(session.outcome("a1").await, Outcome::Done);
+    assert_eq!(session.outcome("a1").await, WorkOutcome::Done);
     assert!(test_kill_process(users).is_err(), "it outlives its command");
     assert!(test_kill_process(agents).is_ok(), "it belongs to another command");
-    session.order(Command::Cancel {}).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     session.outcome("t1").await;
     assert!(test_kill_process(agents).is_err(), "its own has been stopped");
 }
 
 #[tokio::test]
 async fn a_freeze_takes_no_time_off_a_timeout() {
-    let mut agent = Agent::start(vec![]);
+    let mut agent = AgentProcess::start(vec![]);
     agent.settings.run_timeout_s = 2;
     let us = Pid::from_raw(agent.process.id() as i32).expect("not zero");
-    let mut session = Session::with_history(agent, Vec::new()).await;
-    session.act("a1", run("echo go; until [ -e thawed ]; do sleep 0.01; done; echo survived")).await;
+    let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
+    session.user_action("a1", run("echo go; until [ -e thawed ]; do sleep 0.01; done; echo survived")).await;
     session.output_after("g").await;
     kill_process(us, Signal::STOP).expect("it is ours");
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
@@ -298,8 +309,8 @@ async fn a_freeze_takes_no_time_off_a_timeout() {
 
 #[tokio::test]
 async fn sigterm_takes_everything_along() {
-    let mut session = Session::open(vec![]).await;
-    session.act("a1", run("setsid sh -c 'echo pid=$$; exec sleep 1000' & sleep 1000")).await;
+    let mut session = AgentTestSession::open(vec![]).await;
+    session.user_action("a1", run("setsid sh -c 'echo pid=$$; exec sleep 1000' & sleep 1000")).await;
     let child = pid(&session.output_after("pid=").await);
     let us = Pid::from_raw(session.agent.process.id() as i32).expect("not zero");
     kill_process(us, Signal::TERM).expect("it is ours");

@@ -15,49 +15,49 @@ use tokio::{
 
 /// One answer of the model.
 #[derive(Clone)]
-pub(crate) enum Answer {
+pub(crate) enum ScriptedAnswer {
     /// Everything, then a proper end.
-    Whole(Vec<Part>),
+    Complete(Vec<ScriptedPart>),
     /// Everything, then silence.
-    Hangs(Vec<Part>),
+    Hangs(Vec<ScriptedPart>),
     /// Everything, then the connection breaks.
-    Breaks(Vec<Part>),
+    Breaks(Vec<ScriptedPart>),
     /// These frames of OpenAI's format, and the end of the body.
     Frames(Vec<Value>),
     Status(u16, &'static str),
 }
 
 #[derive(Clone)]
-pub(crate) enum Part {
+pub(crate) enum ScriptedPart {
     Thinking(&'static str),
     Text(String),
     Call(&'static str, &'static str, Value),
 }
 
-pub(crate) fn text(text: &str) -> Part {
-    Part::Text(text.to_owned())
+pub(crate) fn text(text: &str) -> ScriptedPart {
+    ScriptedPart::Text(text.to_owned())
 }
 
-pub(crate) fn call(id: &'static str, name: &'static str, arguments: Value) -> Part {
-    Part::Call(id, name, arguments)
+pub(crate) fn call(id: &'static str, name: &'static str, arguments: Value) -> ScriptedPart {
+    ScriptedPart::Call(id, name, arguments)
 }
 
-pub(crate) struct Gateway {
+pub(crate) struct ScriptedGateway {
     socket: PathBuf,
-    script: Arc<Mutex<Script>>,
+    script: Arc<Mutex<GatewayScript>>,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Script {
-    answers: VecDeque<Answer>,
+struct GatewayScript {
+    answers: VecDeque<ScriptedAnswer>,
     requests: Vec<Value>,
 }
 
-impl Gateway {
-    pub(crate) fn start(socket: &Path, answers: Vec<Answer>) -> Gateway {
-        let script = Arc::new(Mutex::new(Script { answers: answers.into(), requests: Vec::new() }));
-        Gateway { socket: socket.to_owned(), task: serve(socket, script.clone()), script }
+impl ScriptedGateway {
+    pub(crate) fn start(socket: &Path, answers: Vec<ScriptedAnswer>) -> ScriptedGateway {
+        let script = Arc::new(Mutex::new(GatewayScript { answers: answers.into(), requests: Vec::new() }));
+        ScriptedGateway { socket: socket.to_owned(), task: serve(socket, script.clone()), script }
     }
 
     /// Dies with all of its connections, as a killed server does: the socket stays and nobody listens.
@@ -65,7 +65,7 @@ impl Gateway {
         self.task.abort();
     }
 
-    pub(crate) fn rise(&mut self) {
+    pub(crate) fn restart(&mut self) {
         std::fs::remove_file(&self.socket).expect("the old socket lies there");
         self.task = serve(&self.socket, self.script.clone());
     }
@@ -76,13 +76,13 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
+impl Drop for ScriptedGateway {
     fn drop(&mut self) {
         self.die();
     }
 }
 
-fn serve(socket: &Path, script: Arc<Mutex<Script>>) -> JoinHandle<()> {
+fn serve(socket: &Path, script: Arc<Mutex<GatewayScript>>) -> JoinHandle<()> {
     let listener = UnixListener::bind(socket).expect("the directory is there");
     tokio::spawn(async move {
         // Dropped, and so aborted, together with this task.
@@ -93,18 +93,21 @@ fn serve(socket: &Path, script: Arc<Mutex<Script>>) -> JoinHandle<()> {
     })
 }
 
-async fn answer(mut stream: UnixStream, script: Arc<Mutex<Script>>) {
+async fn answer(mut stream: UnixStream, script: Arc<Mutex<GatewayScript>>) {
     let Some((path, body)) = request(&mut stream).await else { return };
     let answer = {
         let mut script = script.lock().expect("no test panicked in here");
         script.requests.push(body);
-        script.answers.pop_front().unwrap_or(Answer::Status(500, r#"{"error":{"message":"the script is over"}}"#))
+        script
+            .answers
+            .pop_front()
+            .unwrap_or(ScriptedAnswer::Status(500, r#"{"error":{"message":"the script is over"}}"#))
     };
     let anthropic = path.starts_with("/anthropic/");
     let events = if anthropic { anthropic_events } else { openai_events };
     let event = |frame: &Value| format!("data: {frame}\n\n");
     let (events, whole, hangs) = match answer {
-        Answer::Status(status, body) => {
+        ScriptedAnswer::Status(status, body) => {
             let head = format!(
                 "HTTP/1.1 {status} No\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
                 body.len()
@@ -113,10 +116,10 @@ async fn answer(mut stream: UnixStream, script: Arc<Mutex<Script>>) {
             let _ = stream.write_all((head + body).as_bytes()).await;
             return;
         }
-        Answer::Whole(parts) => (events(&parts, true), true, false),
-        Answer::Hangs(parts) => (events(&parts, false), false, true),
-        Answer::Breaks(parts) => (events(&parts, false), false, false),
-        Answer::Frames(frames) => (frames.iter().map(event).collect(), true, false),
+        ScriptedAnswer::Complete(parts) => (events(&parts, true), true, false),
+        ScriptedAnswer::Hangs(parts) => (events(&parts, false), false, true),
+        ScriptedAnswer::Breaks(parts) => (events(&parts, false), false, false),
+        ScriptedAnswer::Frames(frames) => (frames.iter().map(event).collect(), true, false),
     };
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let mut out = vec![head.to_owned()];
@@ -160,25 +163,25 @@ fn halves(text: &str) -> [&str; 2] {
     [a, b]
 }
 
-fn anthropic_events(parts: &[Part], whole: bool) -> Vec<String> {
+fn anthropic_events(parts: &[ScriptedPart], whole: bool) -> Vec<String> {
     let event = |value: Value| format!("event: {}\ndata: {value}\n\n", value["type"].as_str().expect("a type"));
     let usage = json!({ "input_tokens": 1, "output_tokens": 1 });
     let mut events = vec![event(json!({ "type": "message_start", "message": { "usage": usage } }))];
     let mut calls = false;
     for (index, part) in parts.iter().enumerate() {
         let (block, deltas): (Value, Vec<Value>) = match part {
-            Part::Thinking(text) => (
+            ScriptedPart::Thinking(text) => (
                 json!({ "type": "thinking", "thinking": "", "signature": "" }),
                 vec![
                     json!({ "type": "thinking_delta", "thinking": text }),
                     json!({ "type": "signature_delta", "signature": "signed" }),
                 ],
             ),
-            Part::Text(text) => (
+            ScriptedPart::Text(text) => (
                 json!({ "type": "text", "text": "" }),
                 halves(text).map(|half| json!({ "type": "text_delta", "text": half })).into(),
             ),
-            Part::Call(id, name, arguments) => {
+            ScriptedPart::Call(id, name, arguments) => {
                 calls = true;
                 let input = match arguments {
                     Value::String(broken) => broken.clone(),
@@ -206,14 +209,14 @@ fn anthropic_events(parts: &[Part], whole: bool) -> Vec<String> {
     events
 }
 
-fn openai_events(parts: &[Part], whole: bool) -> Vec<String> {
+fn openai_events(parts: &[ScriptedPart], whole: bool) -> Vec<String> {
     let event = |delta: Value| format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": delta }] }));
     let (mut events, mut calls) = (Vec::new(), 0);
     for part in parts {
         match part {
-            Part::Thinking(text) => events.push(event(json!({ "reasoning_content": text }))),
-            Part::Text(text) => events.extend(halves(text).map(|half| event(json!({ "content": half })))),
-            Part::Call(id, name, arguments) => {
+            ScriptedPart::Thinking(text) => events.push(event(json!({ "reasoning_content": text }))),
+            ScriptedPart::Text(text) => events.extend(halves(text).map(|half| event(json!({ "content": half })))),
+            ScriptedPart::Call(id, name, arguments) => {
                 let [first, rest] = halves(&arguments.to_string()).map(str::to_owned);
                 let start = json!({ "index": calls, "id": id, "type": "function", "function": { "name": name, "arguments": first } });
                 events.push(event(json!({ "tool_calls": [start] })));

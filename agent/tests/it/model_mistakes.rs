@@ -1,24 +1,24 @@
 //! What models, and services that imitate one, get wrong: no call is made twice or lost, and the session goes on.
 
-use greenroom_protocol::link::{Api, Outcome};
+use greenroom_protocol::link::{ProviderApi, WorkOutcome};
 use serde_json::{Value, json};
 
 use crate::{
-    agent::Agent,
+    agent::AgentProcess,
     gateway::{
-        Answer::{self, Frames, Whole},
-        Part, call, text,
+        ScriptedAnswer::{self, Complete, Frames},
+        ScriptedPart, call, text,
     },
-    session::Session,
+    session::AgentTestSession,
 };
 
 /// The requests of a turn with these answers.
-async fn requests_of(api: Api, answers: Vec<Answer>, expected: &[&str]) -> Vec<Value> {
-    let mut agent = Agent::start(answers);
+async fn requests_of(api: ProviderApi, answers: Vec<ScriptedAnswer>, expected: &[&str]) -> Vec<Value> {
+    let mut agent = AgentProcess::start(answers);
     agent.settings.api = api;
-    let mut session = Session::with_history(agent, Vec::new()).await;
+    let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
     session.prompt("t1", "go").await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     assert_eq!(session.events(), expected);
     session.agent.gateway.requests()
 }
@@ -41,15 +41,15 @@ async fn a_call_is_made_once_whatever_its_number() {
     for index in [json!(0), json!(1), json!(300), json!(4_000_000_000_u64), Value::Null] {
         let mut call = once("c1");
         call["index"] = index;
-        let answers = vec![Frames(vec![calls(&json!([call]))]), Whole(vec![text("Done.")])];
-        requests_of(Api::Openai, answers, &["run! c1", "run c1: [0] 1\n", "message _: Done."]).await;
+        let answers = vec![Frames(vec![calls(&json!([call]))]), Complete(vec![text("Done.")])];
+        requests_of(ProviderApi::Openai, answers, &["run! c1", "run c1: [0] 1\n", "message _: Done."]).await;
     }
 }
 
 #[tokio::test]
 async fn an_answer_without_a_goodbye_is_whole_if_the_model_said_why_it_ends() {
     let answer = Frames(vec![frame(&json!({ "content": "All of it." }), None), frame(&json!({}), Some("stop"))]);
-    let requests = requests_of(Api::Openai, vec![answer], &["message _: All of it."]).await;
+    let requests = requests_of(ProviderApi::Openai, vec![answer], &["message _: All of it."]).await;
     assert_eq!(requests.len(), 1);
 }
 
@@ -70,8 +70,8 @@ fn ids(request: &Value) -> (Vec<String>, Vec<String>) {
 }
 
 /// Every provider takes what it is sent next.
-async fn check_accepted(api: Api, parts: Vec<Part>, expected: &[&str]) {
-    let requests = requests_of(api, vec![Whole(parts), Whole(vec![text("Done.")])], expected).await;
+async fn check_accepted(api: ProviderApi, parts: Vec<ScriptedPart>, expected: &[&str]) {
+    let requests = requests_of(api, vec![Complete(parts), Complete(vec![text("Done.")])], expected).await;
     let (made, answered) = ids(&requests[1]);
     let is_plain = |id: &String| {
         id.len() <= 40 && !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
@@ -87,7 +87,7 @@ async fn check_accepted(api: Api, parts: Vec<Part>, expected: &[&str]) {
 #[tokio::test]
 async fn ids_that_a_provider_would_refuse_are_not_sent_back() {
     let think = |id| call(id, "think", json!({ "content": "x" }));
-    for api in [Api::Anthropic, Api::Openai] {
+    for api in [ProviderApi::Anthropic, ProviderApi::Openai] {
         check_accepted(
             api,
             vec![think("c1"), think("c1")],
@@ -112,9 +112,9 @@ async fn ids_that_a_provider_would_refuse_are_not_sent_back() {
 
 #[tokio::test]
 async fn a_blank_text_and_a_name_that_is_none_are_not_sent_back() {
-    for api in [Api::Anthropic, Api::Openai] {
+    for api in [ProviderApi::Anthropic, ProviderApi::Openai] {
         for name in ["functions.run", ""] {
-            let answers = vec![Whole(vec![text(" \n"), call("c1", name, json!({}))]), Whole(vec![text("Done.")])];
+            let answers = vec![Complete(vec![text(" \n"), call("c1", name, json!({}))]), Complete(vec![text("Done.")])];
             let refused = format!(
                 "error c1: there is no tool `{name}`; the tools are `run`, `read`, `write`, `edit`, `browse`, `think`, \
                  `plan`, `finish`"
@@ -134,11 +134,11 @@ async fn thousands_of_calls_in_one_answer_are_as_many_calls() {
         frame(&json!({ "tool_calls": [call] }), None)
     });
     let answers =
-        vec![Frames(all.chain([frame(&json!({}), Some("tool_calls"))]).collect()), Whole(vec![text("Done.")])];
-    let mut agent = Agent::start(answers);
-    agent.settings.api = Api::Openai;
-    let mut session = Session::with_history(agent, Vec::new()).await;
+        vec![Frames(all.chain([frame(&json!({}), Some("tool_calls"))]).collect()), Complete(vec![text("Done.")])];
+    let mut agent = AgentProcess::start(answers);
+    agent.settings.api = ProviderApi::Openai;
+    let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
     session.prompt("t1", "go").await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     assert_eq!(session.events().iter().filter(|event| event.starts_with("error c")).count(), 3000);
 }

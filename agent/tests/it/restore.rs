@@ -2,17 +2,17 @@
 
 use greenroom_protocol::{
     Event,
-    link::{Api, Command, Outcome, ToAgent},
+    link::{AgentCommand, ProviderApi, ToAgent, WorkOutcome},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    agent::Agent,
+    agent::AgentProcess,
     gateway::{
-        Answer::{Hangs, Whole},
+        ScriptedAnswer::{Complete, Hangs},
         text,
     },
-    session::Session,
+    session::AgentTestSession,
 };
 
 fn journal() -> Vec<Event> {
@@ -36,18 +36,18 @@ fn journal() -> Vec<Event> {
     events.into_iter().enumerate().map(event).collect()
 }
 
-async fn request(api: Api) -> Value {
-    let mut agent = Agent::start(vec![Whole(vec![text("So it is.")])]);
+async fn request(api: ProviderApi) -> Value {
+    let mut agent = AgentProcess::start(vec![Complete(vec![text("So it is.")])]);
     agent.settings.api = api;
-    let mut session = Session::with_history(agent, journal()).await;
+    let mut session = AgentTestSession::with_history(agent, journal()).await;
     session.prompt("t2", "go on").await;
-    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
     session.agent.gateway.requests().pop().expect("one request")
 }
 
 #[tokio::test]
 async fn by_anthropics_format() {
-    let request = request(Api::Anthropic).await;
+    let request = request(ProviderApi::Anthropic).await;
     assert_eq!(
         request["messages"],
         json!([
@@ -73,21 +73,21 @@ async fn by_anthropics_format() {
 
 #[tokio::test]
 async fn a_history_that_comes_again_disturbs_nothing() {
-    let mut session = Session::open(vec![Hangs(vec![text("I wor")])]).await;
+    let mut session = AgentTestSession::open(vec![Hangs(vec![text("I wor")])]).await;
     session.prompt("t1", "go").await;
-    session.until(|session| !session.heard.is_empty()).await;
+    session.until(|session| !session.deltas.is_empty()).await;
     session.redial_to(true).await;
-    session.link.say(&ToAgent::History { events: journal(), complete: false }).await;
+    session.link.send(&ToAgent::History { events: journal(), complete: false }).await;
     session.redial_to(true).await;
-    session.link.say(&ToAgent::History { events: journal(), complete: true }).await;
-    session.order(Command::Cancel {}).await;
-    assert!(matches!(session.outcome("t1").await, Outcome::Cancelled { partial: true, .. }));
+    session.link.send(&ToAgent::History { events: journal(), complete: true }).await;
+    session.send_command(AgentCommand::Cancel {}).await;
+    assert!(matches!(session.outcome("t1").await, WorkOutcome::Cancelled { partial: true, .. }));
     assert_eq!(session.events(), ["message _: [partial] I wor"]);
 }
 
 #[tokio::test]
 async fn by_openais_format() {
-    let request = request(Api::Openai).await;
+    let request = request(ProviderApi::Openai).await;
     let messages = request["messages"].as_array().expect("messages");
     let roles: Vec<&str> = messages.iter().map(|message| message["role"].as_str().expect("a role")).collect();
     assert_eq!(roles, ["system", "user", "assistant", "tool", "assistant", "tool", "user"]);

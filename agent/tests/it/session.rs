@@ -3,51 +3,54 @@
 use std::collections::{HashMap, HashSet};
 
 use greenroom_protocol::{
-    Action, Body, Delta, DeltaKind, Event, Observation, Seen,
-    link::{Command, EVENT_LIMIT, FromAgent, Hello, LINK_VERSION, Numbered, Outcome, Report, ToAgent, Welcome},
+    Action, Delta, DeltaKind, Event, EventBody, Observation, ObservationKind,
+    link::{
+        AgentCommand, AgentHello, AgentReport, CommandFrame, EVENT_LIMIT, FromAgent, LINK_VERSION, ServerWelcome,
+        ToAgent, WorkOutcome,
+    },
 };
 
 use crate::{
-    agent::{Agent, Link},
-    gateway::Answer,
+    agent::{AgentProcess, AgentTestLink},
+    gateway::ScriptedAnswer,
 };
 
-pub(crate) struct Session {
-    pub(crate) agent: Agent,
-    pub(crate) link: Link,
-    pub(crate) hello: Hello,
+pub(crate) struct AgentTestSession {
+    pub(crate) agent: AgentProcess,
+    pub(crate) link: AgentTestLink,
+    pub(crate) hello: AgentHello,
     /// Every report so far; the first has the number 1.
-    pub(crate) reports: Vec<Report>,
+    pub(crate) reports: Vec<AgentReport>,
     /// What a listener to deltas has of each item.
-    pub(crate) heard: HashMap<(String, DeltaKind), String>,
+    pub(crate) deltas: HashMap<(String, DeltaKind), String>,
     pub(crate) taken: Vec<String>,
     /// Items that an observation has ended.
     ended: HashSet<String>,
-    orders: usize,
+    command_count: usize,
 }
 
-impl Session {
+impl AgentTestSession {
     /// A session that begins.
-    pub(crate) async fn open(answers: Vec<Answer>) -> Session {
-        Session::with_history(Agent::start(answers), Vec::new()).await
+    pub(crate) async fn open(answers: Vec<ScriptedAnswer>) -> AgentTestSession {
+        AgentTestSession::with_history(AgentProcess::start(answers), Vec::new()).await
     }
 
     /// A session that goes on in an agent that knows nothing.
-    pub(crate) async fn with_history(agent: Agent, events: Vec<Event>) -> Session {
+    pub(crate) async fn with_history(agent: AgentProcess, events: Vec<Event>) -> AgentTestSession {
         let mut link = agent.dial().await;
         let hello = hello(&mut link).await;
-        let mut session = Session {
+        let mut session = AgentTestSession {
             agent,
             link,
             hello,
             reports: Vec::new(),
-            heard: HashMap::new(),
+            deltas: HashMap::new(),
             taken: Vec::new(),
             ended: HashSet::new(),
-            orders: 0,
+            command_count: 0,
         };
         session.welcome(true).await;
-        session.link.say(&ToAgent::History { events, complete: true }).await;
+        session.link.send(&ToAgent::History { events, complete: true }).await;
         // The agent answers in order: it has the history, and from now on its name.
         session.link.ping().await;
         session
@@ -69,50 +72,50 @@ impl Session {
 
     async fn welcome(&mut self, restore: bool) {
         let (acked, settings) = (self.reports.len() as u64, self.agent.settings.clone());
-        self.link.say(&ToAgent::Welcome(Welcome { session: "s".into(), acked, restore, settings })).await;
+        self.link.send(&ToAgent::Welcome(ServerWelcome { session: "s".into(), acked, restore, settings })).await;
     }
 
-    pub(crate) async fn order(&mut self, command: Command) -> String {
-        self.orders += 1;
-        let id = format!("order-{}", self.orders);
-        self.order_again(&id, command).await;
+    pub(crate) async fn send_command(&mut self, command: AgentCommand) -> String {
+        self.command_count += 1;
+        let id = format!("order-{}", self.command_count);
+        self.resend_command(&id, command).await;
         id
     }
 
-    pub(crate) async fn order_again(&mut self, id: &str, command: Command) {
-        self.link.say(&ToAgent::Command(Numbered { id: id.into(), command })).await;
+    pub(crate) async fn resend_command(&mut self, id: &str, command: AgentCommand) {
+        self.link.send(&ToAgent::Command(CommandFrame { id: id.into(), command })).await;
     }
 
     pub(crate) async fn prompt(&mut self, turn: &str, content: &str) {
         let (turn, content) = (turn.to_owned(), content.to_owned());
-        self.order(Command::Prompt { turn, content, attachments: Vec::new() }).await;
+        self.send_command(AgentCommand::Prompt { turn, content, attachments: Vec::new() }).await;
     }
 
-    pub(crate) async fn act(&mut self, act: &str, action: Action) {
-        self.order(Command::Act { act: act.to_owned(), action }).await;
+    pub(crate) async fn user_action(&mut self, act: &str, action: Action) {
+        self.send_command(AgentCommand::UserAction { user_action: act.to_owned(), action }).await;
     }
 
     /// Takes one frame.
     pub(crate) async fn step(&mut self) {
-        match self.link.hear().await {
+        match self.link.receive().await {
             FromAgent::Hello(_) => panic!("a second hello"),
             FromAgent::Taken { command } => self.taken.push(command),
-            FromAgent::Delta(delta) => self.hear_delta(delta),
+            FromAgent::Delta(delta) => self.apply_delta(delta),
             FromAgent::Report { n, report } => {
                 if n > self.reports.len() as u64 {
                     assert_eq!(n, self.reports.len() as u64 + 1, "a report is missing");
-                    self.keep(report);
+                    self.record_report(report);
                 } else {
                     assert_eq!(self.reports[n as usize - 1], report, "a report changed");
                 }
-                self.link.say(&ToAgent::Ack { n }).await;
+                self.link.send(&ToAgent::Ack { n }).await;
             }
         }
     }
 
-    fn hear_delta(&mut self, Delta { kind, item, offset, content }: Delta) {
+    fn apply_delta(&mut self, Delta { kind, item, offset, content }: Delta) {
         assert!(!self.ended.contains(&item), "a delta after the end of `{item}`");
-        let heard = self.heard.entry((item, kind)).or_default();
+        let heard = self.deltas.entry((item, kind)).or_default();
         if offset == 0 {
             heard.clear();
         }
@@ -120,28 +123,31 @@ impl Session {
         heard.push_str(&content);
     }
 
-    fn keep(&mut self, report: Report) {
-        if let Report::Event { body, .. } = &report {
+    fn record_report(&mut self, report: AgentReport) {
+        if let AgentReport::Event { body, .. } = &report {
             assert_fits_into_an_event(body.clone());
-            assert!(body.clone().of_an_agent().is_ok(), "`{}` is not for an agent to say", body.name());
+            assert!(body.clone().accept_from_agent().is_ok(), "`{}` is not for an agent to say", body.name());
         }
-        if let Report::Event { item: Some(item), body: Body::Observation(_) } = &report {
+        if let AgentReport::Event { item: Some(item), body: EventBody::Observation(_) } = &report {
             assert!(self.ended.insert(item.clone()), "two observations of `{item}`");
         }
         self.reports.push(report);
     }
 
-    pub(crate) async fn until(&mut self, done: impl Fn(&Session) -> bool) {
+    pub(crate) async fn until(&mut self, done: impl Fn(&AgentTestSession) -> bool) {
         while !done(self) {
             self.step().await;
         }
     }
 
     /// Waits for the end of a turn or of an act.
-    pub(crate) async fn outcome(&mut self, of: &str) -> Outcome {
+    pub(crate) async fn outcome(&mut self, of: &str) -> WorkOutcome {
         loop {
             let found = self.reports.iter().find_map(|report| match report {
-                Report::TurnEnded { turn: id, outcome } | Report::ActEnded { act: id, outcome } if id == of => {
+                AgentReport::TurnEnded { turn: id, outcome }
+                | AgentReport::UserActionEnded { user_action: id, outcome }
+                    if id == of =>
+                {
                     Some(outcome)
                 }
                 _ => None,
@@ -156,7 +162,7 @@ impl Session {
     /// Waits until an output contains `text`, and returns what follows it on its line.
     pub(crate) async fn output_after(&mut self, text: &str) -> String {
         loop {
-            let outputs = self.heard.iter().filter(|((_, kind), _)| *kind == DeltaKind::Output);
+            let outputs = self.deltas.iter().filter(|((_, kind), _)| *kind == DeltaKind::Output);
             for (_, output) in outputs {
                 if let Some((_, rest)) = output.split_once(text)
                     && let Some((line, _)) = rest.split_once('\n')
@@ -171,7 +177,7 @@ impl Session {
     /// The observations, oldest first.
     pub(crate) fn observations(&self) -> Vec<&Observation> {
         let observation = |report| match report {
-            &Report::Event { body: Body::Observation(ref observation), .. } => Some(observation),
+            &AgentReport::Event { body: EventBody::Observation(ref observation), .. } => Some(observation),
             _ => None,
         };
         self.reports.iter().filter_map(observation).collect()
@@ -180,7 +186,7 @@ impl Session {
     /// The names of what the events are about, oldest first.
     pub(crate) fn items(&self) -> Vec<&str> {
         let events = self.reports.iter().filter_map(|report| match report {
-            Report::Event { item, .. } => item.as_deref(),
+            AgentReport::Event { item, .. } => item.as_deref(),
             _ => None,
         });
         events.collect()
@@ -190,7 +196,7 @@ impl Session {
     pub(crate) fn pieces(&self, item: &str) -> String {
         let mut whole = String::new();
         for report in &self.reports {
-            let Report::Piece { item: of, offset, text } = report else { continue };
+            let AgentReport::Piece { item: of, offset, text } = report else { continue };
             if of == item {
                 assert_eq!(*offset, whole.len() as u64, "a gap between pieces");
                 whole.push_str(text);
@@ -201,44 +207,48 @@ impl Session {
 
     /// Every event in short, as `name item: the gist of it`.
     pub(crate) fn events(&self) -> Vec<String> {
-        let short = |report: &Report| match report {
-            Report::Event { item, body } => {
+        let short = |report: &AgentReport| match report {
+            AgentReport::Event { item, body } => {
                 let item = item.as_deref().filter(|item| item.len() < 26).unwrap_or("_");
                 Some(match body {
-                    Body::Action(action) => format!("{}! {item}", action.name()),
-                    Body::Observation(seen) => format!("{} {item}: {}{}", seen.name(), gist(seen), seen.content),
-                    Body::Opaque(_) => panic!("an event of no known kind"),
+                    EventBody::Action(action) => format!("{}! {item}", action.name()),
+                    EventBody::Observation(seen) => {
+                        format!("{} {item}: {}{}", seen.name(), summary(seen), seen.content)
+                    }
+                    EventBody::Opaque(_) => panic!("an event of no known kind"),
                 })
             }
-            Report::TurnEnded { .. } | Report::Steered { .. } | Report::SteerMissed { .. } => None,
-            Report::ActEnded { .. } | Report::Piece { .. } => None,
+            AgentReport::TurnEnded { .. } | AgentReport::Steered { .. } | AgentReport::SteerMissed { .. } => None,
+            AgentReport::UserActionEnded { .. } | AgentReport::Piece { .. } => None,
         };
         self.reports.iter().filter_map(short).collect()
     }
 }
 
 /// The server keeps the content elsewhere if it is large, and nothing else.
-fn assert_fits_into_an_event(mut body: Body) {
-    if let Body::Observation(observation) = &mut body {
+fn assert_fits_into_an_event(mut body: EventBody) {
+    if let EventBody::Observation(observation) = &mut body {
         observation.content.clear();
     }
     let size = serde_json::to_string(&body).expect("it serializes").len();
     assert!(size <= EVENT_LIMIT / 2, "`{}` has {size} bytes", body.name());
 }
 
-fn gist(observation: &Observation) -> String {
-    match &observation.seen {
-        Seen::Run { exit_code: Some(code), .. } => format!("[{code}] "),
-        Seen::Run { timed_out: true, .. } => "[timed out] ".to_owned(),
-        Seen::Run { .. } => "[killed] ".to_owned(),
-        Seen::Message { partial: true } | Seen::Think { partial: true } => "[partial] ".to_owned(),
-        Seen::Error { detail, .. } => detail.clone(),
+fn summary(observation: &Observation) -> String {
+    match &observation.kind {
+        ObservationKind::Run { exit_code: Some(code), .. } => format!("[{code}] "),
+        ObservationKind::Run { timed_out: true, .. } => "[timed out] ".to_owned(),
+        ObservationKind::Run { .. } => "[killed] ".to_owned(),
+        ObservationKind::Message { partial: true } | ObservationKind::Think { partial: true } => {
+            "[partial] ".to_owned()
+        }
+        ObservationKind::Error { detail, .. } => detail.clone(),
         _ => String::new(),
     }
 }
 
-async fn hello(link: &mut Link) -> Hello {
-    match link.hear().await {
+async fn hello(link: &mut AgentTestLink) -> AgentHello {
+    match link.receive().await {
         FromAgent::Hello(hello) => {
             assert_eq!(hello.link_version, LINK_VERSION);
             hello

@@ -6,17 +6,17 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use greenroom_protocol::link::{self, Outcome};
+use greenroom_protocol::link::{self, WorkOutcome};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::{
-    gateway::{Answer::Whole, call, text},
-    session::Session,
+    gateway::{ScriptedAnswer::Complete, call, text},
+    session::AgentTestSession,
 };
 
 /// Keeps everybody who opens the file waiting, for 45 s or until it ends: it has a lease on it and does not give that back.
-const HOLDER: &str = r#"
+const LEASE_HOLDER: &str = r#"
     use constant { F_SETLEASE => 1024, F_WRLCK => 1 };
     $| = 1;
     $SIG{IO} = sub { print "asked for\n" };
@@ -26,31 +26,35 @@ const HOLDER: &str = r#"
     sleep 1000 while 1;
 "#;
 
-struct Held {
+struct LeasedFile {
     holder: Child,
-    said: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
-impl Held {
-    fn new(file: &Path) -> Held {
+impl LeasedFile {
+    fn new(file: &Path) -> LeasedFile {
         std::fs::write(file, "some text\n").expect("a file");
-        let mut holder =
-            Command::new("perl").args(["-e", HOLDER]).arg(file).stdout(Stdio::piped()).spawn().expect("perl is there");
+        let mut holder = Command::new("perl")
+            .args(["-e", LEASE_HOLDER])
+            .arg(file)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("perl is there");
         let said = BufReader::new(holder.stdout.take().expect("it is piped"));
-        let mut held = Held { holder, said };
-        held.says("held");
+        let mut held = LeasedFile { holder, output: said };
+        held.expect_line("held");
         held
     }
 
     /// Waits until it says so.
-    fn says(&mut self, expected: &str) {
+    fn expect_line(&mut self, expected: &str) {
         let mut line = String::new();
-        self.said.read_line(&mut line).expect("it is read");
+        self.output.read_line(&mut line).expect("it is read");
         assert_eq!(line.trim_end(), expected);
     }
 }
 
-impl Drop for Held {
+impl Drop for LeasedFile {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.holder.kill();
@@ -63,18 +67,19 @@ async fn a_file_that_does_not_answer_holds_up_neither_link_nor_interrupt_nor_end
     let edit = json!({ "path": "f", "change": "REPLACE", "old": "some", "lines": ["no"] });
     for (tool, arguments) in [("read", json!({ "path": "f" })), ("edit", edit)] {
         let mut session =
-            Session::open(vec![Whole(vec![call("c1", tool, arguments)]), Whole(vec![text("Well.")])]).await;
-        let mut held = Held::new(&session.agent.file("f"));
+            AgentTestSession::open(vec![Complete(vec![call("c1", tool, arguments)]), Complete(vec![text("Well.")])])
+                .await;
+        let mut held = LeasedFile::new(&session.agent.file("f"));
         session.prompt("t1", "go").await;
         let begun = [format!("{tool}! c1")];
         session.until(|session| session.events() == begun).await;
-        held.says("asked for");
+        held.expect_line("asked for");
         session.link.ping().await;
-        session.order(link::Command::Cancel {}).await;
-        let stopped = Outcome::Cancelled { what: format!("`{tool}`"), partial: false };
+        session.send_command(link::AgentCommand::Cancel {}).await;
+        let stopped = WorkOutcome::Cancelled { what: format!("`{tool}`"), partial: false };
         assert_eq!(session.outcome("t1").await, stopped);
         session.prompt("t2", "and?").await;
-        assert_eq!(session.outcome("t2").await, Outcome::Done);
+        assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
         let told = session.agent.gateway.requests()[1]["messages"].to_string();
         assert!(told.contains("Interrupted before it had a result"), "{told}");
         let us = Pid::from_raw(session.agent.process.id() as i32).expect("not zero");

@@ -1,50 +1,50 @@
 //! Turns and acts that come to their end by themselves.
 
 use greenroom_protocol::{
-    Action, DeltaKind, Seen,
-    link::{Api, Command, Numbered, Outcome, Report, ToAgent},
+    Action, DeltaKind, ObservationKind,
+    link::{AgentCommand, AgentReport, CommandFrame, ProviderApi, ToAgent, WorkOutcome},
 };
 use serde_json::json;
 
 use crate::{
-    agent::Agent,
+    agent::AgentProcess,
     gateway::{
-        Answer::{Breaks, Frames, Hangs, Status, Whole},
-        Part, call, text,
+        ScriptedAnswer::{Breaks, Complete, Frames, Hangs, Status},
+        ScriptedPart, call, text,
     },
-    session::Session,
+    session::AgentTestSession,
 };
 
-fn failed(outcome: Outcome) -> (String, String) {
+fn failed(outcome: WorkOutcome) -> (String, String) {
     match outcome {
-        Outcome::Failed { code, detail } => (code, detail),
+        WorkOutcome::Failed { code, detail } => (code, detail),
         other => panic!("not failed but {other:?}"),
     }
 }
 
-async fn a_whole_turn(api: Api) {
-    let mut agent = Agent::start(vec![
-        Whole(vec![
-            Part::Thinking("Hm."),
+async fn full_turn(api: ProviderApi) {
+    let mut agent = AgentProcess::start(vec![
+        Complete(vec![
+            ScriptedPart::Thinking("Hm."),
             text("I write a script."),
             call("c1", "write", json!({ "path": "a/hi.sh", "content": "echo hällo\n" })),
             call("c2", "run", json!({ "command": "sh a/hi.sh; exit 3" })),
         ]),
-        Whole(vec![call(
+        Complete(vec![call(
             "c3",
             "edit",
             json!({ "path": "a/hi.sh", "change": "REPLACE", "old": "hällo", "lines": ["du"] }),
         )]),
-        Whole(vec![
+        Complete(vec![
             call("c4", "read", json!({ "path": "a/hi.sh" })),
             call("c5", "plan", json!({ "content": "- [x] all" })),
         ]),
-        Whole(vec![text("Done."), call("c6", "finish", json!({ "message": "It prints." }))]),
+        Complete(vec![text("Done."), call("c6", "finish", json!({ "message": "It prints." }))]),
     ]);
     agent.settings.api = api;
-    let mut session = Session::with_history(agent, Vec::new()).await;
+    let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
     session.prompt("t1", "greet").await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     assert_eq!(
         session.events(),
         [
@@ -74,35 +74,35 @@ async fn a_whole_turn(api: Api) {
 
 #[tokio::test]
 async fn a_whole_turn_by_anthropics_format() {
-    a_whole_turn(Api::Anthropic).await;
+    full_turn(ProviderApi::Anthropic).await;
 }
 
 #[tokio::test]
 async fn a_whole_turn_by_openais_format() {
-    a_whole_turn(Api::Openai).await;
+    full_turn(ProviderApi::Openai).await;
 }
 
 #[tokio::test]
 async fn deltas_come_before_the_events_that_hold_the_whole() {
     let answers =
-        vec![Hangs(vec![Part::Thinking("Hm."), text("One two"), call("c1", "run", json!({ "command": "x" }))])];
-    let mut session = Session::open(answers).await;
+        vec![Hangs(vec![ScriptedPart::Thinking("Hm."), text("One two"), call("c1", "run", json!({ "command": "x" }))])];
+    let mut session = AgentTestSession::open(answers).await;
     session.prompt("t1", "go").await;
     let input = json!({ "command": "x" }).to_string();
-    session.until(|session| session.heard.get(&("c1".into(), DeltaKind::ToolInput)) == Some(&input)).await;
+    session.until(|session| session.deltas.get(&("c1".into(), DeltaKind::ToolInput)) == Some(&input)).await;
     assert_eq!(session.events(), ["think _: Hm."]);
-    assert!(session.heard.iter().any(|((_, kind), text)| *kind == DeltaKind::Text && text == "One two"));
+    assert!(session.deltas.iter().any(|((_, kind), text)| *kind == DeltaKind::Text && text == "One two"));
 }
 
 #[tokio::test]
 async fn signed_thoughts_go_back_to_the_model() {
     let answers = vec![
-        Whole(vec![Part::Thinking("Hm."), call("c1", "think", json!({ "content": "so" }))]),
-        Whole(vec![text("Done.")]),
+        Complete(vec![ScriptedPart::Thinking("Hm."), call("c1", "think", json!({ "content": "so" }))]),
+        Complete(vec![text("Done.")]),
     ];
-    let mut session = Session::open(answers).await;
+    let mut session = AgentTestSession::open(answers).await;
     session.prompt("t1", "go").await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     let sent = &session.agent.gateway.requests()[1]["messages"][1]["content"][0];
     assert_eq!(*sent, json!({ "type": "thinking", "thinking": "Hm.", "signature": "signed" }));
 }
@@ -110,13 +110,13 @@ async fn signed_thoughts_go_back_to_the_model() {
 #[tokio::test]
 async fn a_call_that_makes_no_sense_is_explained_to_the_model() {
     let answers = vec![
-        Whole(vec![call("c1", "dance", json!({})), call("c2", "run", json!({ "cmd": "ls" }))]),
-        Whole(vec![call("c3", "read", json!({ "path": "none.txt" })), call("c4", "run", json!("{\"comm"))]),
-        Whole(vec![text("I see.")]),
+        Complete(vec![call("c1", "dance", json!({})), call("c2", "run", json!({ "cmd": "ls" }))]),
+        Complete(vec![call("c3", "read", json!({ "path": "none.txt" })), call("c4", "run", json!("{\"comm"))]),
+        Complete(vec![text("I see.")]),
     ];
-    let mut session = Session::open(answers).await;
+    let mut session = AgentTestSession::open(answers).await;
     session.prompt("t1", "go").await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     assert_eq!(
         session.events(),
         [
@@ -133,10 +133,10 @@ async fn a_call_that_makes_no_sense_is_explained_to_the_model() {
 
 #[tokio::test]
 async fn a_turn_has_a_limit_of_steps_and_is_told_when_it_goes_in_circles() {
-    let answers = (0..9).map(|_| Whole(vec![call("same", "read", json!({ "path": "none" }))])).collect();
-    let mut agent = Agent::start(answers);
+    let answers = (0..9).map(|_| Complete(vec![call("same", "read", json!({ "path": "none" }))])).collect();
+    let mut agent = AgentProcess::start(answers);
     agent.settings.max_steps = 6;
-    let mut session = Session::with_history(agent, Vec::new()).await;
+    let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
     session.prompt("t1", "go").await;
     assert_eq!(failed(session.outcome("t1").await).0, "too_many_steps");
     let last = session.agent.gateway.requests().pop().expect("six requests");
@@ -146,7 +146,7 @@ async fn a_turn_has_a_limit_of_steps_and_is_told_when_it_goes_in_circles() {
 #[tokio::test]
 async fn a_refusal_ends_the_turn_in_words() {
     let check = async |answer, code: &str, words: &str| {
-        let mut session = Session::open(vec![answer]).await;
+        let mut session = AgentTestSession::open(vec![answer]).await;
         session.prompt("t1", "go").await;
         let outcome = failed(session.outcome("t1").await);
         assert_eq!(outcome.0, code);
@@ -159,10 +159,10 @@ async fn a_refusal_ends_the_turn_in_words() {
 
 #[tokio::test]
 async fn a_cut_answer_is_kept_and_asked_for_again() {
-    let answers = vec![Breaks(vec![text("Half a")]), Whole(vec![text("Half a loaf.")])];
-    let mut session = Session::open(answers).await;
+    let answers = vec![Breaks(vec![text("Half a")]), Complete(vec![text("Half a loaf.")])];
+    let mut session = AgentTestSession::open(answers).await;
     session.prompt("t1", "go").await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     assert_eq!(session.events(), ["message _: [partial] Half a", "message _: Half a loaf."]);
     let requests = session.agent.gateway.requests();
     assert_eq!(requests[0], requests[1]);
@@ -171,9 +171,10 @@ async fn a_cut_answer_is_kept_and_asked_for_again() {
 #[tokio::test]
 async fn an_answer_that_is_cut_amid_a_call_is_marked_as_cut() {
     let parts = || vec![text("Pre."), call("c1", "run", json!({ "command": "echo hi" }))];
-    let mut session = Session::open(vec![Breaks(parts()), Whole(parts()), Whole(vec![text("Done.")])]).await;
+    let mut session =
+        AgentTestSession::open(vec![Breaks(parts()), Complete(parts()), Complete(vec![text("Done.")])]).await;
     session.prompt("t1", "go").await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     let events = session.events();
     // Nobody waits for that call to go on while the turn does.
     let never_made = "error c1: the model's answer broke off before it had made this call";
@@ -184,10 +185,11 @@ async fn an_answer_that_is_cut_amid_a_call_is_marked_as_cut() {
 #[tokio::test]
 async fn a_call_that_was_cut_and_one_of_the_same_id_are_two_items() {
     let run = || call("c1", "run", json!({ "command": "echo hi" }));
-    let mut session = Session::open(vec![Breaks(vec![run()]), Whole(vec![run()]), Whole(vec![text("Done.")])]).await;
+    let mut session =
+        AgentTestSession::open(vec![Breaks(vec![run()]), Complete(vec![run()]), Complete(vec![text("Done.")])]).await;
     session.prompt("t1", "go").await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
-    assert!(session.heard.contains_key(&("c1".to_owned(), DeltaKind::ToolInput)), "it had been begun");
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
+    assert!(session.deltas.contains_key(&("c1".to_owned(), DeltaKind::ToolInput)), "it had been begun");
     let items = session.items();
     assert!(items[0] == "c1" && items[1].starts_with("c1-"), "{items:?}");
     assert!(items[1..].iter().all(|item| *item != "c1"), "it has ended: {items:?}");
@@ -195,7 +197,7 @@ async fn a_call_that_was_cut_and_one_of_the_same_id_are_two_items() {
 
 #[tokio::test]
 async fn an_answer_that_is_cut_every_time_ends_the_turn() {
-    let mut session = Session::open((0..5).map(|_| Breaks(vec![])).collect()).await;
+    let mut session = AgentTestSession::open((0..5).map(|_| Breaks(vec![])).collect()).await;
     session.prompt("t1", "go").await;
     assert_eq!(failed(session.outcome("t1").await).0, "model_error");
     assert_eq!(session.agent.gateway.requests().len(), 3);
@@ -203,32 +205,32 @@ async fn an_answer_that_is_cut_every_time_ends_the_turn() {
 
 #[tokio::test]
 async fn a_gateway_that_goes_away_is_waited_for() {
-    let mut session = Session::open(vec![Hangs(vec![text("Half a")]), Whole(vec![text("Loaf.")])]).await;
+    let mut session = AgentTestSession::open(vec![Hangs(vec![text("Half a")]), Complete(vec![text("Loaf.")])]).await;
     session.prompt("t1", "go").await;
-    session.until(|session| !session.heard.is_empty()).await;
+    session.until(|session| !session.deltas.is_empty()).await;
     session.agent.gateway.die();
     session.until(|session| !session.reports.is_empty()).await;
     assert_eq!(session.events(), ["message _: [partial] Half a"]);
-    session.agent.gateway.rise();
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    session.agent.gateway.restart();
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     assert_eq!(session.events()[1], "message _: Loaf.");
 }
 
 #[tokio::test]
 async fn a_steering_message_is_heard_at_the_next_step() {
     let answers = vec![
-        Whole(vec![call("c1", "run", json!({ "command": "echo ready; until [ -e go ]; do sleep 0.01; done" }))]),
-        Whole(vec![text("Blue it is.")]),
+        Complete(vec![call("c1", "run", json!({ "command": "echo ready; until [ -e go ]; do sleep 0.01; done" }))]),
+        Complete(vec![text("Blue it is.")]),
     ];
-    let mut session = Session::open(answers).await;
+    let mut session = AgentTestSession::open(answers).await;
     session.prompt("t1", "paint it").await;
     session.output_after("read").await;
-    let steer = Command::Steer { content: "make it blue".into(), attachments: vec!["b.png".into()] };
-    let command = session.order(steer).await;
+    let steer = AgentCommand::Steer { content: "make it blue".into(), attachments: vec!["b.png".into()] };
+    let command = session.send_command(steer).await;
     session.until(|session| session.taken.len() == 2).await;
     std::fs::write(session.agent.file("go"), "").expect("it is written");
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
-    assert!(session.reports.contains(&Report::Steered { command }));
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
+    assert!(session.reports.contains(&AgentReport::Steered { command }));
     let request = session.agent.gateway.requests().pop().expect("two requests");
     let last = request["messages"].as_array().expect("messages").last().expect("one").to_string();
     assert!(last.contains("make it blue") && last.contains("`b.png`") && last.contains("tool_result"), "{last}");
@@ -237,32 +239,32 @@ async fn a_steering_message_is_heard_at_the_next_step() {
 /// As when both waited for an agent that was just coming up.
 #[tokio::test]
 async fn what_is_said_right_behind_a_prompt_is_for_its_turn() {
-    let mut session = Session::open(vec![Whole(vec![text("Blue, then.")])]).await;
-    let prompt = Command::Prompt { turn: "t1".into(), content: "paint it".into(), attachments: vec![] };
-    let steer = Command::Steer { content: "make it blue".into(), attachments: vec![] };
+    let mut session = AgentTestSession::open(vec![Complete(vec![text("Blue, then.")])]).await;
+    let prompt = AgentCommand::Prompt { turn: "t1".into(), content: "paint it".into(), attachments: vec![] };
+    let steer = AgentCommand::Steer { content: "make it blue".into(), attachments: vec![] };
     let both = [("prompt", prompt), ("steer", steer)];
-    let both = both.map(|(id, command)| ToAgent::Command(Numbered { id: id.into(), command }));
-    session.link.say_together(&both).await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
-    assert!(session.reports.contains(&Report::Steered { command: "steer".into() }));
+    let both = both.map(|(id, command)| ToAgent::Command(CommandFrame { id: id.into(), command }));
+    session.link.send_together(&both).await;
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
+    assert!(session.reports.contains(&AgentReport::Steered { command: "steer".into() }));
 }
 
 #[tokio::test]
 async fn a_steering_message_that_comes_too_late_is_given_back() {
-    let mut session = Session::open(vec![]).await;
-    let command = session.order(Command::Steer { content: "hello".into(), attachments: vec![] }).await;
-    session.until(|session| session.reports.contains(&Report::SteerMissed { command: command.clone() })).await;
+    let mut session = AgentTestSession::open(vec![]).await;
+    let command = session.send_command(AgentCommand::Steer { content: "hello".into(), attachments: vec![] }).await;
+    session.until(|session| session.reports.contains(&AgentReport::SteerMissed { command: command.clone() })).await;
 }
 
 #[tokio::test]
 async fn the_user_acts_beside_the_agent_one_at_a_time() {
-    let mut session = Session::open(vec![Hangs(vec![text("Hm.")]), Whole(vec![text("I saw that.")])]).await;
+    let mut session = AgentTestSession::open(vec![Hangs(vec![text("Hm.")]), Complete(vec![text("I saw that.")])]).await;
     session.prompt("t1", "go").await;
     let run = |command: &str| Action::Run { command: command.into() };
-    session.act("a1", run("sleep 0.2; echo one > f")).await;
-    session.act("a2", run("cat f; false")).await;
-    session.act("a3", Action::Read { path: "f".into() }).await;
-    session.act("a4", Action::Browse { url: "ftp://x".into() }).await;
+    session.user_action("a1", run("sleep 0.2; echo one > f")).await;
+    session.user_action("a2", run("cat f; false")).await;
+    session.user_action("a3", Action::Read { path: "f".into() }).await;
+    session.user_action("a4", Action::Browse { url: "ftp://x".into() }).await;
     assert_eq!(failed(session.outcome("a4").await).0, "tool_failed");
     assert_eq!(
         session.events(),
@@ -273,7 +275,7 @@ async fn the_user_acts_beside_the_agent_one_at_a_time() {
             "error a4: `ftp://x` is no http or https address; use `read` for a file",
         ]
     );
-    session.order(Command::Cancel {}).await;
+    session.send_command(AgentCommand::Cancel {}).await;
     session.outcome("t1").await;
     session.prompt("t2", "what did I do?").await;
     session.outcome("t2").await;
@@ -283,23 +285,23 @@ async fn the_user_acts_beside_the_agent_one_at_a_time() {
 
 #[tokio::test]
 async fn a_background_process_neither_hangs_the_tool_nor_dies_of_it() {
-    let mut session = Session::open(vec![]).await;
+    let mut session = AgentTestSession::open(vec![]).await;
     let command = "(while :; do echo x; sleep 0.02; done) & echo pid=$!";
-    session.act("a1", Action::Run { command: command.into() }).await;
-    assert_eq!(session.outcome("a1").await, Outcome::Done);
+    session.user_action("a1", Action::Run { command: command.into() }).await;
+    assert_eq!(session.outcome("a1").await, WorkOutcome::Done);
     let pid =
         session.observations()[0].content.lines().find_map(|line| line.strip_prefix("pid=")).expect("a pid").to_owned();
-    session.act("a2", Action::Run { command: format!("sleep 0.2; kill -0 {pid} && kill {pid}") }).await;
+    session.user_action("a2", Action::Run { command: format!("sleep 0.2; kill -0 {pid} && kill {pid}") }).await;
     session.outcome("a2").await;
-    assert!(matches!(session.observations()[1].seen, Seen::Run { exit_code: Some(0), .. }));
+    assert!(matches!(session.observations()[1].kind, ObservationKind::Run { exit_code: Some(0), .. }));
 }
 
 #[tokio::test]
 async fn any_program_reaches_the_model_through_the_loopback_door() {
-    let mut session = Session::open(vec![Status(402, "spent")]).await;
+    let mut session = AgentTestSession::open(vec![Status(402, "spent")]).await;
     let command = "exec 3<>/dev/tcp/127.0.0.1/${GREENROOM_GATEWAY_URL##*:}; \
                    printf 'POST /openai/v1/x HTTP/1.1\\r\\ncontent-length: 2\\r\\n\\r\\n{}' >&3; cat <&3";
-    session.act("a1", Action::Run { command: command.into() }).await;
+    session.user_action("a1", Action::Run { command: command.into() }).await;
     session.outcome("a1").await;
     let answer = &session.observations()[0].content;
     assert!(answer.starts_with("HTTP/1.1 402") && answer.ends_with("spent"), "{answer}");
@@ -307,13 +309,18 @@ async fn any_program_reaches_the_model_through_the_loopback_door() {
 
 #[tokio::test]
 async fn much_output_is_told_in_pieces_and_its_observation_has_head_and_tail() {
-    let mut session = Session::open(vec![]).await;
+    let mut session = AgentTestSession::open(vec![]).await;
     session
-        .act("a1", Action::Run { command: "echo BEGIN; head -c 9000000 /dev/zero | tr '\\0' x; echo END".into() })
+        .user_action(
+            "a1",
+            Action::Run { command: "echo BEGIN; head -c 9000000 /dev/zero | tr '\\0' x; echo END".into() },
+        )
         .await;
     session.outcome("a1").await;
     let seen = session.observations()[0];
-    let Seen::Run { truncated: Some(truncated), .. } = &seen.seen else { panic!("it is not marked: {:?}", seen.seen) };
+    let ObservationKind::Run { truncated: Some(truncated), .. } = &seen.kind else {
+        panic!("it is not marked: {:?}", seen.kind)
+    };
     assert_eq!(truncated.bytes, 9_000_010);
     assert!(seen.content.starts_with("BEGIN\nxx") && seen.content.ends_with("xxEND\n"));
     assert!(seen.content.contains("\n… 8934474 bytes left out …\n"), "what is missing is told");
@@ -323,12 +330,12 @@ async fn much_output_is_told_in_pieces_and_its_observation_has_head_and_tail() {
 
 #[tokio::test]
 async fn of_a_text_without_end_the_beginning_and_the_end_are_told() {
-    let mut session = Session::open(vec![]).await;
+    let mut session = AgentTestSession::open(vec![]).await;
     let command = "echo BEGIN; head -c 80000000 /dev/zero | tr '\\0' x; echo END";
-    session.act("a1", Action::Run { command: command.into() }).await;
+    session.user_action("a1", Action::Run { command: command.into() }).await;
     session.outcome("a1").await;
     let whole = session.pieces("a1");
-    let limit = greenroom_protocol::WHOLE_LIMIT as usize;
+    let limit = greenroom_protocol::FULL_TEXT_LIMIT as usize;
     assert!(whole.len() <= limit && whole.len() > limit - 2_000_000, "{} bytes", whole.len());
     assert!(whole.starts_with("BEGIN\nxx") && whole.ends_with("xxEND\n"));
     let said = whole.split(" bytes left out …").next().and_then(|text| text.rsplit("… ").next()).expect("it says so");
@@ -339,10 +346,10 @@ async fn of_a_text_without_end_the_beginning_and_the_end_are_told() {
 
 #[tokio::test]
 async fn a_large_file_is_read_whole() {
-    let mut session = Session::open(vec![]).await;
+    let mut session = AgentTestSession::open(vec![]).await;
     let text: String = (0..400_000).map(|n| format!("line {n} ä\n")).collect();
     std::fs::write(session.agent.file("large"), &text).expect("a file");
-    session.act("a1", Action::Read { path: "large".into() }).await;
+    session.user_action("a1", Action::Read { path: "large".into() }).await;
     session.outcome("a1").await;
     assert!(session.pieces("a1") == text, "the pieces are the whole");
     assert!(session.observations()[0].content.starts_with("line 0 ä\n"));
@@ -354,16 +361,16 @@ async fn a_conversation_that_is_too_long_is_shortened_whatever_the_server_calls_
         Status(500, exceeded),
         Status(400, r#"{"error":{"message":"no","code":"context_length_exceeded"}}"#),
         Frames(vec![json!({ "error": { "message": "no", "type": "exceed_context_size_error" } })]),
-        Whole(vec![text("Done.")]),
-        Whole(vec![text("Done again.")]),
+        Complete(vec![text("Done.")]),
+        Complete(vec![text("Done again.")]),
     ];
-    let mut agent = Agent::start(answers);
-    agent.settings.api = Api::Openai;
-    let mut session = Session::with_history(agent, Vec::new()).await;
+    let mut agent = AgentProcess::start(answers);
+    agent.settings.api = ProviderApi::Openai;
+    let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
     session.prompt("t1", &format!("BEGIN{}END", "x".repeat(900_000))).await;
-    assert_eq!(session.outcome("t1").await, Outcome::Done);
+    assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     session.prompt("t2", "and now?").await;
-    assert_eq!(session.outcome("t2").await, Outcome::Done);
+    assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
     let sizes: Vec<usize> =
         session.agent.gateway.requests().iter().map(|body| body["messages"].to_string().len()).collect();
     assert!(sizes[0] < 500 << 10 && sizes[1] < 250 << 10 && sizes[2] < 130 << 10 && sizes[3] < 70 << 10, "{sizes:?}");

@@ -23,35 +23,38 @@ use tokio::{
 };
 use tokio_tungstenite::{accept_async_with_config, client_async_with_config, tungstenite::Message};
 
-use super::{ARRIVED, Client, EVERY, Heard, Pace, Run, Speaker, WARM_UP, hop, latencies, rate, small};
+use super::{
+    ARRIVED, ClientFigures, EVERY, PacedSender, RelayClient, RelayClients, SendPace, WARM_UP, hop, latencies, rate,
+    small,
+};
 use crate::figures::Figures;
 
 /// Each beginning where chance has it.
-const EVENLY: Pace = Pace::Every { late: Duration::ZERO };
+const EVENLY: SendPace = SendPace::Every { late: Duration::ZERO };
 
 /// The same agent without a server: behind the proxy and the hop on Unix sockets, as Greenroom dials it, and on a port for those
 /// who come directly.
-pub(super) struct Beside {
+pub(super) struct BaselineAgent {
     port: u16,
     proxy: u16,
     hop: u16,
-    signal: Arc<Signal>,
+    signal: Arc<BaselineSignal>,
     listening: [JoinHandle<()>; 3],
 }
 
 /// What all connections of the agent obey.
 #[derive(Default)]
-struct Signal {
+struct BaselineSignal {
     /// Which way speaks, and at what pace. Changes by a lock, and is looked at without one.
-    now: watch::Sender<Option<(Way, Pace)>>,
+    now: watch::Sender<Option<(RelayPath, SendPace)>>,
     /// Counts the changes.
     changes: AtomicUsize,
     stop: AtomicBool,
     waiting: tokio::sync::Notify,
 }
 
-impl Signal {
-    fn say(&self, now: Option<(Way, Pace)>) {
+impl BaselineSignal {
+    fn say(&self, now: Option<(RelayPath, SendPace)>) {
         self.now.send_replace(now);
         self.changes.fetch_add(1, Relaxed);
         self.waiting.notify_waiters();
@@ -59,60 +62,60 @@ impl Signal {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum RelayPath {
     Direct,
     Proxied,
     Hop,
 }
 
-impl Beside {
-    pub(super) async fn start(home: &Path, proxy: u16) -> Beside {
-        let signal = Arc::new(Signal::default());
+impl BaselineAgent {
+    pub(super) async fn start(home: &Path, proxy: u16) -> BaselineAgent {
+        let signal = Arc::new(BaselineSignal::default());
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let port = tcp.local_addr().expect("an address").port();
         let heard = signal.clone();
         let direct = tokio::spawn(async move {
             while let Ok((stream, _)) = tcp.accept().await {
                 stream.set_nodelay(true).expect("it is a socket");
-                tokio::spawn(serve(stream, Way::Direct, heard.clone()));
+                tokio::spawn(serve(stream, RelayPath::Direct, heard.clone()));
             }
         });
         let behind_hop = home.join("behind-hop.sock");
-        let hopped = listen(&behind_hop, Way::Hop, signal.clone());
-        let proxied = listen(&home.join("agent.sock"), Way::Proxied, signal.clone());
+        let hopped = listen(&behind_hop, RelayPath::Hop, signal.clone());
+        let proxied = listen(&home.join("agent.sock"), RelayPath::Proxied, signal.clone());
         let hop = hop::start(home, behind_hop);
-        Beside { port, proxy, hop, signal, listening: [direct, proxied, hopped] }
+        BaselineAgent { port, proxy, hop, signal, listening: [direct, proxied, hopped] }
     }
 
-    pub(super) async fn directly(&self) -> Client {
+    pub(super) async fn directly(&self) -> RelayClient {
         dial(self.port).await
     }
 
-    pub(super) async fn through_the_proxy(&self) -> Client {
+    pub(super) async fn through_the_proxy(&self) -> RelayClient {
         dial(self.proxy).await
     }
 
-    pub(super) async fn through_the_hop(&self) -> Client {
+    pub(super) async fn through_the_hop(&self) -> RelayClient {
         dial(self.hop).await
     }
 
-    pub(super) async fn paced(&self, run: &mut Run, way: Way) -> Figures {
+    pub(super) async fn paced(&self, run: &mut RelayClients, way: RelayPath) -> Figures {
         latencies(self.speak(run, way, EVENLY).await)
     }
 
-    pub(super) async fn at_full_speed(&self, run: &mut Run, pace: Pace) -> f64 {
-        rate(&self.speak(run, Way::Proxied, pace).await)
+    pub(super) async fn at_full_speed(&self, run: &mut RelayClients, pace: SendPace) -> f64 {
+        rate(&self.speak(run, RelayPath::Proxied, pace).await)
     }
 
     /// Every agent says so much, without any pause; frames a second until every client has all of it.
-    pub(super) async fn flood(&self, run: &mut Run, way: Way, frames: u64) -> f64 {
-        self.signal.say(Some((way, Pace::Flood { frames })));
+    pub(super) async fn flood(&self, run: &mut RelayClients, way: RelayPath, frames: u64) -> f64 {
+        self.signal.say(Some((way, SendPace::Flood { frames })));
         let rate = run.read_all(frames).await;
         self.signal.say(None);
         rate
     }
 
-    async fn speak(&self, run: &mut Run, way: Way, pace: Pace) -> Vec<Heard> {
+    async fn speak(&self, run: &mut RelayClients, way: RelayPath, pace: SendPace) -> Vec<ClientFigures> {
         self.signal.say(Some((way, pace)));
         let heard = run.read().await;
         self.signal.say(None);
@@ -121,7 +124,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for BaselineAgent {
     fn drop(&mut self) {
         self.signal.stop.store(true, Relaxed);
         self.signal.waiting.notify_waiters();
@@ -129,7 +132,7 @@ impl Drop for Beside {
     }
 }
 
-fn listen(path: &Path, way: Way, signal: Arc<Signal>) -> JoinHandle<()> {
+fn listen(path: &Path, way: RelayPath, signal: Arc<BaselineSignal>) -> JoinHandle<()> {
     let _left_by_the_last = fs::remove_file(path);
     let unix = UnixListener::bind(path).expect("a socket");
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
@@ -141,9 +144,9 @@ fn listen(path: &Path, way: Way, signal: Arc<Signal>) -> JoinHandle<()> {
 }
 
 /// One connection of the agent: the frames that a client of Greenroom would see.
-async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: Arc<Signal>) {
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: RelayPath, signal: Arc<BaselineSignal>) {
     let Ok(mut socket) = accept_async_with_config(stream, Some(small())).await else { return };
-    let (mut speaker, late) = (Speaker::new(), EVERY.mul_f64(fastrand::f64()));
+    let (mut speaker, late) = (PacedSender::new(), EVERY.mul_f64(fastrand::f64()));
     let (mut offset, mut known, mut now) = (0, usize::MAX, None);
     loop {
         if signal.stop.load(Relaxed) {
@@ -164,14 +167,14 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: A
             if signal.changes.load(Relaxed) == known {
                 woken.await;
             }
-            if matches!(*signal.now.borrow(), Some((_, Pace::Every { .. } | Pace::OneByOne))) {
+            if matches!(*signal.now.borrow(), Some((_, SendPace::Every { .. } | SendPace::OneByOne))) {
                 sleep(late).await;
             }
             speaker.begin();
             continue;
         };
         let content = speaker.words();
-        let frame = if let Pace::Flood { .. } = pace {
+        let frame = if let SendPace::Flood { .. } = pace {
             json!({ "seq": offset, "at": "2026-01-01T00:00:00.000Z", "source": "agent", "observation": "think", "extras": {},
                 "content": content })
         } else {
@@ -181,11 +184,11 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: Way, signal: A
         if socket.send(Message::text(frame.to_string())).await.is_err() {
             return;
         }
-        speaker.rest(pace).await;
+        speaker.wait_for_turn(pace).await;
     }
 }
 
-async fn dial(port: u16) -> Client {
+async fn dial(port: u16) -> RelayClient {
     let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("somebody listens");
     let address = format!("ws://127.0.0.1:{port}/");
     client_async_with_config(address, tcp, Some(small())).await.expect("it speaks WebSocket").0

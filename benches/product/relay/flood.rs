@@ -4,12 +4,12 @@
 //! It ends, as what Greenroom takes from an agent is not held to what a client reads: of a flood without an end it would be said how
 //! it divides its time between the two, and not how much goes through.
 
-use super::{Beside, CONNECTIONS, Proxy, Run, Way, clients, raise_descriptors, sessions};
+use super::{BaselineAgent, CONNECTIONS, NginxProxy, RelayClients, RelayPath, clients, raise_descriptors, sessions};
 use crate::{
     figures::{Figures, table, times},
     harness::{
-        driver::Driver,
-        server::{Options, Server},
+        driver::TestDriver,
+        server::{TestServer, TestServerOptions},
     },
 };
 
@@ -21,23 +21,23 @@ const FRAMES: u64 = 1_200_000;
 pub(crate) async fn run() {
     raise_descriptors();
     let home = tempfile::tempdir().expect("a directory");
-    let proxy = match Proxy::start(home.path()) {
+    let proxy = match NginxProxy::start(home.path()) {
         Ok(proxy) => proxy,
         Err(why) => return println!("(no flood beside nginx: {why}; Debian: `apt install nginx-light`)\n"),
     };
     let mut rows = Vec::new();
     for connections in CONNECTIONS {
-        let server = Server::start(Options::new(Driver::Process)).await;
-        let beside = Beside::start(home.path(), proxy.port).await;
-        let mut nginx = Run::new(clients((0..connections).map(|_| beside.through_the_proxy())).await);
-        let mut smallest = Run::new(clients((0..connections).map(|_| beside.through_the_hop())).await);
+        let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+        let beside = BaselineAgent::start(home.path(), proxy.port).await;
+        let mut nginx = RelayClients::new(clients((0..connections).map(|_| beside.through_the_proxy())).await);
+        let mut smallest = RelayClients::new(clients((0..connections).map(|_| beside.through_the_hop())).await);
         let (mut puppets, ours) = sessions(&server, connections).await;
-        let mut greenroom = Run::new(ours);
+        let mut greenroom = RelayClients::new(ours);
         let [mut proxied, mut hopped, mut events]: [Figures; 3] = Default::default();
         let frames = FRAMES / connections as u64;
         for _ in 0..ROUNDS {
-            proxied.add(beside.flood(&mut nginx, Way::Proxied, frames).await);
-            hopped.add(beside.flood(&mut smallest, Way::Hop, frames).await);
+            proxied.add(beside.flood(&mut nginx, RelayPath::Proxied, frames).await);
+            hopped.add(beside.flood(&mut smallest, RelayPath::Hop, frames).await);
             events.add(greenroom.flood(&mut puppets, frames).await);
         }
         let [proxied, hopped, events] = [proxied, hopped, events].map(|rounds| rounds.p(50));

@@ -24,7 +24,7 @@ const LOG: u64 = 64 << 20;
 const LISTENER: u64 = u64::MAX;
 
 /// A client, and the agent that it was connected to.
-struct Pair {
+struct HopPair {
     client: TcpStream,
     agent: UnixStream,
 }
@@ -44,7 +44,7 @@ fn run(listener: &TcpListener, agent: &Path, log: &File) -> io::Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let watch = |fd: &dyn AsFd, what: u64| epoll::add(&epoll, fd, EventData::new_u64(what), EventFlags::IN);
     watch(listener, LISTENER)?;
-    let (mut pairs, mut events) = (Vec::<Pair>::new(), Vec::with_capacity(1024));
+    let (mut pairs, mut events) = (Vec::<HopPair>::new(), Vec::with_capacity(1024));
     let (mut bytes, mut parts, mut at, mut buffer) = (Vec::new(), Vec::new(), 0, vec![0; 64 << 10]);
     loop {
         events.clear();
@@ -58,11 +58,11 @@ fn run(listener: &TcpListener, agent: &Path, log: &File) -> io::Result<()> {
                 let n = pairs.len() as u64 * 2;
                 watch(&client, n)?;
                 watch(&agent, n + 1)?;
-                pairs.push(Pair { client, agent });
+                pairs.push(HopPair { client, agent });
                 continue;
             }
             let n = what as usize / 2;
-            let Pair { client, agent } = &mut pairs[n];
+            let HopPair { client, agent } = &mut pairs[n];
             let (from, is_client): (&mut dyn Read, bool) = if what % 2 == 0 { (client, true) } else { (agent, false) };
             let read = from.read(&mut buffer).unwrap_or(0);
             if read == 0 {

@@ -14,13 +14,13 @@ use crate::harness::host;
 pub(super) const DESCRIPTORS: u64 = 100_000;
 
 /// nginx before the agent's socket.
-pub(super) struct Proxy {
+pub(super) struct NginxProxy {
     child: Child,
     pub(super) port: u16,
 }
 
-impl Proxy {
-    pub(super) fn start(home: &Path) -> io::Result<Proxy> {
+impl NginxProxy {
+    pub(super) fn start(home: &Path) -> io::Result<NginxProxy> {
         let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let at = |name: &str| home.join(name).display().to_string();
         let config = format!(
@@ -47,7 +47,7 @@ impl Proxy {
             .spawn()?;
         for _ in 0..200 {
             if std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
-                return Ok(Proxy { child, port });
+                return Ok(NginxProxy { child, port });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -62,7 +62,7 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
+impl Drop for NginxProxy {
     fn drop(&mut self) {
         host::kill(self.child.id() as i32, rustix::process::Signal::TERM);
         // It ends its workers first.

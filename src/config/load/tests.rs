@@ -1,32 +1,32 @@
 use super::*;
-use crate::config::{Access, Driver, Secret};
+use crate::config::{DriverChoice, SecretString, VolumeAccessConfig};
 
 /// A home with an optional user's file and data directory's file.
-struct Home(tempfile::TempDir);
+struct ConfigTestHome(tempfile::TempDir);
 
-impl Home {
-    fn new(user: &str, data: &str) -> Home {
+impl ConfigTestHome {
+    fn new(user: &str, data: &str) -> ConfigTestHome {
         let home = tempfile::tempdir().expect("a temporary directory");
-        for (dir, name, text) in [(".config", "config.toml", user), (".local/share", FILE, data)] {
+        for (dir, name, text) in [(".config", "config.toml", user), (".local/share", FILE_NAME, data)] {
             let dir = home.path().join(dir).join("greenroom");
             std::fs::create_dir_all(&dir).expect("it is made");
             std::fs::write(dir.join(name), text).expect("it is written");
         }
-        Home(home)
+        ConfigTestHome(home)
     }
 
     fn load(&self, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<Config, String> {
         let mut environment: BTreeMap<_, _> = variables.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         environment.insert("HOME".into(), self.0.path().to_str().expect("a plain path").into());
         let flags = flags.iter().map(|(key, text)| (*key, "--flag", text.to_string())).collect();
-        Config::load(&Sources { file: None, environment, flags }).map_err(|e| e.to_string())
+        Config::load(&ConfigSources { file: None, environment, flags }).map_err(|e| e.to_string())
     }
 }
 
 #[test]
 fn later_layers_win() {
     let port = |user, data, variables: &[_], flags: &[_]| {
-        Home::new(user, data).load(variables, flags).expect("it loads").server.bind.port()
+        ConfigTestHome::new(user, data).load(variables, flags).expect("it loads").server.bind.port()
     };
     let (user, data) = ("server.bind = '127.0.0.1:1'", "[server]\nbind = '127.0.0.1:2'");
     let variable = [("GREENROOM_SERVER__BIND", "127.0.0.1:3")];
@@ -40,17 +40,17 @@ fn later_layers_win() {
 
 #[test]
 fn the_file_of_the_flag_is_the_only_one() {
-    let home = Home::new("server.workers = 7", "");
+    let home = ConfigTestHome::new("server.workers = 7", "");
     let file = home.0.path().join("mine.toml");
     std::fs::write(&file, "agent.max_steps = 3").expect("it is written");
     let environment = BTreeMap::from([("HOME".to_owned(), home.0.path().to_str().expect("a plain path").to_owned())]);
-    let config = Config::load(&Sources { file: Some(file), environment, flags: vec![] }).expect("it loads");
+    let config = Config::load(&ConfigSources { file: Some(file), environment, flags: vec![] }).expect("it loads");
     assert_eq!((config.agent.max_steps, config.server.workers), (3, 0));
 }
 
 #[test]
 fn every_well_known_variable_is_heard() {
-    let config = Home::new("", "")
+    let config = ConfigTestHome::new("", "")
         .load(
             &[
                 ("LLM_API_KEY", "k1"),
@@ -72,15 +72,15 @@ fn every_well_known_variable_is_heard() {
             &[("sandbox.driver", "process"), ("sandbox.stop_with_server", "true")],
         )
         .expect("it loads");
-    assert_eq!(config.model.api_key, Secret::new("k1"));
+    assert_eq!(config.model.api_key, SecretString::new("k1"));
     assert_eq!((config.model.default.as_str(), config.model.base_url.as_str()), ("m", "http://u"));
-    assert_eq!(config.model.anthropic.api_key, Secret::new("k2"));
-    assert_eq!(config.model.openai.api_key, Secret::new("k4"), "the exact name wins over the well-known one");
+    assert_eq!(config.model.anthropic.api_key, SecretString::new("k2"));
+    assert_eq!(config.model.openai.api_key, SecretString::new("k4"), "the exact name wins over the well-known one");
     assert_eq!(
         config.sandbox.volumes.iter().map(|v| v.access).collect::<Vec<_>>(),
-        [Access::ReadWrite, Access::ReadOnly]
+        [VolumeAccessConfig::ReadWrite, VolumeAccessConfig::ReadOnly]
     );
-    assert_eq!((config.sandbox.driver, config.sandbox.docker_host.as_str()), (Driver::Process, "unix:///x.sock"));
+    assert_eq!((config.sandbox.driver, config.sandbox.docker_host.as_str()), (DriverChoice::Process, "unix:///x.sock"));
     assert_eq!((config.agent.max_steps, config.sandbox.cpus), (9, 1.5));
     assert!(config.sandbox.unconfined && config.sandbox.stop_with_server);
     assert_eq!(config.server.allowed_hosts, ["a.test", "b.test:1"]);
@@ -91,7 +91,7 @@ fn every_well_known_variable_is_heard() {
 #[test]
 fn errors() {
     fn check(data: &str, variables: &[(&str, &str)], parts: &[&str]) {
-        let why = Home::new("", data).load(variables, &[]).expect_err("it is refused");
+        let why = ConfigTestHome::new("", data).load(variables, &[]).expect_err("it is refused");
         for part in parts {
             assert!(why.contains(part), "`{part}` is missing in: {why}");
         }
@@ -120,7 +120,7 @@ fn errors() {
 
 #[test]
 fn a_refused_secret_is_not_repeated() {
-    let why = Home::new("", "").load(&[("GREENROOM_TOKEN", "canary")], &[]).expect_err("it is too short");
+    let why = ConfigTestHome::new("", "").load(&[("GREENROOM_TOKEN", "canary")], &[]).expect_err("it is too short");
     assert!(why.contains("`GREENROOM_TOKEN`") && !why.contains("canary"), "{why}");
 }
 
@@ -128,7 +128,7 @@ fn a_refused_secret_is_not_repeated() {
 fn a_row_of_prices_replaces_its_namesake_and_leaves_the_rest() {
     let before = Config::with_data_dir("/x").model.prices.len();
     let rows = "[[model.prices]]\nmodel = 'gpt-5'\ninput = 9\noutput = 9\n[[model.prices]]\nmodel = 'own'\ninput = 1\noutput = 1";
-    let prices = Home::new("", rows).load(&[], &[]).expect("it loads").model.prices;
+    let prices = ConfigTestHome::new("", rows).load(&[], &[]).expect("it loads").model.prices;
     assert_eq!(prices.len(), before + 1);
     let gpt: Vec<_> = prices.iter().filter(|row| row.model == "gpt-5").map(|row| row.input).collect();
     assert_eq!(gpt, [9.0]);
@@ -136,19 +136,19 @@ fn a_row_of_prices_replaces_its_namesake_and_leaves_the_rest() {
 
 #[test]
 fn without_a_home_the_way_out_is_named() {
-    let why = Config::load(&Sources::default()).expect_err("there is no home").to_string();
+    let why = Config::load(&ConfigSources::default()).expect_err("there is no home").to_string();
     assert!(why.contains("--data DIR"), "{why}");
 }
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let sources = Sources { file: Some("/nowhere/x.toml".into()), ..Sources::default() };
+    let sources = ConfigSources { file: Some("/nowhere/x.toml".into()), ..ConfigSources::default() };
     assert!(Config::load(&sources).expect_err("it is not there").to_string().contains("`/nowhere/x.toml`"));
 }
 
 #[test]
 fn the_defaults_make_sense_and_none_lacks_its_reason() {
-    assert_eq!(Merged::defaults().config.nonsense(), None);
+    assert_eq!(MergedLayers::defaults().config.invalid_value(), None);
     let settings = DEFAULTS.split("[[model.prices]]").next().expect("there is a first part");
     let mut explained = false;
     for line in settings.lines() {

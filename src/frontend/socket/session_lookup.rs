@@ -2,38 +2,41 @@
 //! for at once.
 
 use actix::prelude::*;
-use greenroom_protocol::{CLIENT_FRAME_LIMIT, client::Wish};
+use greenroom_protocol::{CLIENT_FRAME_LIMIT, client::ClientRequest};
 
-use super::{Context, FrontendSocket, LOOK_AGAIN, LOOK_AGAIN_MAX, LOOK_RARELY, Source, attached};
+use super::{
+    FrontendSocket, LOOKUP_RETRY_MAX, LOOKUP_RETRY_MIN, LOOKUP_RETRY_UNREADABLE, SessionSource, SocketContext,
+    attached_clients,
+};
 use crate::{
-    session::{Listening, Refusal, Seen, Session, View},
+    session::{DeltaPositions, RequestError, Session, SessionView, Subscription},
     store::{Seq, SessionId},
 };
 
 /// How much of one client waits for its session, in bytes of frames. More is refused.
-const WAITING: usize = 2 * CLIENT_FRAME_LIMIT;
+const MAX_WAITING_BYTES: usize = 2 * CLIENT_FRAME_LIMIT;
 
 /// The looking for a session.
 #[derive(Default)]
-pub(super) struct Search {
+pub(super) struct SessionLookup {
     /// The next look; `None` while it is under way.
     next: Option<SpawnHandle>,
     /// What the client asked for meanwhile, in its order.
-    pub(super) waiting: Vec<(Option<String>, Wish)>,
+    pub(super) waiting: Vec<(Option<String>, ClientRequest)>,
     bytes: usize,
 }
 
-impl Search {
+impl SessionLookup {
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.bytes + bytes <= WAITING
+        self.bytes + bytes <= MAX_WAITING_BYTES
     }
 
-    pub(super) fn wait(&mut self, id: Option<String>, wish: Wish, bytes: usize) {
+    pub(super) fn queue_request(&mut self, id: Option<String>, wish: ClientRequest, bytes: usize) {
         self.bytes += bytes;
         self.waiting.push((id, wish));
     }
 
-    fn take(&mut self) -> Vec<(Option<String>, Wish)> {
+    fn take_waiting(&mut self) -> Vec<(Option<String>, ClientRequest)> {
         self.bytes = 0;
         std::mem::take(&mut self.waiting)
     }
@@ -41,63 +44,63 @@ impl Search {
 
 impl FrontendSocket {
     /// Without the session's actor, which cannot be had because of `refusal`: its journal is shown until it can.
-    fn read_alone(&mut self, id: SessionId, refusal: Refusal, ctx: &mut Context) {
+    fn serve_from_journal(&mut self, id: SessionId, refusal: RequestError, ctx: &mut SocketContext) {
         let store = self.parts.store.clone();
         let snapshot = async move { store.get(id).await }.into_actor(self);
         ctx.wait(snapshot.map(move |snapshot, socket, ctx| {
             if let Ok(Some(snapshot)) = snapshot {
-                let source = Source::Journal { tail: snapshot.tail, search: Box::default() };
+                let source = SessionSource::Journal { tail: snapshot.tail, lookup: Box::default() };
                 // With this one.
-                let attached = attached(&socket.parts.census, id) + 1;
-                socket.arrived(id, source, &View::new(&snapshot, attached), ctx);
+                let attached = attached_clients(&socket.parts.actor_registry, id) + 1;
+                socket.begin_replay(id, source, &SessionView::new(&snapshot, attached), ctx);
             }
-            socket.tell_once(refusal, ctx);
-            socket.find_again(ctx);
+            socket.report_once(refusal, ctx);
+            socket.schedule_lookup(ctx);
         }));
     }
 
     /// Why the session is not to be had, unless the client was told that last; the looking goes on.
-    fn tell_once(&mut self, refusal: Refusal, ctx: &mut Context) {
-        if self.told.as_ref().is_none_or(|told| told.code() != refusal.code()) {
-            self.refused(&refusal, None, ctx);
-            self.told = Some(Box::new(refusal));
+    fn report_once(&mut self, refusal: RequestError, ctx: &mut SocketContext) {
+        if self.reported_error.as_ref().is_none_or(|told| told.code() != refusal.code()) {
+            self.send_request_error(&refusal, None, ctx);
+            self.reported_error = Some(Box::new(refusal));
         }
     }
 
     /// The session's actor is gone; its journal is not.
-    pub(super) fn find_again(&mut self, ctx: &mut Context) {
-        let wanted = self.arrival.as_ref().and_then(|arrival| arrival.wanted);
+    pub(super) fn schedule_lookup(&mut self, ctx: &mut SocketContext) {
+        let wanted = self.attach_request.as_ref().and_then(|arrival| arrival.session_id);
         let Some(id) = self.attached.as_ref().map(|attached| attached.id).or(wanted) else { return };
-        let somebody_waits = self.search().is_some_and(|search| !search.waiting.is_empty());
-        let looks = if somebody_waits { 0 } else { self.looks };
-        let is_unreadable = matches!(self.told.as_deref(), Some(Refusal::Unreadable(_)));
-        let longest = if is_unreadable { LOOK_RARELY } else { LOOK_AGAIN_MAX };
-        let wait = LOOK_AGAIN.saturating_mul(1 << looks.min(16)).min(longest);
-        self.looks = self.looks.saturating_add(1);
-        let next = ctx.run_later(wait, move |socket, ctx| socket.find(id, ctx));
-        if let Some(search) = self.search() {
+        let somebody_waits = self.lookup_state().is_some_and(|search| !search.waiting.is_empty());
+        let looks = if somebody_waits { 0 } else { self.lookup_attempts };
+        let is_unreadable = matches!(self.reported_error.as_deref(), Some(RequestError::Unreadable(_)));
+        let longest = if is_unreadable { LOOKUP_RETRY_UNREADABLE } else { LOOKUP_RETRY_MAX };
+        let wait = LOOKUP_RETRY_MIN.saturating_mul(1 << looks.min(16)).min(longest);
+        self.lookup_attempts = self.lookup_attempts.saturating_add(1);
+        let next = ctx.run_later(wait, move |socket, ctx| socket.look_up(id, ctx));
+        if let Some(search) = self.lookup_state() {
             search.next = Some(next);
         }
     }
 
     /// Somebody waits for it.
-    pub(super) fn find_now(&mut self, id: SessionId, ctx: &mut Context) {
-        if let Some(next) = self.search().and_then(|search| search.next.take()) {
+    pub(super) fn lookup_now(&mut self, id: SessionId, ctx: &mut SocketContext) {
+        if let Some(next) = self.lookup_state().and_then(|search| search.next.take()) {
             ctx.cancel_future(next);
-            self.looks = self.looks.saturating_sub(1);
-            self.find(id, ctx);
+            self.lookup_attempts = self.lookup_attempts.saturating_sub(1);
+            self.look_up(id, ctx);
         }
     }
 
-    fn search(&mut self) -> Option<&mut Search> {
+    fn lookup_state(&mut self) -> Option<&mut SessionLookup> {
         match &mut self.attached.as_mut()?.source {
-            Source::Journal { search, .. } => Some(search),
-            Source::Session { .. } => None,
+            SessionSource::Journal { lookup: search, .. } => Some(search),
+            SessionSource::Session { .. } => None,
         }
     }
 
-    pub(super) fn find(&mut self, id: SessionId, ctx: &mut Context) {
-        if let Some(search) = self.search() {
+    pub(super) fn look_up(&mut self, id: SessionId, ctx: &mut SocketContext) {
+        if let Some(search) = self.lookup_state() {
             search.next = None;
         }
         let (sessions, store) = (self.parts.sessions.clone(), self.parts.store.clone());
@@ -109,8 +112,8 @@ impl FrontendSocket {
         };
         let found = found.into_actor(self).map(move |(found, written), socket, ctx| match found {
             Ok(session) => socket.attach(id, session, ctx),
-            Err(refusal @ Refusal::NoSession(_)) => socket.gone(&refusal, ctx),
-            Err(refusal) => socket.cannot_be_had(id, refusal, written, ctx),
+            Err(refusal @ RequestError::NoSession(_)) => socket.session_gone(&refusal, ctx),
+            Err(refusal) => socket.session_unavailable(id, refusal, written, ctx),
         });
         if self.attached.is_none() {
             // What the client says meanwhile is for that session.
@@ -121,31 +124,43 @@ impl FrontendSocket {
     }
 
     /// What is `written` by now is shown meanwhile.
-    pub(super) fn cannot_be_had(&mut self, id: SessionId, refusal: Refusal, written: Seq, ctx: &mut Context) {
-        let Some(at) = &mut self.attached else { return self.read_alone(id, refusal, ctx) };
-        if let Source::Journal { tail, search } = &mut at.source {
+    pub(super) fn session_unavailable(
+        &mut self,
+        id: SessionId,
+        refusal: RequestError,
+        written: Seq,
+        ctx: &mut SocketContext,
+    ) {
+        let Some(at) = &mut self.attached else { return self.serve_from_journal(id, refusal, ctx) };
+        if let SessionSource::Journal { tail, lookup: search } = &mut at.source {
             *tail = (*tail).max(written);
-            for (id, _) in search.take() {
-                self.refused(&refusal, id, ctx);
+            for (id, _) in search.take_waiting() {
+                self.send_request_error(&refusal, id, ctx);
             }
         }
-        self.tell_once(refusal, ctx);
+        self.report_once(refusal, ctx);
         self.pull(ctx);
-        self.find_again(ctx);
+        self.schedule_lookup(ctx);
     }
 
     /// It is to be had again. The client goes on where it was, and what it asked for meanwhile is asked.
-    pub(super) fn back(&mut self, session: Addr<Session>, listening: Listening, view: &View, ctx: &mut Context) {
+    pub(super) fn reattach(
+        &mut self,
+        session: Addr<Session>,
+        listening: Subscription,
+        view: &SessionView,
+        ctx: &mut SocketContext,
+    ) {
         let Some(at) = &mut self.attached else { return };
         // Its items are others, whatever they are called.
-        at.seen = Seen::default();
-        let before = std::mem::replace(&mut at.source, Source::Session { session: session.clone(), listening });
-        if self.told.take().is_some() {
+        at.seen = DeltaPositions::default();
+        let before = std::mem::replace(&mut at.source, SessionSource::Session { session: session.clone(), listening });
+        if self.reported_error.take().is_some() {
             at.replay_to = Some(view.last_seq);
-            self.hello(Some(view), view.last_seq, ctx);
+            self.send_hello(Some(view), view.last_seq, ctx);
         }
         self.pull(ctx);
-        if let Source::Journal { search, .. } = before {
+        if let SessionSource::Journal { lookup: search, .. } = before {
             for (id, wish) in search.waiting {
                 self.relay(&session, id, wish, ctx);
             }

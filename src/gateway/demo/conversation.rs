@@ -5,18 +5,18 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 /// The tool whose results say nothing that would be worth repeating.
-const PLAN: &str = "plan";
+const PLAN_TOOL: &str = "plan";
 
 /// How the agent begins to tell what a person did beside it. What the person says then follows behind an empty line.
-const ASIDE: &str = "[The user did this in the sandbox: ";
+const USER_ACTION_PREFIX: &str = "[The user did this in the sandbox: ";
 /// How the agent tells that a person stopped it. What the person says then follows as well.
-const INTERRUPTED: &str = "[The user interrupted you here.]";
+const INTERRUPTED_PREFIX: &str = "[The user interrupted you here.]";
 /// How the agent tells, below what a person says, which files came with it.
-const ATTACHED: &str = "\n\n[Attached files, in the workspace: ";
+const ATTACHMENTS_MARKER: &str = "\n\n[Attached files, in the workspace: ";
 
 /// A conversation, reduced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Conversation {
+pub(super) struct DemoConversation {
     /// The newest text of the user.
     pub(super) task: String,
     /// How often the user wrote: what comes in one go, such as a context and a task, counts once.
@@ -29,24 +29,27 @@ pub(super) struct Conversation {
     pub(super) tools: Vec<String>,
 }
 
-impl Conversation {
+impl DemoConversation {
     /// Reads a body of Anthropic's messages.
-    pub(super) fn of_messages(body: &Value) -> Conversation {
-        let mut conversation = Conversation { tools: names(&body["tools"], "/name"), ..Conversation::default() };
+    pub(super) fn from_messages(body: &Value) -> DemoConversation {
+        let mut conversation =
+            DemoConversation { tools: names(&body["tools"], "/name"), ..DemoConversation::default() };
         let mut plans = HashSet::new();
         for message in items(&body["messages"]) {
             match message["role"].as_str() {
                 Some("assistant") => {
                     conversation.steps += 1;
-                    let planned = |block: &&Value| block["name"] == PLAN;
+                    let planned = |block: &&Value| block["name"] == PLAN_TOOL;
                     plans.extend(items(&message["content"]).iter().filter(planned).filter_map(|it| it["id"].as_str()));
                 }
-                Some("user") if message["content"].is_string() => conversation.user(&text(&message["content"])),
+                Some("user") if message["content"].is_string() => {
+                    conversation.add_user_text(&text(&message["content"]))
+                }
                 Some("user") => {
                     for block in items(&message["content"]) {
                         match block["type"].as_str() {
-                            Some("text") => conversation.user(&text(&block["text"])),
-                            Some("tool_result") if !is_of(&plans, &block["tool_use_id"]) => {
+                            Some("text") => conversation.add_user_text(&text(&block["text"])),
+                            Some("tool_result") if !contains_id(&plans, &block["tool_use_id"]) => {
                                 conversation.result = text(&block["content"]);
                             }
                             _ => {}
@@ -60,21 +63,21 @@ impl Conversation {
     }
 
     /// Reads a body of OpenAI's chat completions.
-    pub(super) fn of_chat(body: &Value) -> Conversation {
+    pub(super) fn from_chat(body: &Value) -> DemoConversation {
         let mut conversation =
-            Conversation { tools: names(&body["tools"], "/function/name"), ..Conversation::default() };
+            DemoConversation { tools: names(&body["tools"], "/function/name"), ..DemoConversation::default() };
         let mut plans = HashSet::new();
         for message in items(&body["messages"]) {
             match message["role"].as_str() {
                 Some("assistant") => {
                     conversation.steps += 1;
-                    let planned = |call: &&Value| call["function"]["name"] == PLAN;
+                    let planned = |call: &&Value| call["function"]["name"] == PLAN_TOOL;
                     plans.extend(
                         items(&message["tool_calls"]).iter().filter(planned).filter_map(|it| it["id"].as_str()),
                     );
                 }
-                Some("user") => conversation.user(&text(&message["content"])),
-                Some("tool") if !is_of(&plans, &message["tool_call_id"]) => {
+                Some("user") => conversation.add_user_text(&text(&message["content"])),
+                Some("tool") if !contains_id(&plans, &message["tool_call_id"]) => {
                     conversation.result = text(&message["content"]);
                 }
                 _ => {}
@@ -83,10 +86,14 @@ impl Conversation {
         conversation
     }
 
-    fn user(&mut self, text: &str) {
-        let text = text.rsplit_once(ATTACHED).map_or(text, |(said, _)| said);
-        let text = text.strip_prefix(INTERRUPTED).map_or(text, str::trim_start);
-        let said = if text.starts_with(ASIDE) { text.rsplit_once("\n\n").map_or(text, |(_, said)| said) } else { text };
+    fn add_user_text(&mut self, text: &str) {
+        let text = text.rsplit_once(ATTACHMENTS_MARKER).map_or(text, |(said, _)| said);
+        let text = text.strip_prefix(INTERRUPTED_PREFIX).map_or(text, str::trim_start);
+        let said = if text.starts_with(USER_ACTION_PREFIX) {
+            text.rsplit_once("\n\n").map_or(text, |(_, said)| said)
+        } else {
+            text
+        };
         if !said.trim().is_empty() {
             self.task = said.trim().to_owned();
             self.tasks += usize::from(self.tasks == 0 || self.steps > 0);
@@ -96,7 +103,7 @@ impl Conversation {
     }
 }
 
-fn is_of(calls: &HashSet<&str>, id: &Value) -> bool {
+fn contains_id(calls: &HashSet<&str>, id: &Value) -> bool {
     id.as_str().is_some_and(|id| calls.contains(id))
 }
 
@@ -156,26 +163,31 @@ mod tests {
                 {"role": "tool", "tool_call_id": "3", "content": "planned"},
             ],
         });
-        let expected =
-            Conversation { task: "second".into(), tasks: 2, steps: 1, result: "new".into(), tools: vec!["run".into()] };
-        assert_eq!(Conversation::of_messages(&messages), expected);
-        assert_eq!(Conversation::of_chat(&chat), expected);
-        assert_eq!(Conversation::of_messages(&json!([])), Conversation::default());
+        let expected = DemoConversation {
+            task: "second".into(),
+            tasks: 2,
+            steps: 1,
+            result: "new".into(),
+            tools: vec!["run".into()],
+        };
+        assert_eq!(DemoConversation::from_messages(&messages), expected);
+        assert_eq!(DemoConversation::from_chat(&chat), expected);
+        assert_eq!(DemoConversation::from_messages(&json!([])), DemoConversation::default());
 
         let context = json!([{"type": "text", "text": "the date"}, {"type": "text", "text": "the task"}]);
-        let in_one_go = Conversation::of_messages(&json!({"messages": [{"role": "user", "content": context}]}));
+        let in_one_go = DemoConversation::from_messages(&json!({"messages": [{"role": "user", "content": context}]}));
         assert_eq!((in_one_go.task.as_str(), in_one_go.tasks), ("the task", 1));
 
         let aside = "[The user did this in the sandbox: Running command: ls]\na\n\nb\n[Exit code 0.]\n\nslow: 3";
-        let after_an_act = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": aside}]}));
+        let after_an_act = DemoConversation::from_chat(&json!({"messages": [{"role": "user", "content": aside}]}));
         assert_eq!(after_an_act.task, "slow: 3", "what a person did beside it is not what they say");
 
         let stopped = "[The user interrupted you here.]\n\nrun: id";
-        let after_a_stop = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": stopped}]}));
+        let after_a_stop = DemoConversation::from_chat(&json!({"messages": [{"role": "user", "content": stopped}]}));
         assert_eq!(after_a_stop.task, "run: id", "that a person stopped it is not what they say");
 
         let with_files = "run: cat uploads/a.txt\n\n[Attached files, in the workspace: `uploads/a.txt`]";
-        let with_files = Conversation::of_chat(&json!({"messages": [{"role": "user", "content": with_files}]}));
+        let with_files = DemoConversation::from_chat(&json!({"messages": [{"role": "user", "content": with_files}]}));
         assert_eq!(with_files.task, "run: cat uploads/a.txt", "which files came with it is not what they say");
     }
 }

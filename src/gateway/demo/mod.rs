@@ -4,58 +4,69 @@
 //! network runs the main job from end to end. It says what it is. What it says is in `script.toml`.
 
 mod conversation;
+mod response;
 mod script;
-mod speech;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use greenroom_protocol::{JsonSize, link::Api};
+use greenroom_protocol::{JsonSize, link::ProviderApi};
 use hyper::{
     HeaderMap, StatusCode,
     header::{CONTENT_TYPE, HeaderValue},
 };
 use serde_json::{Value, json};
 
-use self::{conversation::Conversation, speech::Speech};
-use super::{catalog::DEMO, envelope::Envelope, refusal::Refusal, route::Route, upstream::Answer};
+use self::{conversation::DemoConversation, response::DemoResponse};
+use super::{
+    catalog::DEMO, error_response::EndpointError, request_rewrite::ProxiedRequest, route::GatewayRoute,
+    upstream::UpstreamResponse,
+};
 
 /// How many values of JSON it reads: all of a request becomes a tree.
 const VALUES_LIMIT: usize = 256 * 1024;
 
 /// Answers as the provider of `route` would.
-pub(super) fn answer(route: Route, envelope: &Envelope, tokens_per_second: u32) -> Result<Answer, Refusal> {
+pub(super) fn respond(
+    route: GatewayRoute,
+    envelope: &ProxiedRequest,
+    tokens_per_second: u32,
+) -> Result<UpstreamResponse, EndpointError> {
     if JsonSize::of(&envelope.body).values > VALUES_LIMIT {
         let message = format!("the demo model reads at most {VALUES_LIMIT} values of JSON");
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message));
+        return Err(EndpointError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message));
     }
-    let body: Value = serde_json::from_slice(&envelope.body).map_err(|e| Refusal::invalid(e.to_string()))?;
+    let body: Value = serde_json::from_slice(&envelope.body).map_err(|e| EndpointError::invalid(e.to_string()))?;
     let input_tokens = envelope.body.len() as u64 / 4;
     let conversation = match route {
-        Route::Messages => Conversation::of_messages(&body),
-        Route::Chat => Conversation::of_chat(&body),
-        Route::CountTokens => return Ok(whole(json!({ "input_tokens": input_tokens }))),
-        Route::Responses | Route::AnthropicModels | Route::OpenaiModels => {
+        GatewayRoute::Messages => DemoConversation::from_messages(&body),
+        GatewayRoute::Chat => DemoConversation::from_chat(&body),
+        GatewayRoute::CountTokens => return Ok(json_response(json!({ "input_tokens": input_tokens }))),
+        GatewayRoute::Responses | GatewayRoute::AnthropicModels | GatewayRoute::OpenaiModels => {
             let message = "the demo model speaks `/anthropic/v1/messages` and `/openai/v1/chat/completions` only";
-            return Err(Refusal::invalid(message));
+            return Err(EndpointError::invalid(message));
         }
     };
-    let (step, pace) = script::next(&conversation);
-    let speech = Speech::new(route, step, input_tokens);
+    let (step, pace) = script::next_step(&conversation);
+    let speech = DemoResponse::new(route, step, input_tokens);
     if !envelope.streaming {
-        return Ok(whole(speech.whole()));
+        return Ok(json_response(speech.body()));
     }
-    Ok(streamed(speech, pace.unwrap_or(tokens_per_second)))
+    Ok(stream_response(speech, pace.unwrap_or(tokens_per_second)))
 }
 
 /// The list of models where no provider can be asked for its own.
-pub(super) fn models(api: Api) -> Answer {
-    whole(match api {
-        Api::Anthropic => json!({"data": [{"type": "model", "id": DEMO, "display_name": "Demo"}], "has_more": false}),
-        Api::Openai => json!({"object": "list", "data": [{"object": "model", "id": DEMO, "owned_by": "greenroom"}]}),
+pub(super) fn models(api: ProviderApi) -> UpstreamResponse {
+    json_response(match api {
+        ProviderApi::Anthropic => {
+            json!({"data": [{"type": "model", "id": DEMO, "display_name": "Demo"}], "has_more": false})
+        }
+        ProviderApi::Openai => {
+            json!({"object": "list", "data": [{"object": "model", "id": DEMO, "owned_by": "greenroom"}]})
+        }
     })
 }
 
-fn streamed(speech: Speech, tokens_per_second: u32) -> Answer {
+fn stream_response(speech: DemoResponse, tokens_per_second: u32) -> UpstreamResponse {
     let pause = std::time::Duration::from_secs(1).checked_div(tokens_per_second).unwrap_or_default();
     let body = stream::iter(speech.events()).then(move |event| async move {
         if event.is_token && !pause.is_zero() {
@@ -63,12 +74,17 @@ fn streamed(speech: Speech, tokens_per_second: u32) -> Answer {
         }
         Ok(event.bytes)
     });
-    Answer { status: StatusCode::OK, headers: content_type("text/event-stream"), is_stream: true, body: body.boxed() }
+    UpstreamResponse {
+        status: StatusCode::OK,
+        headers: content_type("text/event-stream"),
+        is_stream: true,
+        body: body.boxed(),
+    }
 }
 
-fn whole(answer: Value) -> Answer {
+fn json_response(answer: Value) -> UpstreamResponse {
     let body = stream::iter([Ok(Bytes::from(answer.to_string()))]).boxed();
-    Answer { status: StatusCode::OK, headers: content_type("application/json"), is_stream: false, body }
+    UpstreamResponse { status: StatusCode::OK, headers: content_type("application/json"), is_stream: false, body }
 }
 
 fn content_type(value: &'static str) -> HeaderMap {

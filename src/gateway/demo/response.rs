@@ -3,51 +3,51 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{super::catalog::DEMO, super::route::Route, script::Step};
+use super::{super::catalog::DEMO, super::route::GatewayRoute, script::DemoStep};
 
 /// The longest piece that is spoken at once, bytes.
-const LONGEST_TOKEN: usize = 12;
+const MAX_TOKEN_BYTES: usize = 12;
 
 /// One server-sent event.
-pub(super) struct Event {
+pub(super) struct DemoEvent {
     pub(super) bytes: Bytes,
     /// Whether speaking it takes time.
     pub(super) is_token: bool,
 }
 
 /// An answer that is about to be spoken.
-pub(super) struct Speech {
-    route: Route,
-    step: Step,
+pub(super) struct DemoResponse {
+    route: GatewayRoute,
+    step: DemoStep,
     input: String,
     id: String,
     input_tokens: u64,
     output_tokens: usize,
 }
 
-impl Speech {
-    pub(super) fn new(route: Route, step: Step, input_tokens: u64) -> Speech {
+impl DemoResponse {
+    pub(super) fn new(route: GatewayRoute, step: DemoStep, input_tokens: u64) -> DemoResponse {
         let input = json!(step.input).to_string();
         let called = if step.tool.is_empty() { "" } else { input.as_str() };
         let output_tokens = [&step.think, &step.say, called].into_iter().flat_map(tokens).count();
-        Speech { route, id: ulid::Ulid::generate().to_string(), step, input, input_tokens, output_tokens }
+        DemoResponse { route, id: ulid::Ulid::generate().to_string(), step, input, input_tokens, output_tokens }
     }
 
-    pub(super) fn events(self) -> Vec<Event> {
+    pub(super) fn events(self) -> Vec<DemoEvent> {
         match self.route {
-            Route::Chat => self.chat_events(),
+            GatewayRoute::Chat => self.chat_events(),
             _ => self.message_events(),
         }
     }
 
-    pub(super) fn whole(self) -> Value {
+    pub(super) fn body(self) -> Value {
         match self.route {
-            Route::Chat => self.chat_whole(),
-            _ => self.message_whole(),
+            GatewayRoute::Chat => self.chat_body(),
+            _ => self.message_body(),
         }
     }
 
-    fn message_events(&self) -> Vec<Event> {
+    fn message_events(&self) -> Vec<DemoEvent> {
         let mut message = self.message(json!([]), 1);
         message["stop_reason"] = Value::Null;
         let mut events = vec![anthropic("message_start", json!({ "message": message }), false)];
@@ -77,7 +77,7 @@ impl Speech {
         events
     }
 
-    fn message_whole(&self) -> Value {
+    fn message_body(&self) -> Value {
         let mut content = Vec::new();
         if !self.step.think.is_empty() {
             content.push(json!({"type": "thinking", "thinking": self.step.think, "signature": DEMO}));
@@ -112,7 +112,7 @@ impl Speech {
         if self.step.tool.is_empty() { &self.step.tool } else { &self.input }
     }
 
-    fn chat_events(&self) -> Vec<Event> {
+    fn chat_events(&self) -> Vec<DemoEvent> {
         let mut events = vec![self.chunk(json!({"role": "assistant", "content": ""}), Value::Null, false)];
         for token in tokens(&self.step.think) {
             events.push(self.chunk(json!({ "reasoning_content": token }), Value::Null, true));
@@ -137,7 +137,7 @@ impl Speech {
         events
     }
 
-    fn chat_whole(&self) -> Value {
+    fn chat_body(&self) -> Value {
         let mut message = json!({"role": "assistant", "content": self.step.say});
         if !self.step.think.is_empty() {
             message["reasoning_content"] = json!(self.step.think);
@@ -151,7 +151,7 @@ impl Speech {
         completion
     }
 
-    fn chunk(&self, delta: Value, finish_reason: Value, is_token: bool) -> Event {
+    fn chunk(&self, delta: Value, finish_reason: Value, is_token: bool) -> DemoEvent {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish_reason});
         openai(&self.completion("chat.completion.chunk", json!([choice])).to_string(), is_token)
     }
@@ -176,13 +176,13 @@ impl Speech {
     }
 }
 
-fn anthropic(name: &str, mut data: Value, is_token: bool) -> Event {
+fn anthropic(name: &str, mut data: Value, is_token: bool) -> DemoEvent {
     data["type"] = json!(name);
-    Event { bytes: format!("event: {name}\ndata: {data}\n\n").into(), is_token }
+    DemoEvent { bytes: format!("event: {name}\ndata: {data}\n\n").into(), is_token }
 }
 
-fn openai(data: &str, is_token: bool) -> Event {
-    Event { bytes: format!("data: {data}\n\n").into(), is_token }
+fn openai(data: &str, is_token: bool) -> DemoEvent {
+    DemoEvent { bytes: format!("data: {data}\n\n").into(), is_token }
 }
 
 /// Words with the white space after them, long ones in parts.
@@ -190,7 +190,7 @@ fn tokens(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(char::is_whitespace).flat_map(|word| {
         let mut rest = word;
         std::iter::from_fn(move || {
-            let (token, after) = rest.split_at(rest.floor_char_boundary(LONGEST_TOKEN));
+            let (token, after) = rest.split_at(rest.floor_char_boundary(MAX_TOKEN_BYTES));
             rest = after;
             (!token.is_empty()).then_some(token)
         })
@@ -205,6 +205,6 @@ mod tests {
     fn tokens_are_the_whole_text() {
         const TEXT: &str = "ä word, a_very_long_wörd_without_spaces\n\n{\"a\":1}";
         assert_eq!(tokens(TEXT).collect::<String>(), TEXT);
-        assert!(tokens(TEXT).all(|token| !token.is_empty() && token.len() <= LONGEST_TOKEN));
+        assert!(tokens(TEXT).all(|token| !token.is_empty() && token.len() <= MAX_TOKEN_BYTES));
     }
 }

@@ -4,21 +4,21 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde::Deserialize;
 
-use super::conversation::Conversation;
+use super::conversation::DemoConversation;
 
 /// How fast `slow: N` speaks, whatever the demo's own pace: it is there to be interrupted.
 const SLOW_TOKENS_PER_SECOND: u32 = 20;
 
 /// The most that `slow: N` says.
-const SLOWEST: usize = 10_000;
+const MAX_SLOW_WORDS: usize = 10_000;
 
 /// How much of a tool's result is repeated, characters.
-const LONGEST_RESULT: usize = 4_000;
+const MAX_RESULT_CHARS: usize = 4_000;
 
 /// One answer of the model: what it thinks, says, and calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Step {
+pub(super) struct DemoStep {
     pub(super) think: String,
     pub(super) say: String,
     /// Empty: no call, which ends the turn.
@@ -28,34 +28,34 @@ pub(super) struct Step {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Scenes {
-    task: Vec<Step>,
-    follow_up: Vec<Step>,
-    run: Vec<Step>,
-    no_tools: Vec<Step>,
-    over: Vec<Step>,
+struct DemoScript {
+    task: Vec<DemoStep>,
+    follow_up: Vec<DemoStep>,
+    run: Vec<DemoStep>,
+    no_tools: Vec<DemoStep>,
+    over: Vec<DemoStep>,
 }
 
-static SCENES: LazyLock<Scenes> =
+static SCRIPT: LazyLock<DemoScript> =
     LazyLock::new(|| toml::from_str(include_str!("script.toml")).expect("a test reads the script that is compiled in"));
 
 /// The next step, and its pace where it has one of its own, in tokens a second.
-pub(super) fn next(conversation: &Conversation) -> (Step, Option<u32>) {
-    if let Some(count) = asked(&conversation.task, "slow:").and_then(|count| count.trim().parse().ok()) {
-        return (slow(count), Some(SLOW_TOKENS_PER_SECOND));
+pub(super) fn next_step(conversation: &DemoConversation) -> (DemoStep, Option<u32>) {
+    if let Some(count) = command_argument(&conversation.task, "slow:").and_then(|count| count.trim().parse().ok()) {
+        return (slow_step(count), Some(SLOW_TOKENS_PER_SECOND));
     }
     let offers = |tool: &str| conversation.tools.iter().any(|offered| offered == tool);
-    let command = asked(&conversation.task, "run:").map(str::trim);
+    let command = command_argument(&conversation.task, "run:").map(str::trim);
     let scene = match command {
-        _ if !offers("run") || !offers("write") => &SCENES.no_tools,
-        Some(_) => &SCENES.run,
-        None if conversation.tasks > 1 => &SCENES.follow_up,
-        None => &SCENES.task,
+        _ if !offers("run") || !offers("write") => &SCRIPT.no_tools,
+        Some(_) => &SCRIPT.run,
+        None if conversation.tasks > 1 => &SCRIPT.follow_up,
+        None => &SCRIPT.task,
     };
     // A plan is left out where there is no tool for it; an end is then the text alone.
     let mut steps = scene.iter().filter(|step| step.tool != "plan" || offers("plan"));
-    let step = steps.nth(conversation.steps).unwrap_or(&SCENES.over[0]);
-    let mut step = fill(step, &Words::of(conversation, command));
+    let step = steps.nth(conversation.steps).unwrap_or(&SCRIPT.over[0]);
+    let mut step = fill_step(step, &Placeholders::from_conversation(conversation, command));
     if !offers(&step.tool) {
         step.tool.clear();
     }
@@ -64,17 +64,17 @@ pub(super) fn next(conversation: &Conversation) -> (Step, Option<u32>) {
 
 /// What follows the word that asks for it; also below a message that was stopped before it was answered, because an agent
 /// sends both as one.
-fn asked<'a>(task: &'a str, word: &str) -> Option<&'a str> {
+fn command_argument<'a>(task: &'a str, word: &str) -> Option<&'a str> {
     task.strip_prefix(word).or_else(|| task.rsplit_once("\n\n")?.1.strip_prefix(word))
 }
 
-fn slow(count: usize) -> Step {
-    let words = (1..=count.clamp(1, SLOWEST)).map(|n| format!("{n} ")).collect();
-    Step { say: words, ..Step::default() }
+fn slow_step(count: usize) -> DemoStep {
+    let words = (1..=count.clamp(1, MAX_SLOW_WORDS)).map(|n| format!("{n} ")).collect();
+    DemoStep { say: words, ..DemoStep::default() }
 }
 
 /// What the script's placeholders stand for.
-struct Words {
+struct Placeholders {
     task: String,
     file: String,
     word: String,
@@ -83,8 +83,8 @@ struct Words {
     result: String,
 }
 
-impl Words {
-    fn of(conversation: &Conversation, command: Option<&str>) -> Words {
+impl Placeholders {
+    fn from_conversation(conversation: &DemoConversation, command: Option<&str>) -> Placeholders {
         let task = &conversation.task;
         let file = file_in(task).unwrap_or("hello.sh").to_owned();
         let word = word_in(task).unwrap_or("hello").to_owned();
@@ -94,8 +94,8 @@ impl Words {
             ("sh", format!("#!/bin/sh\necho '{}'\n", word.replace('\'', r"'\''")))
         };
         let command = command.map_or_else(|| format!("{interpreter} {file}"), str::to_owned);
-        let result = shortened(conversation.result.trim_end(), LONGEST_RESULT);
-        Words { task: shortened(task, 200), file, word, program, command, result }
+        let result = shortened(conversation.result.trim_end(), MAX_RESULT_CHARS);
+        Placeholders { task: shortened(task, 200), file, word, program, command, result }
     }
 
     fn get(&self, name: &str) -> Option<&str> {
@@ -111,17 +111,17 @@ impl Words {
     }
 }
 
-fn fill(step: &Step, words: &Words) -> Step {
-    Step {
-        think: filled(step.think.trim(), words),
-        say: filled(step.say.trim(), words),
+fn fill_step(step: &DemoStep, words: &Placeholders) -> DemoStep {
+    DemoStep {
+        think: fill_placeholders(step.think.trim(), words),
+        say: fill_placeholders(step.say.trim(), words),
         tool: step.tool.clone(),
-        input: step.input.iter().map(|(name, value)| (name.clone(), filled(value, words))).collect(),
+        input: step.input.iter().map(|(name, value)| (name.clone(), fill_placeholders(value, words))).collect(),
     }
 }
 
 /// In one pass, so that a placeholder in the user's own words stays what it is.
-fn filled(text: &str, words: &Words) -> String {
+fn fill_placeholders(text: &str, words: &Placeholders) -> String {
     let mut parts = text.split('{');
     let mut filled = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -171,10 +171,10 @@ mod tests {
 
     const TOOLS: [&str; 4] = ["plan", "write", "run", "finish"];
 
-    fn at(task: &str, tasks: usize, steps: usize, result: &str, tools: &[&str]) -> Step {
+    fn at(task: &str, tasks: usize, steps: usize, result: &str, tools: &[&str]) -> DemoStep {
         let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
-        let conversation = Conversation { task: task.into(), tasks, steps, result: result.into(), tools };
-        next(&conversation).0
+        let conversation = DemoConversation { task: task.into(), tasks, steps, result: result.into(), tools };
+        next_step(&conversation).0
     }
 
     fn check(task: &str, tasks: usize, expected: &[(&str, &str, &str)]) {

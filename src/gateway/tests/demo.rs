@@ -7,7 +7,7 @@ use super::*;
 const TOOLS: [&str; 4] = ["plan", "write", "run", "finish"];
 
 /// Answers `task` step by step until the demo calls `finish` or nothing; gives every call with its input.
-async fn play_messages(stand: &Stand, task: &str) -> Vec<(String, Value)> {
+async fn play_messages(stand: &GatewayFixture, task: &str) -> Vec<(String, Value)> {
     let tools: Vec<Value> = TOOLS.iter().map(|name| json!({ "name": name })).collect();
     let mut messages = vec![json!({"role": "user", "content": task})];
     let mut calls = Vec::new();
@@ -62,17 +62,17 @@ fn no_provider() -> GatewayOptions {
 
 #[tokio::test]
 async fn it_does_the_main_job_without_a_key() {
-    let stand = Stand::new(Fake::start([]).await, no_provider());
+    let stand = GatewayFixture::new(FakeProvider::start([]).await, no_provider());
     let calls = play_messages(&stand, "write a bash script that prints hello").await;
     let names: Vec<&str> = calls.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["plan", "write", "run", "plan", "finish"]);
     assert_eq!(calls[1].1, json!({"content": "#!/bin/sh\necho 'hello'\n", "path": "hello.sh"}));
     assert_eq!(calls[2].1, json!({"command": "sh hello.sh"}));
 
-    let notices = stand.ledger.all();
+    let notices = stand.account.notices();
     assert_eq!(notices.len(), 5);
     for notice in notices {
-        let Notice::Used(used) = notice else { panic!("{notice:?}") };
+        let GatewayNotice::Used(used) = notice else { panic!("{notice:?}") };
         assert_eq!((used.cost_usd, used.estimated, used.model.as_str()), (Some(0.0), false, "demo"));
         assert!(used.output_tokens > 5 && used.input_tokens > 10);
     }
@@ -80,7 +80,7 @@ async fn it_does_the_main_job_without_a_key() {
 
 #[tokio::test]
 async fn it_speaks_chat_completions_too() {
-    let stand = Stand::new(Fake::start([]).await, no_provider());
+    let stand = GatewayFixture::new(FakeProvider::start([]).await, no_provider());
     let tools: Vec<Value> = TOOLS.iter().map(|name| json!({"type": "function", "function": {"name": name}})).collect();
     let body = json!({"model": "demo", "tools": tools, "messages": [{"role": "user", "content": "run: uname -a"}]});
 
@@ -104,18 +104,20 @@ async fn it_speaks_chat_completions_too() {
     assert_eq!(said, choice["message"]["content"].as_str().expect("a text"));
     assert_eq!(arguments, r#"{"command":"uname -a"}"#);
     assert!(text.ends_with("data: [DONE]\n\n"));
-    let notices = stand.ledger.all();
-    assert!(matches!(&notices[..], [Notice::Used(a), Notice::Used(b)] if a.output_tokens == b.output_tokens));
+    let notices = stand.account.notices();
+    assert!(
+        matches!(&notices[..], [GatewayNotice::Used(a), GatewayNotice::Used(b)] if a.output_tokens == b.output_tokens)
+    );
 }
 
 #[tokio::test]
 async fn its_slow_speech_can_be_interrupted() {
-    let stand = Stand::new(Fake::start([]).await, no_provider());
+    let stand = GatewayFixture::new(FakeProvider::start([]).await, no_provider());
     let body = json!({"model": "demo", "stream": true, "messages": [{"role": "user", "content": "slow: 5000"}]});
     let mut reply = stand.post(MESSAGES, &body.to_string()).await;
     reply.read_until("2 ").await;
-    stand.endpoint.cut();
-    let (text, _) = reply.rest().await;
+    stand.endpoint.abort_calls();
+    let (text, _) = reply.read_rest().await;
     assert!(!text.contains("5000 ") && text.contains("event: error"), "{text}");
 }
 
@@ -126,7 +128,7 @@ async fn it_is_what_a_session_gets_without_a_key() {
     assert!(gateway.ready("demo").is_ok() && gateway.ready("claude-x").is_err());
     assert!(gateway.models().iter().all(|choice| choice.demo));
 
-    let stand = Stand::new(Fake::start([]).await, no_provider());
+    let stand = GatewayFixture::new(FakeProvider::start([]).await, no_provider());
     for path in ["/anthropic/v1/models", "/openai/v1/models"] {
         let listed = stand.send(Request::get(path).body(Full::default()).expect("a request")).await;
         let listed: Value = serde_json::from_str(&listed.text().await).expect("it is JSON");

@@ -3,25 +3,32 @@
 use std::time::Duration;
 
 use super::*;
-use crate::gateway::{Metered, fake::End};
+use crate::gateway::{MeteredUsage, fake_provider::FakeResponseEnd};
 
-fn is_estimate(notice: &Notice) -> bool {
-    matches!(notice, Notice::Used(Metered { estimated: true, .. }))
+fn is_estimate(notice: &GatewayNotice) -> bool {
+    matches!(notice, GatewayNotice::Used(MeteredUsage { estimated: true, .. }))
 }
 
 #[tokio::test]
 async fn an_interrupt_cuts_a_stream_and_its_request() {
-    let stand = Stand::with([Answer::anthropic(9).ending(6, End::Hang), Answer::anthropic(1)]).await;
+    let stand = GatewayFixture::with_script([
+        FakeModelResponse::anthropic(9).ending_after(6, FakeResponseEnd::Hang),
+        FakeModelResponse::anthropic(1),
+    ])
+    .await;
     let mut reply = stand.post(MESSAGES, &streaming("claude-x")).await;
     reply.read_until("w3 ").await;
-    stand.fake.streaming(1).await;
+    stand.fake.wait_for_streams(1).await;
 
-    stand.endpoint.cut();
-    let (text, whole) = reply.rest().await;
+    stand.endpoint.abort_calls();
+    let (text, whole) = reply.read_rest().await;
     assert!(whole && text.contains("\nevent: error\ndata: {\"type\":\"error\""), "{text}");
-    stand.fake.streaming(0).await;
-    let notices = stand.ledger.wait_for(1).await;
-    assert!(matches!(&notices[..], [Notice::Used(used)] if used.estimated && used.input_tokens == 10), "{notices:?}");
+    stand.fake.wait_for_streams(0).await;
+    let notices = stand.account.wait_for(1).await;
+    assert!(
+        matches!(&notices[..], [GatewayNotice::Used(used)] if used.estimated && used.input_tokens == 10),
+        "{notices:?}"
+    );
 
     let next = stand.post(MESSAGES, &streaming("claude-x")).await;
     assert!(next.text().await.ends_with("{\"type\":\"message_stop\"}\n\n"));
@@ -30,94 +37,97 @@ async fn an_interrupt_cuts_a_stream_and_its_request() {
 #[tokio::test]
 async fn an_interrupt_drops_what_nobody_has_read() {
     let words = (0..400).map(|n| format!("data: {{\"n\":{n},\"x\":\"{}\"}}\n\n", "x".repeat(16 * 1024)));
-    let stand = Stand::with([Answer::stream([words.collect::<String>() + "data: [DONE]\n\n"])]).await;
+    let stand =
+        GatewayFixture::with_script([FakeModelResponse::stream([words.collect::<String>() + "data: [DONE]\n\n"])])
+            .await;
     let mut reply = stand.post(CHAT, &streaming("gpt-x")).await;
     // All of it is in the gateway now, but for what the socket holds.
-    stand.ledger.wait_for(1).await;
+    stand.account.wait_for(1).await;
     reply.read_until("\"n\":0,").await;
-    stand.endpoint.cut();
-    let (text, whole) = reply.rest().await;
+    stand.endpoint.abort_calls();
+    let (text, whole) = reply.read_rest().await;
     assert!(!whole && !text.contains("\"n\":399,"), "{} bytes came after the cut", text.len());
 }
 
 #[tokio::test]
 async fn an_interrupt_ends_a_wait() {
-    let stand = Stand::with([Answer::whole(429, "{}").header("retry-after", "30")]).await;
+    let stand = GatewayFixture::with_script([FakeModelResponse::complete(429, "{}").header("retry-after", "30")]).await;
     let body = streaming("gpt-x");
     let calling = stand.post(CHAT, &body);
     let cutting = async {
-        stand.ledger.wait_for(1).await;
-        stand.endpoint.cut();
+        stand.account.wait_for(1).await;
+        stand.endpoint.abort_calls();
     };
     let (reply, ()) = tokio::join!(calling, cutting);
     assert_eq!(reply.status(), 403);
     assert!(reply.text().await.contains("interrupted"));
-    assert!(matches!(&stand.ledger.all()[..], [Notice::Retrying { attempt: 2, wait_ms: 30_000.., .. }]));
-    assert_eq!(stand.fake.seen().len(), 1);
+    assert!(matches!(&stand.account.notices()[..], [GatewayNotice::Retrying { attempt: 2, wait_ms: 30_000.., .. }]));
+    assert_eq!(stand.fake.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn an_interrupt_ends_a_slow_first_byte() {
-    let stand = Stand::with([Answer::chat(1).after(Duration::from_secs(60))]).await;
+    let stand = GatewayFixture::with_script([FakeModelResponse::chat(1).delayed(Duration::from_secs(60))]).await;
     let body = streaming("gpt-x");
     let calling = stand.post(CHAT, &body);
     let cutting = async {
-        while stand.fake.seen().is_empty() {
+        while stand.fake.requests().is_empty() {
             tokio::task::yield_now().await;
         }
-        stand.endpoint.cut();
+        stand.endpoint.abort_calls();
     };
     let (reply, ()) = tokio::join!(calling, cutting);
     assert_eq!(reply.status(), 403);
-    assert!(is_estimate(&stand.ledger.wait_for(1).await[0]), "who has the request may have an answer to it by now");
+    assert!(is_estimate(&stand.account.wait_for(1).await[0]), "who has the request may have an answer to it by now");
 }
 
 #[tokio::test]
 async fn a_client_that_hangs_up_ends_its_request() {
-    let stand = Stand::with([Answer::anthropic(9).ending(6, End::Hang)]).await;
+    let stand =
+        GatewayFixture::with_script([FakeModelResponse::anthropic(9).ending_after(6, FakeResponseEnd::Hang)]).await;
     let mut reply = stand.post(MESSAGES, &streaming("claude-x")).await;
     reply.read_until("w3 ").await;
     drop(reply);
-    stand.fake.streaming(0).await;
-    assert!(is_estimate(&stand.ledger.wait_for(1).await[0]));
+    stand.fake.wait_for_streams(0).await;
+    assert!(is_estimate(&stand.account.wait_for(1).await[0]));
 }
 
 /// The answer is made, and the provider is about to say what it took.
 #[tokio::test]
 async fn a_client_that_hangs_up_when_all_is_said_pays_what_it_took() {
-    let check = async |path: &str, answer: Answer, last: &str, tokens: [u64; 2]| {
-        let stand = Stand::with([answer.tokens_per_second(20)]).await;
+    let check = async |path: &str, answer: FakeModelResponse, last: &str, tokens: [u64; 2]| {
+        let stand = GatewayFixture::with_script([answer.tokens_per_second(20)]).await;
         let mut reply = stand.post(path, &streaming("gpt-x")).await;
         reply.read_until(last).await;
         drop(reply);
-        let notices = stand.ledger.wait_for(1).await;
-        let [Notice::Used(used)] = &notices[..] else { panic!("{notices:?}") };
+        let notices = stand.account.wait_for(1).await;
+        let [GatewayNotice::Used(used)] = &notices[..] else { panic!("{notices:?}") };
         assert!(!used.estimated, "{used:?}");
         assert_eq!([used.input_tokens, used.output_tokens], tokens);
-        stand.fake.streaming(0).await;
+        stand.fake.wait_for_streams(0).await;
     };
-    check(MESSAGES, Answer::anthropic(2), "content_block_stop\"", [10, 2]).await;
-    check(CHAT, Answer::chat(2), "\"stop\"", [6, 2]).await;
+    check(MESSAGES, FakeModelResponse::anthropic(2), "content_block_stop\"", [10, 2]).await;
+    check(CHAT, FakeModelResponse::chat(2), "\"stop\"", [6, 2]).await;
     let usage = r#"{"input_tokens":10,"output_tokens":400}"#;
     let events = [
         r#"{"type":"response.output_text.delta","delta":"w"}"#.to_owned(),
         r#"{"type":"response.output_text.done","text":"w"}"#.to_owned(),
         format!(r#"{{"type":"response.completed","response":{{"usage":{usage}}}}}"#),
     ];
-    let answer = Answer::stream(events.map(|event| format!("data: {event}\n\n")));
+    let answer = FakeModelResponse::stream(events.map(|event| format!("data: {event}\n\n")));
     check(RESPONSES, answer, "text.done", [10, 400]).await;
     let whole = r#"{"model":"gpt-x-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":400}}"#;
-    check(CHAT, Answer::whole(200, whole).split_at(20), "{\"model\"", [10, 400]).await;
+    check(CHAT, FakeModelResponse::complete(200, whole).split_at(20), "{\"model\"", [10, 400]).await;
 }
 
 #[tokio::test]
 async fn a_provider_that_does_not_say_what_it_took_is_not_heard_for_ever() {
-    let stand = Stand::with([Answer::chat(2).ending(3, End::Hang)]).await;
+    let stand = GatewayFixture::with_script([FakeModelResponse::chat(2).ending_after(3, FakeResponseEnd::Hang)]).await;
     let mut reply = stand.post(CHAT, &streaming("gpt-x")).await;
     reply.read_until("\"stop\"").await;
     drop(reply);
-    tokio::time::timeout(Duration::from_secs(60), stand.fake.streaming(0)).await.expect("it is given up");
-    assert!(is_estimate(&stand.ledger.wait_for(1).await[0]));
+    tokio::time::timeout(Duration::from_secs(60), stand.fake.wait_for_streams(0)).await.expect("it is given up");
+    assert!(is_estimate(&stand.account.wait_for(1).await[0]));
 }
 
 const AT_MORE: [&str; 3] =
@@ -130,34 +140,41 @@ fn pointing(more: &str) -> String {
 #[tokio::test]
 async fn what_a_provider_keeps_is_a_whole_context_until_it_tells() {
     for more in AT_MORE {
-        let stand = Stand::with([Answer::responses(9).ending(4, End::Hang), Answer::responses(9)]).await;
+        let stand = GatewayFixture::with_script([
+            FakeModelResponse::responses(9).ending_after(4, FakeResponseEnd::Hang),
+            FakeModelResponse::responses(9),
+        ])
+        .await;
         let mut reply = stand.post(RESPONSES, &pointing(more)).await;
         reply.read_until("w3 ").await;
         drop(reply);
-        let notices = stand.ledger.wait_for(1).await;
-        let [Notice::Used(used)] = &notices[..] else { panic!("{notices:?}") };
+        let notices = stand.account.wait_for(1).await;
+        let [GatewayNotice::Used(used)] = &notices[..] else { panic!("{notices:?}") };
         assert!(used.estimated && used.input_tokens == 200_000, "{more}: {used:?}");
         // What is told counts.
         stand.post(RESPONSES, &pointing(more)).await.text().await;
-        let notices = stand.ledger.wait_for(2).await;
-        assert!(matches!(&notices[1], Notice::Used(used) if !used.estimated && used.input_tokens == 6), "{notices:?}");
+        let notices = stand.account.wait_for(2).await;
+        assert!(
+            matches!(&notices[1], GatewayNotice::Used(used) if !used.estimated && used.input_tokens == 6),
+            "{notices:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn what_a_provider_keeps_is_read_on_no_budget_where_nobody_knows_how_much_it_may_be() {
-    let fake = Fake::start(AT_MORE.map(|_| Answer::responses(1))).await;
+    let fake = FakeProvider::start(AT_MORE.map(|_| FakeModelResponse::responses(1))).await;
     let mut options = options(&fake.url);
     options.prices.iter_mut().for_each(|price| price.context_limit = None);
-    let stand = Stand::new(fake, options);
+    let stand = GatewayFixture::new(fake, options);
     for more in AT_MORE {
         let reply = stand.post(RESPONSES, &pointing(more)).await;
         assert_eq!(reply.status(), 400);
         let text = reply.text().await;
         assert!(text.contains("cannot be metered without a `context_limit` in the price of `gpt-x`"), "{text}");
     }
-    assert!(stand.fake.seen().is_empty());
-    stand.ledger.has_no_budget.store(true, Ordering::Relaxed);
+    assert!(stand.fake.requests().is_empty());
+    stand.account.has_no_budget.store(true, Ordering::Relaxed);
     for more in AT_MORE {
         assert_eq!(stand.post(RESPONSES, &pointing(more)).await.status(), 200);
     }
@@ -169,10 +186,12 @@ async fn a_provider_that_says_that_it_failed_took_no_more_than_the_body() {
     let failed =
         r#"data: {"type":"response.failed","response":{"error":{"code":"server_error","message":"no"},"usage":null}}"#;
     let begun = r#"data: {"type":"response.output_text.delta","delta":"Well"}"#;
-    let stand = Stand::with([Answer::stream([begun, failed].map(|event| format!("{event}\n\n")))]).await;
+    let stand =
+        GatewayFixture::with_script([FakeModelResponse::stream([begun, failed].map(|event| format!("{event}\n\n")))])
+            .await;
     stand.post(RESPONSES, &pointing(AT_MORE[0])).await.text().await;
-    let notices = stand.ledger.wait_for(2).await;
-    let used = notices.iter().find_map(|notice| if let Notice::Used(used) = notice { Some(used) } else { None });
+    let notices = stand.account.wait_for(2).await;
+    let used = notices.iter().find_map(|notice| if let GatewayNotice::Used(used) = notice { Some(used) } else { None });
     assert!(used.is_some_and(|used| used.estimated && used.input_tokens < 100), "{notices:?}");
 }
 
@@ -180,52 +199,83 @@ async fn a_provider_that_says_that_it_failed_took_no_more_than_the_body() {
 /// another one.
 #[tokio::test]
 async fn a_client_that_hangs_up_ends_its_wait() {
-    let refusals = (0..16).map(|_| Answer::whole(529, "{}").header("retry-after", "30"));
-    let stand = Stand::with(refusals.chain([Answer::chat(1)])).await;
+    let refusals = (0..16).map(|_| FakeModelResponse::complete(529, "{}").header("retry-after", "30"));
+    let stand = GatewayFixture::with_script(refusals.chain([FakeModelResponse::chat(1)])).await;
     let body = streaming("gpt-x");
     {
         let calls = futures::future::join_all((0..16).map(|_| stand.post(CHAT, &body)));
         tokio::select! {
             _ = calls => panic!("nobody answers"),
-            _ = stand.ledger.wait_for(16) => {}
+            _ = stand.account.wait_for(16) => {}
         }
     }
     assert!(stand.post(CHAT, &body).await.text().await.ends_with("[DONE]\n\n"));
 }
 
-async fn check_broken(path: &str, model: &str, answer: Answer, part: &str) {
-    let stand = Stand::with([answer.clone()]).await;
-    let (text, whole) = stand.post(path, &streaming(model)).await.rest().await;
+async fn check_broken(path: &str, model: &str, answer: FakeModelResponse, part: &str) {
+    let stand = GatewayFixture::with_script([answer.clone()]).await;
+    let (text, whole) = stand.post(path, &streaming(model)).await.read_rest().await;
     let error = text.strip_prefix(&answer.text()).expect("what came before passes whole");
     assert!(whole && error.starts_with(part) && error.contains("error"), "{error}");
-    let notices = stand.ledger.wait_for(2).await;
-    assert!(matches!(&notices[..], [Notice::Refused { status: 502, .. }, used] if is_estimate(used)), "{notices:?}");
+    let notices = stand.account.wait_for(2).await;
+    assert!(
+        matches!(&notices[..], [GatewayNotice::Rejected { status: 502, .. }, used] if is_estimate(used)),
+        "{notices:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_provider_that_breaks_off_is_told_in_its_own_format() {
     let anthropic = "\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"";
-    check_broken(MESSAGES, "claude-x", Answer::anthropic(9).ending(5, End::Cut), anthropic).await;
-    check_broken(CHAT, "gpt-x", Answer::chat(9).ending(5, End::Cut), "\ndata: {\"error\":{\"message\":").await;
+    check_broken(
+        MESSAGES,
+        "claude-x",
+        FakeModelResponse::anthropic(9).ending_after(5, FakeResponseEnd::Broken),
+        anthropic,
+    )
+    .await;
+    check_broken(
+        CHAT,
+        "gpt-x",
+        FakeModelResponse::chat(9).ending_after(5, FakeResponseEnd::Broken),
+        "\ndata: {\"error\":{\"message\":",
+    )
+    .await;
     let responses = "\nevent: error\ndata: {\"type\":\"error\",\"code\":\"api_error\"";
-    check_broken(RESPONSES, "gpt-x", Answer::responses(9).ending(5, End::Cut), responses).await;
+    check_broken(
+        RESPONSES,
+        "gpt-x",
+        FakeModelResponse::responses(9).ending_after(5, FakeResponseEnd::Broken),
+        responses,
+    )
+    .await;
     // As politely as if it had been all.
-    check_broken(MESSAGES, "claude-x", Answer::anthropic(9).ending(5, End::Whole), anthropic).await;
+    check_broken(
+        MESSAGES,
+        "claude-x",
+        FakeModelResponse::anthropic(9).ending_after(5, FakeResponseEnd::Complete),
+        anthropic,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn half_a_line_is_not_passed_on() {
-    let half = Answer::stream(["data: {\"choices\":[]}\n\n".to_owned(), "data: {\"cho".to_owned()]).ending(2, End::Cut);
-    let stand = Stand::with([half.tokens_per_second(1000)]).await;
+    let half = FakeModelResponse::stream(["data: {\"choices\":[]}\n\n".to_owned(), "data: {\"cho".to_owned()])
+        .ending_after(2, FakeResponseEnd::Broken);
+    let stand = GatewayFixture::with_script([half.tokens_per_second(1000)]).await;
     let text = stand.post(CHAT, &streaming("gpt-x")).await.text().await;
     assert!(text.starts_with("data: {\"choices\":[]}\n\n\ndata: {\"error\":"), "{text}");
 }
 
 #[tokio::test]
 async fn half_an_answer_in_one_piece_is_seen_to_be_half() {
-    let stand = Stand::with([Answer::whole(200, "{\"half\":").ending(1, End::Cut)]).await;
+    let stand = GatewayFixture::with_script([
+        FakeModelResponse::complete(200, "{\"half\":").ending_after(1, FakeResponseEnd::Broken)
+    ])
+    .await;
     let reply = stand.post(CHAT, r#"{"model":"gpt-x"}"#).await;
-    assert_eq!(reply.rest().await, ("{\"half\":".to_owned(), false));
+    assert_eq!(reply.read_rest().await, ("{\"half\":".to_owned(), false));
 }
 
 #[tokio::test]
@@ -233,44 +283,48 @@ async fn a_providers_own_error_passes_and_is_told() {
     let error = r#"data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     let mut events = vec!["data: {\"type\":\"ping\"}\n\n".to_owned()];
     events.push(format!("event: error\n{error}\n\n"));
-    let answer = Answer::stream(events).tokens_per_second(100);
-    let stand = Stand::with([answer.clone()]).await;
+    let answer = FakeModelResponse::stream(events).tokens_per_second(100);
+    let stand = GatewayFixture::with_script([answer.clone()]).await;
     assert_eq!(stand.post(MESSAGES, &streaming("claude-x")).await.text().await, answer.text());
     let why = "Anthropic is overloaded (529): Overloaded".to_owned();
-    assert_eq!(stand.ledger.wait_for(1).await[0], Notice::Refused { status: 529, why });
+    assert_eq!(stand.account.wait_for(1).await[0], GatewayNotice::Rejected { status: 529, why });
 }
 
 #[tokio::test]
 async fn an_endpoint_that_is_dropped_takes_its_calls_along() {
-    let Stand { fake, endpoint, ledger, directory } =
-        Stand::with([Answer::anthropic(9).ending(6, End::Hang)]).await.opened().await;
+    let GatewayFixture { fake, endpoint, account, directory } =
+        GatewayFixture::with_script([FakeModelResponse::anthropic(9).ending_after(6, FakeResponseEnd::Hang)])
+            .await
+            .opened()
+            .await;
     drop(endpoint);
-    fake.streaming(0).await;
-    assert!(is_estimate(&ledger.wait_for(1).await[0]));
+    fake.wait_for_streams(0).await;
+    assert!(is_estimate(&account.wait_for(1).await[0]));
     let refused = UnixStream::connect(directory.path().join("s")).await;
     assert!(refused.is_err());
 }
 
-impl Stand {
+impl GatewayFixture {
     /// With one stream that runs, and is read by somebody.
-    async fn opened(self) -> Stand {
+    async fn opened(self) -> GatewayFixture {
         let mut reply = self.post(MESSAGES, &streaming("claude-x")).await;
         reply.read_until("w3 ").await;
-        tokio::spawn(reply.rest());
+        tokio::spawn(reply.read_rest());
         self
     }
 }
 
 #[tokio::test]
 async fn a_gateway_that_closes_has_told_what_its_calls_took() {
-    let stand = Stand::with([Answer::anthropic(9).ending(6, End::Hang)]).await;
-    let gateway = stand.endpoint.door().gateway.clone();
+    let stand =
+        GatewayFixture::with_script([FakeModelResponse::anthropic(9).ending_after(6, FakeResponseEnd::Hang)]).await;
+    let gateway = stand.endpoint.context().gateway.clone();
     let mut reply = stand.post(MESSAGES, &streaming("claude-x")).await;
     reply.read_until("w3 ").await;
     gateway.close().await;
-    let notices = stand.ledger.all();
+    let notices = stand.account.notices();
     assert!(matches!(&notices[..], [used] if is_estimate(used)), "{notices:?}");
-    let (text, whole) = reply.rest().await;
+    let (text, whole) = reply.read_rest().await;
     assert!(!whole && !text.contains("interrupted"), "the agent is to ask again: {text}");
     assert!(UnixStream::connect(stand.directory.path().join("s")).await.is_err(), "nobody listens");
     gateway.close().await;

@@ -2,8 +2,8 @@
 
 mod demo;
 mod interrupts;
-mod passing;
-mod refusals;
+mod pass_through;
+mod rejections;
 
 use std::sync::{
     Arc, Mutex,
@@ -20,8 +20,9 @@ use tokio::{
 };
 
 use super::{
-    Account, Endpoint, Forbidden, Gateway, GatewayOptions, Notice, Price, ProviderOptions, RetryOptions, Secret,
-    fake::{Answer, Fake},
+    Gateway, GatewayEndpoint, GatewayNotice, GatewayOptions, ModelCallDenied, ModelPrice, ProviderKey, ProviderOptions,
+    RetryOptions, SessionAccount,
+    fake_provider::{FakeModelResponse, FakeProvider},
 };
 
 const MESSAGES: &str = "/anthropic/v1/messages";
@@ -31,50 +32,54 @@ const RESPONSES: &str = "/openai/v1/responses";
 const KEY: &str = "sk-canary-key";
 
 /// A gateway with one session, and the provider behind it.
-struct Stand {
-    fake: Fake,
-    endpoint: Endpoint,
-    ledger: Arc<Ledger>,
+struct GatewayFixture {
+    fake: FakeProvider,
+    endpoint: GatewayEndpoint,
+    account: Arc<RecordingAccount>,
     directory: tempfile::TempDir,
 }
 
 /// A session that writes down what it is told.
 #[derive(Default)]
-struct Ledger {
-    notices: watch::Sender<Vec<Notice>>,
-    refusal: Mutex<Option<String>>,
+struct RecordingAccount {
+    notices: watch::Sender<Vec<GatewayNotice>>,
+    denied: Mutex<Option<String>>,
     has_no_budget: AtomicBool,
 }
 
-impl Account for Ledger {
-    fn may_call(&self) -> Result<(), Forbidden> {
-        self.refusal.lock().expect("no test panics with it").clone().map_or(Ok(()), |why| Err(Forbidden::Because(why)))
+impl SessionAccount for RecordingAccount {
+    fn may_call(&self) -> Result<(), ModelCallDenied> {
+        self.denied
+            .lock()
+            .expect("no test panics with it")
+            .clone()
+            .map_or(Ok(()), |why| Err(ModelCallDenied::Reason(why)))
     }
 
     fn has_budget(&self) -> bool {
         !self.has_no_budget.load(Ordering::Relaxed)
     }
 
-    fn notice(&self, notice: Notice) {
+    fn notify(&self, notice: GatewayNotice) {
         self.notices.send_modify(|notices| notices.push(notice));
     }
 }
 
-impl Ledger {
-    fn all(&self) -> Vec<Notice> {
+impl RecordingAccount {
+    fn notices(&self) -> Vec<GatewayNotice> {
         self.notices.borrow().clone()
     }
 
     /// Waits until there are `count` notices.
-    async fn wait_for(&self, count: usize) -> Vec<Notice> {
+    async fn wait_for(&self, count: usize) -> Vec<GatewayNotice> {
         let mut notices = self.notices.subscribe();
         notices.wait_for(|notices| notices.len() >= count).await.expect("the ledger lives").clone()
     }
 }
 
 fn options(url: &str) -> GatewayOptions {
-    let provider = || ProviderOptions { base_url: url.to_owned(), api_key: Some(Secret::new(KEY)) };
-    let price = |model: &str| Price {
+    let provider = || ProviderOptions { base_url: url.to_owned(), api_key: Some(ProviderKey::new(KEY)) };
+    let price = |model: &str| ModelPrice {
         model: model.to_owned(),
         input: 1.0,
         output: 10.0,
@@ -92,19 +97,19 @@ fn options(url: &str) -> GatewayOptions {
     }
 }
 
-impl Stand {
-    async fn with(script: impl IntoIterator<Item = Answer>) -> Stand {
-        let fake = Fake::start(script).await;
+impl GatewayFixture {
+    async fn with_script(script: impl IntoIterator<Item = FakeModelResponse>) -> GatewayFixture {
+        let fake = FakeProvider::start(script).await;
         let options = options(&fake.url);
-        Stand::new(fake, options)
+        GatewayFixture::new(fake, options)
     }
 
-    fn new(fake: Fake, options: GatewayOptions) -> Stand {
+    fn new(fake: FakeProvider, options: GatewayOptions) -> GatewayFixture {
         let directory = tempfile::tempdir().expect("a directory");
         let listener = UnixListener::bind(directory.path().join("s")).expect("a socket");
-        let ledger = Arc::new(Ledger::default());
-        let endpoint = Gateway::new(options).expect("the options are right").open(listener, ledger.clone());
-        Stand { fake, endpoint, ledger, directory }
+        let account = Arc::new(RecordingAccount::default());
+        let endpoint = Gateway::new(options).expect("the options are right").open(listener, account.clone());
+        GatewayFixture { fake, endpoint, account, directory }
     }
 
     async fn connect(&self) -> http1::SendRequest<Full<Bytes>> {
@@ -114,23 +119,23 @@ impl Stand {
         client
     }
 
-    async fn post(&self, path: &str, body: &str) -> Reply {
+    async fn post(&self, path: &str, body: &str) -> GatewayReply {
         let request = Request::post(path).body(Full::from(body.to_owned())).expect("a request");
         self.send(request).await
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>) -> Reply {
+    async fn send(&self, request: Request<Full<Bytes>>) -> GatewayReply {
         let mut client = self.connect().await;
-        Reply { response: client.send_request(request).await.expect("it answers") }
+        GatewayReply { response: client.send_request(request).await.expect("it answers") }
     }
 }
 
 /// An answer whose head is here.
-struct Reply {
+struct GatewayReply {
     response: Response<Incoming>,
 }
 
-impl Reply {
+impl GatewayReply {
     fn status(&self) -> StatusCode {
         self.response.status()
     }
@@ -149,7 +154,7 @@ impl Reply {
     }
 
     /// The rest, and whether it is whole.
-    async fn rest(mut self) -> (String, bool) {
+    async fn read_rest(mut self) -> (String, bool) {
         let mut read = Vec::new();
         let whole = loop {
             match self.response.body_mut().frame().await {
@@ -162,7 +167,7 @@ impl Reply {
     }
 
     async fn text(self) -> String {
-        let (text, whole) = self.rest().await;
+        let (text, whole) = self.read_rest().await;
         assert!(whole, "it was cut after {text}");
         text
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use tokio::{io::AsyncReadExt, net::TcpListener};
 
 use super::*;
-use crate::gateway::Metered;
+use crate::gateway::MeteredUsage;
 
-fn used(model: &str, tokens: [u64; 4], cost_usd: f64) -> Notice {
+fn used(model: &str, tokens: [u64; 4], cost_usd: f64) -> GatewayNotice {
     let [input_tokens, output_tokens, cache_read_tokens, cache_write_tokens] = tokens;
-    Notice::Used(Metered {
+    GatewayNotice::Used(MeteredUsage {
         model: model.to_owned(),
         input_tokens,
         output_tokens,
@@ -21,57 +21,63 @@ fn used(model: &str, tokens: [u64; 4], cost_usd: f64) -> Notice {
     })
 }
 
-fn anthropic_used(output: u64) -> Notice {
+fn anthropic_used(output: u64) -> GatewayNotice {
     used("claude-x-1", [10, output, 7, 5], (10.0 + 10.0 * output as f64 + 3.5 + 10.0) / 1e6)
 }
 
-fn openai_used(output: u64) -> Notice {
+fn openai_used(output: u64) -> GatewayNotice {
     used("gpt-x-1", [6, output, 4, 0], (6.0 + 10.0 * output as f64 + 2.0) / 1e6)
 }
 
-async fn check_stream(path: &str, model: &str, answer: Answer, expected: Notice) {
+async fn check_stream(path: &str, model: &str, answer: FakeModelResponse, expected: GatewayNotice) {
     let text = answer.text();
-    let stand = Stand::with([answer]).await;
+    let stand = GatewayFixture::with_script([answer]).await;
     let reply = stand.post(path, &streaming(model)).await;
     assert_eq!(reply.headers()["content-type"], "text/event-stream");
     assert_eq!(reply.text().await, text);
-    assert_eq!(stand.ledger.all(), [expected]);
+    assert_eq!(stand.account.notices(), [expected]);
 }
 
 #[tokio::test]
 async fn streams_pass_byte_for_byte_and_are_metered() {
-    check_stream(MESSAGES, "claude-x", Answer::anthropic(20), anthropic_used(20)).await;
-    check_stream(CHAT, "gpt-x", Answer::chat(20), openai_used(20)).await;
-    check_stream(RESPONSES, "gpt-x", Answer::responses(20), openai_used(20)).await;
-    check_stream(MESSAGES, "claude-x", Answer::anthropic(3).after(Duration::from_millis(50)), anthropic_used(3)).await;
+    check_stream(MESSAGES, "claude-x", FakeModelResponse::anthropic(20), anthropic_used(20)).await;
+    check_stream(CHAT, "gpt-x", FakeModelResponse::chat(20), openai_used(20)).await;
+    check_stream(RESPONSES, "gpt-x", FakeModelResponse::responses(20), openai_used(20)).await;
+    check_stream(
+        MESSAGES,
+        "claude-x",
+        FakeModelResponse::anthropic(3).delayed(Duration::from_millis(50)),
+        anthropic_used(3),
+    )
+    .await;
 }
 
-async fn check_splits(path: &str, model: &str, answer: Answer, expected: Notice) {
+async fn check_splits(path: &str, model: &str, answer: FakeModelResponse, expected: GatewayNotice) {
     let text = answer.text();
-    let stand = Stand::with((0..text.len()).map(|at| answer.clone().split_at(at))).await;
+    let stand = GatewayFixture::with_script((0..text.len()).map(|at| answer.clone().split_at(at))).await;
     let mut client = stand.connect().await;
     for at in 0..text.len() {
         let request = Request::post(path).body(Full::from(streaming(model))).expect("a request");
         let response = client.send_request(request).await.expect("it answers");
-        assert_eq!(Reply { response }.text().await, text, "split at {at}");
+        assert_eq!(GatewayReply { response }.text().await, text, "split at {at}");
         client.ready().await.expect("the connection stays");
     }
-    assert_eq!(stand.ledger.all(), vec![expected; text.len()]);
+    assert_eq!(stand.account.notices(), vec![expected; text.len()]);
 }
 
 #[tokio::test]
 async fn a_stream_may_be_split_anywhere() {
-    check_splits(MESSAGES, "claude-x", Answer::anthropic(1), anthropic_used(1)).await;
-    check_splits(CHAT, "gpt-x", Answer::chat(1), openai_used(1)).await;
-    check_splits(RESPONSES, "gpt-x", Answer::responses(1), openai_used(1)).await;
+    check_splits(MESSAGES, "claude-x", FakeModelResponse::anthropic(1), anthropic_used(1)).await;
+    check_splits(CHAT, "gpt-x", FakeModelResponse::chat(1), openai_used(1)).await;
+    check_splits(RESPONSES, "gpt-x", FakeModelResponse::responses(1), openai_used(1)).await;
 }
 
 #[tokio::test]
 async fn an_answer_in_one_piece_is_metered() {
     let answer = r#"{"model":"claude-x-1","content":[],"new":1.0e2,"usage":{"input_tokens":10,"cache_read_input_tokens":7,"cache_creation_input_tokens":5,"output_tokens":3}}"#;
-    let stand = Stand::with([Answer::whole(200, answer)]).await;
+    let stand = GatewayFixture::with_script([FakeModelResponse::complete(200, answer)]).await;
     assert_eq!(stand.post(MESSAGES, r#"{"model":"claude-x"}"#).await.text().await, answer);
-    assert_eq!(stand.ledger.all(), [anthropic_used(3)]);
+    assert_eq!(stand.account.notices(), [anthropic_used(3)]);
 }
 
 /// They have many values, and none of them matters.
@@ -83,16 +89,16 @@ async fn the_odds_of_each_token_pass_and_the_answer_is_metered() {
     };
     let usage = r#"{"prompt_tokens":10,"completion_tokens":20,"prompt_tokens_details":{"cached_tokens":4}}"#;
     let (middle, end) = (choices("null"), choices("\"stop\""));
-    let stream = Answer::stream([
+    let stream = FakeModelResponse::stream([
         format!("data: {{\"model\":\"gpt-x-1\",\"choices\":{middle}}}\n\n"),
         format!("data: {{\"choices\":{end},\"usage\":{usage}}}\n\n"),
     ]);
     check_stream(CHAT, "gpt-x", stream, openai_used(20)).await;
 
     let answer = format!(r#"{{"model":"gpt-x-1","choices":{end},"usage":{usage}}}"#);
-    let stand = Stand::with([Answer::whole(200, answer.clone())]).await;
+    let stand = GatewayFixture::with_script([FakeModelResponse::complete(200, answer.clone())]).await;
     assert_eq!(stand.post(CHAT, r#"{"model":"gpt-x"}"#).await.text().await, answer);
-    assert_eq!(stand.ledger.all(), [openai_used(20)]);
+    assert_eq!(stand.account.notices(), [openai_used(20)]);
 }
 
 /// It passes in pieces that nobody reads, so nobody knows that the answer was not over.
@@ -100,19 +106,22 @@ async fn the_odds_of_each_token_pass_and_the_answer_is_metered() {
 async fn a_last_line_that_is_too_long_to_be_read_breaks_nothing() {
     let delta = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hello\"}\n\n".to_owned();
     let long = format!("data: {{\"type\":\"response.completed\",\"response\":\"{}\"}}\n\n", "x".repeat(9 << 20));
-    let answer = Answer::stream([delta, long]);
+    let answer = FakeModelResponse::stream([delta, long]);
     let text = answer.text();
-    let stand = Stand::with([answer]).await;
+    let stand = GatewayFixture::with_script([answer]).await;
     let passed = stand.post(RESPONSES, &streaming("gpt-x")).await.text().await;
     assert!(passed == text, "{} bytes passed of {}", passed.len(), text.len());
-    let notices = stand.ledger.all();
-    assert!(matches!(&notices[..], [Notice::Used(used)] if used.estimated && used.output_tokens == 2), "{notices:?}");
+    let notices = stand.account.notices();
+    assert!(
+        matches!(&notices[..], [GatewayNotice::Used(used)] if used.estimated && used.output_tokens == 2),
+        "{notices:?}"
+    );
 }
 
 #[tokio::test]
 async fn what_is_unknown_passes_and_the_key_is_set() {
-    let answer = Answer::whole(200, r#"{"usage":null}"#).header("request-id", "r1").header("x-new", "2");
-    let stand = Stand::with([answer]).await;
+    let answer = FakeModelResponse::complete(200, r#"{"usage":null}"#).header("request-id", "r1").header("x-new", "2");
+    let stand = GatewayFixture::with_script([answer]).await;
     let body = r#"{ "model" : "claude-x", "from-tomorrow": [1.50, {"a" : null}] }"#;
     let request = Request::post("/anthropic/v1/messages?beta=true")
         .header("x-api-key", "placeholder")
@@ -126,7 +135,7 @@ async fn what_is_unknown_passes_and_the_key_is_set() {
     assert_eq!(reply.headers()["x-new"], "2");
     assert_eq!(reply.text().await, r#"{"usage":null}"#);
 
-    let seen = &stand.fake.seen()[0];
+    let seen = &stand.fake.requests()[0];
     assert_eq!((&seen.method, seen.path.as_str()), (&Method::POST, "/v1/messages?beta=true"));
     assert_eq!(seen.body, body);
     assert_eq!(seen.headers["anthropic-beta"], "tomorrow");
@@ -138,30 +147,33 @@ async fn what_is_unknown_passes_and_the_key_is_set() {
 
 #[tokio::test]
 async fn the_other_routes_pass_and_take_nothing() {
-    let script = [r#"{"input_tokens":7}"#, r#"{"data":[]}"#, r#"{"data":[]}"#].map(|body| Answer::whole(200, body));
-    let stand = Stand::with(script).await;
+    let script = [r#"{"input_tokens":7}"#, r#"{"data":[]}"#, r#"{"data":[]}"#]
+        .map(|body| FakeModelResponse::complete(200, body));
+    let stand = GatewayFixture::with_script(script).await;
     let counted = stand.post("/anthropic/v1/messages/count_tokens", r#"{"model":"claude-x"}"#).await;
     assert_eq!(counted.text().await, r#"{"input_tokens":7}"#);
     for path in ["/anthropic/v1/models?limit=5", "/openai/v1/models"] {
         let request = Request::get(path).body(Full::default()).expect("a request");
         assert_eq!(stand.send(request).await.text().await, r#"{"data":[]}"#);
     }
-    let seen = stand.fake.seen();
+    let seen = stand.fake.requests();
     let paths: Vec<&str> = seen.iter().map(|seen| seen.path.as_str()).collect();
     assert_eq!(paths, ["/v1/messages/count_tokens", "/v1/models?limit=5", "/v1/models"]);
     assert_eq!(seen[2].headers["authorization"], format!("Bearer {KEY}"));
-    assert_eq!(stand.ledger.all(), []);
+    assert_eq!(stand.account.notices(), []);
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_keeps_nobody_waiting() {
-    let big = Answer::stream((0..64).map(|n| format!("data: {{\"n\":{n},\"x\":\"{}\"}}\n\n", "x".repeat(64 * 1024))));
+    let big = FakeModelResponse::stream(
+        (0..64).map(|n| format!("data: {{\"n\":{n},\"x\":\"{}\"}}\n\n", "x".repeat(64 * 1024))),
+    );
     let text = big.text() + "data: [DONE]\n\n";
-    let stand = Stand::with([Answer::stream([text.clone()])]).await;
+    let stand = GatewayFixture::with_script([FakeModelResponse::stream([text.clone()])]).await;
     let reply = stand.post(CHAT, &streaming("gpt-x")).await;
     // The provider is done, and has been metered, before the client reads its first byte.
-    stand.ledger.wait_for(1).await;
-    stand.fake.streaming(0).await;
+    stand.account.wait_for(1).await;
+    stand.fake.wait_for_streams(0).await;
     assert_eq!(reply.text().await, text);
 }
 
@@ -170,7 +182,7 @@ async fn a_client_that_does_not_read_keeps_nobody_waiting() {
 async fn each_call_has_a_connection_of_its_own() {
     let provider = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("https://{}", provider.local_addr().expect("an address"));
-    let stand = Stand::new(Fake::start([]).await, options(&url));
+    let stand = GatewayFixture::new(FakeProvider::start([]).await, options(&url));
     let hello = async {
         let (mut client, _) = provider.accept().await.expect("it connects");
         let mut hello = [0; 2048];

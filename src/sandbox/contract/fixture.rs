@@ -13,33 +13,33 @@ use std::{
 use futures::FutureExt;
 use tempfile::TempDir;
 
-use super::super::{Exit, Limits, Network, Presence, RunDir, Sandbox, Spec};
+use super::super::{RunDir, SandboxDriver, SandboxExit, SandboxLimits, SandboxNetwork, SandboxPresence, SandboxSpec};
 use crate::store::SessionId;
 
 /// How long a test waits for what must come. Reached only by a test that fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A driver under test.
-pub(crate) struct Bench {
-    pub(crate) sandbox: Arc<dyn Sandbox>,
+pub(crate) struct DriverFixture {
+    pub(crate) sandbox: Arc<dyn SandboxDriver>,
     /// The same kind, opened once more, as a server does after its restart.
-    pub(crate) reopened: Arc<dyn Sandbox>,
+    pub(crate) reopened: Arc<dyn SandboxDriver>,
     /// Has `sh` and the usual commands.
     pub(crate) image: String,
 }
 
-impl Deref for Bench {
-    type Target = dyn Sandbox;
+impl Deref for DriverFixture {
+    type Target = dyn SandboxDriver;
 
     fn deref(&self) -> &Self::Target {
         &*self.sandbox
     }
 }
 
-impl Bench {
+impl DriverFixture {
     /// A session whose agent is the `sh` script, not started yet. Nothing of it is left afterwards, also where `test` panics.
-    pub(crate) async fn room(&self, script: &str, test: impl AsyncFnOnce(&Room<'_>)) {
-        let room = Room::furnish(self, script);
+    pub(crate) async fn with_sandbox(&self, script: &str, test: impl AsyncFnOnce(&SandboxFixture<'_>)) {
+        let room = SandboxFixture::prepare(self, script);
         let result = AssertUnwindSafe(test(&room)).catch_unwind().await;
         let removed = self.reopened.remove(room.spec.session).await;
         if let Err(panic) = result {
@@ -50,15 +50,15 @@ impl Bench {
 }
 
 /// One session on the bench.
-pub(crate) struct Room<'a> {
-    bench: &'a Bench,
-    pub(crate) spec: Spec,
+pub(crate) struct SandboxFixture<'a> {
+    driver: &'a DriverFixture,
+    pub(crate) spec: SandboxSpec,
     /// Stands for the server's data directory.
     data: TempDir,
 }
 
-impl<'a> Room<'a> {
-    fn furnish(bench: &'a Bench, script: &str) -> Room<'a> {
+impl<'a> SandboxFixture<'a> {
+    fn prepare(driver: &'a DriverFixture, script: &str) -> SandboxFixture<'a> {
         let data = tempfile::tempdir().expect("a temporary directory");
         let session = SessionId::generate();
         let root = rustix::process::geteuid().is_root();
@@ -85,9 +85,9 @@ impl<'a> Room<'a> {
                 chown(path, Some(uid), Some(gid)).expect("it is given away");
             }
         }
-        let spec = Spec {
+        let spec = SandboxSpec {
             session,
-            image: bench.image.clone(),
+            image: driver.image.clone(),
             run,
             agent,
             workspace: owned("workspace"),
@@ -95,10 +95,10 @@ impl<'a> Room<'a> {
             volumes: Vec::new(),
             uid,
             gid,
-            limits: Limits { memory_bytes: 128 << 20, cpus: 1.5, pids: 64 },
-            network: Network::None,
+            limits: SandboxLimits { memory_bytes: 128 << 20, cpus: 1.5, pids: 64 },
+            network: SandboxNetwork::None,
         };
-        Room { bench, spec, data }
+        SandboxFixture { driver, spec, data }
     }
 
     pub(crate) fn data(&self) -> &Path {
@@ -106,26 +106,26 @@ impl<'a> Room<'a> {
     }
 
     pub(crate) async fn start(&self) {
-        self.bench.start(&self.spec, &|_, _| ()).await.expect("it starts");
+        self.driver.start(&self.spec, &|_, _| ()).await.expect("it starts");
     }
 
-    pub(crate) async fn exit(&self) -> Exit {
-        let exit = tokio::time::timeout(PATIENCE, self.bench.wait(self.spec.session)).await;
+    pub(crate) async fn exit(&self) -> SandboxExit {
+        let exit = tokio::time::timeout(TEST_TIMEOUT, self.driver.wait(self.spec.session)).await;
         exit.expect("its end is noticed").expect("its end is told")
     }
 
-    pub(crate) async fn presence(&self) -> Option<Presence> {
-        let found = self.bench.list().await.expect("they are listed");
+    pub(crate) async fn presence(&self) -> Option<SandboxPresence> {
+        let found = self.driver.list().await.expect("they are listed");
         found.into_iter().find(|found| found.session == self.spec.session).map(|found| found.presence)
     }
 
     /// How a server that starts anew finds it.
-    pub(crate) async fn found_anew(&self) -> Option<Presence> {
-        self.bench.reopened.presence(self.spec.session).await.expect("it is looked for")
+    pub(crate) async fn presence_after_reopen(&self) -> Option<SandboxPresence> {
+        self.driver.reopened.presence(self.spec.session).await.expect("it is looked for")
     }
 
     /// Waits for a file in the workspace and reads it. The script moves it there whole, or its content does not matter.
-    pub(crate) async fn appears(&self, name: &str) -> String {
+    pub(crate) async fn wait_for_file(&self, name: &str) -> String {
         let path = self.spec.workspace.join(name);
         eventually(&format!("`{name}` appears"), async || path.exists()).await;
         read(path)
@@ -139,7 +139,7 @@ impl<'a> Room<'a> {
         read(self.spec.home.join(name))
     }
 
-    pub(crate) fn forget(&self, name: &str) {
+    pub(crate) fn remove_file(&self, name: &str) {
         fs::remove_file(self.spec.workspace.join(name)).expect("it was there");
     }
 }
@@ -150,10 +150,10 @@ fn read(path: PathBuf) -> String {
 
 /// Asks until it is so.
 pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let asked = tokio::time::timeout(PATIENCE, async {
+    let asked = tokio::time::timeout(TEST_TIMEOUT, async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });
-    asked.await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"));
+    asked.await.unwrap_or_else(|_| panic!("{what}: not within {TEST_TIMEOUT:?}"));
 }

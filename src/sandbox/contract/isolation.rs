@@ -4,16 +4,16 @@ use std::{net::IpAddr, process::Command};
 
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{super::inside, Bench, Room, eventually};
+use super::{super::sandbox_paths, DriverFixture, SandboxFixture, eventually};
 
 /// Runs the commands and returns what they wrote to stdout and stderr.
-async fn probe(bench: &Bench, commands: &str, check: impl AsyncFnOnce(&Room<'_>, String)) {
+async fn probe(bench: &DriverFixture, commands: &str, check: impl AsyncFnOnce(&SandboxFixture<'_>, String)) {
     let script =
         format!("{{\n{commands}\n}} >/workspace/.seen 2>&1\nmv /workspace/.seen /workspace/seen; exec sleep 1000");
     bench
-        .room(&script, async |room| {
+        .with_sandbox(&script, async |room| {
             room.start().await;
-            let seen = room.appears("seen").await;
+            let seen = room.wait_for_file("seen").await;
             check(room, seen).await;
         })
         .await;
@@ -24,7 +24,7 @@ fn line<'a>(seen: &'a str, name: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("no `{name}` in:\n{seen}")).trim()
 }
 
-pub(crate) async fn it_holds_no_privileges(bench: &Bench) {
+pub(crate) async fn it_holds_no_privileges(bench: &DriverFixture) {
     let commands =
         "cat /proc/self/status; mount -t tmpfs none /workspace && echo mounted; chroot / true && echo rooted";
     probe(bench, commands, async |room, seen| {
@@ -48,7 +48,7 @@ const TRY: &str = r#"try() {
   else echo "untried $1"; return; fi && echo "reached $1" || echo "refused $1"
 }"#;
 
-pub(crate) async fn it_reaches_no_network(bench: &Bench) {
+pub(crate) async fn it_reaches_no_network(bench: &DriverFixture) {
     let service = TcpListener::bind("[::]:0").await.expect("a service of the host");
     let port = service.local_addr().expect("it has a port").port();
     let hosts = addresses_of_this_host();
@@ -82,7 +82,7 @@ fn addresses_of_this_host() -> Vec<IpAddr> {
 }
 
 /// The test's own environment is the canary: cargo has put more than a dozen names into it.
-pub(crate) async fn its_environment_is_clean(bench: &Bench) {
+pub(crate) async fn its_environment_is_clean(bench: &DriverFixture) {
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
     let commands = "for each in /proc/[0-9]*/environ; do tr '\\0' '\\n' <$each; done";
     probe(bench, commands, async |room, seen| {
@@ -90,7 +90,7 @@ pub(crate) async fn its_environment_is_clean(bench: &Bench) {
         for variable in seen.lines().filter(|line| line.contains('=')) {
             let (name, value) = variable.split_once('=').expect("it has a `=`");
             match name {
-                "HOME" => assert_eq!(value, inside::HOME),
+                "HOME" => assert_eq!(value, sandbox_paths::HOME),
                 "GREENROOM_SESSION" => assert_eq!(value, room.spec.session.to_string()),
                 _ => assert!(harmless.contains(&name), "`{variable}` has no business inside"),
             }
@@ -102,7 +102,7 @@ pub(crate) async fn its_environment_is_clean(bench: &Bench) {
     .await;
 }
 
-pub(crate) async fn it_sees_nothing_of_the_host(bench: &Bench) {
+pub(crate) async fn it_sees_nothing_of_the_host(bench: &DriverFixture) {
     let host = tempfile::tempdir().expect("a directory of the host");
     std::fs::write(host.path().join("secret"), "canary").expect("a secret of the host");
     let path = host.path().display();
@@ -116,25 +116,32 @@ pub(crate) async fn it_sees_nothing_of_the_host(bench: &Bench) {
         assert!(!seen.contains("canary") && !seen.contains("there is") && !seen.contains("root:"), "{seen}");
         let processes: usize = line(&seen, "processes").parse().expect("a number");
         assert!(processes < 10, "it sees processes of others: {seen}");
-        assert_eq!(line(&seen, "in"), inside::WORKSPACE);
+        assert_eq!(line(&seen, "in"), sandbox_paths::WORKSPACE);
         assert!(room.data().join("agent.sh").exists());
     })
     .await;
 }
 
-pub(crate) async fn it_writes_only_where_it_may(bench: &Bench) {
+pub(crate) async fn it_writes_only_where_it_may(bench: &DriverFixture) {
     let commands = format!(
         "may() {{ (: >\"$1\") 2>/dev/null && echo \"wrote $1\" || echo \"kept $1\"; }}\n\
          may /workspace/x; may $HOME/x; may /tmp/x; may /greenroom/run/agent/x\n\
          may /greenroom/x; may /greenroom/run/x; may /greenroom/run/gateway/x; may /usr/x; may /etc/x; may {agent}\n\
          rm -f {agent}; mv /greenroom/run/agent /greenroom/run/away; [ -x {agent} ] && echo 'it is there still'",
-        agent = inside::AGENT,
+        agent = sandbox_paths::AGENT_BINARY,
     );
     probe(bench, &commands, async |room, seen| {
-        for path in ["/workspace/x", "/tmp/x", "/greenroom/run/agent/x", &format!("{}/x", inside::HOME)] {
+        for path in ["/workspace/x", "/tmp/x", "/greenroom/run/agent/x", &format!("{}/x", sandbox_paths::HOME)] {
             assert!(seen.contains(&format!("wrote {path}\n")), "{path}:\n{seen}");
         }
-        let kept = ["/greenroom/x", "/greenroom/run/x", "/greenroom/run/gateway/x", "/usr/x", "/etc/x", inside::AGENT];
+        let kept = [
+            "/greenroom/x",
+            "/greenroom/run/x",
+            "/greenroom/run/gateway/x",
+            "/usr/x",
+            "/etc/x",
+            sandbox_paths::AGENT_BINARY,
+        ];
         for path in kept {
             assert!(seen.contains(&format!("kept {path}\n")), "{path}:\n{seen}");
         }
@@ -148,15 +155,15 @@ pub(crate) async fn it_writes_only_where_it_may(bench: &Bench) {
 }
 
 /// Also after the server has bound the socket anew, as it does when it starts again.
-pub(crate) async fn it_hears_the_gateway(bench: &Bench) {
-    let socket = inside::GATEWAY_SOCKET;
+pub(crate) async fn it_hears_the_gateway(bench: &DriverFixture) {
+    let socket = sandbox_paths::GATEWAY_SOCKET;
     let script = format!("while :; do if [ -S {socket} ]; then : >/workspace/heard; fi; sleep 0.05; done");
     bench
-        .room(&script, async |room| {
+        .with_sandbox(&script, async |room| {
             room.start().await;
             for _ in 0..2 {
                 let listener = room.spec.run.bind_gateway().expect("it binds");
-                room.appears("heard").await;
+                room.wait_for_file("heard").await;
                 drop(listener);
                 std::fs::remove_file(room.spec.run.gateway().join("gateway.sock")).expect("it was there");
                 // The loop may be past its look at the old socket, so the trace of it may come once more.
@@ -171,21 +178,21 @@ pub(crate) async fn it_hears_the_gateway(bench: &Bench) {
         .await;
 }
 
-pub(crate) async fn a_fork_bomb_is_held(bench: &Bench) {
+pub(crate) async fn a_fork_bomb_is_held(bench: &DriverFixture) {
     // Only what the shell does without a new process comes after the bomb.
     let script = "( n=0; while [ $n -lt 400 ]; do sleep 1000 & n=$((n+1)); echo $n >/workspace/forks; done )\n\
                   : >/workspace/over; read forever </workspace/none; while :; do :; done";
     bench
-        .room(script, async |room| {
+        .with_sandbox(script, async |room| {
             room.start().await;
-            room.appears("over").await;
+            room.wait_for_file("over").await;
             let forks: u64 = room.read("forks").trim().parse().expect("a number");
             assert!((8..room.spec.limits.pids).contains(&forks), "{forks} processes");
         })
         .await;
 }
 
-pub(crate) async fn a_memory_hog_is_ended(bench: &Bench) {
+pub(crate) async fn a_memory_hog_is_ended(bench: &DriverFixture) {
     // `tail` keeps the last lines, and there is no end of the first.
     probe(bench, "tail /dev/zero >/dev/null; echo \"ended with $?\"", async |_, seen| {
         assert_ne!(line(&seen, "ended with"), "0");

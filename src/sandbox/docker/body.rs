@@ -11,34 +11,34 @@ use bollard::models::{
 };
 use serde_json::Value;
 
-use super::super::{Access, Network, SandboxError, Spec, inside};
+use super::super::{SandboxError, SandboxNetwork, SandboxSpec, VolumeAccess, sandbox_paths};
 use crate::store::SessionId;
 
 pub(super) const SESSION_LABEL: &str = "greenroom.session";
 pub(super) const NODE_LABEL: &str = "greenroom.node";
 /// A fingerprint of the whole body but the image: a container that has exited and was made otherwise is made anew.
-pub(super) const WALL_LABEL: &str = "greenroom.wall";
+pub(super) const FINGERPRINT_LABEL: &str = "greenroom.wall";
 
 /// A browser crashes with the engine's own 64 MiB. Counts towards the memory limit.
 const SHARED_MEMORY: i64 = 256 << 20;
 
 /// What the operator decides about every container.
 #[derive(Debug, Clone)]
-pub(super) struct Wall {
+pub(super) struct ContainerPolicy {
     pub(super) node: String,
     pub(super) runtime: Option<String>,
     pub(super) readonly_root: bool,
 }
 
-impl Wall {
+impl ContainerPolicy {
     /// What a session's container is called. Another node may know a session of the same id, after an import.
-    pub(super) fn name_of(&self, session: SessionId) -> String {
+    pub(super) fn container_name(&self, session: SessionId) -> String {
         format!("greenroom-{}-{session}", self.node)
     }
 }
 
 /// Describes the container. Refuses what would be no wall: root, and the network of the host or of another container.
-pub(super) fn create_body(wall: &Wall, spec: &Spec) -> Result<ContainerCreateBody, SandboxError> {
+pub(super) fn create_body(wall: &ContainerPolicy, spec: &SandboxSpec) -> Result<ContainerCreateBody, SandboxError> {
     if spec.uid == 0 {
         return Err(refused("a sandbox never runs as root; give it another user than uid 0"));
     }
@@ -47,23 +47,23 @@ pub(super) fn create_body(wall: &Wall, spec: &Spec) -> Result<ContainerCreateBod
         hostname: Some("greenroom".into()),
         user: Some(format!("{}:{}", spec.uid, spec.gid)),
         // PATH is left to the image, which knows where it put its tools; the engine has a sane one where it does not.
-        env: Some(vec![format!("HOME={}", inside::HOME), format!("GREENROOM_SESSION={session}")]),
+        env: Some(vec![format!("HOME={}", sandbox_paths::HOME), format!("GREENROOM_SESSION={session}")]),
         // With an entry point of ours the engine drops the image's command too.
-        entrypoint: Some(vec![inside::AGENT.into()]),
+        entrypoint: Some(vec![sandbox_paths::AGENT_BINARY.into()]),
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".into()]), ..HealthConfig::default() }),
-        working_dir: Some(inside::WORKSPACE.into()),
+        working_dir: Some(sandbox_paths::WORKSPACE.into()),
         stop_signal: Some("SIGTERM".into()),
         labels: Some([(SESSION_LABEL.into(), session), (NODE_LABEL.into(), wall.node.clone())].into()),
         host_config: Some(host_config(wall, spec)?),
         ..ContainerCreateBody::default()
     };
     let fingerprint = fingerprint(&body);
-    body.labels.get_or_insert_default().insert(WALL_LABEL.into(), fingerprint);
+    body.labels.get_or_insert_default().insert(FINGERPRINT_LABEL.into(), fingerprint);
     body.image = Some(spec.image.clone());
     Ok(body)
 }
 
-fn host_config(wall: &Wall, spec: &Spec) -> Result<HostConfig, SandboxError> {
+fn host_config(wall: &ContainerPolicy, spec: &SandboxSpec) -> Result<HostConfig, SandboxError> {
     let memory = i64::try_from(spec.limits.memory_bytes).unwrap_or(i64::MAX);
     Ok(HostConfig {
         runtime: wall.runtime.clone(),
@@ -81,7 +81,7 @@ fn host_config(wall: &Wall, spec: &Spec) -> Result<HostConfig, SandboxError> {
         nano_cpus: Some((spec.limits.cpus * 1e9) as i64),
         pids_limit: Some(i64::try_from(spec.limits.pids).unwrap_or(i64::MAX)),
         shm_size: Some(SHARED_MEMORY.min(memory / 2)),
-        tmpfs: Some([("/tmp".into(), scratch(memory / 2, spec))].into()),
+        tmpfs: Some([("/tmp".into(), tmpfs_options(memory / 2, spec))].into()),
         // Reaps the orphans of the agent's commands.
         init: Some(true),
         log_config: Some(HostConfigLogConfig {
@@ -95,7 +95,7 @@ fn host_config(wall: &Wall, spec: &Spec) -> Result<HostConfig, SandboxError> {
 
 /// How `/tmp` is mounted. Of half the memory: a full one is told to the program that fills it, instead of ending the sandbox.
 /// It belongs to the agent, because runc up to 1.1 gives it the mode of the image's own `/tmp`, whatever is asked for.
-fn scratch(bytes: i64, spec: &Spec) -> String {
+fn tmpfs_options(bytes: i64, spec: &SandboxSpec) -> String {
     format!("rw,exec,nosuid,nodev,mode=1777,uid={},gid={},size={bytes}", spec.uid, spec.gid)
 }
 
@@ -103,25 +103,25 @@ fn options(pairs: &[(&str, &str)]) -> HashMap<String, String> {
     pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
 }
 
-fn network_mode(network: &Network) -> Result<String, SandboxError> {
+fn network_mode(network: &SandboxNetwork) -> Result<String, SandboxError> {
     match network {
-        Network::None => Ok("none".into()),
-        Network::Named(name) if name == "host" || name.contains(':') || name.is_empty() => {
+        SandboxNetwork::None => Ok("none".into()),
+        SandboxNetwork::Named(name) if name == "host" || name.contains(':') || name.is_empty() => {
             Err(refused(&format!("`{name}` is no network of its own; name one that `docker network create` made")))
         }
-        Network::Named(name) => Ok(name.clone()),
+        SandboxNetwork::Named(name) => Ok(name.clone()),
     }
 }
 
 /// In the order in which they are mounted: the agent's part of the run directory lies over the read-only whole.
-fn mounts(spec: &Spec) -> Vec<Mount> {
-    use Access::{ReadOnly, ReadWrite};
+fn mounts(spec: &SandboxSpec) -> Vec<Mount> {
+    use VolumeAccess::{ReadOnly, ReadWrite};
     let mut mounts = vec![
-        bind(&spec.agent, inside::AGENT, ReadOnly),
+        bind(&spec.agent, sandbox_paths::AGENT_BINARY, ReadOnly),
         bind(spec.run.root(), "/greenroom/run", ReadOnly),
         bind(&spec.run.agent(), "/greenroom/run/agent", ReadWrite),
-        bind(&spec.workspace, inside::WORKSPACE, ReadWrite),
-        bind(&spec.home, inside::HOME, ReadWrite),
+        bind(&spec.workspace, sandbox_paths::WORKSPACE, ReadWrite),
+        bind(&spec.home, sandbox_paths::HOME, ReadWrite),
     ];
     mounts
         .extend(spec.volumes.iter().map(|volume| bind(&volume.host, &volume.inside.to_string_lossy(), volume.access)));
@@ -129,12 +129,12 @@ fn mounts(spec: &Spec) -> Vec<Mount> {
 }
 
 /// A mount fails where the directory is not there; the older "binds" would make it, as root.
-fn bind(host: &Path, inside: &str, access: Access) -> Mount {
+fn bind(host: &Path, inside: &str, access: VolumeAccess) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
         source: Some(host.to_string_lossy().into_owned()),
         target: Some(inside.to_owned()),
-        read_only: Some(access == Access::ReadOnly),
+        read_only: Some(access == VolumeAccess::ReadOnly),
         bind_options: Some(MountBindOptions {
             propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
             ..MountBindOptions::default()

@@ -11,88 +11,88 @@ use bollard::{
 };
 
 use crate::{
-    sandbox::{Presence, SandboxError},
+    sandbox::{SandboxError, SandboxPresence},
     store::SessionId,
 };
 
-const NEGOTIATE: Call = Call { what: "tell its version", seconds: 5 };
-const INSPECT: Call = Call { what: "tell the container's state", seconds: 5 };
-pub(super) const REMOVE: Call = Call { what: "remove the container", seconds: 30 };
+const NEGOTIATE: EngineCall = EngineCall { what: "tell its version", seconds: 5 };
+const INSPECT: EngineCall = EngineCall { what: "tell the container's state", seconds: 5 };
+pub(super) const REMOVE: EngineCall = EngineCall { what: "remove the container", seconds: 30 };
 
 /// Beyond every deadline of ours, so that bollard's never ends a call.
-const NEVER: Duration = Duration::from_secs(24 * 3600);
+const NO_CLIENT_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a call is followed to its answer of which nobody waits any more, seconds. An engine that stalls for so long may do
 /// it yet; but an answer can also have got lost, and what waits behind it is not to wait for ever.
-pub(super) const FOLLOWED: u64 = 5 * 60;
+pub(super) const FOLLOW_SECONDS: u64 = 5 * 60;
 
 /// A kind of call: what it is for, as in "did not … within 5 s", and how long it may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call {
+pub(super) struct EngineCall {
     pub(super) what: &'static str,
     pub(super) seconds: u64,
 }
 
-impl Call {
+impl EngineCall {
     pub(super) fn overdue(self) -> SandboxError {
         SandboxError::Deadline { what: self.what, seconds: self.seconds }
     }
 
     /// The same, for whoever is to learn how it ends even if nobody waits for that any more.
-    pub(super) fn patiently(self) -> Call {
-        Call { seconds: FOLLOWED, ..self }
+    pub(super) fn followed(self) -> EngineCall {
+        EngineCall { seconds: FOLLOW_SECONDS, ..self }
     }
 }
 
 /// Why a call failed, as far as its caller may care.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum EngineError {
     /// There is no such container or image, in the engine's words.
     Missing {
-        call: Call,
+        call: EngineCall,
         detail: String,
     },
     /// The engine understood and will not, in its words: mostly because of the state that the container is in.
     Refused {
-        call: Call,
+        call: EngineCall,
         detail: String,
     },
     Other(SandboxError),
 }
 
-impl From<SandboxError> for Trouble {
-    fn from(error: SandboxError) -> Trouble {
-        Trouble::Other(error)
+impl From<SandboxError> for EngineError {
+    fn from(error: SandboxError) -> EngineError {
+        EngineError::Other(error)
     }
 }
 
-impl From<Trouble> for SandboxError {
-    fn from(trouble: Trouble) -> SandboxError {
+impl From<EngineError> for SandboxError {
+    fn from(trouble: EngineError) -> SandboxError {
         match trouble {
-            Trouble::Missing { call, detail } | Trouble::Refused { call, detail } => {
+            EngineError::Missing { call, detail } | EngineError::Refused { call, detail } => {
                 SandboxError::Failed { what: call.what, detail }
             }
-            Trouble::Other(error) => error,
+            EngineError::Other(error) => error,
         }
     }
 }
 
-impl Trouble {
+impl EngineError {
     /// The trouble of a call about the container of `session`.
-    pub(super) fn about(self, session: SessionId) -> SandboxError {
+    pub(super) fn for_session(self, session: SessionId) -> SandboxError {
         match self {
-            Trouble::Missing { .. } => SandboxError::Gone { session },
+            EngineError::Missing { .. } => SandboxError::NotFound { session },
             other => other.into(),
         }
     }
 
     /// The trouble of a look at a container that was not said to be missing. It says nothing about the container: so answers a
     /// proxy while the engine behind it is started anew, and an engine that fails itself.
-    pub(super) fn unclear(self) -> SandboxError {
+    pub(super) fn into_inconclusive(self) -> SandboxError {
         match SandboxError::from(self) {
             SandboxError::Failed { what, detail } => {
                 let detail = format!("it answered: {detail}; the log of its engine, or proxy, says why");
-                SandboxError::Unclear { what, detail }
+                SandboxError::Inconclusive { what, detail }
             }
             other => other,
         }
@@ -100,9 +100,9 @@ impl Trouble {
 }
 
 /// What an inspection tells.
-pub(super) struct Inspected(ContainerInspectResponse);
+pub(super) struct InspectedContainer(ContainerInspectResponse);
 
-impl Inspected {
+impl InspectedContainer {
     pub(super) fn id(&self) -> &str {
         self.0.id.as_deref().unwrap_or_default()
     }
@@ -111,17 +111,17 @@ impl Inspected {
         self.0.state.as_ref().and_then(|state| state.status).unwrap_or(ContainerStateStatusEnum::EMPTY)
     }
 
-    pub(super) fn runs(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         matches!(self.status(), ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED)
     }
 
     /// How it stands; `None` where it has never run, or is all but gone.
-    pub(super) fn presence(&self) -> Option<Presence> {
+    pub(super) fn presence(&self) -> Option<SandboxPresence> {
         match self.status() {
-            ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::RESTARTING => Some(Presence::Running),
-            ContainerStateStatusEnum::PAUSED => Some(Presence::Frozen),
+            ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::RESTARTING => Some(SandboxPresence::Running),
+            ContainerStateStatusEnum::PAUSED => Some(SandboxPresence::Paused),
             ContainerStateStatusEnum::EXITED | ContainerStateStatusEnum::DEAD | ContainerStateStatusEnum::STOPPING => {
-                Some(Presence::Exited)
+                Some(SandboxPresence::Exited)
             }
             ContainerStateStatusEnum::CREATED
             | ContainerStateStatusEnum::REMOVING
@@ -158,26 +158,27 @@ const NOT_PODMAN: &str = "Podman does, and what it makes of some calls is not wh
 
 /// The engine that answered.
 #[derive(Clone)]
-pub(super) struct Engine {
+pub(super) struct DockerEngine {
     pub(super) client: bollard::Docker,
     address: String,
 }
 
-impl Engine {
+impl DockerEngine {
     /// The engine at `host`, or else at Docker's own socket.
-    pub(super) async fn find(host: Option<String>) -> Result<Engine, SandboxError> {
-        Engine::at(host.unwrap_or_else(|| "unix:///var/run/docker.sock".to_owned())).await
+    pub(super) async fn find(host: Option<String>) -> Result<DockerEngine, SandboxError> {
+        DockerEngine::at(host.unwrap_or_else(|| "unix:///var/run/docker.sock".to_owned())).await
     }
 
-    async fn at(address: String) -> Result<Engine, SandboxError> {
-        let client = bollard::Docker::connect_with_host(&address).map_err(|e| told(&address, NEGOTIATE, e))?;
-        let engine = Engine { client, address };
-        let agreed = engine.call(NEGOTIATE, engine.client.clone().with_timeout(NEVER).negotiate_version()).await?;
+    async fn at(address: String) -> Result<DockerEngine, SandboxError> {
+        let client = bollard::Docker::connect_with_host(&address).map_err(|e| engine_error(&address, NEGOTIATE, e))?;
+        let engine = DockerEngine { client, address };
+        let agreed =
+            engine.call(NEGOTIATE, engine.client.clone().with_timeout(NO_CLIENT_TIMEOUT).negotiate_version()).await?;
         let version = engine.call(NEGOTIATE, agreed.version()).await?;
         if version.components.into_iter().flatten().any(|component| component.name.contains("Podman")) {
             return Err(no_engine(&engine.address, NOT_PODMAN.to_owned()));
         }
-        Ok(Engine { client: agreed, ..engine })
+        Ok(DockerEngine { client: agreed, ..engine })
     }
 
     /// The engine's socket, where it is a file.
@@ -187,42 +188,46 @@ impl Engine {
 
     pub(super) async fn call<T>(
         &self,
-        call: Call,
+        call: EngineCall,
         answer: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, EngineError> {
         match tokio::time::timeout(Duration::from_secs(call.seconds), answer).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(told(&self.address, call, error)),
+            Ok(Err(error)) => Err(engine_error(&self.address, call, error)),
             Err(_) => Err(call.overdue().into()),
         }
     }
 
-    pub(super) async fn inspect(&self, container: &str) -> Result<Inspected, Trouble> {
+    pub(super) async fn inspect(&self, container: &str) -> Result<InspectedContainer, EngineError> {
         self.inspect_within(INSPECT, container).await
     }
 
-    pub(super) async fn inspect_within(&self, call: Call, container: &str) -> Result<Inspected, Trouble> {
+    pub(super) async fn inspect_within(
+        &self,
+        call: EngineCall,
+        container: &str,
+    ) -> Result<InspectedContainer, EngineError> {
         let answer = self.client.inspect_container(container, None::<InspectContainerOptions>);
-        self.call(call, answer).await.map(Inspected)
+        self.call(call, answer).await.map(InspectedContainer)
     }
 
     /// With its anonymous volumes, whether or not it runs.
-    pub(super) async fn remove(&self, container: &str) -> Result<(), Trouble> {
+    pub(super) async fn remove(&self, container: &str) -> Result<(), EngineError> {
         let options = RemoveContainerOptions { force: true, v: true, link: false };
         self.call(REMOVE, self.client.remove_container(container, Some(options))).await
     }
 }
 
-pub(super) fn told(address: &str, call: Call, error: Error) -> Trouble {
+pub(super) fn engine_error(address: &str, call: EngineCall, error: Error) -> EngineError {
     match error {
         Error::DockerResponseServerError { status_code: 404, message } if is_missing(&message) => {
-            Trouble::Missing { call, detail: message }
+            EngineError::Missing { call, detail: message }
         }
         Error::DockerResponseServerError { status_code, message } if message.trim().is_empty() => {
-            Trouble::Refused { call, detail: format!("status {status_code}, without a word") }
+            EngineError::Refused { call, detail: format!("status {status_code}, without a word") }
         }
         Error::DockerResponseServerError { message, .. } | Error::DockerStreamError { error: message } => {
-            Trouble::Refused { call, detail: message }
+            EngineError::Refused { call, detail: message }
         }
         Error::RequestTimeoutError => call.overdue().into(),
         Error::SocketNotFoundError(_) => no_engine(address, "there is no such socket".to_owned()).into(),

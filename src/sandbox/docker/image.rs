@@ -4,55 +4,55 @@ use std::{collections::HashMap, time::Duration};
 
 use bollard::{models::CreateImageInfo, query_parameters::CreateImageOptions};
 use futures::StreamExt;
-use greenroom_protocol::observation::Phase;
+use greenroom_protocol::observation::SandboxPhase;
 use tokio::time::Instant;
 
 use super::{
-    Docker,
-    engine::{Call, Engine, Trouble},
+    DockerDriver,
+    engine::{DockerEngine, EngineCall, EngineError},
 };
-use crate::sandbox::{Progress, SandboxError};
+use crate::sandbox::{ProgressCallback, SandboxError};
 
-const LOOK: Call = Call { what: "look for the image", seconds: 10 };
-const PULL: Call = Call { what: "pull the image", seconds: 3600 };
+const FIND_IMAGE: EngineCall = EngineCall { what: "look for the image", seconds: 10 };
+const PULL: EngineCall = EngineCall { what: "pull the image", seconds: 3600 };
 /// Without a word from the registry for so long, a pull has failed.
-const PULL_STEP: Call = Call { what: "get on with pulling the image", seconds: 60 };
+const PULL_STEP: EngineCall = EngineCall { what: "get on with pulling the image", seconds: 60 };
 
-impl Docker {
+impl DockerDriver {
     pub async fn has_image(&self, image: &str) -> Result<bool, SandboxError> {
         check_name(image)?;
-        match self.engine.call(LOOK, self.engine.client.inspect_image(image)).await {
+        match self.engine.call(FIND_IMAGE, self.engine.client.inspect_image(image)).await {
             Ok(_) => Ok(true),
-            Err(Trouble::Missing { .. }) => Ok(false),
+            Err(EngineError::Missing { .. }) => Ok(false),
             Err(other) => Err(other.into()),
         }
     }
 
     /// Fetches the image from its registry, without a password.
-    pub async fn pull(&self, image: &str, progress: Progress<'_>) -> Result<(), SandboxError> {
+    pub async fn pull(&self, image: &str, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
         check_name(image)?;
         pull(&self.engine, image, progress).await
     }
 }
 
-async fn pull(engine: &Engine, image: &str, progress: Progress<'_>) -> Result<(), SandboxError> {
-    progress(Phase::Pulling, "");
+async fn pull(engine: &DockerEngine, image: &str, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
+    progress(SandboxPhase::Pulling, "");
     let options = CreateImageOptions { from_image: Some(with_tag(image)), ..CreateImageOptions::default() };
     let mut steps = engine.client.create_image(Some(options), None, None);
-    let mut layers = Layers::default();
+    let mut layers = PullProgress::default();
     let overdue = Instant::now() + Duration::from_secs(PULL.seconds);
     while Instant::now() < overdue {
         match engine.call(PULL_STEP, async { steps.next().await.transpose() }).await {
             Ok(Some(step)) => {
-                if let Some(text) = layers.take(step) {
-                    progress(Phase::Pulling, &text);
+                if let Some(text) = layers.update(step) {
+                    progress(SandboxPhase::Pulling, &text);
                 }
             }
             Ok(None) => return Ok(()),
-            Err(Trouble::Missing { detail, .. } | Trouble::Refused { detail, .. }) => {
+            Err(EngineError::Missing { detail, .. } | EngineError::Refused { detail, .. }) => {
                 return Err(SandboxError::NoImage { image: image.to_owned(), detail });
             }
-            Err(Trouble::Other(error)) => return Err(error),
+            Err(EngineError::Other(error)) => return Err(error),
         }
     }
     Err(PULL.overdue())
@@ -85,15 +85,15 @@ fn with_tag(image: &str) -> String {
 
 /// How far the layers of a pull are.
 #[derive(Default)]
-struct Layers {
+struct PullProgress {
     /// Fetched and whole size in bytes, by the layer's id.
     sizes: HashMap<String, (i64, i64)>,
-    told: String,
+    last_text: String,
 }
 
-impl Layers {
+impl PullProgress {
     /// What there is to tell after this step, where it changes what was told last.
-    fn take(&mut self, step: CreateImageInfo) -> Option<String> {
+    fn update(&mut self, step: CreateImageInfo) -> Option<String> {
         let detail = step.progress_detail?;
         let (current, total) = (detail.current?, detail.total?);
         // The same figures come again while a layer is unpacked, from zero.
@@ -103,8 +103,8 @@ impl Layers {
         self.sizes.insert(step.id?, (current, total));
         let sum = |of: fn(&(i64, i64)) -> i64| self.sizes.values().map(of).sum::<i64>() as f64 / 1e6;
         let text = format!("{:.0} of {:.0} MB", sum(|size| size.0), sum(|size| size.1));
-        (text != self.told).then(|| {
-            self.told.clone_from(&text);
+        (text != self.last_text).then(|| {
+            self.last_text.clone_from(&text);
             text
         })
     }
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn progress_adds_up_and_is_told_once() {
-        let mut layers = Layers::default();
+        let mut layers = PullProgress::default();
         let mut step = |id: &str, status: &str, current, total| {
-            layers.take(CreateImageInfo {
+            layers.update(CreateImageInfo {
                 id: Some(id.into()),
                 status: Some(status.into()),
                 progress_detail: Some(ProgressDetail { current: Some(current), total: Some(total) }),

@@ -17,49 +17,50 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::engine::{Call, Engine, Trouble};
+use super::engine::{DockerEngine, EngineCall, EngineError};
 use crate::{
-    sandbox::{SandboxError, Turns},
+    sandbox::{KeyedMutex, SandboxError},
     store::SessionId,
 };
 
-const PAUSE: Call = Call { what: "pause the container", seconds: 10 };
-const UNPAUSE: Call = Call { what: "unpause the container", seconds: 10 };
+const PAUSE: EngineCall = EngineCall { what: "pause the container", seconds: 10 };
+const UNPAUSE: EngineCall = EngineCall { what: "unpause the container", seconds: 10 };
 /// How soon the engine has heard from beneath what it did itself; where that takes longer, the sweep puts it right.
-const SETTLED_IN: Duration = Duration::from_millis(50);
+const SETTLE_DELAY: Duration = Duration::from_millis(50);
 
-pub(super) async fn freeze(
-    engine: &Engine,
-    turns: &Arc<Turns>,
+pub(super) async fn pause(
+    engine: &DockerEngine,
+    turns: &Arc<KeyedMutex>,
     session: SessionId,
     container: String,
 ) -> Result<(), SandboxError> {
     let (pausing, undoing, paused) = (engine.clone(), engine.clone(), container.clone());
     let undo = async move {
-        if let Err(e) = unpause(&undoing, session, &paused).await {
+        if let Err(e) = unpause_container(&undoing, session, &paused).await {
             tracing::warn!(%session, "a freeze that failed could not be undone, and the container may stand still: {e}");
         }
     };
-    in_turn(turns, session, PAUSE, async move { pause(&pausing, session, &container).await }, undo).await
+    in_turn(turns, session, PAUSE, async move { pause_container(&pausing, session, &container).await }, undo).await
 }
 
-pub(super) async fn thaw(
-    engine: &Engine,
-    turns: &Arc<Turns>,
+pub(super) async fn unpause(
+    engine: &DockerEngine,
+    turns: &Arc<KeyedMutex>,
     session: SessionId,
     container: String,
 ) -> Result<(), SandboxError> {
     let engine = engine.clone();
-    in_turn(turns, session, UNPAUSE, async move { unpause(&engine, session, &container).await }, ready(())).await
+    in_turn(turns, session, UNPAUSE, async move { unpause_container(&engine, session, &container).await }, ready(()))
+        .await
 }
 
 /// Carries an order out when those before it are; within the deadline of `call` tells what came of it. `undo` comes where that
 /// was not told, or is that it failed.
 async fn in_turn(
-    turns: &Arc<Turns>,
+    turns: &Arc<KeyedMutex>,
     session: SessionId,
-    call: Call,
-    order: impl Future<Output = Result<Done, SandboxError>> + Send + 'static,
+    call: EngineCall,
+    order: impl Future<Output = Result<PauseOutcome, SandboxError>> + Send + 'static,
     undo: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), SandboxError> {
     let deadline = Instant::now() + Duration::from_secs(call.seconds);
@@ -68,13 +69,13 @@ async fn in_turn(
     let turns = turns.clone();
     tokio::spawn(async move {
         let done = order.await;
-        let (failed, was_so) = (done.is_err(), matches!(done, Ok(Done::Before)));
+        let (failed, was_so) = (done.is_err(), matches!(done, Ok(PauseOutcome::Unchanged)));
         let counts = tell.send(done.map(drop)).is_ok() && !failed;
         if !counts && turns.is_current(&session, OwnedMutexGuard::mutex(&turn)) {
             undo.await;
         }
         if !was_so {
-            sleep(SETTLED_IN).await;
+            sleep(SETTLE_DELAY).await;
         }
     });
     let ended = || Err(SandboxError::Failed { what: call.what, detail: "the server is shutting down".to_owned() });
@@ -89,44 +90,52 @@ async fn in_turn(
 }
 
 /// When a container came to stand as it was ordered.
-enum Done {
-    Now,
-    Before,
+enum PauseOutcome {
+    Changed,
+    Unchanged,
 }
 
-async fn pause(engine: &Engine, session: SessionId, container: &str) -> Result<Done, SandboxError> {
-    match engine.call(PAUSE.patiently(), engine.client.pause_container(container)).await {
-        Ok(()) => Ok(Done::Now),
-        Err(trouble) => unless(engine, ContainerStateStatusEnum::PAUSED, session, container, trouble).await,
+async fn pause_container(
+    engine: &DockerEngine,
+    session: SessionId,
+    container: &str,
+) -> Result<PauseOutcome, SandboxError> {
+    match engine.call(PAUSE.followed(), engine.client.pause_container(container)).await {
+        Ok(()) => Ok(PauseOutcome::Changed),
+        Err(trouble) => unless_already(engine, ContainerStateStatusEnum::PAUSED, session, container, trouble).await,
     }
 }
 
-async fn unpause(engine: &Engine, session: SessionId, container: &str) -> Result<Done, SandboxError> {
-    match engine.call(UNPAUSE.patiently(), engine.client.unpause_container(container)).await {
-        Ok(()) => Ok(Done::Now),
-        Err(trouble) => unless(engine, ContainerStateStatusEnum::RUNNING, session, container, trouble).await,
+async fn unpause_container(
+    engine: &DockerEngine,
+    session: SessionId,
+    container: &str,
+) -> Result<PauseOutcome, SandboxError> {
+    match engine.call(UNPAUSE.followed(), engine.client.unpause_container(container)).await {
+        Ok(()) => Ok(PauseOutcome::Changed),
+        Err(trouble) => unless_already(engine, ContainerStateStatusEnum::RUNNING, session, container, trouble).await,
     }
 }
 
 /// A call failed that needs a container which runs: says so where there is none.
-async fn unless(
-    engine: &Engine,
+async fn unless_already(
+    engine: &DockerEngine,
     wanted: ContainerStateStatusEnum,
     session: SessionId,
     container: &str,
-    trouble: Trouble,
-) -> Result<Done, SandboxError> {
-    let Trouble::Refused { .. } = trouble else { return Err(trouble.about(session)) };
-    let there = engine.inspect(container).await.map_err(|trouble| trouble.about(session))?;
+    trouble: EngineError,
+) -> Result<PauseOutcome, SandboxError> {
+    let EngineError::Refused { .. } = trouble else { return Err(trouble.for_session(session)) };
+    let there = engine.inspect(container).await.map_err(|trouble| trouble.for_session(session))?;
     match there.status() {
-        status if status == wanted => Ok(Done::Before),
-        ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED => Err(trouble.about(session)),
+        status if status == wanted => Ok(PauseOutcome::Unchanged),
+        ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED => Err(trouble.for_session(session)),
         ContainerStateStatusEnum::EMPTY
         | ContainerStateStatusEnum::CREATED
         | ContainerStateStatusEnum::RESTARTING
         | ContainerStateStatusEnum::REMOVING
         | ContainerStateStatusEnum::EXITED
         | ContainerStateStatusEnum::DEAD
-        | ContainerStateStatusEnum::STOPPING => Err(SandboxError::Gone { session }),
+        | ContainerStateStatusEnum::STOPPING => Err(SandboxError::NotFound { session }),
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 /// `sh` and the usual commands, in 2 MB.
 pub(crate) fn busybox() -> &'static str {
-    make("greenroom-test-busybox:latest", &[], furnish_busybox)
+    make("greenroom-test-busybox:latest", &[], install_busybox)
 }
 
 /// The smallest Debian, with `bash` and the GNU tools. Takes a minute or two the first time.
@@ -35,7 +35,7 @@ pub(crate) fn stubborn() -> &'static str {
         "LABEL greenroom.session=forged greenroom.node=forged greenroom.wall=forged",
         "ENV HOME=/root GREENROOM_SESSION=forged",
     ];
-    make("greenroom-test-stubborn:latest", &changes, furnish_busybox)
+    make("greenroom-test-stubborn:latest", &changes, install_busybox)
 }
 
 /// Nothing but a file that nobody needs.
@@ -83,7 +83,7 @@ fn import(image: &str, changes: &[&str], root: &Path) {
     assert!(imported.is_ok_and(|status| status.success()), "`{image}` is imported");
 }
 
-fn furnish_busybox(root: &Path) {
+fn install_busybox(root: &Path) {
     for dir in ["bin", "etc", "root", "usr", "proc", "sys", "dev", "tmp"] {
         fs::create_dir_all(root.join(dir)).expect("a directory of the image");
     }

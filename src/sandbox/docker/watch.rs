@@ -9,65 +9,65 @@ use bollard::{
 };
 use futures::{Stream, StreamExt, TryStreamExt};
 
-use super::engine::{Call, Engine, Trouble, is_missing};
-use crate::sandbox::{Exit, Stats};
+use super::engine::{DockerEngine, EngineCall, EngineError, is_missing};
+use crate::sandbox::{SandboxExit, SandboxStats};
 
-const LOGS: Call = Call { what: "read the container's log", seconds: 10 };
+const LOGS: EngineCall = EngineCall { what: "read the container's log", seconds: 10 };
 
 /// How often the engine is asked about a container, beside the wait: an engine that stalled, or died and came back, has
 /// forgotten that somebody waits. So soon, too, it is asked to wait again.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// As [`Exit::stderr_tail`] promises.
 const TAIL_BYTES: usize = 4096;
 
 /// What is known of a container that does not run.
-enum End {
+enum ContainerEnd {
     Code(Option<i64>),
     Removed,
 }
 
 /// Returns when the container does not run, and not before, however long the engine is away.
-pub(super) async fn wait(engine: &Engine, name: &str) -> Exit {
+pub(super) async fn wait(engine: &DockerEngine, name: &str) -> SandboxExit {
     let end = tokio::select! {
-        end = told_by_wait(engine, name) => end,
-        end = seen_by_looking(engine, name) => end,
+        end = end_from_wait(engine, name) => end,
+        end = end_from_polling(engine, name) => end,
     };
     match end {
-        End::Code(code) => last_words(engine, name, code).await,
-        End::Removed => Exit { code: None, out_of_memory: false, stderr_tail: String::new() },
+        ContainerEnd::Code(code) => read_exit(engine, name, code).await,
+        ContainerEnd::Removed => SandboxExit { code: None, out_of_memory: false, stderr_tail: String::new() },
     }
 }
 
 /// An engine that hung up is asked again: where containers outlive it, as with `live-restore`, the next one tells as soon.
-async fn told_by_wait(engine: &Engine, name: &str) -> End {
+async fn end_from_wait(engine: &DockerEngine, name: &str) -> ContainerEnd {
     loop {
         let options = WaitContainerOptions { condition: "not-running".to_owned() };
         let mut answers = pin!(engine.client.wait_container(name, Some(options)));
         match answers.next().await {
-            Some(Ok(answer)) => return End::Code(Some(answer.status_code)),
+            Some(Ok(answer)) => return ContainerEnd::Code(Some(answer.status_code)),
             // This is how bollard tells every code but 0.
-            Some(Err(Error::DockerContainerWaitError { code, .. })) => return End::Code(Some(code)),
+            Some(Err(Error::DockerContainerWaitError { code, .. })) => return ContainerEnd::Code(Some(code)),
             Some(Err(Error::DockerResponseServerError { status_code: 404, message })) if is_missing(&message) => {
-                return End::Removed;
+                return ContainerEnd::Removed;
             }
-            Some(Err(_)) | None => tokio::time::sleep(LOOK_EVERY).await,
+            Some(Err(_)) | None => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
 
-async fn seen_by_looking(engine: &Engine, name: &str) -> End {
+async fn end_from_polling(engine: &DockerEngine, name: &str) -> ContainerEnd {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         match engine.inspect(name).await {
-            Ok(there) if !there.runs() => return End::Code(there.exit_code()),
-            Err(Trouble::Missing { .. }) => return End::Removed,
-            Ok(_) | Err(Trouble::Refused { .. } | Trouble::Other(_)) => {}
+            Ok(there) if !there.is_running() => return ContainerEnd::Code(there.exit_code()),
+            Err(EngineError::Missing { .. }) => return ContainerEnd::Removed,
+            Ok(_) | Err(EngineError::Refused { .. } | EngineError::Other(_)) => {}
         }
     }
 }
 
-async fn last_words(engine: &Engine, name: &str, code: Option<i64>) -> Exit {
+async fn read_exit(engine: &DockerEngine, name: &str, code: Option<i64>) -> SandboxExit {
     let there = engine.inspect(name).await.ok();
     // The engine remembers it also of a command whose end the agent survived.
     let out_of_memory = code == Some(137) && there.as_ref().is_some_and(|there| there.out_of_memory());
@@ -80,16 +80,16 @@ async fn last_words(engine: &Engine, name: &str, code: Option<i64>) -> Exit {
         ..LogsOptions::default()
     };
     let stderr_tail = read(engine, name, options, TAIL_BYTES).await.unwrap_or_default();
-    Exit { code, out_of_memory, stderr_tail }
+    SandboxExit { code, out_of_memory, stderr_tail }
 }
 
-pub(super) async fn logs(engine: &Engine, name: &str, bytes: usize) -> Result<String, Trouble> {
+pub(super) async fn logs(engine: &DockerEngine, name: &str, bytes: usize) -> Result<String, EngineError> {
     // No line is shorter than a byte.
     let options = LogsOptions { stdout: true, stderr: true, tail: bytes.to_string(), ..LogsOptions::default() };
     read(engine, name, options, bytes).await
 }
 
-async fn read(engine: &Engine, name: &str, options: LogsOptions, bytes: usize) -> Result<String, Trouble> {
+async fn read(engine: &DockerEngine, name: &str, options: LogsOptions, bytes: usize) -> Result<String, EngineError> {
     let pieces = engine.client.logs(name, Some(options)).map_ok(|piece| piece.into_bytes());
     engine.call(LOGS, newest(pieces, bytes)).await
 }
@@ -110,13 +110,13 @@ async fn newest<E>(pieces: impl Stream<Item = Result<bytes::Bytes, E>>, bytes: u
     Ok(text[start.unwrap_or(text.len())..].to_owned())
 }
 
-pub(super) fn stats(answer: ContainerStatsResponse) -> Stats {
+pub(super) fn stats(answer: ContainerStatsResponse) -> SandboxStats {
     let memory = answer.memory_stats.unwrap_or_default();
     let figures = memory.stats.unwrap_or_default();
     // Pages of files that nobody maps go when memory is short. Named so by cgroup v2, and by v1.
     let idle = figures.get("inactive_file").or(figures.get("total_inactive_file")).copied().unwrap_or(0);
     let cpu = answer.cpu_stats.and_then(|cpu| cpu.cpu_usage).and_then(|usage| usage.total_usage);
-    Stats {
+    SandboxStats {
         memory_bytes: memory.usage.unwrap_or(0).saturating_sub(idle),
         cpu_us: cpu.unwrap_or(0) / 1000,
         processes: answer.pids_stats.and_then(|pids| pids.current).unwrap_or(0),

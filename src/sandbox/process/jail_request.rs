@@ -2,16 +2,20 @@
 
 use std::path::{Component, Path};
 
-use greenroom_keeper::{
+use greenroom_jailer::{
     cgroup::Cgroup,
-    order::{Bind, Limits, Order, Sources},
+    request::{JailLimits, JailRequest, JailSources, VolumeBind},
 };
 
-use super::place::Place;
-use crate::sandbox::{self, Access, Network, SandboxError, Spec, Volume, inside};
+use super::sandbox_dir::SandboxDir;
+use crate::sandbox::{self, SandboxError, SandboxNetwork, SandboxSpec, SandboxVolume, VolumeAccess, sandbox_paths};
 
 /// What a jail cannot do is refused here, before anything is made.
-pub(super) fn of(spec: &Spec, place: &Place, cgroup: Option<Cgroup>) -> Result<Order, SandboxError> {
+pub(super) fn build(
+    spec: &SandboxSpec,
+    place: &SandboxDir,
+    cgroup: Option<Cgroup>,
+) -> Result<JailRequest, SandboxError> {
     // Only root can become somebody else; anybody else's sandboxes run as their own user.
     let (own_uid, own_gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let (uid, gid) = match own_uid.is_root() {
@@ -21,18 +25,18 @@ pub(super) fn of(spec: &Spec, place: &Place, cgroup: Option<Cgroup>) -> Result<O
     if uid == 0 {
         return Err(refused("an agent does not run as root; set `sandbox.uid` to another user".into()));
     }
-    if let Network::Named(name) = &spec.network {
+    if let SandboxNetwork::Named(name) = &spec.network {
         let way_out = "set `sandbox.network` to `none`, or use Docker";
         return Err(refused(format!("the process driver has no network `{name}`; {way_out}")));
     }
-    let sandbox::Limits { memory_bytes, cpus, pids } = spec.limits;
-    Ok(Order {
+    let sandbox::SandboxLimits { memory_bytes, cpus, pids } = spec.limits;
+    Ok(JailRequest {
         session: spec.session.to_string(),
-        place: place.dir().to_owned(),
+        sandbox_dir: place.dir().to_owned(),
         uid,
         gid,
-        limits: Limits { memory_bytes, cpus, pids },
-        sources: Sources {
+        limits: JailLimits { memory_bytes, cpus, pids },
+        sources: JailSources {
             root: place.dir().join("root"),
             agent: spec.agent.clone(),
             workspace: spec.workspace.clone(),
@@ -47,7 +51,7 @@ pub(super) fn of(spec: &Spec, place: &Place, cgroup: Option<Cgroup>) -> Result<O
 }
 
 /// What the jail itself puts together, and what lies below.
-const TAKEN: &[&str] = &[
+const RESERVED_PATHS: &[&str] = &[
     "/bin",
     "/dev",
     "/etc",
@@ -62,22 +66,23 @@ const TAKEN: &[&str] = &[
     "/usr",
     "/var/tmp",
     // Where the agent can write, it could lay a link in the mount's way.
-    inside::WORKSPACE,
-    inside::HOME,
+    sandbox_paths::WORKSPACE,
+    sandbox_paths::HOME,
 ];
 
-fn bind(volume: &Volume) -> Result<Bind, SandboxError> {
-    let Volume { host, inside, access } = volume;
+fn bind(volume: &SandboxVolume) -> Result<VolumeBind, SandboxError> {
+    let SandboxVolume { host, inside, access } = volume;
     let plain = inside.is_absolute() && !inside.components().any(|part| part == Component::ParentDir);
     // A mount at `/home`, say, would cover what is below it.
-    let taken = TAKEN.iter().map(Path::new).any(|taken| inside.starts_with(taken) || taken.starts_with(inside));
+    let taken =
+        RESERVED_PATHS.iter().map(Path::new).any(|taken| inside.starts_with(taken) || taken.starts_with(inside));
     if !plain || taken {
         let at = inside.display();
         return Err(refused(format!(
             "no volume can be mounted at `{at}`; name a directory of its own, such as `/data`"
         )));
     }
-    Ok(Bind { host: host.clone(), inside: inside.clone(), writable: *access == Access::ReadWrite })
+    Ok(VolumeBind { host: host.clone(), inside: inside.clone(), writable: *access == VolumeAccess::ReadWrite })
 }
 
 fn refused(detail: String) -> SandboxError {

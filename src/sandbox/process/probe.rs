@@ -2,23 +2,23 @@
 
 use std::{fs, path::Path};
 
-use greenroom_keeper::{cgroup::Cgroups, landlock_is_there};
+use greenroom_jailer::{cgroup::NodeCgroups, landlock_available};
 
-use super::Process;
+use super::ProcessDriver;
 use crate::{
-    sandbox::{Limits, Network, RunDir, Sandbox, SandboxError, Spec},
+    sandbox::{RunDir, SandboxDriver, SandboxError, SandboxLimits, SandboxNetwork, SandboxSpec},
     store::SessionId,
 };
 
 /// Does nothing, and is on every host; an agent that ends at once.
-const NOTHING: [&str; 2] = ["/usr/bin/true", "/bin/true"];
+const NOOP_AGENTS: [&str; 2] = ["/usr/bin/true", "/bin/true"];
 
 /// Builds a jail with everything that a real one has, and takes it down again.
-pub(super) async fn build_a_jail(driver: &Process) -> Result<(), SandboxError> {
+pub(super) async fn probe_jail(driver: &ProcessDriver) -> Result<(), SandboxError> {
     let session = SessionId::generate();
     // Beside the sandboxes' own directories, and not a session's name, so that no list shows it.
     let trial = driver.options.state.join(format!("trial-{session}"));
-    let started = match furnish(&trial, session) {
+    let started = match prepare_spec(&trial, session) {
         Ok(spec) => driver.launch(&spec).await,
         Err(e) => Err(super::failed("furnish a trial")(e)),
     };
@@ -29,7 +29,7 @@ pub(super) async fn build_a_jail(driver: &Process) -> Result<(), SandboxError> {
 }
 
 /// Removes the trials of servers that were killed at it.
-pub(super) fn clear(state: &Path) {
+pub(super) fn remove_leftovers(state: &Path) {
     for entry in fs::read_dir(state).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with("trial-") {
             // Tried again at the next start, and in nobody's way until then.
@@ -38,7 +38,7 @@ pub(super) fn clear(state: &Path) {
     }
 }
 
-fn furnish(trial: &Path, session: SessionId) -> std::io::Result<Spec> {
+fn prepare_spec(trial: &Path, session: SessionId) -> std::io::Result<SandboxSpec> {
     let (workspace, home) = (trial.join("workspace"), trial.join("home"));
     fs::create_dir_all(&workspace)?;
     fs::create_dir_all(&home)?;
@@ -46,10 +46,10 @@ fn furnish(trial: &Path, session: SessionId) -> std::io::Result<Spec> {
     let (uid, gid) = (65_534, 65_534);
     let run = RunDir::of(trial, session);
     run.prepare(uid, gid)?;
-    let agent = NOTHING.iter().find(|path| Path::new(path).exists()).unwrap_or(&NOTHING[0]).into();
-    let limits = Limits { memory_bytes: 64 << 20, cpus: 1.0, pids: 16 };
+    let agent = NOOP_AGENTS.iter().find(|path| Path::new(path).exists()).unwrap_or(&NOOP_AGENTS[0]).into();
+    let limits = SandboxLimits { memory_bytes: 64 << 20, cpus: 1.0, pids: 16 };
     let volumes = Vec::new();
-    Ok(Spec {
+    Ok(SandboxSpec {
         session,
         image: String::new(),
         run,
@@ -60,7 +60,7 @@ fn furnish(trial: &Path, session: SessionId) -> std::io::Result<Spec> {
         uid,
         gid,
         limits,
-        network: Network::None,
+        network: SandboxNetwork::None,
     })
 }
 
@@ -86,13 +86,13 @@ pub(super) fn explain(detail: &str) -> String {
 }
 
 /// For the person at the screen.
-pub(super) fn isolation(cgroups: Option<&Cgroups>, unconfined: bool) -> String {
+pub(super) fn isolation(cgroups: Option<&NodeCgroups>, unconfined: bool) -> String {
     let mut text = String::from(
         "The agent runs on this machine's own kernel, as an ordinary user without any privilege, behind namespaces and a \
          system call filter: it sees the programs in /usr, its workspace and its home, no other file, process or socket \
          of this host, and no network.",
     );
-    if !landlock_is_there() {
+    if !landlock_available() {
         text.push_str(" This kernel has no Landlock, so files have one wall less.");
     }
     text.push_str(match cgroups {

@@ -1,4 +1,4 @@
-//! The state directory of one sandbox, as a server reads it; the files are described in [`greenroom_keeper::place`].
+//! The state directory of one sandbox, as a server reads it; the files are described in [`greenroom_jailer::place`].
 //!
 //! A file that is not there says something: nobody runs, or nothing was frozen. One that cannot be read says nothing, and that
 //! is an error: who was taken for dead because descriptors had run out would get another one beside it.
@@ -13,28 +13,30 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use greenroom_keeper::{
-    place::{EXIT, Ended, FROZEN, LOG, OLDER_LOG, RUNNING, Running, boot_id, last_chars, write_json},
-    processes::Identity,
+use greenroom_jailer::{
+    processes::ProcessIdentity,
+    sandbox_dir::{
+        EXIT, FROZEN, JailExit, LOG, OLDER_LOG, RUNNING, RunningSandbox, kernel_boot_id, last_chars, write_json,
+    },
 };
 use serde::de::DeserializeOwned;
 
-use crate::{sandbox::Exit, store::SessionId};
+use crate::{sandbox::SandboxExit, store::SessionId};
 
-impl From<Ended> for Exit {
-    fn from(ended: Ended) -> Exit {
-        Exit { code: ended.code, out_of_memory: ended.out_of_memory, stderr_tail: ended.stderr_tail }
+impl From<JailExit> for SandboxExit {
+    fn from(ended: JailExit) -> SandboxExit {
+        SandboxExit { code: ended.code, out_of_memory: ended.out_of_memory, stderr_tail: ended.stderr_tail }
     }
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct SandboxDir {
     dir: PathBuf,
 }
 
-impl Place {
-    pub(super) fn of(state: &Path, session: SessionId) -> Place {
-        Place { dir: state.join(session.to_string()) }
+impl SandboxDir {
+    pub(super) fn of(state: &Path, session: SessionId) -> SandboxDir {
+        SandboxDir { dir: state.join(session.to_string()) }
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -62,37 +64,37 @@ impl Place {
     }
 
     /// Who runs here now. What a keeper of an earlier boot, or one that is dead, has written does not count.
-    pub(super) fn running(&self) -> io::Result<Option<Running>> {
+    pub(super) fn running(&self) -> io::Result<Option<RunningSandbox>> {
         let Some(running) = self.last_run()? else { return Ok(None) };
-        let still_runs = running.boot == boot_id()? && running.keeper.is_alive()?;
+        let still_runs = running.boot == kernel_boot_id()? && running.jailer.is_alive()?;
         Ok(still_runs.then_some(running))
     }
 
     /// The same, with a handle on the keeper.
-    pub(super) fn kept(&self) -> io::Result<Option<(Running, OwnedFd)>> {
+    pub(super) fn running_jailer(&self) -> io::Result<Option<(RunningSandbox, OwnedFd)>> {
         let Some(running) = self.running()? else { return Ok(None) };
-        Ok(running.keeper.open()?.map(|keeper| (running, keeper)))
+        Ok(running.jailer.open()?.map(|keeper| (running, keeper)))
     }
 
     /// What was written about the last run, whether or not it is over.
-    pub(super) fn last_run(&self) -> io::Result<Option<Running>> {
+    pub(super) fn last_run(&self) -> io::Result<Option<RunningSandbox>> {
         self.read(RUNNING)
     }
 
-    pub(super) fn ended(&self) -> io::Result<Ended> {
+    pub(super) fn exit_record(&self) -> io::Result<JailExit> {
         Ok(self.read(EXIT)?.unwrap_or_default())
     }
 
     /// The processes that stood still before the sandbox was frozen by signals; `None` where it is not.
-    pub(super) fn frozen(&self) -> io::Result<Option<Vec<Identity>>> {
+    pub(super) fn pause_record(&self) -> io::Result<Option<Vec<ProcessIdentity>>> {
         self.read(FROZEN)
     }
 
-    pub(super) fn set_frozen(&self, stood_still: &[Identity]) -> io::Result<()> {
+    pub(super) fn write_pause_record(&self, stood_still: &[ProcessIdentity]) -> io::Result<()> {
         write_json(&self.dir, FROZEN, &stood_still)
     }
 
-    pub(super) fn forget_frozen(&self) -> io::Result<()> {
+    pub(super) fn remove_pause_record(&self) -> io::Result<()> {
         match fs::remove_file(self.dir.join(FROZEN)) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             other => other,
@@ -140,12 +142,13 @@ mod tests {
     #[test]
     fn a_reused_process_id_and_another_boot_are_not_alive() {
         let state = tempfile::tempdir().expect("a temporary directory");
-        let place = Place::of(state.path(), SessionId::generate());
+        let place = SandboxDir::of(state.path(), SessionId::generate());
         place.make(0, 0).expect("it is made");
-        let boot = boot_id().expect("it is read");
-        let me = Identity::of(std::process::id() as i32).expect("it is read").expect("this process lives");
-        let running = |boot: String, keeper: Identity| Running { boot, keeper, init: me, cgroup: None };
-        let another = Identity { started: me.started + 1, ..me };
+        let boot = kernel_boot_id().expect("it is read");
+        let me = ProcessIdentity::of(std::process::id() as i32).expect("it is read").expect("this process lives");
+        let running =
+            |boot: String, keeper: ProcessIdentity| RunningSandbox { boot, jailer: keeper, init: me, cgroup: None };
+        let another = ProcessIdentity { started: me.started + 1, ..me };
         for (case, alive) in [
             (running(boot.clone(), me), true),
             (running(boot, another), false),
@@ -159,26 +162,26 @@ mod tests {
     #[test]
     fn what_is_not_there_says_so_and_what_cannot_be_read_says_nothing() {
         let state = tempfile::tempdir().expect("a temporary directory");
-        let place = Place::of(state.path(), SessionId::generate());
+        let place = SandboxDir::of(state.path(), SessionId::generate());
         assert!(place.running().expect("it is not there").is_none());
-        assert!(place.frozen().expect("it is not there").is_none());
-        assert_eq!(place.ended().expect("it is not there"), Ended::default());
+        assert!(place.pause_record().expect("it is not there").is_none());
+        assert_eq!(place.exit_record().expect("it is not there"), JailExit::default());
         place.make(0, 0).expect("it is made");
         for name in [RUNNING, EXIT, FROZEN] {
             fs::write(place.dir().join(name), "another version's").expect("it is written");
         }
         assert!(place.running().expect("it is read").is_none());
-        assert!(place.frozen().expect("it is read").is_none());
-        assert_eq!(place.ended().expect("it is read"), Ended::default());
+        assert!(place.pause_record().expect("it is read").is_none());
+        assert_eq!(place.exit_record().expect("it is read"), JailExit::default());
         for name in [RUNNING, EXIT, FROZEN] {
             fs::remove_file(place.dir().join(name)).expect("it is there");
             // Root reads any file, but nobody reads a directory as one.
             fs::create_dir(place.dir().join(name)).expect("it is made");
         }
         place.running().expect_err("it may run");
-        place.kept().expect_err("it may be kept");
-        place.frozen().expect_err("it may be frozen");
-        let told = place.ended().expect_err("it may have ended somehow").to_string();
+        place.running_jailer().expect_err("it may be kept");
+        place.pause_record().expect_err("it may be frozen");
+        let told = place.exit_record().expect_err("it may have ended somehow").to_string();
         assert!(told.contains(EXIT), "{told}");
     }
 }

@@ -5,23 +5,23 @@
 
 use std::{io, time::Duration};
 
-use greenroom_keeper::processes::{self, Identity};
+use greenroom_jailer::processes::{self, ProcessIdentity};
 
-use super::place::Place;
+use super::sandbox_dir::SandboxDir;
 
 /// Stops all that descend from `first`, or none of them.
-pub(super) fn freeze(place: &Place, first: Identity, patience: Duration) -> io::Result<()> {
-    if place.frozen()?.is_none() {
-        place.set_frozen(&processes::standing_still(first)?)?;
+pub(super) fn pause(place: &SandboxDir, first: ProcessIdentity, patience: Duration) -> io::Result<()> {
+    if place.pause_record()?.is_none() {
+        place.write_pause_record(&processes::stopped_processes(first)?)?;
     }
     processes::stop_all(first, patience).inspect_err(|_| {
         // What cannot be woken now is woken by a thaw: the note is there yet.
-        let _ = thaw(place, first);
+        let _ = unpause(place, first);
     })
 }
 
-pub(super) fn thaw(place: &Place, first: Identity) -> io::Result<()> {
-    let Some(stood_still) = place.frozen()? else { return Ok(()) };
+pub(super) fn unpause(place: &SandboxDir, first: ProcessIdentity) -> io::Result<()> {
+    let Some(stood_still) = place.pause_record()? else { return Ok(()) };
     processes::continue_all(first, &stood_still)?;
-    place.forget_frozen()
+    place.remove_pause_record()
 }

@@ -18,33 +18,33 @@ use std::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::sandbox::{Access, Limits, Network, RunDir, Volume, contract::Bench};
+use crate::sandbox::{RunDir, SandboxLimits, SandboxNetwork, SandboxVolume, VolumeAccess, contract::DriverFixture};
 
-mod freezes;
+mod pauses;
 mod unreadable;
 
 const AS_SERVER: &str = "GREENROOM_TEST_SERVER";
 
 /// A directory for a driver and for what a server would bring.
-struct Site<D = TempDir> {
+struct ProcessTestDirs<D = TempDir> {
     dir: D,
 }
 
-impl Site {
-    fn new() -> Site {
-        Site { dir: tempfile::tempdir().expect("a temporary directory") }
+impl ProcessTestDirs {
+    fn new() -> ProcessTestDirs {
+        ProcessTestDirs { dir: tempfile::tempdir().expect("a temporary directory") }
     }
 }
 
-impl<D: AsRef<Path>> Site<D> {
-    fn driver(&self) -> Process {
+impl<D: AsRef<Path>> ProcessTestDirs<D> {
+    fn driver(&self) -> ProcessDriver {
         let (state, programs) = (self.dir.as_ref().join("state"), self.dir.as_ref().to_owned());
-        Process::new(ProcessOptions { node: "test".into(), state, programs, unconfined: false, engine: None })
+        ProcessDriver::new(ProcessOptions { node: "test".into(), state, programs, unconfined: false, engine: None })
             .expect("it opens")
     }
 
     /// A session whose agent is the `sh` script.
-    fn spec(&self, script: &str) -> Spec {
+    fn spec(&self, script: &str) -> SandboxSpec {
         let (dir, session) = (self.dir.as_ref(), SessionId::generate());
         let (uid, gid) = (user(), user());
         let run = RunDir::of(&dir.join("run"), session);
@@ -56,9 +56,9 @@ impl<D: AsRef<Path>> Site<D> {
         }
         let agent = dir.join("agent.sh");
         write_program(&agent, &format!("#!/bin/sh\n{script}\n"));
-        let limits = Limits { memory_bytes: 1 << 30, cpus: 2.0, pids: 128 };
-        let (image, volumes, network) = (String::new(), Vec::new(), Network::None);
-        Spec { session, image, run, agent, workspace, home, volumes, uid, gid, limits, network }
+        let limits = SandboxLimits { memory_bytes: 1 << 30, cpus: 2.0, pids: 128 };
+        let (image, volumes, network) = (String::new(), Vec::new(), SandboxNetwork::None);
+        SandboxSpec { session, image, run, agent, workspace, home, volumes, uid, gid, limits, network }
     }
 }
 
@@ -86,53 +86,53 @@ async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 /// Two drivers of one site, as before and after a server's restart, over these control groups.
-fn bench_over(cgroups: impl Fn(Option<Cgroups>) -> Option<Cgroups>) -> Bench {
+fn fixture_with(cgroups: impl Fn(Option<NodeCgroups>) -> Option<NodeCgroups>) -> DriverFixture {
     thread_local! {
         /// Each test has a thread of its own, and its sites go with it.
-        static SITES: RefCell<Vec<Site>> = const { RefCell::new(Vec::new()) };
+        static SITES: RefCell<Vec<ProcessTestDirs>> = const { RefCell::new(Vec::new()) };
     }
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     let driver = || {
         let driver = site.driver();
-        Arc::new(Process { cgroups: cgroups(driver.cgroups.clone()), ..driver })
+        Arc::new(ProcessDriver { cgroups: cgroups(driver.cgroups.clone()), ..driver })
     };
-    let bench = Bench { sandbox: driver(), reopened: driver(), image: String::new() };
+    let bench = DriverFixture { sandbox: driver(), reopened: driver(), image: String::new() };
     SITES.with_borrow_mut(|sites| sites.push(site));
     bench
 }
 
 /// Over whatever this user may have here.
-async fn bench() -> Option<Bench> {
-    Some(bench_over(|found| found))
+async fn fixture() -> Option<DriverFixture> {
+    Some(fixture_with(|found| found))
 }
 
 mod promises {
-    crate::sandbox::contract::suite!(super::bench);
+    crate::sandbox::contract::suite!(super::fixture);
 }
 
 /// Where version 1 is mounted with the controllers, version 2 often is beside it, and freezes.
-async fn bench_with_version_2() -> Option<Bench> {
-    let cgroups = Cgroups::find_below(Path::new("/sys/fs/cgroup/unified"), "test")?;
-    Some(bench_over(|_| Some(cgroups.clone())))
+async fn fixture_with_cgroup_v2() -> Option<DriverFixture> {
+    let cgroups = NodeCgroups::find_below(Path::new("/sys/fs/cgroup/unified"), "test")?;
+    Some(fixture_with(|_| Some(cgroups.clone())))
 }
 
-mod promises_with_version_2 {
-    crate::sandbox::contract::suite!(super::bench_with_version_2);
+mod promises_with_cgroup_v2 {
+    crate::sandbox::contract::suite!(super::fixture_with_cgroup_v2);
 }
 
 /// As most ordinary users have it: freezing, counting and limiting without control groups keep the promises too.
-async fn bench_without_control_groups() -> Option<Bench> {
-    Some(bench_over(|_| None))
+async fn fixture_without_cgroups() -> Option<DriverFixture> {
+    Some(fixture_with(|_| None))
 }
 
-mod promises_without_control_groups {
-    crate::sandbox::contract::suite!(super::bench_without_control_groups);
+mod promises_without_cgroups {
+    crate::sandbox::contract::suite!(super::fixture_without_cgroups);
 }
 
 /// More at once would all be ready later.
 #[tokio::test]
 async fn a_jail_is_built_when_a_core_is_free_for_it() {
-    let (site, cores) = (Site::new(), available_parallelism().expect("it is known").get());
+    let (site, cores) = (ProcessTestDirs::new(), available_parallelism().expect("it is known").get());
     let (driver, spec) = (site.driver(), site.spec("exec sleep 1000"));
     let others = driver.builders.acquire_many(cores as u32 + 1).await.expect("so many are built at a time");
     let mut start = std::pin::pin!(driver.start(&spec, &|_, _| {}));
@@ -173,11 +173,11 @@ async fn no_way_out(user_namespace: bool) {
         .replace("@PORT@", &tcp.local_addr().expect("it has a port").port().to_string())
         .replace("@PID@", &std::process::id().to_string())
         .replace("@UID@", &user().to_string());
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     let spec = site.spec(&format!("{{ {script}\n}} >/workspace/seen 2>&1"));
     let driver = site.driver();
-    let order = order::of(&spec, &driver.place(spec.session), None).expect("it is a sound order");
-    driver.carry_out(Order { user_namespace, ..order }, &spec).await.expect("it starts");
+    let order = jail_request::build(&spec, &driver.sandbox_dir(spec.session), None).expect("it is a sound order");
+    driver.build_jail(JailRequest { user_namespace, ..order }, &spec).await.expect("it starts");
     driver.wait(spec.session).await.expect("its end is told");
     driver.remove(spec.session).await.expect("nothing is left");
     let seen = fs::read_to_string(spec.workspace.join("seen")).expect("it saw something");
@@ -189,15 +189,15 @@ async fn no_way_out(user_namespace: bool) {
 
 #[tokio::test]
 async fn a_volume_is_as_writable_as_it_was_said() {
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     let mut spec =
         site.spec("for at in /data /models/a; do cat $at/file; echo more >$at/new; done >/workspace/seen 2>&1");
-    for (inside, access) in [("/data", Access::ReadWrite), ("/models/a", Access::ReadOnly)] {
+    for (inside, access) in [("/data", VolumeAccess::ReadWrite), ("/models/a", VolumeAccess::ReadOnly)] {
         let host = site.dir.path().join(inside.replace('/', "-"));
         fs::create_dir(&host).expect("a directory");
         fs::write(host.join("file"), inside).expect("a file");
         fs::set_permissions(&host, fs::Permissions::from_mode(0o777)).expect("anybody may write there");
-        spec.volumes.push(Volume { host, inside: inside.into(), access });
+        spec.volumes.push(SandboxVolume { host, inside: inside.into(), access });
     }
     let driver = site.driver();
     driver.start(&spec, &|_, _| ()).await.expect("it starts");
@@ -211,7 +211,7 @@ async fn a_volume_is_as_writable_as_it_was_said() {
 /// As where a server was killed while it had one built: what was half built is cleared away, and its keeper lets go.
 #[tokio::test]
 async fn a_keeper_that_comes_to_nothing_is_waited_for_and_not_for_long() {
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     let (driver, spec) = (site.driver(), site.spec("exec sleep 1000"));
     let dir = site.driver().options.state.join(spec.session.to_string());
     fs::create_dir_all(&dir).expect("it is made");
@@ -223,36 +223,38 @@ async fn a_keeper_that_comes_to_nothing_is_waited_for_and_not_for_long() {
     });
     driver.start(&spec, &|_, _| ()).await.expect("it starts");
     letting_go.await.expect("it let go");
-    assert_eq!(driver.presence(spec.session).await.expect("it is told"), Some(Presence::Running));
+    assert_eq!(driver.presence(spec.session).await.expect("it is told"), Some(SandboxPresence::Running));
     driver.remove(spec.session).await.expect("nothing is left");
 }
 
 #[tokio::test]
 async fn what_a_jail_cannot_do_is_refused_in_words() {
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     let driver = site.driver();
-    let volume = |inside: &str| Volume { host: "/srv".into(), inside: inside.into(), access: Access::ReadOnly };
-    let check = async |change: &dyn Fn(&mut Spec), expected: &str| {
+    let volume =
+        |inside: &str| SandboxVolume { host: "/srv".into(), inside: inside.into(), access: VolumeAccess::ReadOnly };
+    let check = async |change: &dyn Fn(&mut SandboxSpec), expected: &str| {
         let mut spec = site.spec("true");
         change(&mut spec);
         let told = driver.start(&spec, &|_, _| ()).await.expect_err("it is refused").to_string();
         assert!(told.contains(expected), "{told}");
         assert_eq!(driver.list().await.expect("they are listed"), [], "nothing was made");
     };
-    check(&|spec| spec.network = Network::Named("web".into()), "no network `web`").await;
+    check(&|spec| spec.network = SandboxNetwork::Named("web".into()), "no network `web`").await;
     if rustix::process::geteuid().is_root() {
         check(&|spec| spec.uid = 0, "does not run as root").await;
     }
     for inside in ["/", "/usr", "/workspace/deps", "/home", "/greenroom/run", "relative", "/data/../etc"] {
         check(&|spec| spec.volumes = vec![volume(inside)], &format!("mounted at `{inside}`")).await;
     }
-    check(&|spec| spec.volumes = vec![Volume { host: "/var/run".into(), ..volume("/data") }], "engine's socket").await;
+    check(&|spec| spec.volumes = vec![SandboxVolume { host: "/var/run".into(), ..volume("/data") }], "engine's socket")
+        .await;
     check(&|spec| spec.workspace = "/var/run".into(), "engine's socket").await;
 }
 
 #[tokio::test]
 async fn an_agent_that_cannot_be_run_is_said_so() {
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     let spec = site.spec("true");
     fs::set_permissions(&spec.agent, fs::Permissions::from_mode(0o644)).expect("it may not be run");
     let told = site.driver().start(&spec, &|_, _| ()).await.expect_err("it does not run").to_string();
@@ -262,9 +264,9 @@ async fn an_agent_that_cannot_be_run_is_said_so() {
 
 #[tokio::test]
 async fn an_agent_that_is_killed_for_memory_is_told_so() {
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     let driver = site.driver();
-    let limited = driver.cgroups.as_ref().is_some_and(Cgroups::limits_memory);
+    let limited = driver.cgroups.as_ref().is_some_and(NodeCgroups::limits_memory);
     let mut spec = site.spec("exec tail /dev/zero");
     spec.limits.memory_bytes = 64 << 20;
     driver.start(&spec, &|_, _| ()).await.expect("it starts");
@@ -279,11 +281,11 @@ async fn an_agent_that_is_killed_for_memory_is_told_so() {
 /// What a sandbox costs beside its agent, a machine with a thousand of them pays a thousand times.
 #[tokio::test]
 async fn it_is_kept_by_two_small_processes() {
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     let (driver, spec) = (site.driver(), site.spec("exec sleep 600"));
     driver.start(&spec, &|_, _| ()).await.expect("it starts");
     let of = |pid: &str, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let command = format!("{KEEPER_NAME}\0{}\0", spec.session);
+    let command = format!("{JAILER_NAME}\0{}\0", spec.session);
     let all = fs::read_dir("/proc").expect("it is mounted").flatten().map(|entry| entry.file_name());
     let keepers: Vec<String> =
         all.filter_map(|pid| pid.into_string().ok()).filter(|pid| of(pid, "cmdline") == command).collect();
@@ -301,7 +303,7 @@ async fn it_is_kept_by_two_small_processes() {
 #[tokio::test]
 async fn server() {
     let Some(dir) = std::env::var_os(AS_SERVER) else { return };
-    let site = Site { dir: PathBuf::from(dir) };
+    let site = ProcessTestDirs { dir: PathBuf::from(dir) };
     let spec = site.spec("echo alive; n=0; while :; do n=$((n+1)); echo $n >/workspace/tick; sleep 0.02; done");
     site.driver().start(&spec, &|_, _| ()).await.expect("it starts");
     fs::write(site.dir.join("started"), spec.session.to_string()).expect("it is told");
@@ -310,7 +312,7 @@ async fn server() {
 
 #[tokio::test]
 async fn it_outlives_a_killed_server_and_not_its_keeper() {
-    let temp = Site::new();
+    let temp = ProcessTestDirs::new();
     let program = std::env::current_exe().expect("this program has a path");
     let mut server = std::process::Command::new(program)
         .args(["--exact", "sandbox::process::tests::server"])
@@ -327,17 +329,17 @@ async fn it_outlives_a_killed_server_and_not_its_keeper() {
     let driver = temp.driver();
     assert_eq!(
         driver.list().await.expect("they are listed"),
-        [Found { session, driver: NAME, presence: Presence::Running }]
+        [FoundSandbox { session, driver: NAME, presence: SandboxPresence::Running }]
     );
     let tick = || fs::read_to_string(temp.dir.path().join("workspace/tick")).unwrap_or_default();
     let before = tick();
     eventually("it goes on", async || tick() != before).await;
-    driver.freeze(session).await.expect("it freezes");
-    driver.thaw(session).await.expect("it thaws");
+    driver.pause(session).await.expect("it freezes");
+    driver.unpause(session).await.expect("it thaws");
     assert!(driver.logs(session, 100).await.expect("there are logs").contains("alive"));
 
-    let running = driver.place(session).running().expect("it is read").expect("it runs");
-    let (_, killed) = tokio::join!(driver.wait(session), async { running.keeper.signal(Signal::KILL) });
+    let running = driver.sandbox_dir(session).running().expect("it is read").expect("it runs");
+    let (_, killed) = tokio::join!(driver.wait(session), async { running.jailer.signal(Signal::KILL) });
     killed.expect("the keeper is killed");
     eventually("its sandbox has gone with it", async || !running.init.is_alive().expect("it is read")).await;
     assert_eq!(driver.wait(session).await.expect("it is over").code, None);
@@ -348,8 +350,8 @@ async fn it_outlives_a_killed_server_and_not_its_keeper() {
 /// By signals, which is the way that could lose the race against new processes.
 #[tokio::test]
 async fn a_fork_storm_stands_still() {
-    let site = Site::new();
-    let driver = Process { cgroups: None, ..site.driver() };
+    let site = ProcessTestDirs::new();
+    let driver = ProcessDriver { cgroups: None, ..site.driver() };
     let spec = site.spec(
         "drop() { (echo x >>/workspace/storm) & }\nstorm() { while :; do drop; drop; drop; drop; wait; done; }\n\
          storm & storm & storm & storm",
@@ -359,11 +361,11 @@ async fn a_fork_storm_stands_still() {
     for _ in 0..5 {
         let before = storm();
         eventually("it rages", async || storm() > before).await;
-        driver.freeze(spec.session).await.expect("it freezes");
+        driver.pause(spec.session).await.expect("it freezes");
         let frozen = storm();
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(storm(), frozen);
-        driver.thaw(spec.session).await.expect("it thaws");
+        driver.unpause(spec.session).await.expect("it thaws");
     }
     driver.remove(spec.session).await.expect("nothing is left");
 }
@@ -371,8 +373,8 @@ async fn a_fork_storm_stands_still() {
 /// A process that was stopped by its own shell is not woken by a thaw.
 #[tokio::test]
 async fn what_stood_still_before_stays_so() {
-    let site = Site::new();
-    let driver = Process { cgroups: None, ..site.driver() };
+    let site = ProcessTestDirs::new();
+    let driver = ProcessDriver { cgroups: None, ..site.driver() };
     let spec = site.spec(
         "sh -c 'kill -STOP $$; : >/workspace/woken' & while :; do cat /proc/$!/stat >/workspace/.job; \
          mv /workspace/.job /workspace/job; : >/workspace/tick; done",
@@ -380,8 +382,8 @@ async fn what_stood_still_before_stays_so() {
     driver.start(&spec, &|_, _| ()).await.expect("it starts");
     let job = || fs::read_to_string(spec.workspace.join("job")).unwrap_or_default();
     eventually("the job has stopped itself", async || job().contains(") T ")).await;
-    driver.freeze(spec.session).await.expect("it freezes");
-    driver.thaw(spec.session).await.expect("it thaws");
+    driver.pause(spec.session).await.expect("it freezes");
+    driver.unpause(spec.session).await.expect("it thaws");
     fs::remove_file(spec.workspace.join("tick")).expect("it was there");
     eventually("the rest goes on", async || spec.workspace.join("tick").exists()).await;
     assert!(job().contains(") T ") && !spec.workspace.join("woken").exists(), "{}", job());
@@ -390,20 +392,20 @@ async fn what_stood_still_before_stays_so() {
 
 #[tokio::test]
 async fn what_is_frozen_when_its_keeper_is_killed_is_in_nobodys_way() {
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     for cgroups in [site.driver().cgroups, None] {
-        let driver = Process { cgroups, ..site.driver() };
+        let driver = ProcessDriver { cgroups, ..site.driver() };
         let spec = site.spec("while :; do sleep 0.02; done");
         driver.start(&spec, &|_, _| ()).await.expect("it starts");
-        driver.freeze(spec.session).await.expect("it freezes");
-        let first = driver.place(spec.session).running().expect("it is read").expect("it runs");
-        first.keeper.signal(Signal::KILL).expect("the keeper is killed");
+        driver.pause(spec.session).await.expect("it freezes");
+        let first = driver.sandbox_dir(spec.session).running().expect("it is read").expect("it runs");
+        first.jailer.signal(Signal::KILL).expect("the keeper is killed");
         driver.wait(spec.session).await.expect("its end is told");
         driver.start(&spec, &|_, _| ()).await.expect("another takes its place");
         assert!(!first.init.is_alive().expect("it is read"), "there is one sandbox");
-        driver.freeze(spec.session).await.expect("it freezes");
-        let second = driver.place(spec.session).running().expect("it is read").expect("it runs");
-        second.keeper.signal(Signal::KILL).expect("the keeper is killed");
+        driver.pause(spec.session).await.expect("it freezes");
+        let second = driver.sandbox_dir(spec.session).running().expect("it is read").expect("it runs");
+        second.jailer.signal(Signal::KILL).expect("the keeper is killed");
         driver.wait(spec.session).await.expect("its end is told");
         driver.remove(spec.session).await.expect("nothing is left");
         eventually("the second has gone", async || !second.init.is_alive().expect("it is read")).await;

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::store::{Record, contract::record, memory::MemoryStore};
+use crate::store::{SessionRecord, contract::record, in_memory::MemoryStore};
 
 /// An engine that fails over the first question whose path has `part` in it, and over no other.
 async fn serve(listener: UnixListener, part: &'static str, failed: Arc<AtomicBool>) {
@@ -49,12 +49,13 @@ async fn found(part: &'static str, lives_there: bool) -> Result<(), SandboxError
     config.sandbox.docker_host = format!("unix://{}", socket.display());
     let store = MemoryStore::new();
     if lives_there {
-        let session = store.create(Record { state: State::Idle, ..record("") }).await.expect("it is made").record.id;
+        let session =
+            store.create(SessionRecord { state: AgentState::Idle, ..record("") }).await.expect("it is made").record.id;
         let place = notes.join("docker-var-lib-docker");
         std::fs::create_dir_all(&place).expect("it is made");
         std::fs::write(place.join(session.to_string()), "").expect("it is noted");
     }
-    let found = docker_where_sessions_live(&config, "node", &store, &Traces::below(notes)).await;
+    let found = docker_awaited_for_sessions(&config, "node", &store, &SandboxLocations::below(notes)).await;
     engine.abort();
     assert!(failed.load(SeqCst), "nobody asked for `{part}`");
     found.map(drop)

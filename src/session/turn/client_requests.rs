@@ -1,28 +1,30 @@
 //! What people ask of a session, and what of it is granted.
 
 use greenroom_protocol::{
-    Action, Observation, Seen, Source,
-    action::{Decision as Verdict, Mode},
-    link::{Command, Settings},
-    observation::{Phase, QueueItem, Rung},
+    Action, EventSource, Observation, ObservationKind,
+    action::{ApprovalDecision as Verdict, MessageMode},
+    link::{AgentCommand, AgentSettings},
+    observation::{EscalationStep, QueueItem, SandboxPhase},
 };
 
-use super::{Act, Core, Life, Refusal, Steering, Waiting, sandbox, seen};
+use super::{
+    QueuedMessage, RequestError, SandboxState, SessionState, SteeringMessage, UserAction, observation, sandbox_phase,
+};
 use crate::session::{
-    decision::{Decision, Moment, Order},
-    messages::orders::Then,
+    messages::effects::AfterStop,
+    transition::{DecisionContext, Effect, Transition},
 };
 
-impl Core {
-    pub(super) fn start(&mut self, task: String, d: &mut Decision) -> Result<(), Refusal> {
-        self.open()?;
+impl SessionState {
+    pub(super) fn start(&mut self, task: String, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
         if self.turn.is_some() || !self.queue.is_empty() {
-            return Err(Refusal::Busy);
+            return Err(RequestError::Busy);
         }
         self.room_for_message(&task, &[])?;
-        let item = QueueItem { item: self.name("message"), content: task.clone(), attachments: Vec::new() };
-        let cause = d.record(Source::User, None, Some(item.item.clone()), Action::Start { task });
-        self.queue.push_back(Waiting { item, cause, missed: false, interrupts: false });
+        let item = QueueItem { item: self.next_name("message"), content: task.clone(), attachments: Vec::new() };
+        let cause = d.push_event(EventSource::User, None, Some(item.item.clone()), Action::Start { task });
+        self.queue.push_back(QueuedMessage { item, cause, missed: false, interrupts: false });
         self.wake(d);
         Ok(())
     }
@@ -30,33 +32,34 @@ impl Core {
     pub(super) fn message(
         &mut self,
         content: String,
-        mode: Mode,
+        mode: MessageMode,
         attachments: Vec<String>,
-        moment: Moment<'_>,
-        d: &mut Decision,
-    ) -> Result<(), Refusal> {
-        self.open()?;
+        moment: DecisionContext<'_>,
+        d: &mut Transition,
+    ) -> Result<(), RequestError> {
+        self.check_open()?;
         self.room_for_message(&content, &attachments)?;
-        let item = QueueItem { item: self.name("message"), content: content.clone(), attachments: attachments.clone() };
+        let item =
+            QueueItem { item: self.next_name("message"), content: content.clone(), attachments: attachments.clone() };
         let said = Action::Message { content: content.clone(), mode, attachments: attachments.clone() };
-        let cause = d.record(Source::User, None, Some(item.item.clone()), said);
-        let message = Waiting { item, cause, missed: false, interrupts: false };
+        let cause = d.push_event(EventSource::User, None, Some(item.item.clone()), said);
+        let message = QueuedMessage { item, cause, missed: false, interrupts: false };
         let running = self.turn.is_some() && self.interrupting.is_none();
         match mode {
-            Mode::Steer if running => {
-                let command = self.deliver(Command::Steer { content, attachments }, d);
-                self.steering.push(Steering { command, message });
+            MessageMode::Steer if running => {
+                let command = self.deliver(AgentCommand::Steer { content, attachments }, d);
+                self.steering.push(SteeringMessage { command, message });
             }
-            Mode::Interrupt if self.runs() => {
+            MessageMode::Interrupt if self.is_running() => {
                 // Behind those that did so before it: who says "no, rather that" wants that done last.
                 let before = self.queue.iter().take_while(|waiting| waiting.interrupts).count();
-                self.queue.insert(before, Waiting { interrupts: true, ..message });
+                self.queue.insert(before, QueuedMessage { interrupts: true, ..message });
                 if self.interrupting.is_none() {
                     self.cancel(cause, moment, d);
                 }
-                self.held = false;
+                self.queue_paused = false;
             }
-            Mode::Queue | Mode::Steer | Mode::Interrupt => {
+            MessageMode::Queue | MessageMode::Steer | MessageMode::Interrupt => {
                 self.queue.push_back(message);
                 self.wake(d);
             }
@@ -64,140 +67,150 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn act(&mut self, action: Action, d: &mut Decision) -> Result<(), Refusal> {
-        self.open()?;
-        self.room_for_act(&action)?;
-        let id = self.name("act");
-        let cause = d.record(Source::User, None, Some(id.clone()), action.clone());
-        self.acts.push_back(Act { id, action, cause });
-        let held = self.held;
+    pub(super) fn queue_user_action(&mut self, action: Action, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
+        self.room_for_user_action(&action)?;
+        let id = self.next_name("act");
+        let cause = d.push_event(EventSource::User, None, Some(id.clone()), action.clone());
+        self.queued_user_actions.push_back(UserAction { id, action, cause });
+        let held = self.queue_paused;
         self.wake(d);
-        self.held = held;
+        self.queue_paused = held;
         Ok(())
     }
 
     /// A person said something: what waits may go on, and there must be a sandbox for it.
-    pub(super) fn wake(&mut self, d: &mut Decision) {
-        self.held = false;
-        match self.life {
-            Life::Stopped { .. } | Life::Failed { .. } => {
-                self.life = Life::Starting;
-                d.order(Order::Raise);
+    pub(super) fn wake(&mut self, d: &mut Transition) {
+        self.queue_paused = false;
+        match self.sandbox_state {
+            SandboxState::Stopped { .. } | SandboxState::Failed { .. } => {
+                self.sandbox_state = SandboxState::Starting;
+                d.push_effect(Effect::StartSandbox);
             }
             // Paused in the middle of something stays paused: only `resume` goes on with that.
-            Life::Paused if !self.runs() => {
-                self.thaw(d);
+            SandboxState::Paused if !self.is_running() => {
+                self.unpause_sandbox(d);
             }
-            Life::Starting | Life::Up | Life::Paused | Life::Ended => {}
+            SandboxState::Starting | SandboxState::Up | SandboxState::Paused | SandboxState::Ended => {}
         }
     }
 
-    pub(super) fn interrupt(&mut self, moment: Moment<'_>, d: &mut Decision) -> Result<(), Refusal> {
-        self.open()?;
-        if !self.works() || self.life == Life::Starting {
-            return Err(Refusal::NothingToInterrupt);
+    pub(super) fn interrupt(&mut self, moment: DecisionContext<'_>, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
+        if !self.has_work() || self.sandbox_state == SandboxState::Starting {
+            return Err(RequestError::NothingToInterrupt);
         }
-        let cause = d.record(Source::User, None, None, Action::Interrupt {});
+        let cause = d.push_event(EventSource::User, None, None, Action::Interrupt {});
         // Also of what came since an earlier one: the last word was to stop.
-        self.held = !self.queue.is_empty() || !self.steering.is_empty();
+        self.queue_paused = !self.queue.is_empty() || !self.steering.is_empty();
         if self.interrupting.is_some() {
-            self.take_away(moment, d);
+            self.restart_agent(moment, d);
         } else {
             self.cancel(cause, moment, d);
         }
         Ok(())
     }
 
-    pub(super) fn pause(&mut self, d: &mut Decision) -> Result<(), Refusal> {
-        self.open()?;
-        match self.life {
-            Life::Up if self.interrupting.is_none() => {
-                d.record(Source::User, None, None, Action::Pause {});
-                self.freeze(None, d);
+    pub(super) fn pause(&mut self, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
+        match self.sandbox_state {
+            SandboxState::Up if self.interrupting.is_none() => {
+                d.push_event(EventSource::User, None, None, Action::Pause {});
+                self.pause_sandbox(None, d);
                 Ok(())
             }
-            Life::Paused => Err(Refusal::Already("paused")),
-            Life::Up => Err(self.wrong("be paused", "wait until the interrupt has ended")),
-            Life::Starting => Err(self.wrong("be paused", "wait until it is up")),
-            Life::Stopped { .. } | Life::Failed { .. } => Err(self.wrong("be paused", "there is nothing to freeze")),
-            Life::Ended => Err(Refusal::Ended),
+            SandboxState::Paused => Err(RequestError::AlreadyInState("paused")),
+            SandboxState::Up => Err(self.wrong_state("be paused", "wait until the interrupt has ended")),
+            SandboxState::Starting => Err(self.wrong_state("be paused", "wait until it is up")),
+            SandboxState::Stopped { .. } | SandboxState::Failed { .. } => {
+                Err(self.wrong_state("be paused", "there is nothing to freeze"))
+            }
+            SandboxState::Ended => Err(RequestError::Ended),
         }
     }
 
     /// `rests` says why, where nobody asked for it.
-    fn freeze(&mut self, rests: Option<String>, d: &mut Decision) {
-        self.life = Life::Paused;
-        self.rests = rests;
-        self.thaw_failed = false;
-        d.order(Order::Freeze);
+    fn pause_sandbox(&mut self, rests: Option<String>, d: &mut Transition) {
+        self.sandbox_state = SandboxState::Paused;
+        self.idle_reason = rests;
+        self.unpause_failed = false;
+        d.push_effect(Effect::PauseSandbox);
     }
 
-    pub(super) fn thaw(&mut self, d: &mut Decision) {
-        self.life = Life::Up;
-        d.order(Order::Thaw);
+    pub(super) fn unpause_sandbox(&mut self, d: &mut Transition) {
+        self.sandbox_state = SandboxState::Up;
+        d.push_effect(Effect::UnpauseSandbox);
     }
 
-    pub(super) fn resume(&mut self, d: &mut Decision) -> Result<(), Refusal> {
-        self.open()?;
-        let order = match self.life {
-            Life::Paused => Some(Order::Thaw),
-            Life::Stopped { .. } | Life::Failed { .. } => Some(Order::Raise),
-            Life::Up if self.held => None,
-            Life::Up | Life::Starting => return Err(Refusal::Already("up")),
-            Life::Ended => return Err(Refusal::Ended),
+    pub(super) fn resume(&mut self, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
+        let order = match self.sandbox_state {
+            SandboxState::Paused => Some(Effect::UnpauseSandbox),
+            SandboxState::Stopped { .. } | SandboxState::Failed { .. } => Some(Effect::StartSandbox),
+            SandboxState::Up if self.queue_paused => None,
+            SandboxState::Up | SandboxState::Starting => return Err(RequestError::AlreadyInState("up")),
+            SandboxState::Ended => return Err(RequestError::Ended),
         };
-        d.record(Source::User, None, None, Action::Resume {});
-        self.held = false;
-        self.life = if order == Some(Order::Raise) { Life::Starting } else { Life::Up };
-        d.orders.extend(order);
+        d.push_event(EventSource::User, None, None, Action::Resume {});
+        self.queue_paused = false;
+        self.sandbox_state =
+            if order == Some(Effect::StartSandbox) { SandboxState::Starting } else { SandboxState::Up };
+        d.effects.extend(order);
         Ok(())
     }
 
-    pub(super) fn stop(&mut self, reason: Option<String>, moment: Moment<'_>, d: &mut Decision) -> Result<(), Refusal> {
-        self.open()?;
-        if matches!(self.life, Life::Stopped { .. }) {
-            return Err(Refusal::Already("stopped"));
+    pub(super) fn stop(
+        &mut self,
+        reason: Option<String>,
+        moment: DecisionContext<'_>,
+        d: &mut Transition,
+    ) -> Result<(), RequestError> {
+        self.check_open()?;
+        if matches!(self.sandbox_state, SandboxState::Stopped { .. }) {
+            return Err(RequestError::AlreadyInState("stopped"));
         }
-        let source = if reason.is_some() { Source::Server } else { Source::User };
-        d.record(source, None, None, Action::Stop {});
-        self.put_down(Then::Rest, moment, d);
-        self.life = Life::Stopped { reason };
+        let source = if reason.is_some() { EventSource::Server } else { EventSource::User };
+        d.push_event(source, None, None, Action::Stop {});
+        self.stop_sandbox(AfterStop::KeepFiles, moment, d);
+        self.sandbox_state = SandboxState::Stopped { reason };
         Ok(())
     }
 
-    pub(super) fn end(&mut self, moment: Moment<'_>, d: &mut Decision) -> Result<(), Refusal> {
-        self.open()?;
-        d.record(Source::User, None, None, Action::End {});
-        self.put_down(Then::Remove, moment, d);
+    pub(super) fn end(&mut self, moment: DecisionContext<'_>, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
+        d.push_event(EventSource::User, None, None, Action::End {});
+        self.stop_sandbox(AfterStop::Remove, moment, d);
         self.queue.clear();
-        self.life = Life::Ended;
+        self.sandbox_state = SandboxState::Ended;
         Ok(())
     }
 
     /// Takes the sandbox away, and ends whatever ran in it.
-    pub(super) fn put_down(&mut self, then: Then, moment: Moment<'_>, d: &mut Decision) {
-        self.cut_short(Rung::Sandbox, moment, d);
-        self.held = !self.queue.is_empty();
+    pub(super) fn stop_sandbox(&mut self, then: AfterStop, moment: DecisionContext<'_>, d: &mut Transition) {
+        self.abort_work(EscalationStep::Sandbox, moment, d);
+        self.queue_paused = !self.queue.is_empty();
         self.boot = None;
-        d.order(Order::Cut);
-        d.order(Order::Kill(then));
+        d.push_effect(Effect::AbortModelStreams);
+        d.push_effect(Effect::StopSandbox(then));
     }
 
-    pub(super) fn rest(&mut self, reason: String, d: &mut Decision) -> Result<(), Refusal> {
-        self.open()?;
-        if self.works() || !self.queue.is_empty() || self.confirm.is_some() {
-            return Err(Refusal::Busy);
+    pub(super) fn pause_idle(&mut self, reason: String, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
+        if self.has_work() || !self.queue.is_empty() || self.confirm.is_some() {
+            return Err(RequestError::Busy);
         }
-        match self.life {
-            Life::Up => {
-                let paused = Observation { seen: sandbox(Phase::Paused, None), content: reason.clone() };
-                d.record(Source::Server, None, None, paused);
-                self.freeze(Some(reason), d);
+        match self.sandbox_state {
+            SandboxState::Up => {
+                let paused = Observation { kind: sandbox_phase(SandboxPhase::Paused, None), content: reason.clone() };
+                d.push_event(EventSource::Server, None, None, paused);
+                self.pause_sandbox(Some(reason), d);
                 Ok(())
             }
-            Life::Starting | Life::Paused | Life::Stopped { .. } | Life::Failed { .. } | Life::Ended => {
-                Err(self.wrong("rest", "it is not up"))
-            }
+            SandboxState::Starting
+            | SandboxState::Paused
+            | SandboxState::Stopped { .. }
+            | SandboxState::Failed { .. }
+            | SandboxState::Ended => Err(self.wrong_state("rest", "it is not up")),
         }
     }
 
@@ -206,25 +219,25 @@ impl Core {
         request: String,
         decision: Verdict,
         reason: Option<String>,
-        d: &mut Decision,
-    ) -> Result<(), Refusal> {
-        self.open()?;
+        d: &mut Transition,
+    ) -> Result<(), RequestError> {
+        self.check_open()?;
         if self.confirm.as_ref() != Some(&request) {
-            return Err(Refusal::NoRequest(request));
+            return Err(RequestError::NoRequest(request));
         }
         self.confirm = None;
         let said = Action::Confirm { request: request.clone(), decision, reason: reason.clone() };
-        let cause = d.record(Source::User, None, None, said);
-        let confirmed = seen(Seen::Confirmed { request: request.clone(), decision });
-        d.record(Source::Server, Some(cause), None, confirmed);
-        self.deliver(Command::Answer { request, decision, reason }, d);
+        let cause = d.push_event(EventSource::User, None, None, said);
+        let confirmed = observation(ObservationKind::Confirmed { request: request.clone(), decision });
+        d.push_event(EventSource::Server, Some(cause), None, confirmed);
+        self.deliver(AgentCommand::Answer { request, decision, reason }, d);
         Ok(())
     }
 
-    pub(super) fn edit_queue(&mut self, item: &str, content: Option<String>, remove: bool) -> Result<(), Refusal> {
-        self.open()?;
+    pub(super) fn edit_queue(&mut self, item: &str, content: Option<String>, remove: bool) -> Result<(), RequestError> {
+        self.check_open()?;
         let at = self.queue.iter().position(|waiting| waiting.item.item == item);
-        let at = at.ok_or_else(|| Refusal::NotQueued(item.to_owned()))?;
+        let at = at.ok_or_else(|| RequestError::NotQueued(item.to_owned()))?;
         match (content, remove) {
             (None, true) => {
                 self.queue.remove(at);
@@ -234,30 +247,30 @@ impl Core {
                 self.queue[at].item.content = content;
             }
             (None, false) | (Some(_), true) => {
-                return Err(Refusal::BadArgs("give either `content` or `remove: true`".to_owned()));
+                return Err(RequestError::BadArgs("give either `content` or `remove: true`".to_owned()));
             }
         }
-        self.held &= !self.queue.is_empty();
+        self.queue_paused &= !self.queue.is_empty();
         Ok(())
     }
 
-    pub(super) fn set_model(&mut self, settings: Settings, d: &mut Decision) -> Result<(), Refusal> {
-        self.open()?;
-        d.record(Source::User, None, None, Action::SetModel { model: settings.model.clone() });
+    pub(super) fn set_model(&mut self, settings: AgentSettings, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
+        d.push_event(EventSource::User, None, None, Action::SetModel { model: settings.model.clone() });
         if self.boot.is_some() {
             // A frozen agent takes none of them, however many there are, and the newest says it all.
-            self.outgoing.retain(|numbered| !matches!(numbered.command, Command::Settings(_)));
-            self.deliver(Command::Settings(settings), d);
+            self.outgoing.retain(|numbered| !matches!(numbered.command, AgentCommand::Settings(_)));
+            self.deliver(AgentCommand::Settings(settings), d);
         }
         Ok(())
     }
 
     /// Refuses whatever asks for more of a session that is closed.
-    fn open(&self) -> Result<(), Refusal> {
-        if self.life == Life::Ended { Err(Refusal::Ended) } else { Ok(()) }
+    fn check_open(&self) -> Result<(), RequestError> {
+        if self.sandbox_state == SandboxState::Ended { Err(RequestError::Ended) } else { Ok(()) }
     }
 
-    fn wrong(&self, wish: &'static str, way_out: &'static str) -> Refusal {
-        Refusal::WrongState { state: self.state().name(), wish, way_out }
+    fn wrong_state(&self, wish: &'static str, way_out: &'static str) -> RequestError {
+        RequestError::WrongState { state: self.visible_state().name(), request: wish, way_out }
     }
 }

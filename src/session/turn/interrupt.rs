@@ -1,153 +1,171 @@
 //! How an interrupt gets its way, whatever the agent does about it: by a ladder, each rung harder than the last.
 
 use greenroom_protocol::{
-    Action, CONTENT_LIMIT, DeltaKind, Observation, Seen, Source,
-    action::brief,
-    excerpt, left_out,
-    link::Command,
-    observation::{Rung, Truncated},
+    Action, CONTENT_LIMIT, DeltaKind, EventSource, Observation, ObservationKind,
+    action::abbreviate,
+    excerpt,
+    link::AgentCommand,
+    observation::{EscalationStep, TruncationMark},
+    omission_marker,
 };
 
-use super::{ASK_MS, Core, Interrupting, Life, seen};
+use super::{CANCEL_GRACE_MS, PendingInterrupt, SandboxState, SessionState, observation};
 use crate::{
     session::{
-        decision::{Decision, Ladder, Moment, OpenItem, Order},
-        messages::orders::Then,
+        messages::effects::AfterStop,
+        transition::{DecisionContext, Effect, Escalation, OpenItem, Transition},
     },
     store::Seq,
 };
 
 /// How long after the first rung the agent has before it is taken away, milliseconds.
-const INSIST_MS: u64 = 4_000;
+const KILL_GRACE_MS: u64 = 4_000;
 
 /// An interrupt that seems to have taken longer was timed by another clock, milliseconds.
-const A_DAY_MS: i64 = 24 * 60 * 60 * 1000;
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-impl Core {
+impl SessionState {
     /// The first rung: ask the agent, and cut its model's stream in the same moment.
-    pub(super) fn cancel(&mut self, cause: Seq, moment: Moment<'_>, d: &mut Decision) {
-        if self.life == Life::Paused {
-            self.thaw(d);
+    pub(super) fn cancel(&mut self, cause: Seq, moment: DecisionContext<'_>, d: &mut Transition) {
+        if self.sandbox_state == SandboxState::Paused {
+            self.unpause_sandbox(d);
         }
-        self.drop_acts("the act was interrupted before it began", d);
+        self.drop_user_actions("the act was interrupted before it began", d);
         self.confirm = None;
-        self.interrupting =
-            Some(Interrupting { rung: Rung::Cancel, since_ms: moment.now_ms, cause, what: Vec::new(), partial: false });
-        if !self.runs() {
+        self.interrupting = Some(PendingInterrupt {
+            step: EscalationStep::Cancel,
+            since_ms: moment.now_ms,
+            cause,
+            what: Vec::new(),
+            partial: false,
+        });
+        if !self.is_running() {
             // What had not begun is gone already, and nobody is left who could say that it stopped.
-            return self.settle(moment, d);
+            return self.finish_interrupt(moment, d);
         }
-        self.deliver(Command::Cancel {}, d);
-        d.order(Order::Cut);
-        d.ladder = Some(Ladder::Arm(ASK_MS));
+        self.deliver(AgentCommand::Cancel {}, d);
+        d.push_effect(Effect::AbortModelStreams);
+        d.escalation = Some(Escalation::Arm(CANCEL_GRACE_MS));
     }
 
-    pub(super) fn ladder_due(&mut self, moment: Moment<'_>, d: &mut Decision) {
+    pub(super) fn escalate(&mut self, moment: DecisionContext<'_>, d: &mut Transition) {
         let Some(interrupting) = &mut self.interrupting else { return };
-        match interrupting.rung {
-            Rung::Cancel => {
-                interrupting.rung = Rung::KillProcesses;
+        match interrupting.step {
+            EscalationStep::Cancel => {
+                interrupting.step = EscalationStep::KillProcesses;
                 // Nothing is written down for this, so its name is none of those that are counted: after a kill of the server
                 // the next command would have the same, and an agent that knows a name does nothing.
                 let name = format!("kill-{}", interrupting.cause);
-                self.deliver_as(name, Command::KillProcesses {}, d);
-                d.ladder = Some(Ladder::Arm(INSIST_MS));
+                self.deliver_with_id(name, AgentCommand::KillProcesses {}, d);
+                d.escalation = Some(Escalation::Arm(KILL_GRACE_MS));
             }
-            Rung::KillProcesses | Rung::RestartAgent | Rung::Sandbox => self.take_away(moment, d),
+            EscalationStep::KillProcesses | EscalationStep::RestartAgent | EscalationStep::Sandbox => {
+                self.restart_agent(moment, d)
+            }
         }
     }
 
     /// The last rung: the agent goes, and comes back from the journal.
-    pub(super) fn take_away(&mut self, moment: Moment<'_>, d: &mut Decision) {
-        self.cut_short(Rung::RestartAgent, moment, d);
-        self.life = Life::Starting;
+    pub(super) fn restart_agent(&mut self, moment: DecisionContext<'_>, d: &mut Transition) {
+        self.abort_work(EscalationStep::RestartAgent, moment, d);
+        self.sandbox_state = SandboxState::Starting;
         self.boot = None;
-        d.order(Order::Kill(Then::Restart));
+        d.push_effect(Effect::StopSandbox(AfterStop::Restart));
     }
 
     /// Ends everything that runs, from outside: what had been said so far is kept, and marked as cut.
-    pub(super) fn cut_short(&mut self, rung: Rung, moment: Moment<'_>, d: &mut Decision) {
-        let partial = keep_partials(moment, d);
+    pub(super) fn abort_work(&mut self, rung: EscalationStep, moment: DecisionContext<'_>, d: &mut Transition) {
+        let partial = record_partials(moment, d);
         let mut what = Vec::new();
         if self.turn.take().is_some() {
             d.turn_is_over = true;
             what.push("the turn".to_owned());
         }
-        if let Some(act) = self.act.take() {
+        if let Some(act) = self.user_action.take() {
             what.push(in_words(&act.action));
         }
-        self.drop_acts("its sandbox went away before it began", d);
-        self.miss(|_| true);
+        self.drop_user_actions("its sandbox went away before it began", d);
+        self.requeue_missed(|_| true);
         self.outgoing.clear();
         self.confirm = None;
         if self.interrupting.is_none() && !what.is_empty() {
             // Whatever took it away was written down first.
             let cause = moment.tail + 1;
-            self.interrupting = Some(Interrupting { rung, since_ms: moment.now_ms, cause, what: Vec::new(), partial });
+            self.interrupting =
+                Some(PendingInterrupt { step: rung, since_ms: moment.now_ms, cause, what: Vec::new(), partial });
         }
         if let Some(interrupting) = &mut self.interrupting {
-            interrupting.rung = rung;
+            interrupting.step = rung;
             interrupting.partial |= partial;
             interrupting.what.append(&mut what);
         }
-        self.settle(moment, d);
+        self.finish_interrupt(moment, d);
     }
 
     /// Something that was asked to stop has stopped. When it was the last, the receipt is written.
-    pub(super) fn settle(&mut self, moment: Moment<'_>, d: &mut Decision) {
-        if self.runs() {
+    pub(super) fn finish_interrupt(&mut self, moment: DecisionContext<'_>, d: &mut Transition) {
+        if self.is_running() {
             return;
         }
-        let Some(Interrupting { rung, since_ms, cause, what, partial }) = self.interrupting.take() else { return };
-        d.ladder = Some(Ladder::Disarm);
+        let Some(PendingInterrupt { step: rung, since_ms, cause, what, partial }) = self.interrupting.take() else {
+            return;
+        };
+        d.escalation = Some(Escalation::Disarm);
         // A clock may have been set meanwhile, and an earlier version counted from a start of its own.
         let stopped_ms = match moment.now_ms.saturating_sub(since_ms) {
-            ms @ 0..=A_DAY_MS => ms as u64,
+            ms @ 0..=DAY_MS => ms as u64,
             _ => 0,
         };
         let what = if what.is_empty() { "nothing that was still running".to_owned() } else { what.join(" and ") };
-        d.record(Source::Server, Some(cause), None, seen(Seen::Interrupted { what, stopped_ms, rung, partial }));
+        d.push_event(
+            EventSource::Server,
+            Some(cause),
+            None,
+            observation(ObservationKind::Interrupted { what, stopped_ms, escalation_step: rung, partial }),
+        );
     }
 
     /// The user's acts that wait will not begin.
-    pub(super) fn drop_acts(&mut self, detail: &str, d: &mut Decision) {
-        for act in self.acts.drain(..) {
-            let error = Seen::Error { code: "not_begun".to_owned(), detail: detail.to_owned() };
-            d.record(Source::Server, Some(act.cause), Some(act.id), seen(error));
+    pub(super) fn drop_user_actions(&mut self, detail: &str, d: &mut Transition) {
+        for act in self.queued_user_actions.drain(..) {
+            let error = ObservationKind::Error { code: "not_begun".to_owned(), detail: detail.to_owned() };
+            d.push_event(EventSource::Server, Some(act.cause), Some(act.id), observation(error));
         }
     }
 }
 
 /// Writes down what the open items had come to, so that what a person has read does not go away. True if there was any.
-pub(super) fn keep_partials(moment: Moment<'_>, d: &mut Decision) -> bool {
+pub(super) fn record_partials(moment: DecisionContext<'_>, d: &mut Transition) -> bool {
     let mut any = false;
     for open in moment.open {
         let seen = match open.kind {
-            DeltaKind::Text => Seen::Message { partial: true },
-            DeltaKind::Thinking => Seen::Think { partial: true },
-            DeltaKind::Output => Seen::Error { code: "cut".to_owned(), detail: "the command was cut short".to_owned() },
+            DeltaKind::Text => ObservationKind::Message { partial: true },
+            DeltaKind::Thinking => ObservationKind::Think { partial: true },
+            DeltaKind::Output => {
+                ObservationKind::Error { code: "cut".to_owned(), detail: "the command was cut short".to_owned() }
+            }
             // Half of a tool call's input is of no use to anybody: the tool was never called.
             DeltaKind::ToolInput => continue,
         };
         any = true;
-        let (content, whole) = kept(open);
-        let kept = Observation { seen, content };
+        let (content, whole) = partial_content(open);
+        let kept = Observation { kind: seen, content };
         let kept = match whole {
-            Some(bytes) => kept.part_of(Truncated { bytes, href: None }),
+            Some(bytes) => kept.with_truncation(TruncationMark { bytes, href: None }),
             None => kept.into(),
         };
-        d.record(Source::Agent, None, Some(open.item.clone()), kept);
+        d.push_event(EventSource::Agent, None, Some(open.item.clone()), kept);
     }
     any
 }
 
 /// What an event holds of an open item, and how long the item is where that is not all of it.
-fn kept(open: &OpenItem) -> (String, Option<u64>) {
+fn partial_content(open: &OpenItem) -> (String, Option<u64>) {
     let OpenItem { start, text, .. } = open;
     let whole = start + text.len() as u64;
     if *start > 0 {
         let tail = text.ceil_char_boundary(text.len().saturating_sub(CONTENT_LIMIT));
-        return (left_out(*start as usize + tail) + &text[tail..], Some(whole));
+        return (omission_marker(*start as usize + tail) + &text[tail..], Some(whole));
     }
     match excerpt(text, CONTENT_LIMIT) {
         Some(cut) => (cut.text, Some(whole)),
@@ -158,7 +176,7 @@ fn kept(open: &OpenItem) -> (String, Option<u64>) {
 /// An act of the user, as the receipt names it.
 pub(super) fn in_words(action: &Action) -> String {
     match action {
-        Action::Run { command } => format!("the command `{}`", brief(command)),
+        Action::Run { command } => format!("the command `{}`", abbreviate(command)),
         other => format!("the act `{}`", other.name()),
     }
 }

@@ -2,15 +2,15 @@
 
 /// Why a wish was not carried out. Shown to the person word for word; nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RequestError {
     #[error("the agent is still working; queue the message or interrupt it")]
     Busy,
     #[error("nothing is running")]
     NothingToInterrupt,
     #[error("the session is already {0}")]
-    Already(&'static str),
-    #[error("the session is {state}, so it cannot {wish}; {way_out}")]
-    WrongState { state: &'static str, wish: &'static str, way_out: &'static str },
+    AlreadyInState(&'static str),
+    #[error("the session is {state}, so it cannot {request}; {way_out}")]
+    WrongState { state: &'static str, request: &'static str, way_out: &'static str },
     #[error("the session has ended; it can be read and exported, and a new one can go on from here")]
     Ended,
     #[error("no message `{0}` is waiting")]
@@ -41,26 +41,26 @@ pub enum Refusal {
     Unanswered,
 }
 
-impl Refusal {
+impl RequestError {
     /// Stable, for programs: the `code` of the error frame and of REST's errors.
     pub fn code(&self) -> &'static str {
         match self {
-            Refusal::Busy => "busy",
-            Refusal::NothingToInterrupt => "nothing_to_interrupt",
-            Refusal::Already(_) => "already",
-            Refusal::WrongState { .. } => "wrong_state",
-            Refusal::Ended => "ended",
-            Refusal::NotQueued(_) => "not_queued",
-            Refusal::NoRequest(_) => "no_request",
-            Refusal::IdReused(_) => "id_reused",
-            Refusal::BadArgs(_) => "invalid_args",
-            Refusal::NoSession(_) => "not_found",
-            Refusal::Unreadable(_) => "conflict",
-            Refusal::BudgetSpent(_) => "budget_spent",
-            Refusal::Journal(_) => "journal_unavailable",
-            Refusal::Overloaded(_) => "overloaded",
-            Refusal::Unavailable(_) => "unavailable",
-            Refusal::Unanswered => "unanswered",
+            RequestError::Busy => "busy",
+            RequestError::NothingToInterrupt => "nothing_to_interrupt",
+            RequestError::AlreadyInState(_) => "already",
+            RequestError::WrongState { .. } => "wrong_state",
+            RequestError::Ended => "ended",
+            RequestError::NotQueued(_) => "not_queued",
+            RequestError::NoRequest(_) => "no_request",
+            RequestError::IdReused(_) => "id_reused",
+            RequestError::BadArgs(_) => "invalid_args",
+            RequestError::NoSession(_) => "not_found",
+            RequestError::Unreadable(_) => "conflict",
+            RequestError::BudgetSpent(_) => "budget_spent",
+            RequestError::Journal(_) => "journal_unavailable",
+            RequestError::Overloaded(_) => "overloaded",
+            RequestError::Unavailable(_) => "unavailable",
+            RequestError::Unanswered => "unanswered",
         }
     }
 }

@@ -22,26 +22,26 @@ use std::{
 use flate2::{Compression, Decompress, FlushDecompress, Status, write::DeflateEncoder};
 
 use super::{
-    frame::{Cursor, Header, Kind, NoHeader, Payload},
-    scan::Found,
-    segment::{FileKind, PREFACE, Preface, read_exact_over, read_over},
+    frame::{FieldReader, FrameHeader, FrameKind, FramePayload, HeaderError},
+    scan::ScanItem,
+    segment::{SEGMENT_HEADER_LEN, SegmentFileKind, SegmentHeader, read_exact_past_lost, read_past_lost},
 };
 use crate::{
-    allocator::LARGE,
+    allocator::LARGE_BUFFER,
     store::{Seq, SessionId},
 };
 
-const BLOCK_HEADER: usize = 52;
-const INDEX_ENTRY: usize = BLOCK_HEADER + 8;
-const END: usize = 24;
+const BLOCK_HEADER_LEN: usize = 52;
+const INDEX_ENTRY_LEN: usize = BLOCK_HEADER_LEN + 8;
+const TRAILER_LEN: usize = 24;
 const BLOCK_MAGIC: [u8; 2] = *b"GB";
 const INDEX_MAGIC: [u8; 2] = *b"GX";
-const END_MAGIC: [u8; 4] = *b"GE\0\0";
+const TRAILER_MAGIC: [u8; 4] = *b"GE\0\0";
 const VERSION: u8 = 1;
-const FRAMES: u8 = 1;
-const FORGOTTEN: u8 = 2;
+const BLOCK_OF_FRAMES: u8 = 1;
+const BLOCK_OF_FORGOTTEN: u8 = 2;
 /// How many bytes of frames go into a block, unless a single one is larger: whoever reads one event inflates so much.
-const ENOUGH: usize = 64 << 10;
+const TARGET_BLOCK_BYTES: usize = 64 << 10;
 
 thread_local! {
     /// Made once for each thread that reads: its tables are larger than most blocks.
@@ -50,7 +50,7 @@ thread_local! {
 
 /// What stands in one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct ArchiveBlock {
     pub(super) session: SessionId,
     /// Whether this says no more than that what came before of the session does not count.
     pub(super) forgotten: bool,
@@ -66,12 +66,12 @@ pub(super) struct Block {
     at: u64,
 }
 
-impl Block {
-    fn encode(&self, magic: [u8; 2]) -> [u8; BLOCK_HEADER] {
-        let mut bytes = [0; BLOCK_HEADER];
+impl ArchiveBlock {
+    fn encode(&self, magic: [u8; 2]) -> [u8; BLOCK_HEADER_LEN] {
+        let mut bytes = [0; BLOCK_HEADER_LEN];
         bytes[..2].copy_from_slice(&magic);
         bytes[2] = VERSION;
-        bytes[3] = if self.forgotten { FORGOTTEN } else { FRAMES };
+        bytes[3] = if self.forgotten { BLOCK_OF_FORGOTTEN } else { BLOCK_OF_FRAMES };
         bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.raw.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.crc.to_le_bytes());
@@ -84,14 +84,23 @@ impl Block {
     }
 
     /// `at` is where the block's compressed bytes stand.
-    fn decode(bytes: &[u8], magic: [u8; 2], at: u64) -> Option<Block> {
-        let mut fields = Cursor(bytes);
+    fn decode(bytes: &[u8], magic: [u8; 2], at: u64) -> Option<ArchiveBlock> {
+        let mut fields = FieldReader(bytes);
         let (found, [version, kind]) = (fields.array::<2>()?, fields.array::<2>()?);
         let (len, raw, crc) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let (session, seq, until) = (SessionId::from_bytes(fields.array()?), fields.u64()?, fields.u64()?);
         let sound = found == magic && version == VERSION && fields.u32()? == crc32fast::hash(&bytes[..48]);
-        let forgotten = kind == FORGOTTEN;
-        (sound && (forgotten || kind == FRAMES)).then_some(Block { session, forgotten, seq, until, len, crc, raw, at })
+        let forgotten = kind == BLOCK_OF_FORGOTTEN;
+        (sound && (forgotten || kind == BLOCK_OF_FRAMES)).then_some(ArchiveBlock {
+            session,
+            forgotten,
+            seq,
+            until,
+            len,
+            crc,
+            raw,
+            at,
+        })
     }
 
     fn end(&self) -> u64 {
@@ -101,24 +110,24 @@ impl Block {
 
 /// An archive that is open for reading.
 #[derive(Debug)]
-pub(super) struct Archive {
+pub(super) struct SegmentArchive {
     file: File,
     /// First who was forgotten; then by session, and within it in the order of the log.
-    blocks: Vec<Block>,
+    blocks: Vec<ArchiveBlock>,
     /// From where to where nothing could be made out.
     unreadable: Vec<(u64, u64)>,
 }
 
-impl Archive {
-    pub(super) fn open(path: &Path) -> io::Result<Archive> {
+impl SegmentArchive {
+    pub(super) fn open(path: &Path) -> io::Result<SegmentArchive> {
         let file = File::open(path)?;
-        if let Err(NoHeader::Newer) = Preface::read(&file, FileKind::Archive)? {
+        if let Err(HeaderError::Newer) = SegmentHeader::read(&file, SegmentFileKind::Archive)? {
             let text = "it was written by a newer version; start that version";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         match read_index(&file)? {
-            Some(blocks) => Ok(Archive { file, blocks, unreadable: Vec::new() }),
-            None => find_blocks(file),
+            Some(blocks) => Ok(SegmentArchive { file, blocks, unreadable: Vec::new() }),
+            None => scan_blocks(file),
         }
     }
 
@@ -126,7 +135,7 @@ impl Archive {
         &self.file
     }
 
-    pub(super) fn blocks(&self) -> &[Block] {
+    pub(super) fn blocks(&self) -> &[ArchiveBlock] {
         &self.blocks
     }
 
@@ -140,27 +149,27 @@ impl Archive {
     }
 
     /// Whether every byte of it could be made out.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(super) fn is_fully_readable(&self) -> bool {
         self.unreadable.is_empty()
     }
 
     /// The block that should hold this event.
-    pub(super) fn find(&self, session: SessionId, seq: Seq) -> Option<&Block> {
-        let before = |block: &Block| block.forgotten || (block.session, block.seq) <= (session, seq);
+    pub(super) fn find(&self, session: SessionId, seq: Seq) -> Option<&ArchiveBlock> {
+        let before = |block: &ArchiveBlock| block.forgotten || (block.session, block.seq) <= (session, seq);
         let after = self.blocks.partition_point(before);
         let block = self.blocks.get(after.checked_sub(1)?)?;
         (block.session == session && block.until > seq).then_some(block)
     }
 
     /// The compressed bytes of a block, as they stand there; what the disk lost of them makes it a damaged one.
-    pub(super) fn compressed(&self, block: &Block) -> io::Result<Vec<u8>> {
+    pub(super) fn compressed(&self, block: &ArchiveBlock) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; block.len as usize];
-        read_exact_over(&self.file, &mut bytes, block.at)?;
+        read_exact_past_lost(&self.file, &mut bytes, block.at)?;
         Ok(bytes)
     }
 
     /// The frames of a block, or `None` where they are damaged.
-    pub(super) fn frames(&self, block: &Block) -> io::Result<Option<Vec<u8>>> {
+    pub(super) fn frames(&self, block: &ArchiveBlock) -> io::Result<Option<Vec<u8>>> {
         if block.forgotten {
             return Ok(Some(Vec::new()));
         }
@@ -173,7 +182,7 @@ impl Archive {
         }
         // From the system, to which it goes back: there are many threads that read, and each would keep some.
         let raw = block.raw as usize;
-        let mut frames = vec![0; raw.max(LARGE)];
+        let mut frames = vec![0; raw.max(LARGE_BUFFER)];
         let inflated = INFLATE.with_borrow_mut(|inflate| {
             inflate.reset(false);
             let status = inflate.decompress(&compressed, &mut frames[..raw], FlushDecompress::Finish);
@@ -185,7 +194,7 @@ impl Archive {
     }
 
     /// Whether a block is on disk as it was given to the [`Writer`], of which `sum` is the CRC, and can be read if it could then.
-    pub(super) fn reads_as_written(&self, block: &Block, sum: u32) -> io::Result<bool> {
+    pub(super) fn reads_as_written(&self, block: &ArchiveBlock, sum: u32) -> io::Result<bool> {
         match sum == block.crc {
             true => Ok(self.frames(block)?.is_some()),
             false => Ok(crc32fast::hash(&self.compressed(block)?) == sum),
@@ -193,9 +202,9 @@ impl Archive {
     }
 
     /// Tells `visit` what stands in it, each session's in order.
-    pub(super) fn scan(&self, visit: &mut dyn FnMut(Found<'_>)) -> io::Result<()> {
+    pub(super) fn scan(&self, visit: &mut dyn FnMut(ScanItem<'_>)) -> io::Result<()> {
         for (from, until) in &self.unreadable {
-            visit(Found::Unreadable { offset: *from, until: *until });
+            visit(ScanItem::Unreadable { offset: *from, until: *until });
         }
         for block in &self.blocks {
             let frames = self.frames(block)?;
@@ -203,11 +212,11 @@ impl Archive {
                 visit(block.as_one_frame());
                 continue;
             };
-            for (header, payload) in split(&frames) {
+            for (header, payload) in split_frames(&frames) {
                 let payload = Some(payload).filter(|payload| crc32fast::hash(payload) == header.crc);
-                visit(match payload.and_then(Payload::parse) {
-                    Some(payload) => Found::Frame { offset: block.at, header, payload },
-                    None => Found::Damaged { offset: block.at, header },
+                visit(match payload.and_then(FramePayload::parse) {
+                    Some(payload) => ScanItem::Frame { offset: block.at, header, payload },
+                    None => ScanItem::Damaged { offset: block.at, header },
                 });
             }
         }
@@ -215,68 +224,69 @@ impl Archive {
     }
 }
 
-impl Block {
+impl ArchiveBlock {
     /// What is known of it without its frames.
-    fn as_one_frame(&self) -> Found<'static> {
-        let kind = if self.forgotten { Kind::Forget } else { Kind::Append };
+    fn as_one_frame(&self) -> ScanItem<'static> {
+        let kind = if self.forgotten { FrameKind::Forget } else { FrameKind::Append };
         let count = u32::try_from(self.until - self.seq).unwrap_or(u32::MAX);
         let (session, seq) = (self.session, self.seq);
-        let header = Header { kind, session, seq, epoch: 0, count, len: 0, crc: 0, back: 0, has_footer: false };
+        let header = FrameHeader { kind, session, seq, epoch: 0, count, len: 0, crc: 0, back: 0, has_footer: false };
         match self.forgotten {
-            true => Found::Frame { offset: self.at, header, payload: Payload::EMPTY },
-            false => Found::Damaged { offset: self.at, header },
+            true => ScanItem::Frame { offset: self.at, header, payload: FramePayload::EMPTY },
+            false => ScanItem::Damaged { offset: self.at, header },
         }
     }
 }
 
 /// The frames that stand in `bytes`, one behind the other.
-pub(super) fn split(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+pub(super) fn split_frames(mut bytes: &[u8]) -> impl Iterator<Item = (FrameHeader, &[u8])> {
     std::iter::from_fn(move || {
-        let header = Header::decode(bytes.first_chunk()?).ok()?;
+        let header = FrameHeader::decode(bytes.first_chunk()?).ok()?;
         let (frame, rest) = bytes.split_at_checked(header.size() as usize)?;
         bytes = rest;
-        Header::split(frame)
+        FrameHeader::split(frame)
     })
 }
 
 /// `None` where it is damaged.
-fn read_index(file: &File) -> io::Result<Option<Vec<Block>>> {
+fn read_index(file: &File) -> io::Result<Option<Vec<ArchiveBlock>>> {
     let len = file.metadata()?.len();
-    let Some(end_at) = len.checked_sub(END as u64) else { return Ok(None) };
-    let mut end = [0; END];
-    read_over(&mut end, end_at, |bytes, at| file.read_at(bytes, at))?;
-    let mut fields = Cursor(&end);
+    let Some(end_at) = len.checked_sub(TRAILER_LEN as u64) else { return Ok(None) };
+    let mut end = [0; TRAILER_LEN];
+    read_past_lost(&mut end, end_at, |bytes, at| file.read_at(bytes, at))?;
+    let mut fields = FieldReader(&end);
     let (magic, count, at) = (fields.array(), fields.u32(), fields.u64());
     let (crc, own) = (fields.u32(), fields.u32());
     let (Some(count), Some(at)) = (count, at) else { return Ok(None) };
-    let index_len = u64::from(count) * INDEX_ENTRY as u64;
-    if magic != Some(END_MAGIC) || own != Some(crc32fast::hash(&end[..20])) || at + index_len != end_at {
+    let index_len = u64::from(count) * INDEX_ENTRY_LEN as u64;
+    if magic != Some(TRAILER_MAGIC) || own != Some(crc32fast::hash(&end[..20])) || at + index_len != end_at {
         return Ok(None);
     }
     let mut index = vec![0; index_len as usize];
-    read_over(&mut index, at, |bytes, at| file.read_at(bytes, at))?;
+    read_past_lost(&mut index, at, |bytes, at| file.read_at(bytes, at))?;
     if crc != Some(crc32fast::hash(&index)) {
         return Ok(None);
     }
-    let (entries, _) = index.as_chunks::<INDEX_ENTRY>();
+    let (entries, _) = index.as_chunks::<INDEX_ENTRY_LEN>();
     Ok(entries
         .iter()
         .map(|entry| {
-            let (header, at) = entry.split_at(BLOCK_HEADER);
-            Block::decode(header, INDEX_MAGIC, Cursor(at).u64()?)
+            let (header, at) = entry.split_at(BLOCK_HEADER_LEN);
+            ArchiveBlock::decode(header, INDEX_MAGIC, FieldReader(at).u64()?)
         })
         .collect())
 }
 
 /// From block to block, past what is damaged.
-fn find_blocks(file: File) -> io::Result<Archive> {
+fn scan_blocks(file: File) -> io::Result<SegmentArchive> {
     let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?];
-    read_over(&mut bytes, 0, |bytes, at| file.read_at(bytes, at))?;
+    read_past_lost(&mut bytes, 0, |bytes, at| file.read_at(bytes, at))?;
     let decode = |at: usize| {
-        let block = Block::decode(bytes.get(at..at + BLOCK_HEADER)?, BLOCK_MAGIC, (at + BLOCK_HEADER) as u64)?;
+        let block =
+            ArchiveBlock::decode(bytes.get(at..at + BLOCK_HEADER_LEN)?, BLOCK_MAGIC, (at + BLOCK_HEADER_LEN) as u64)?;
         (block.end() <= bytes.len() as u64).then_some(block)
     };
-    let (mut blocks, mut unreadable, mut at) = (Vec::new(), Vec::new(), PREFACE);
+    let (mut blocks, mut unreadable, mut at) = (Vec::new(), Vec::new(), SEGMENT_HEADER_LEN);
     while at < bytes.len() {
         if let Some(block) = decode(at) {
             at = block.end() as usize;
@@ -291,60 +301,69 @@ fn find_blocks(file: File) -> io::Result<Archive> {
     if !is_index(&bytes[at..], blocks.len()) {
         unreadable.push((at as u64, bytes.len() as u64));
     }
-    Ok(Archive { file, blocks, unreadable })
+    Ok(SegmentArchive { file, blocks, unreadable })
 }
 
 /// Whether these bytes are, or were, what stands behind the last of so many blocks.
 fn is_index(bytes: &[u8], blocks: usize) -> bool {
-    let Some(entries) = bytes.len().checked_sub(END) else { return false };
-    let (entries, rest) = bytes[..entries].as_chunks::<INDEX_ENTRY>();
-    let is_entry = |entry: &[u8; INDEX_ENTRY]| Block::decode(&entry[..BLOCK_HEADER], INDEX_MAGIC, 0).is_some();
+    let Some(entries) = bytes.len().checked_sub(TRAILER_LEN) else { return false };
+    let (entries, rest) = bytes[..entries].as_chunks::<INDEX_ENTRY_LEN>();
+    let is_entry =
+        |entry: &[u8; INDEX_ENTRY_LEN]| ArchiveBlock::decode(&entry[..BLOCK_HEADER_LEN], INDEX_MAGIC, 0).is_some();
     rest.is_empty() && (entries.len() == blocks || entries.iter().any(is_entry))
 }
 
 /// What stands in an archive that was written.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenArchive {
     /// Bytes of the whole.
     pub(super) size: u64,
-    pub(super) blocks: Vec<Block>,
+    pub(super) blocks: Vec<ArchiveBlock>,
     /// CRC of each block's compressed bytes, which is not the one that the block has where it was damaged before.
     pub(super) sums: Vec<u32>,
 }
 
 /// An archive in the making.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct ArchiveWriter {
     file: io::BufWriter<File>,
     at: u64,
-    blocks: Vec<Block>,
+    blocks: Vec<ArchiveBlock>,
     sums: Vec<u32>,
     frames: Vec<u8>,
     current: Option<(SessionId, Seq, Seq)>,
 }
 
-impl Writer {
+impl ArchiveWriter {
     /// Replaces what is at `path`.
-    pub(super) fn create(path: &Path, preface: Preface) -> io::Result<Writer> {
+    pub(super) fn create(path: &Path, preface: SegmentHeader) -> io::Result<ArchiveWriter> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
         let mut file = io::BufWriter::with_capacity(256 << 10, file);
-        file.write_all(&preface.encode(FileKind::Archive))?;
+        file.write_all(&preface.encode(SegmentFileKind::Archive))?;
         let (blocks, sums) = (Vec::new(), Vec::new());
-        Ok(Writer { file, at: PREFACE as u64, blocks, sums, frames: Vec::new(), current: None })
+        Ok(ArchiveWriter { file, at: SEGMENT_HEADER_LEN as u64, blocks, sums, frames: Vec::new(), current: None })
     }
 
     /// Says that what came before of this session does not count. Comes before all frames.
     pub(super) fn forgotten(&mut self, session: SessionId) -> io::Result<()> {
-        let block =
-            Block { session, forgotten: true, seq: 0, until: 0, len: 0, crc: crc32fast::hash(&[]), raw: 0, at: 0 };
+        let block = ArchiveBlock {
+            session,
+            forgotten: true,
+            seq: 0,
+            until: 0,
+            len: 0,
+            crc: crc32fast::hash(&[]),
+            raw: 0,
+            at: 0,
+        };
         self.put(block, &[])
     }
 
     /// Takes a frame over. Sessions come in order, each one's frames in the order of the log.
-    pub(super) fn frame(&mut self, header: Header, payload: &[u8]) -> io::Result<()> {
-        let header = Header { has_footer: false, ..header };
+    pub(super) fn frame(&mut self, header: FrameHeader, payload: &[u8]) -> io::Result<()> {
+        let header = FrameHeader { has_footer: false, ..header };
         let until = header.seq + u64::from(header.count);
-        let full = !self.frames.is_empty() && self.frames.len() as u64 + header.size() > ENOUGH as u64;
+        let full = !self.frames.is_empty() && self.frames.len() as u64 + header.size() > TARGET_BLOCK_BYTES as u64;
         if full || self.current.is_some_and(|(session, ..)| session != header.session) {
             self.end_block()?;
         }
@@ -356,7 +375,7 @@ impl Writer {
     }
 
     /// Takes a block of another archive over as it is.
-    pub(super) fn block(&mut self, block: &Block, compressed: &[u8]) -> io::Result<()> {
+    pub(super) fn block(&mut self, block: &ArchiveBlock, compressed: &[u8]) -> io::Result<()> {
         self.end_block()?;
         self.put(*block, compressed)
     }
@@ -369,14 +388,14 @@ impl Writer {
         let compressed = encoder.finish()?;
         let (len, raw) = (compressed.len() as u32, frames.len() as u32);
         let crc = crc32fast::hash(&compressed);
-        self.put(Block { session, forgotten: false, seq, until, len, crc, raw, at: 0 }, &compressed)?;
+        self.put(ArchiveBlock { session, forgotten: false, seq, until, len, crc, raw, at: 0 }, &compressed)?;
         self.frames = frames;
         self.frames.clear();
         Ok(())
     }
 
-    fn put(&mut self, block: Block, compressed: &[u8]) -> io::Result<()> {
-        let block = Block { at: self.at + BLOCK_HEADER as u64, ..block };
+    fn put(&mut self, block: ArchiveBlock, compressed: &[u8]) -> io::Result<()> {
+        let block = ArchiveBlock { at: self.at + BLOCK_HEADER_LEN as u64, ..block };
         self.file.write_all(&block.encode(BLOCK_MAGIC))?;
         self.file.write_all(compressed)?;
         self.at = block.end();
@@ -386,15 +405,15 @@ impl Writer {
     }
 
     /// Returns what stands in the archive, once it is on disk.
-    pub(super) fn finish(mut self) -> io::Result<Written> {
+    pub(super) fn finish(mut self) -> io::Result<WrittenArchive> {
         self.end_block()?;
-        let mut index = Vec::with_capacity(self.blocks.len() * INDEX_ENTRY);
+        let mut index = Vec::with_capacity(self.blocks.len() * INDEX_ENTRY_LEN);
         for block in &self.blocks {
             index.extend(block.encode(INDEX_MAGIC));
             index.extend(block.at.to_le_bytes());
         }
-        let mut end = [0; END];
-        end[..4].copy_from_slice(&END_MAGIC);
+        let mut end = [0; TRAILER_LEN];
+        end[..4].copy_from_slice(&TRAILER_MAGIC);
         end[4..8].copy_from_slice(&(self.blocks.len() as u32).to_le_bytes());
         end[8..16].copy_from_slice(&self.at.to_le_bytes());
         end[16..20].copy_from_slice(&crc32fast::hash(&index).to_le_bytes());
@@ -404,30 +423,30 @@ impl Writer {
         self.file.write_all(&end)?;
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
-        let size = self.at + (index.len() + END) as u64;
-        Ok(Written { size, blocks: self.blocks, sums: self.sums })
+        let size = self.at + (index.len() + TRAILER_LEN) as u64;
+        Ok(WrittenArchive { size, blocks: self.blocks, sums: self.sums })
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
 mod tests {
-    use super::{super::segment::tests::half_lost, *};
+    use super::{super::segment::tests::half_lost_file, *};
 
     #[test]
     fn a_block_of_which_the_disk_lost_a_page_is_taken_over_as_a_damaged_one() {
-        let (file, at) = half_lost();
+        let (file, at) = half_lost_file();
         let session = SessionId::generate();
-        let block = Block { session, forgotten: false, seq: 1, until: 9, len: 8192, crc: 7, raw: 9000, at };
-        let archive = Archive { file, blocks: vec![block], unreadable: Vec::new() };
+        let block = ArchiveBlock { session, forgotten: false, seq: 1, until: 9, len: 8192, crc: 7, raw: 9000, at };
+        let archive = SegmentArchive { file, blocks: vec![block], unreadable: Vec::new() };
         assert_eq!(archive.frames(&block).unwrap(), None);
 
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("00000001.arc");
-        let mut writer = Writer::create(&path, Preface { number: 1, previous_end: 0 }).unwrap();
+        let mut writer = ArchiveWriter::create(&path, SegmentHeader { number: 1, previous_end: 0 }).unwrap();
         writer.block(&block, &archive.compressed(&block).unwrap()).unwrap();
-        let Written { blocks, sums, .. } = writer.finish().unwrap();
-        let taken = Archive::open(&path).unwrap();
+        let WrittenArchive { blocks, sums, .. } = writer.finish().unwrap();
+        let taken = SegmentArchive::open(&path).unwrap();
         assert_eq!(taken.blocks(), blocks);
         assert!(taken.reads_as_written(&blocks[0], sums[0]).unwrap());
         assert_eq!(taken.frames(&blocks[0]).unwrap(), None, "it stays damaged");

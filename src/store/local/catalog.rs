@@ -22,26 +22,26 @@ use serde::{Deserialize, Serialize};
 use sled::{Batch, Db};
 
 use super::{
-    places::{self, CHUNK, Place, Places, from},
-    segment::Position,
+    event_locations::{self, EventLocation, EventLocations, LOCATIONS_PER_BLOCK, locations_from},
+    segment::LogPosition,
 };
-use crate::store::{Epoch, Mark, Record, Seq, SessionId, ledger::Entry};
+use crate::store::{Epoch, ReportMark, Seq, SessionId, SessionRecord, session_change::SessionEntry};
 
 /// With the version of how places are written. A server that knows another finds none, and makes the catalog anew.
 const CHECKPOINT: &[u8] = b"checkpoint 2";
-const CHECKPOINT_OF_OLD: &[u8] = b"checkpoint";
+const OLD_CHECKPOINT: &[u8] = b"checkpoint";
 /// sled unlocks its file on a thread of its own, some time after its last handle is gone.
-const LETS_GO: Duration = Duration::from_secs(2);
+const LOCK_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Small, as the log's own pages are the cache that matters. It is no bound: sled lets go of pages only after thousands of
 /// accesses, so what bounds its memory is how little stands in it.
-const CACHE: u64 = 1 << 20;
+const CACHE_BYTES: u64 = 1 << 20;
 /// A catalog is written anew from this size on, if it takes that many times what stands in it: sled's files never shrink.
-const WORTH_SLIMMING: Bloat = Bloat { bytes: 64 << 20, times: 8 };
+const SLIM_THRESHOLD: BloatThreshold = BloatThreshold { bytes: 64 << 20, times: 8 };
 /// How many blocks of places one call of sled takes.
-const BATCH: usize = 512;
+const BLOCKS_PER_BATCH: usize = 512;
 /// How many sessions one call of sled takes. It keeps what they replace until all of them are in, and where that is a thousand
 /// it comes to several times what they are.
-const SESSIONS: usize = 16;
+const SESSIONS_PER_BATCH: usize = 16;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CatalogError {
@@ -58,70 +58,70 @@ pub(super) enum CatalogError {
 #[derive(Debug)]
 pub(super) struct Catalog {
     db: Db,
-    standing: Mutex<Standing>,
+    digest: Mutex<CatalogDigest>,
 }
 
 /// What stands in the tree, so that no checkpoint need be computed anew.
 #[derive(Debug)]
-struct Standing {
+struct CatalogDigest {
     /// CRC of each session's value.
     sums: HashMap<SessionId, u32>,
     /// All of them together.
     sum: u64,
     /// Up to where the tree is complete.
-    end: Position,
+    end: LogPosition,
 }
 
 /// When a catalog wastes the disk.
 #[derive(Debug, Clone, Copy)]
-struct Bloat {
+struct BloatThreshold {
     bytes: u64,
     times: u64,
 }
 
 /// What a catalog knew when it was last written.
 #[derive(Debug)]
-pub(super) struct Known {
-    pub(super) sessions: HashMap<SessionId, Entry>,
-    pub(super) end: Position,
+pub(super) struct CatalogSnapshot {
+    pub(super) sessions: HashMap<SessionId, SessionEntry>,
+    pub(super) end: LogPosition,
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
-    record: &'a Record,
+struct CatalogSessionRef<'a> {
+    record: &'a SessionRecord,
     revision: u64,
     epoch: Epoch,
     tail: Seq,
-    mark: &'a Option<Mark>,
+    mark: &'a Option<ReportMark>,
 }
 
 #[derive(Deserialize)]
-struct Read {
-    record: Record,
+struct CatalogSession {
+    record: SessionRecord,
     revision: u64,
     epoch: Epoch,
     tail: Seq,
-    mark: Option<Mark>,
+    mark: Option<ReportMark>,
 }
 
 impl Catalog {
     /// Opens the catalog in `dir`; where there is none yet, what it knows is that the log begins.
-    pub(super) fn open(dir: &Path) -> Result<(Catalog, Known), CatalogError> {
-        guarded(|| {
+    pub(super) fn open(dir: &Path) -> Result<(Catalog, CatalogSnapshot), CatalogError> {
+        catch_panics(|| {
             let db = open_db(dir)?;
             let (standing, sessions) = load(&db)?;
-            let known = Known { sessions, end: standing.end };
-            Ok((Catalog { db, standing: Mutex::new(standing) }, known))
+            let known = CatalogSnapshot { sessions, end: standing.end };
+            Ok((Catalog { db, digest: Mutex::new(standing) }, known))
         })
     }
 
     /// The places from the one that holds `seq` on, as many as stand together.
-    pub(super) fn lookup(&self, session: SessionId, seq: Seq) -> Result<Option<Vec<Place>>, CatalogError> {
-        guarded(|| {
-            let (low, high) = (place_key(session, 0), place_key(session, seq));
+    pub(super) fn lookup(&self, session: SessionId, seq: Seq) -> Result<Option<Vec<EventLocation>>, CatalogError> {
+        catch_panics(|| {
+            let (low, high) = (location_key(session, 0), location_key(session, seq));
             let Some((_, block)) = self.db.range(low..=high).next_back().transpose()? else { return Ok(None) };
-            let places = places::decode(&block);
-            Ok(from(&places, seq).map(<[Place]>::to_vec))
+            let places = event_locations::decode(&block);
+            Ok(locations_from(&places, seq).map(<[EventLocation]>::to_vec))
         })
     }
 
@@ -129,28 +129,37 @@ impl Catalog {
     /// session's events there.
     ///
     /// However much of it is on disk after a crash, the rest is still right.
-    pub(super) fn thin(&self, segment: u32, session: SessionId, from: Seq, until: Seq) -> Result<(), CatalogError> {
-        guarded(|| {
-            let (low, high) = (place_key(session, 0), place_key(session, until));
-            let begins = self.db.range(low..=place_key(session, from)).next_back().transpose()?;
+    pub(super) fn drop_archived_locations(
+        &self,
+        segment: u32,
+        session: SessionId,
+        from: Seq,
+        until: Seq,
+    ) -> Result<(), CatalogError> {
+        catch_panics(|| {
+            let (low, high) = (location_key(session, 0), location_key(session, until));
+            let begins = self.db.range(low..=location_key(session, from)).next_back().transpose()?;
             let begins = begins.map_or_else(|| (&low).into(), |(key, _)| key);
             let mut thinner = Vec::new();
             let mut before = None;
             for item in self.db.range(begins..=(&high).into()) {
                 let (key, block) = item?;
-                let places = places::decode(&block);
-                let kept: Vec<Place> =
-                    places.iter().copied().filter(|place| !place.goes_on(before.replace(*place), segment)).collect();
+                let places = event_locations::decode(&block);
+                let kept: Vec<EventLocation> = places
+                    .iter()
+                    .copied()
+                    .filter(|place| !place.continues_row(before.replace(*place), segment))
+                    .collect();
                 if kept.len() < places.len() {
                     thinner.push((key, kept));
                 }
             }
-            for blocks in thinner.chunks(BATCH) {
+            for blocks in thinner.chunks(BLOCKS_PER_BATCH) {
                 let mut batch = Batch::default();
                 for (key, kept) in blocks {
                     batch.remove(key);
                     if let Some(first) = kept.first() {
-                        batch.insert(&place_key(session, first.first)[..], places::encode(kept));
+                        batch.insert(&location_key(session, first.first)[..], event_locations::encode(kept));
                     }
                 }
                 self.db.apply_batch(batch)?;
@@ -163,19 +172,19 @@ impl Catalog {
     /// `None` where one is gone.
     pub(super) fn write(
         &self,
-        places: &Places,
-        changed: &HashMap<SessionId, Option<Entry>>,
-        end: Position,
+        places: &EventLocations,
+        changed: &HashMap<SessionId, Option<SessionEntry>>,
+        end: LogPosition,
     ) -> Result<(), CatalogError> {
-        guarded(|| {
-            self.remove_places(places)?;
+        catch_panics(|| {
+            self.remove_locations(places)?;
             let mut batch = Batch::default();
             let mut blocks = 0;
-            for (session, places) in &places.of {
-                for block in places.chunks(CHUNK) {
-                    batch.insert(&place_key(*session, block[0].first)[..], places::encode(block));
+            for (session, places) in &places.by_session {
+                for block in places.chunks(LOCATIONS_PER_BLOCK) {
+                    batch.insert(&location_key(*session, block[0].first)[..], event_locations::encode(block));
                     blocks += 1;
-                    if blocks % BATCH == 0 {
+                    if blocks % BLOCKS_PER_BATCH == 0 {
                         self.db.apply_batch(std::mem::take(&mut batch))?;
                     }
                 }
@@ -188,13 +197,13 @@ impl Catalog {
 
     /// What was written is in sled's files then, though not on the disk yet.
     pub(super) fn flush(&self) -> Result<(), CatalogError> {
-        guarded(|| Ok(self.db.flush().map(drop)?))
+        catch_panics(|| Ok(self.db.flush().map(drop)?))
     }
 
-    fn remove_places(&self, places: &Places) -> Result<(), CatalogError> {
+    fn remove_locations(&self, places: &EventLocations) -> Result<(), CatalogError> {
         for session in &places.forgotten {
             let mut batch = Batch::default();
-            for key in self.db.range(place_key(*session, 0)..=place_key(*session, Seq::MAX)).keys() {
+            for key in self.db.range(location_key(*session, 0)..=location_key(*session, Seq::MAX)).keys() {
                 batch.remove(key?);
             }
             self.db.apply_batch(batch)?;
@@ -202,12 +211,16 @@ impl Catalog {
         Ok(())
     }
 
-    fn write_sessions(&self, changed: &HashMap<SessionId, Option<Entry>>, end: Position) -> Result<(), CatalogError> {
-        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+    fn write_sessions(
+        &self,
+        changed: &HashMap<SessionId, Option<SessionEntry>>,
+        end: LogPosition,
+    ) -> Result<(), CatalogError> {
+        let mut standing = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rest = changed.iter();
         loop {
             let mut batch = Batch::default();
-            for (session, entry) in rest.by_ref().take(SESSIONS) {
+            for (session, entry) in rest.by_ref().take(SESSIONS_PER_BATCH) {
                 let key = [b"s", &session.to_bytes()[..]].concat();
                 let value = entry.as_ref().map(encode_session);
                 standing.note(*session, value.as_deref().map(crc32fast::hash));
@@ -229,22 +242,22 @@ impl Catalog {
     }
 
     /// The same catalog in a file of its own size, where the old one's is out of all proportion.
-    pub(super) fn slimmed(self, dir: &Path) -> Result<Catalog, CatalogError> {
-        self.slimmed_from(dir, WORTH_SLIMMING)
+    pub(super) fn slim(self, dir: &Path) -> Result<Catalog, CatalogError> {
+        self.slim_beyond(dir, SLIM_THRESHOLD)
     }
 
-    fn slimmed_from(self, dir: &Path, bloat: Bloat) -> Result<Catalog, CatalogError> {
+    fn slim_beyond(self, dir: &Path, bloat: BloatThreshold) -> Result<Catalog, CatalogError> {
         let beside = dir.with_extension("new");
         // What a killed attempt left.
         let _ = std::fs::remove_dir_all(&beside);
-        let is_bloated = guarded(|| {
+        let is_bloated = catch_panics(|| {
             let size = self.db.size_on_disk()?;
             Ok(size >= bloat.bytes && size / bloat.times > self.live_bytes()?)
         })?;
         if !is_bloated {
             return Ok(self);
         }
-        guarded(|| {
+        catch_panics(|| {
             let slim = open_db(&beside)?;
             for item in self.db.iter() {
                 let (key, value) = item?;
@@ -269,7 +282,7 @@ impl Catalog {
 
     /// Lets go of sled's files and threads, whatever state they are in.
     pub(super) fn close(self) {
-        let _ = guarded(|| {
+        let _ = catch_panics(|| {
             drop(self);
             Ok(())
         });
@@ -279,29 +292,31 @@ impl Catalog {
 /// The journal's own lock is held by us, so whoever still holds this one is about to let go.
 fn open_db(dir: &Path) -> sled::Result<Db> {
     let began = Instant::now();
-    let config = sled::Config::new().path(dir).cache_capacity(CACHE).flush_every_ms(None);
+    let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None);
     loop {
         match config.open() {
-            Err(error) if is_held(&error) && began.elapsed() < LETS_GO => thread::sleep(Duration::from_millis(1)),
+            Err(error) if is_lock_error(&error) && began.elapsed() < LOCK_RELEASE_TIMEOUT => {
+                thread::sleep(Duration::from_millis(1))
+            }
             other => return other,
         }
     }
 }
 
 /// sled has no name for this.
-fn is_held(error: &sled::Error) -> bool {
+fn is_lock_error(error: &sled::Error) -> bool {
     matches!(error, sled::Error::Io(why) if why.to_string().starts_with("could not acquire lock"))
 }
 
-fn load(db: &Db) -> Result<(Standing, HashMap<SessionId, Entry>), CatalogError> {
+fn load(db: &Db) -> Result<(CatalogDigest, HashMap<SessionId, SessionEntry>), CatalogError> {
     let mut sessions = HashMap::new();
-    let mut standing = Standing { sums: HashMap::new(), sum: 0, end: Position::START };
+    let mut standing = CatalogDigest { sums: HashMap::new(), sum: 0, end: LogPosition::START };
     for item in db.scan_prefix(b"s") {
         let (_, value) = item?;
-        let read: Read = serde_json::from_slice(&value).map_err(|_| CatalogError::Mismatch)?;
-        let Read { record, revision, epoch, tail, mark } = read;
+        let read: CatalogSession = serde_json::from_slice(&value).map_err(|_| CatalogError::Mismatch)?;
+        let CatalogSession { record, revision, epoch, tail, mark } = read;
         standing.note(record.id, Some(crc32fast::hash(&value)));
-        sessions.insert(record.id, Entry { record: Arc::new(record), revision, epoch, tail, mark });
+        sessions.insert(record.id, SessionEntry { record: Arc::new(record), revision, epoch, tail, mark });
     }
     match db.get(CHECKPOINT)? {
         Some(bytes) => {
@@ -310,14 +325,14 @@ fn load(db: &Db) -> Result<(Standing, HashMap<SessionId, Entry>), CatalogError> 
                 return Err(CatalogError::Mismatch);
             }
         }
-        None if db.contains_key(CHECKPOINT_OF_OLD)? => return Err(CatalogError::Old),
+        None if db.contains_key(OLD_CHECKPOINT)? => return Err(CatalogError::Old),
         None if sessions.is_empty() => {}
         None => return Err(CatalogError::Mismatch),
     }
     Ok((standing, sessions))
 }
 
-impl Standing {
+impl CatalogDigest {
     /// A session's value is now one of this CRC, or is gone.
     fn note(&mut self, session: SessionId, crc: Option<u32>) {
         let before = match crc {
@@ -338,29 +353,29 @@ impl Standing {
     }
 }
 
-fn encode_session(Entry { record, revision, epoch, tail, mark }: &Entry) -> Vec<u8> {
+fn encode_session(SessionEntry { record, revision, epoch, tail, mark }: &SessionEntry) -> Vec<u8> {
     let (revision, epoch, tail) = (*revision, *epoch, *tail);
-    serde_json::to_vec(&Written { record, revision, epoch, tail, mark })
+    serde_json::to_vec(&CatalogSessionRef { record, revision, epoch, tail, mark })
         .expect("a record has string keys only and no type that JSON lacks")
 }
 
 /// sled panics where it finds its own files damaged.
-fn guarded<T>(work: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
+fn catch_panics<T>(work: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(CatalogError::Panicked))
 }
 
 /// Big-endian, so that keys sort as events do.
-fn place_key(session: SessionId, seq: Seq) -> [u8; 25] {
+fn location_key(session: SessionId, seq: Seq) -> [u8; 25] {
     let mut key = [b'p'; 25];
     key[1..17].copy_from_slice(&session.to_bytes());
     key[17..].copy_from_slice(&seq.to_be_bytes());
     key
 }
 
-fn position(bytes: &[u8]) -> Option<Position> {
+fn position(bytes: &[u8]) -> Option<LogPosition> {
     let (segment, rest) = bytes.split_first_chunk()?;
     let (offset, _) = rest.split_first_chunk()?;
-    Some(Position { segment: u32::from_le_bytes(*segment), offset: u32::from_le_bytes(*offset) })
+    Some(LogPosition { segment: u32::from_le_bytes(*segment), offset: u32::from_le_bytes(*offset) })
 }
 
 #[cfg(test)]
@@ -380,7 +395,7 @@ mod tests {
         }
         let before = catalog.db.size_on_disk().expect("a size");
         let kept = catalog.db.get(b"p").expect("it reads");
-        let slim = catalog.slimmed_from(&path, Bloat { bytes: 1 << 20, times: 4 }).expect("it is written anew");
+        let slim = catalog.slim_beyond(&path, BloatThreshold { bytes: 1 << 20, times: 4 }).expect("it is written anew");
         let after = slim.db.size_on_disk().expect("a size");
         assert!(after < before / 2, "{after} of {before}");
         assert_eq!(slim.db.get(b"p").expect("it reads"), kept);
@@ -404,18 +419,18 @@ mod tests {
     fn only_the_last_batch_moves_the_checkpoint_on() {
         let dir = tempfile::tempdir().expect("a place");
         let (catalog, _) = Catalog::open(dir.path()).expect("an empty one");
-        let entries = (0..2 * SESSIONS + 1).map(|n| Entry::new(record(&n.to_string())));
+        let entries = (0..2 * SESSIONS_PER_BATCH + 1).map(|n| SessionEntry::new(record(&n.to_string())));
         let changed = entries.map(|entry| (entry.record.id, Some(entry))).collect();
-        let end = Position { segment: 3, offset: 4 };
+        let end = LogPosition { segment: 3, offset: 4 };
         let checkpoints = catalog.db.watch_prefix(CHECKPOINT);
-        catalog.write(&Places::default(), &changed, end).expect("it is written");
+        catalog.write(&EventLocations::default(), &changed, end).expect("it is written");
         drop(catalog);
         let written = checkpoints.filter_map(|event| match event {
             sled::Event::Insert { value, .. } => position(&value),
             sled::Event::Remove { .. } => None,
         });
         let ends: Vec<_> = written.collect();
-        assert_eq!(ends, [Position::START, Position::START, end]);
+        assert_eq!(ends, [LogPosition::START, LogPosition::START, end]);
         let (_, known) = Catalog::open(dir.path()).expect("it is whole");
         assert_eq!((known.sessions.len(), known.end), (changed.len(), end));
     }
@@ -429,15 +444,15 @@ mod tests {
         let place = |seq: u64| {
             let segment = if seq <= 200 { 1 } else { 2 + u32::from(seq > 900) };
             let is_lost = (500..504).contains(&seq);
-            Place { first: seq, at: (!is_lost).then_some(Position { segment, offset: 10 * seq as u32 }) }
+            EventLocation { first: seq, at: (!is_lost).then_some(LogPosition { segment, offset: 10 * seq as u32 }) }
         };
-        let mut places = Places::default();
+        let mut places = EventLocations::default();
         for seq in 1..=1000 {
             places.add(session, place(seq));
             places.add(other, place(seq));
         }
-        catalog.write(&places, &HashMap::new(), Position::START).expect("it is written");
-        catalog.thin(2, session, 201, 901).expect("it is thinned");
+        catalog.write(&places, &HashMap::new(), LogPosition::START).expect("it is written");
+        catalog.drop_archived_locations(2, session, 201, 901).expect("it is thinned");
         let holder = |session, seq| catalog.lookup(session, seq).expect("it looks").expect("it is known")[0].first;
         for (seq, first) in [(1, 1), (200, 200), (201, 201), (202, 201), (499, 201), (500, 500), (503, 503)] {
             assert_eq!(holder(session, seq), first, "{seq}");
@@ -446,8 +461,8 @@ mod tests {
             assert_eq!(holder(session, seq), first, "{seq}");
         }
         assert!((1..=1000).all(|seq| holder(other, seq) == seq));
-        places.thin(2, session);
-        assert_eq!(places.of[&session].len(), 200 + 1 + 4 + 1 + 100);
+        places.drop_archived(2, session);
+        assert_eq!(places.by_session[&session].len(), 200 + 1 + 4 + 1 + 100);
         assert_eq!(places.len(), 1000 + 306);
     }
 }

@@ -16,72 +16,72 @@ use rustix::{
 };
 use ulid::Ulid;
 
-use crate::store::{Part, SessionId, StoreError};
+use crate::store::{ContentSlice, SessionId, StoreError};
 
 #[derive(Debug, Clone)]
-pub(super) struct Contents {
+pub(super) struct ContentStore {
     dir: PathBuf,
-    resting: Arc<Mutex<Resting>>,
-    left: Arc<Left>,
+    stopped_sessions: Arc<Mutex<StoppedSessions>>,
+    leftovers: Arc<LeftoverContents>,
 }
 
 /// What earlier lives left. There may be very many files, so the start looks at none of them: the sweep does, and where somebody
 /// is about to write for a session before that, he does. So nothing that is written in this life is ever taken for a leftover.
 #[derive(Debug, Default)]
-struct Left {
-    unswept: Mutex<Unswept>,
-    one_is_swept: Condvar,
+struct LeftoverContents {
+    unswept: Mutex<UnsweptSessions>,
+    session_swept: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Unswept {
+struct UnsweptSessions {
     /// As it was at the start.
-    sessions: BTreeMap<SessionId, Keep>,
+    sessions: BTreeMap<SessionId, ContentRetention>,
     /// The one that the sweep is at.
-    now: Option<SessionId>,
+    current: Option<SessionId>,
 }
 
 /// Sessions that came to rest, whose unfinished contents nobody goes on with: since the last sweep, and before it. The last
 /// words of an agent may still be on their way when its session rests, so what is unfinished has until the sweep after that.
 #[derive(Debug, Default)]
-struct Resting {
-    lately: HashSet<SessionId>,
-    before: HashSet<SessionId>,
+struct StoppedSessions {
+    since_last_sweep: HashSet<SessionId>,
+    before_last_sweep: HashSet<SessionId>,
 }
 
 /// Marks the checksums of a content: CRC-32, little-endian, of each of its blocks. A content that a crash left without them, or
 /// that is older than they are, is served as it is.
-const SUMS: &str = ".sums";
+const SUMS_SUFFIX: &str = ".sums";
 /// How much of a content has one checksum, bytes.
-const BLOCK: usize = 64 * 1024;
+const BLOCK_BYTES: usize = 64 * 1024;
 /// Marks a file that is not whole yet.
-const UNFINISHED: &str = ".part";
+const UNFINISHED_SUFFIX: &str = ".part";
 /// Marks a content of which not all pieces have come. That may go on after a restart.
-const GROWING: &str = ".growing";
+const GROWING_SUFFIX: &str = ".growing";
 
 /// What the sweep after a start leaves of a session's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
+pub(super) enum ContentRetention {
     /// Also those whose agent may go on with them, however long it was frozen.
     All,
-    Whole,
+    Finished,
     Nothing,
 }
 
-impl Contents {
+impl ContentStore {
     /// In `dir`, which is there.
-    pub(super) fn new(dir: PathBuf) -> Contents {
-        Contents { dir, resting: Arc::default(), left: Arc::default() }
+    pub(super) fn new(dir: PathBuf) -> ContentStore {
+        ContentStore { dir, stopped_sessions: Arc::default(), leftovers: Arc::default() }
     }
 
     /// Durable when it returns, also the directory entries that lead there.
     pub(super) fn put(&self, session: SessionId, name: Ulid, content: &[u8]) -> io::Result<()> {
-        self.settle(session);
-        let dir = self.make(session)?;
+        self.sweep_leftovers_of(session);
+        let dir = self.make_session_dir(session)?;
         // Those of a content of that name would not be those of this one.
-        remove(&sums(&dir, name))?;
+        remove(&sums_path(&dir, name))?;
         write(&dir.join(name.to_string()), content)?;
-        write(&sums(&dir, name), &sums_of(content)?)?;
+        write(&sums_path(&dir, name), &block_checksums(content)?)?;
         File::open(&dir)?.sync_all()
     }
 
@@ -91,10 +91,10 @@ impl Contents {
         name: &str,
         from: u64,
         len: usize,
-    ) -> Result<Option<Part>, StoreError> {
+    ) -> Result<Option<ContentSlice>, StoreError> {
         // Names are ULIDs of ours, so no other name can lead out of the directory.
         let Ok(ulid) = name.parse::<Ulid>() else { return Ok(None) };
-        let dir = self.of(session);
+        let dir = self.session_dir(session);
         let mut file = match File::open(dir.join(ulid.to_string())) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
@@ -102,27 +102,27 @@ impl Contents {
         let total = file.metadata()?.len();
         let end = from.saturating_add(len as u64).min(total);
         // Whole blocks, of which the checksums are.
-        let begin = from.min(end) / BLOCK as u64 * BLOCK as u64;
-        let read = (end.next_multiple_of(BLOCK as u64).min(total) - begin) as usize;
+        let begin = from.min(end) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        let read = (end.next_multiple_of(BLOCK_BYTES as u64).min(total) - begin) as usize;
         let mut bytes = Vec::with_capacity(if end > from { read } else { 0 });
         if end > from {
             file.seek(SeekFrom::Start(begin))?;
             file.take(read as u64).read_to_end(&mut bytes)?;
         }
-        if let Some(sums) = read_sums(&sums(&dir, ulid))? {
-            if sums.len() as u64 != total.div_ceil(BLOCK as u64) {
+        if let Some(sums) = read_sums(&sums_path(&dir, ulid))? {
+            if sums.len() as u64 != total.div_ceil(BLOCK_BYTES as u64) {
                 return Err(StoreError::DamagedContent { session, name: name.to_owned(), at: total });
             }
-            let first = (begin / BLOCK as u64) as usize;
+            let first = (begin / BLOCK_BYTES as u64) as usize;
             let wrong =
-                bytes.chunks(BLOCK).zip(first..).find(|(block, n)| sums.get(*n) != Some(&crc32fast::hash(block)));
+                bytes.chunks(BLOCK_BYTES).zip(first..).find(|(block, n)| sums.get(*n) != Some(&crc32fast::hash(block)));
             if let Some((_, n)) = wrong {
-                let at = (n * BLOCK) as u64;
+                let at = (n * BLOCK_BYTES) as u64;
                 return Err(StoreError::DamagedContent { session, name: name.to_owned(), at });
             }
         }
         let wanted = (from.min(end) - begin) as usize..(end - begin).min(bytes.len() as u64) as usize;
-        Ok(Some(Part { bytes: Bytes::from(bytes).slice(wanted.start.min(wanted.end)..wanted.end), total }))
+        Ok(Some(ContentSlice { bytes: Bytes::from(bytes).slice(wanted.start.min(wanted.end)..wanted.end), total }))
     }
 
     /// Adds a piece to what will be a content; durable when it returns.
@@ -130,18 +130,18 @@ impl Contents {
     /// A piece that does not follow on what is here is not kept, and what is here goes: with a hole in it, it would be served
     /// as what was said. No such content is ever finished.
     pub(super) fn extend(&self, session: SessionId, name: Ulid, offset: u64, piece: &[u8]) -> io::Result<()> {
-        self.settle(session);
+        self.sweep_leftovers_of(session);
         let is_first = offset == 0;
-        let dir = if is_first { self.make(session)? } else { self.of(session) };
-        let path = growing(&dir, name);
+        let dir = if is_first { self.make_session_dir(session)? } else { self.session_dir(session) };
+        let path = growing_path(&dir, name);
         let file = OpenOptions::new().write(true).create(is_first).truncate(false).mode(0o600).open(&path);
         let file = match file {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.has_a_hole(session, name, offset),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.warn_of_hole(session, name, offset),
             opened => opened?,
         };
         if file.metadata()?.len() < offset {
             remove(&path)?;
-            return self.has_a_hole(session, name, offset);
+            return self.warn_of_hole(session, name, offset);
         }
         file.write_all_at(piece, offset)?;
         file.sync_all()?;
@@ -149,9 +149,9 @@ impl Contents {
         if is_first { File::open(&dir)?.sync_all() } else { Ok(()) }
     }
 
-    fn has_a_hole(&self, session: SessionId, name: Ulid, offset: u64) -> io::Result<()> {
+    fn warn_of_hole(&self, session: SessionId, name: Ulid, offset: u64) -> io::Result<()> {
         // A piece of what is whole already may come once more.
-        if !self.of(session).join(name.to_string()).try_exists()? {
+        if !self.session_dir(session).join(name.to_string()).try_exists()? {
             tracing::warn!("session `{session}`: content `{name}` lacks what comes before byte {offset} and is let go");
         }
         Ok(())
@@ -159,9 +159,9 @@ impl Contents {
 
     /// Makes a content of its pieces, unless it is one already. Whether there is one then, on disk with all that leads there.
     pub(super) fn finish(&self, session: SessionId, name: Ulid) -> io::Result<bool> {
-        self.settle(session);
-        let dir = self.of(session);
-        let (pieces, whole) = (growing(&dir, name), dir.join(name.to_string()));
+        self.sweep_leftovers_of(session);
+        let dir = self.session_dir(session);
+        let (pieces, whole) = (growing_path(&dir, name), dir.join(name.to_string()));
         match renameat_with(CWD, &pieces, CWD, &whole, RenameFlags::NOREPLACE) {
             // It may be whole and no more: whoever made it so was perhaps cut off right behind that.
             Err(Errno::NOENT) if whole.try_exists()? => {}
@@ -170,9 +170,9 @@ impl Contents {
             Err(Errno::EXIST) => fs::remove_file(pieces)?,
             renamed => renamed?,
         }
-        let sums = sums(&dir, name);
+        let sums = sums_path(&dir, name);
         if !sums.try_exists()? {
-            write(&sums, &sums_of(File::open(&whole)?)?)?;
+            write(&sums, &block_checksums(File::open(&whole)?)?)?;
         }
         File::open(&dir)?.sync_all()?;
         Ok(true)
@@ -180,25 +180,25 @@ impl Contents {
 
     /// Lets go of what is not whole.
     pub(super) fn drop_unfinished(&self, session: SessionId) -> io::Result<()> {
-        match remove_all(&self.of(session), &[GROWING]) {
+        match remove_with_suffixes(&self.session_dir(session), &[GROWING_SUFFIX]) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }
     }
 
-    pub(super) fn comes_to_rest(&self, session: SessionId) {
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        resting.lately.insert(session);
+    pub(super) fn note_stopped(&self, session: SessionId) {
+        let mut resting = self.stopped_sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        resting.since_last_sweep.insert(session);
         // It has been awake in between: its agent may have more to tell.
-        resting.before.remove(&session);
+        resting.before_last_sweep.remove(&session);
     }
 
     /// Lets go of what is not whole of sessions that have been at rest since the last time.
-    pub(super) fn let_go_at_rest(&self, is_at_rest: impl Fn(SessionId) -> bool) {
+    pub(super) fn drop_unfinished_of_stopped(&self, is_at_rest: impl Fn(SessionId) -> bool) {
         let due = {
-            let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-            let lately = std::mem::take(&mut resting.lately);
-            std::mem::replace(&mut resting.before, lately)
+            let mut resting = self.stopped_sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let lately = std::mem::take(&mut resting.since_last_sweep);
+            std::mem::replace(&mut resting.before_last_sweep, lately)
         };
         for session in due.into_iter().filter(|session| is_at_rest(*session)) {
             if let Err(error) = self.drop_unfinished(session) {
@@ -210,8 +210,8 @@ impl Contents {
 
     /// The directory of a session, made where it is missing. One that is there may have been made by somebody who was cut off
     /// before it was on disk.
-    fn make(&self, session: SessionId) -> io::Result<PathBuf> {
-        let dir = self.of(session);
+    fn make_session_dir(&self, session: SessionId) -> io::Result<PathBuf> {
+        let dir = self.session_dir(session);
         match DirBuilder::new().mode(0o700).create(&dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             Ok(()) | Err(_) => File::open(&self.dir)?.sync_all()?,
@@ -220,8 +220,8 @@ impl Contents {
     }
 
     pub(super) fn forget(&self, session: SessionId) -> io::Result<()> {
-        self.settle(session);
-        match fs::remove_dir_all(self.of(session)) {
+        self.sweep_leftovers_of(session);
+        match fs::remove_dir_all(self.session_dir(session)) {
             Ok(()) => File::open(&self.dir)?.sync_all(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
@@ -229,15 +229,15 @@ impl Contents {
     }
 
     /// Notes of which sessions earlier lives left contents, and what is to stay of them. Looks into none.
-    pub(super) fn note_left(&self, keep: impl Fn(SessionId) -> Keep) {
+    pub(super) fn note_leftovers(&self, keep: impl Fn(SessionId) -> ContentRetention) {
         let entries = match self.dir.read_dir() {
             Ok(entries) => entries,
-            Err(error) => return warn(&self.dir, &error),
+            Err(error) => return warn_not_swept(&self.dir, &error),
         };
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
-                Err(error) => return warn(&self.dir, &error),
+                Err(error) => return warn_not_swept(&self.dir, &error),
             };
             let Some(session) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             self.unswept().sessions.insert(session, keep(session));
@@ -249,19 +249,19 @@ impl Contents {
     pub(super) fn sweep(&self) {
         loop {
             // Another may be at it already.
-            let mut unswept = self.swept_to(|now| now.is_some());
+            let mut unswept = self.wait_for_sweep(|now| now.is_some());
             let Some((session, keep)) = unswept.sessions.pop_first() else { return };
-            unswept.now = Some(session);
+            unswept.current = Some(session);
             drop(unswept);
             self.sweep_one(session, keep);
-            self.unswept().now = None;
-            self.left.one_is_swept.notify_all();
+            self.unswept().current = None;
+            self.leftovers.session_swept.notify_all();
         }
     }
 
     /// What an earlier life left of this session is gone when it returns, and is not looked for again.
-    fn settle(&self, session: SessionId) {
-        let mut unswept = self.swept_to(|now| now == Some(session));
+    fn sweep_leftovers_of(&self, session: SessionId) {
+        let mut unswept = self.wait_for_sweep(|now| now == Some(session));
         if let Some(keep) = unswept.sessions.remove(&session) {
             // The others wait: two that write for one session must not sweep away what the other writes.
             self.sweep_one(session, keep);
@@ -271,53 +271,53 @@ impl Contents {
     /// Returns when nothing that earlier lives left is being removed any more, and nothing will be.
     pub(super) fn stop(&self) {
         self.unswept().sessions.clear();
-        drop(self.swept_to(|now| now.is_some()));
+        drop(self.wait_for_sweep(|now| now.is_some()));
     }
 
     /// What cannot be removed stays and is named: nobody is kept from his work by it.
-    fn sweep_one(&self, session: SessionId, keep: Keep) {
-        let path = self.of(session);
+    fn sweep_one(&self, session: SessionId, keep: ContentRetention) {
+        let path = self.session_dir(session);
         let swept = match keep {
-            Keep::All => remove_all(&path, &[UNFINISHED]),
-            Keep::Whole => remove_all(&path, &[UNFINISHED, GROWING]),
-            Keep::Nothing => fs::remove_dir_all(&path),
+            ContentRetention::All => remove_with_suffixes(&path, &[UNFINISHED_SUFFIX]),
+            ContentRetention::Finished => remove_with_suffixes(&path, &[UNFINISHED_SUFFIX, GROWING_SUFFIX]),
+            ContentRetention::Nothing => fs::remove_dir_all(&path),
         };
         if let Err(error) = swept {
-            warn(&path, &error);
+            warn_not_swept(&path, &error);
         }
     }
 
-    fn unswept(&self) -> MutexGuard<'_, Unswept> {
-        self.left.unswept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unswept(&self) -> MutexGuard<'_, UnsweptSessions> {
+        self.leftovers.unswept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is left once the sweep is no longer at a session that is waited for.
-    fn swept_to(&self, is_waited_for: impl Fn(Option<SessionId>) -> bool) -> MutexGuard<'_, Unswept> {
-        let waited = self.left.one_is_swept.wait_while(self.unswept(), |unswept| is_waited_for(unswept.now));
+    fn wait_for_sweep(&self, is_waited_for: impl Fn(Option<SessionId>) -> bool) -> MutexGuard<'_, UnsweptSessions> {
+        let waited = self.leftovers.session_swept.wait_while(self.unswept(), |unswept| is_waited_for(unswept.current));
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, session: SessionId) -> PathBuf {
+    fn session_dir(&self, session: SessionId) -> PathBuf {
         self.dir.join(session.to_string())
     }
 }
 
-fn warn(path: &Path, error: &io::Error) {
+fn warn_not_swept(path: &Path, error: &io::Error) {
     tracing::warn!("`{}` cannot be swept and stays as it is: {error}", path.display());
 }
 
-fn growing(dir: &Path, name: Ulid) -> PathBuf {
-    dir.join(format!("{name}{GROWING}"))
+fn growing_path(dir: &Path, name: Ulid) -> PathBuf {
+    dir.join(format!("{name}{GROWING_SUFFIX}"))
 }
 
-fn sums(dir: &Path, name: Ulid) -> PathBuf {
-    dir.join(format!("{name}{SUMS}"))
+fn sums_path(dir: &Path, name: Ulid) -> PathBuf {
+    dir.join(format!("{name}{SUMS_SUFFIX}"))
 }
 
-fn sums_of(mut content: impl Read) -> io::Result<Vec<u8>> {
+fn block_checksums(mut content: impl Read) -> io::Result<Vec<u8>> {
     let mut sums = Vec::new();
-    let mut block = Vec::with_capacity(BLOCK);
-    while content.by_ref().take(BLOCK as u64).read_to_end(&mut block)? > 0 {
+    let mut block = Vec::with_capacity(BLOCK_BYTES);
+    while content.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut block)? > 0 {
         sums.extend(crc32fast::hash(&block).to_le_bytes());
         block.clear();
     }
@@ -335,7 +335,7 @@ fn read_sums(path: &Path) -> io::Result<Option<Vec<u32>>> {
 /// Writes a file that is there whole or not at all. Its directory is the caller's to sync.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(UNFINISHED);
+    unfinished.push(UNFINISHED_SUFFIX);
     let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished).and_then(
         |mut file| {
             file.write_all(bytes)?;
@@ -358,7 +358,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Removes the files in `dir` whose names end so.
-fn remove_all(dir: &Path, suffixes: &[&str]) -> io::Result<()> {
+fn remove_with_suffixes(dir: &Path, suffixes: &[&str]) -> io::Result<()> {
     for entry in dir.read_dir()? {
         let entry = entry?;
         if entry.file_name().to_str().is_some_and(|name| suffixes.iter().any(|suffix| name.ends_with(suffix))) {

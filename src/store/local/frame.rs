@@ -12,13 +12,13 @@
 //! `back` is the distance to the first byte that had not been synced when the frame was written: where its commit begins, or one
 //! that was still on its way. So a sound frame tells damage (what had been synced before it) from a torn tail (what had not).
 
-use crate::store::{Epoch, Mark, NewEvent, Record, Seq, SessionId, ledger::Entry};
+use crate::store::{Epoch, JournalEvent, ReportMark, Seq, SessionId, SessionRecord, session_change::SessionEntry};
 
-pub(super) const HEADER: usize = 56;
+pub(super) const FRAME_HEADER_LEN: usize = 56;
 pub(super) const MAGIC: [u8; 2] = *b"GR";
 pub(super) const FOOTER_MAGIC: [u8; 2] = *b"RG";
 /// The versions of a frame without and with a footer.
-const BARE: u8 = 1;
+const VERSION_WITHOUT_FOOTER: u8 = 1;
 const VERSION: u8 = 2;
 const HAS_MARK: u8 = 1;
 const HAS_RECORD: u8 = 2;
@@ -26,7 +26,7 @@ const HAS_RECORD: u8 = 2;
 /// What a frame does to its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     Create = 1,
     Put = 2,
     Claim = 3,
@@ -34,15 +34,17 @@ pub(super) enum Kind {
     Forget = 5,
 }
 
-impl Kind {
-    fn from_byte(byte: u8) -> Option<Kind> {
-        [Kind::Create, Kind::Put, Kind::Claim, Kind::Append, Kind::Forget].into_iter().find(|kind| *kind as u8 == byte)
+impl FrameKind {
+    fn from_byte(byte: u8) -> Option<FrameKind> {
+        [FrameKind::Create, FrameKind::Put, FrameKind::Claim, FrameKind::Append, FrameKind::Forget]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) kind: Kind,
+pub(super) struct FrameHeader {
+    pub(super) kind: FrameKind,
     pub(super) session: SessionId,
     /// The number of the first of `count` events; where there are none, the one that comes next.
     pub(super) seq: Seq,
@@ -57,40 +59,40 @@ pub(super) struct Header {
 
 /// Why some bytes are no header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoHeader {
+pub(super) enum HeaderError {
     Damaged,
     /// It is sound, and of a version or kind that came later than this program.
     Newer,
 }
 
-impl Header {
+impl FrameHeader {
     /// The whole frame's length.
     pub(super) fn size(&self) -> u64 {
-        self.footer_at() + if self.has_footer { HEADER as u64 } else { 0 }
+        self.footer_at() + if self.has_footer { FRAME_HEADER_LEN as u64 } else { 0 }
     }
 
     /// How far behind the beginning of the frame its payload ends, and its footer stands if it has one.
     pub(super) fn footer_at(&self) -> u64 {
-        HEADER as u64 + u64::from(self.len)
+        FRAME_HEADER_LEN as u64 + u64::from(self.len)
     }
 
     pub(super) fn holds(&self, session: SessionId, seq: Seq) -> bool {
         self.session == session && seq >= self.seq && seq - self.seq < u64::from(self.count)
     }
 
-    pub(super) fn encode(&self) -> [u8; HEADER] {
+    pub(super) fn encode(&self) -> [u8; FRAME_HEADER_LEN] {
         self.encode_as(MAGIC)
     }
 
     /// What stands behind the payload.
-    pub(super) fn encode_footer(&self) -> Option<[u8; HEADER]> {
+    pub(super) fn encode_footer(&self) -> Option<[u8; FRAME_HEADER_LEN]> {
         self.has_footer.then(|| self.encode_as(FOOTER_MAGIC))
     }
 
-    fn encode_as(&self, magic: [u8; 2]) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
+    fn encode_as(&self, magic: [u8; 2]) -> [u8; FRAME_HEADER_LEN] {
+        let mut bytes = [0; FRAME_HEADER_LEN];
         bytes[..2].copy_from_slice(&magic);
-        bytes[2] = if self.has_footer { VERSION } else { BARE };
+        bytes[2] = if self.has_footer { VERSION } else { VERSION_WITHOUT_FOOTER };
         bytes[3] = self.kind as u8;
         bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.crc.to_le_bytes());
@@ -104,31 +106,31 @@ impl Header {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Header, NoHeader> {
-        Header::decode_as(MAGIC, bytes)
+    pub(super) fn decode(bytes: &[u8; FRAME_HEADER_LEN]) -> Result<FrameHeader, HeaderError> {
+        FrameHeader::decode_as(MAGIC, bytes)
     }
 
-    pub(super) fn decode_footer(bytes: &[u8; HEADER]) -> Result<Header, NoHeader> {
-        Header::decode_as(FOOTER_MAGIC, bytes)
+    pub(super) fn decode_footer(bytes: &[u8; FRAME_HEADER_LEN]) -> Result<FrameHeader, HeaderError> {
+        FrameHeader::decode_as(FOOTER_MAGIC, bytes)
     }
 
-    fn decode_as(expected: [u8; 2], bytes: &[u8; HEADER]) -> Result<Header, NoHeader> {
-        let mut fields = Cursor(bytes);
+    fn decode_as(expected: [u8; 2], bytes: &[u8; FRAME_HEADER_LEN]) -> Result<FrameHeader, HeaderError> {
+        let mut fields = FieldReader(bytes);
         let (magic, version, kind) = (fields.array::<2>(), fields.array::<1>(), fields.array::<1>());
         let (len, crc, back) = (fields.u32(), fields.u32(), fields.u32());
         let (session, seq, epoch, count) = (fields.array(), fields.u64(), fields.u64(), fields.u32());
         let sound = magic == Some(expected) && fields.u32() == Some(crc32fast::hash(&bytes[..52]));
         if !sound {
-            return Err(NoHeader::Damaged);
+            return Err(HeaderError::Damaged);
         }
-        let kind = kind.and_then(|[kind]| Kind::from_byte(kind));
+        let kind = kind.and_then(|[kind]| FrameKind::from_byte(kind));
         let has_footer = version.and_then(|[version]| match version {
-            BARE => Some(false),
+            VERSION_WITHOUT_FOOTER => Some(false),
             VERSION => Some(true),
             _ => None,
         });
         (|| {
-            Some(Header {
+            Some(FrameHeader {
                 kind: kind?,
                 session: SessionId::from_bytes(session?),
                 seq: seq?,
@@ -140,15 +142,15 @@ impl Header {
                 has_footer: has_footer?,
             })
         })()
-        .ok_or(NoHeader::Newer)
+        .ok_or(HeaderError::Newer)
     }
 
     /// Header and payload of the frame that these bytes are, of which the header or the footer holds.
-    pub(super) fn split(frame: &[u8]) -> Option<(Header, &[u8])> {
-        let begins = || Header::decode(frame.first_chunk()?).ok();
-        let ends = || Header::decode_footer(frame.last_chunk()?).ok();
+    pub(super) fn split(frame: &[u8]) -> Option<(FrameHeader, &[u8])> {
+        let begins = || FrameHeader::decode(frame.first_chunk()?).ok();
+        let ends = || FrameHeader::decode_footer(frame.last_chunk()?).ok();
         let header = begins().or_else(ends).filter(|header| header.size() == frame.len() as u64)?;
-        let payload = frame.get(HEADER..header.footer_at() as usize)?;
+        let payload = frame.get(FRAME_HEADER_LEN..header.footer_at() as usize)?;
         Some((header, payload))
     }
 }
@@ -156,16 +158,16 @@ impl Header {
 /// Puts one more frame into a commit: with it, and the `count` events in it, the session stands as `after`.
 ///
 /// `unsynced`: how much of the log right before this commit was not known to be on disk yet.
-pub(super) fn put(
+pub(super) fn put_frame(
     commit: &mut Vec<u8>,
     unsynced: u32,
-    kind: Kind,
+    kind: FrameKind,
     session: SessionId,
-    after: Option<&Entry>,
+    after: Option<&SessionEntry>,
     count: u32,
     payload: &[u8],
 ) {
-    let header = Header {
+    let header = FrameHeader {
         kind,
         session,
         seq: after.map_or(0, |entry| entry.tail + 1 - u64::from(count)),
@@ -182,7 +184,11 @@ pub(super) fn put(
 }
 
 /// A payload as it goes into the log.
-pub(super) fn encode_payload(mark: Option<&Mark>, record: Option<&Record>, events: &[NewEvent]) -> Vec<u8> {
+pub(super) fn encode_payload(
+    mark: Option<&ReportMark>,
+    record: Option<&SessionRecord>,
+    events: &[JournalEvent],
+) -> Vec<u8> {
     let events_len: usize = events.iter().map(|event| event.kind.len() + event.json.len() + 8).sum();
     let mut payload = Vec::with_capacity(events_len + 1 + if record.is_some() { 1024 } else { 64 });
     payload.push(mark.map_or(0, |_| HAS_MARK) | record.map_or(0, |_| HAS_RECORD));
@@ -209,29 +215,29 @@ fn put_text(payload: &mut Vec<u8>, text: &[u8]) {
 
 /// What stands in a payload. Events are parsed as they are asked for.
 #[derive(Debug)]
-pub(super) struct Payload<'a> {
-    pub(super) mark: Option<Mark>,
+pub(super) struct FramePayload<'a> {
+    pub(super) mark: Option<ReportMark>,
     /// JSON of a [`Record`].
     pub(super) record: Option<&'a [u8]>,
-    events: Cursor<'a>,
+    events: FieldReader<'a>,
 }
 
-impl<'a> Payload<'a> {
-    pub(super) const EMPTY: Payload<'static> = Payload { mark: None, record: None, events: Cursor(&[]) };
+impl<'a> FramePayload<'a> {
+    pub(super) const EMPTY: FramePayload<'static> = FramePayload { mark: None, record: None, events: FieldReader(&[]) };
 
     /// `None` where the bytes do not follow the format.
-    pub(super) fn parse(bytes: &'a [u8]) -> Option<Payload<'a>> {
-        let mut cursor = Cursor(bytes);
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<FramePayload<'a>> {
+        let mut cursor = FieldReader(bytes);
         let [flags] = cursor.array()?;
         let mark = match flags & HAS_MARK {
             0 => None,
-            _ => Some(Mark { n: cursor.u64()?, boot: String::from_utf8(cursor.text()?.to_vec()).ok()? }),
+            _ => Some(ReportMark { n: cursor.u64()?, boot: String::from_utf8(cursor.text()?.to_vec()).ok()? }),
         };
         let record = match flags & HAS_RECORD {
             0 => None,
             _ => Some(cursor.text()?),
         };
-        Some(Payload { mark, record, events: cursor })
+        Some(FramePayload { mark, record, events: cursor })
     }
 
     /// The kind and the JSON of the next event, or `None` where there is no further one.
@@ -242,9 +248,9 @@ impl<'a> Payload<'a> {
 
 /// Takes fields off the front of some bytes.
 #[derive(Debug)]
-pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Cursor<'a> {
+impl<'a> FieldReader<'a> {
     pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (field, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -272,19 +278,29 @@ impl<'a> Cursor<'a> {
 mod tests {
     use super::*;
 
-    fn header() -> Header {
+    fn header() -> FrameHeader {
         let session = SessionId::from_bytes([9; 16]);
-        Header { kind: Kind::Append, session, seq: 7, epoch: 3, count: 2, len: 40, crc: 5, back: 11, has_footer: true }
+        FrameHeader {
+            kind: FrameKind::Append,
+            session,
+            seq: 7,
+            epoch: 3,
+            count: 2,
+            len: 40,
+            crc: 5,
+            back: 11,
+            has_footer: true,
+        }
     }
 
     #[test]
     fn a_header_comes_back_and_any_flipped_bit_is_noticed() {
         let bytes = header().encode();
-        assert_eq!(Header::decode(&bytes), Ok(header()));
-        for bit in 0..HEADER * 8 {
+        assert_eq!(FrameHeader::decode(&bytes), Ok(header()));
+        for bit in 0..FRAME_HEADER_LEN * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Header::decode(&flipped), Err(NoHeader::Damaged), "bit {bit}");
+            assert_eq!(FrameHeader::decode(&flipped), Err(HeaderError::Damaged), "bit {bit}");
         }
     }
 
@@ -298,13 +314,13 @@ mod tests {
             bytes
         };
         for bytes in [whole.clone(), flipped(20), flipped(whole.len() - 1)] {
-            assert_eq!(Header::split(&bytes), Some((header.clone(), &[7; 40][..])));
+            assert_eq!(FrameHeader::split(&bytes), Some((header.clone(), &[7; 40][..])));
         }
-        assert_eq!(Header::split(&whole[..whole.len() - 1]), None);
-        let bare = Header { has_footer: false, ..header };
+        assert_eq!(FrameHeader::split(&whole[..whole.len() - 1]), None);
+        let bare = FrameHeader { has_footer: false, ..header };
         assert_eq!((bare.encode()[2], bare.encode_footer()), (1, None));
         let bytes = [&bare.encode()[..], &[7; 40]].concat();
-        assert_eq!(Header::split(&bytes), Some((bare, &[7; 40][..])));
+        assert_eq!(FrameHeader::split(&bytes), Some((bare, &[7; 40][..])));
     }
 
     #[test]
@@ -314,20 +330,21 @@ mod tests {
             bytes[at] = 77;
             let crc = crc32fast::hash(&bytes[..52]);
             bytes[52..].copy_from_slice(&crc.to_le_bytes());
-            assert_eq!(Header::decode(&bytes), Err(NoHeader::Newer));
+            assert_eq!(FrameHeader::decode(&bytes), Err(HeaderError::Newer));
         }
     }
 
     #[test]
     fn a_payload_comes_back() {
-        let events =
-            [("run", "{}"), ("", r#"{"a":1}"#)].map(|(kind, json)| NewEvent { kind: kind.into(), json: json.into() });
-        let mark = Mark { boot: "b".into(), n: 4 };
+        let events = [("run", "{}"), ("", r#"{"a":1}"#)]
+            .map(|(kind, json)| JournalEvent { kind: kind.into(), json: json.into() });
+        let mark = ReportMark { boot: "b".into(), n: 4 };
         let bytes = encode_payload(Some(&mark), None, &events);
-        let mut payload = Payload::parse(&bytes).unwrap();
+        let mut payload = FramePayload::parse(&bytes).unwrap();
         assert_eq!((&payload.mark, payload.record), (&Some(mark), None));
-        let event = |(kind, json): (&str, &[u8])| NewEvent { kind: kind.to_owned().into(), json: json.to_vec().into() };
-        let back: Vec<NewEvent> = std::iter::from_fn(|| payload.next_event().map(event)).collect();
+        let event =
+            |(kind, json): (&str, &[u8])| JournalEvent { kind: kind.to_owned().into(), json: json.to_vec().into() };
+        let back: Vec<JournalEvent> = std::iter::from_fn(|| payload.next_event().map(event)).collect();
         assert_eq!(back, events);
     }
 }

@@ -6,18 +6,18 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{group::Group, segment::Position};
+use super::{commit_group::CommitGroup, segment::LogPosition};
 
 /// What the threads that write share of them.
 #[derive(Default)]
-pub(super) struct Flight {
-    flying: Mutex<Flying>,
+pub(super) struct InFlightCommits {
+    queue: Mutex<InFlightCommitQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-pub(super) struct Flying {
-    commits: VecDeque<Commit>,
+pub(super) struct InFlightCommitQueue {
+    commits: VecDeque<InFlightCommit>,
     /// The number of the oldest.
     first: u64,
     /// Where they stand, and what comes next.
@@ -27,42 +27,42 @@ pub(super) struct Flying {
 }
 
 /// A commit, and where it stands in the log.
-pub(super) struct Commit {
-    pub(super) group: Group,
-    pub(super) at: Position,
+pub(super) struct InFlightCommit {
+    pub(super) group: CommitGroup,
+    pub(super) at: LogPosition,
     /// How much of it was written; 0 where there is nothing to wait for, and only those before it must be answered first.
     pub(super) len: u32,
 }
 
-impl Flight {
-    pub(super) fn flying(&self) -> MutexGuard<'_, Flying> {
+impl InFlightCommits {
+    pub(super) fn lock_queue(&self) -> MutexGuard<'_, InFlightCommitQueue> {
         // Whoever panicked while holding it has the threads end.
-        self.flying.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until all that was written is answered. An error: some of it will not be, until the log is mended.
-    pub(super) fn wait_until_landed(&self) -> Result<(), Arc<io::Error>> {
-        let is_flying = |flying: &mut Flying| !flying.commits.is_empty() && flying.failed.is_none();
-        let flying = self.changed.wait_while(self.flying(), is_flying).unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn wait_until_committed(&self) -> Result<(), Arc<io::Error>> {
+        let is_flying = |flying: &mut InFlightCommitQueue| !flying.commits.is_empty() && flying.failed.is_none();
+        let flying = self.changed.wait_while(self.lock_queue(), is_flying).unwrap_or_else(PoisonError::into_inner);
         flying.failed.clone().map_or(Ok(()), Err)
     }
 
     /// To be called when some have landed, or none will.
-    pub(super) fn changed(&self) {
+    pub(super) fn notify_changed(&self) {
         self.changed.notify_all();
     }
 
     /// For a thread that will not come back: nothing lands any more, and whoever waits is told so by the dropped reply.
     pub(super) fn abandon(&self) {
-        self.flying()
+        self.lock_queue()
             .failed
             .get_or_insert_with(|| Arc::new(io::Error::other("a thread that writes the journal panicked")));
-        self.changed();
+        self.notify_changed();
     }
 }
 
-impl Flying {
-    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Group> {
+impl InFlightCommitQueue {
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &CommitGroup> {
         self.commits.iter().rev().map(|commit| &commit.group)
     }
 
@@ -76,18 +76,18 @@ impl Flying {
     }
 
     /// Returns its number.
-    pub(super) fn add(&mut self, commit: Commit) -> u64 {
+    pub(super) fn add(&mut self, commit: InFlightCommit) -> u64 {
         self.commits.push_back(commit);
         self.first + self.commits.len() as u64 - 1
     }
 
     /// What comes now stands in this segment.
-    pub(super) fn goes_on_in(&mut self, segment: u32) {
+    pub(super) fn set_segment(&mut self, segment: u32) {
         self.segment = segment;
     }
 
     /// The next that has landed, where all up to `number` are on disk, or nothing new.
-    pub(super) fn next_landed(&mut self, number: Option<u64>) -> Option<Commit> {
+    pub(super) fn next_committed(&mut self, number: Option<u64>) -> Option<InFlightCommit> {
         let is_on_disk = number.is_some_and(|number| self.first <= number);
         let has_landed = is_on_disk || self.commits.front().is_some_and(|commit| commit.len == 0);
         let commit = (has_landed && self.failed.is_none()).then(|| self.commits.pop_front()).flatten()?;
@@ -105,12 +105,12 @@ impl Flying {
         is_news
     }
 
-    pub(super) fn has_failed(&self) -> Option<Arc<io::Error>> {
+    pub(super) fn failure(&self) -> Option<Arc<io::Error>> {
         self.failed.clone()
     }
 
     /// All of them, now that they count for nothing, and what follows counts again.
-    pub(super) fn clear(&mut self) -> Vec<Commit> {
+    pub(super) fn clear(&mut self) -> Vec<InFlightCommit> {
         self.failed = None;
         self.first += self.commits.len() as u64;
         self.commits.drain(..).collect()

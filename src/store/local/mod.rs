@@ -14,18 +14,18 @@
 
 mod archive;
 mod catalog;
+mod commit_group;
+mod commit_queue;
 mod committer;
 mod compaction;
 mod contents;
-mod flight;
+mod event_locations;
 mod frame;
-mod group;
-mod log;
+mod in_flight;
+mod log_writer;
 mod open;
-mod places;
-mod queue;
 mod reader;
-mod recent;
+mod recent_events;
 mod replay;
 mod scan;
 mod segment;
@@ -51,26 +51,25 @@ use tokio::{sync::oneshot, task::spawn_blocking};
 
 pub use self::open::OpenError;
 use self::{
-    committer::{Committer, SyncData, Thresholds},
+    commit_queue::{ChangeRequest, CommitQueue, JournalRequest},
+    committer::{Committer, FlushThresholds, SyncDataFn},
     compaction::Compactor,
-    contents::{Contents, Keep},
-    log::{HANDS, SegmentSizes},
-    open::Readable,
-    queue::{Ask, Queue, Request},
-    shared::Shared,
+    contents::{ContentRetention, ContentStore},
+    log_writer::{COMMITTER_THREADS, SegmentSizes},
+    open::ReadOnlyJournal,
+    shared::SharedJournal,
 };
 use super::{
-    AppendError, Batch, Compacted, Epoch, Limit, Listing, NewEvent, Part, Query, Record, Seq, SessionId, Snapshot,
-    Store, StoreError, StoredEvent,
-    ledger::{Change, Entry, Failure, misfiled},
-    listing,
+    AppendBatch, AppendError, CompactionStats, ContentSlice, Epoch, JournalEvent, ReadLimit, Seq, SessionId,
+    SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, listing,
+    session_change::{ChangeFailure, SessionChange, SessionEntry, reject_foreign_record},
 };
 
 /// The journal in one directory. Dropping it carries out what waits, completes the index and frees the directory.
 pub struct LocalStore {
-    shared: Arc<Shared>,
-    queue: Arc<Queue>,
-    contents: Contents,
+    shared: Arc<SharedJournal>,
+    queue: Arc<CommitQueue>,
+    contents: ContentStore,
     compactor: Arc<Compactor>,
     /// In the order in which they end: the committers' end tells the mover.
     threads: Vec<JoinHandle<()>>,
@@ -79,81 +78,82 @@ pub struct LocalStore {
 
 /// The sizes that tests make small.
 #[derive(Debug, Clone, Copy)]
-struct Sizes {
+struct StoreSizes {
     segment: SegmentSizes,
-    move_after: Thresholds,
+    flush_thresholds: FlushThresholds,
     /// From how many bytes on a segment is closed early because something in it was purged.
-    close_purged: u32,
+    close_purged_bytes: u32,
 }
 
-impl Default for Sizes {
-    fn default() -> Sizes {
-        Sizes {
+impl Default for StoreSizes {
+    fn default() -> StoreSizes {
+        StoreSizes {
             segment: SegmentSizes::DEFAULT,
-            move_after: Thresholds { places: 65_536, bytes: 32 << 20 },
-            close_purged: 1 << 20,
+            flush_thresholds: FlushThresholds { locations: 65_536, bytes: 32 << 20 },
+            close_purged_bytes: 1 << 20,
         }
     }
 }
 
 /// The nice value of work that is nobody's business to wait for.
-const LEAST_URGENT: i32 = 19;
+const LOWEST_PRIORITY: i32 = 19;
 
 /// An index that fails is left alone for so long: each try may read the whole log, and each commit asks for one.
-const AFTER_A_FAILURE: Duration = Duration::from_secs(30);
+const INDEX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// So that a frame's length and a place's offset fit in 32 bits with room to spare.
-const LARGEST_BATCH: usize = 256 << 20;
+const MAX_BATCH_BYTES: usize = 256 << 20;
 
 impl LocalStore {
     /// Opens the journal in `dir`, which is made where it is missing. Blocks while it reads what its index lacks.
     pub fn open(dir: &Path) -> Result<LocalStore, OpenError> {
-        LocalStore::open_with(dir, Sizes::default())
+        LocalStore::open_with(dir, StoreSizes::default())
     }
 
     /// Opens the journal in `dir` for whoever only reads it, and leaves all files as they are: the disk may take no writes any
     /// more. No change is taken.
     pub fn open_to_read(dir: &Path) -> Result<LocalStore, OpenError> {
-        let Readable { shared, lock, contents } = open::open_to_read(dir)?;
-        let (shared, queue) = (Arc::new(shared), Arc::new(Queue::new()));
+        let ReadOnlyJournal { shared, lock, contents } = open::open_to_read(dir)?;
+        let (shared, queue) = (Arc::new(shared), Arc::new(CommitQueue::new()));
         queue.close();
-        let compactor = Arc::new(Compactor::new(shared.clone(), queue.clone(), Sizes::default().close_purged));
+        let compactor =
+            Arc::new(Compactor::new(shared.clone(), queue.clone(), StoreSizes::default().close_purged_bytes));
         compactor.stop();
-        Ok(LocalStore { shared, queue, contents: Contents::new(contents), compactor, threads: Vec::new(), lock })
+        Ok(LocalStore { shared, queue, contents: ContentStore::new(contents), compactor, threads: Vec::new(), lock })
     }
 
-    fn open_with(dir: &Path, sizes: Sizes) -> Result<LocalStore, OpenError> {
+    fn open_with(dir: &Path, sizes: StoreSizes) -> Result<LocalStore, OpenError> {
         LocalStore::open_syncing(dir, sizes, Box::new(File::sync_data))
     }
 
-    fn open_syncing(dir: &Path, sizes: Sizes, sync: Box<SyncData>) -> Result<LocalStore, OpenError> {
+    fn open_syncing(dir: &Path, sizes: StoreSizes, sync: Box<SyncDataFn>) -> Result<LocalStore, OpenError> {
         let opened = open::open(dir, sizes.segment)?;
         let failed = |source| OpenError::Io { path: dir.to_owned(), source };
-        let contents = Contents::new(opened.contents);
-        contents.note_left(|session| match opened.shared.state().sessions.get(&session) {
+        let contents = ContentStore::new(opened.contents);
+        contents.note_leftovers(|session| match opened.shared.state().sessions.get(&session) {
             // It may be that of a session of which the log was lost.
-            None if !opened.shared.is_whole => Keep::All,
-            entry => keep(entry),
+            None if !opened.shared.is_complete => ContentRetention::All,
+            entry => content_retention(entry),
         });
 
-        let (shared, queue) = (Arc::new(opened.shared), Arc::new(Queue::new()));
+        let (shared, queue) = (Arc::new(opened.shared), Arc::new(CommitQueue::new()));
         let (mover, wishes) = mpsc::sync_channel(1);
-        let thresholds = sizes.move_after;
-        if shared.state().fresh.len() >= thresholds.places {
+        let thresholds = sizes.flush_thresholds;
+        if shared.state().unflushed.len() >= thresholds.locations {
             let _ = mover.try_send(());
         }
         let committer = Committer::new(shared.clone(), queue.clone(), opened.log, mover, thresholds, sync);
         let committer = Arc::new(committer);
-        let compactor = Arc::new(Compactor::new(shared.clone(), queue.clone(), sizes.close_purged));
+        let compactor = Arc::new(Compactor::new(shared.clone(), queue.clone(), sizes.close_purged_bytes));
         // Dropped where a thread cannot be had: then the others end.
         let mut store = LocalStore { shared, queue, contents, compactor, threads: Vec::new(), lock: opened.lock };
-        for hand in 0..HANDS {
+        for hand in 0..COMMITTER_THREADS {
             let committer = committer.clone();
             store.threads.push(spawn("journal", move || committer.run(hand)).map_err(failed)?);
         }
         drop(committer);
         let moved = store.shared.clone();
-        store.threads.push(spawn("journal-index", move || move_whenever_told(&moved, &wishes)).map_err(failed)?);
+        store.threads.push(spawn("journal-index", move || run_index_flusher(&moved, &wishes)).map_err(failed)?);
         Ok(store)
     }
 
@@ -161,30 +161,34 @@ impl LocalStore {
     fn submit(
         &self,
         session: SessionId,
-        change: Change,
-        events: Vec<NewEvent>,
-    ) -> impl Future<Output = Result<Option<Entry>, Failure>> + Send + use<> {
+        change: SessionChange,
+        events: Vec<JournalEvent>,
+    ) -> impl Future<Output = Result<Option<SessionEntry>, ChangeFailure>> + Send + use<> {
         let (reply, answer) = oneshot::channel();
         let payload = encode(&change, &events);
         let queued = match payload.len() {
-            0..=LARGEST_BATCH => {
-                self.queue.push(Ask::Change(Box::new(Request { session, change, payload, events, reply })))
-            }
-            len => Err(too_large(len)),
+            0..=MAX_BATCH_BYTES => self.queue.push(JournalRequest::Change(Box::new(ChangeRequest {
+                session,
+                change,
+                payload,
+                events,
+                reply,
+            }))),
+            len => Err(batch_too_large(len)),
         };
         async move {
             queued?;
-            answer.await.unwrap_or_else(|_| Err(Failure::Unknown(Arc::new(gone()))))
+            answer.await.unwrap_or_else(|_| Err(ChangeFailure::Unknown(Arc::new(writer_gone_error()))))
         }
     }
 
     /// For the changes after which the session is there.
-    async fn submit_record(&self, session: SessionId, change: Change) -> Result<Entry, StoreError> {
+    async fn submit_record(&self, session: SessionId, change: SessionChange) -> Result<SessionEntry, StoreError> {
         let after = self.submit(session, change, Vec::new()).await;
-        after.map_err(|failure| failure.for_record(session))?.ok_or(StoreError::NoSession(session))
+        after.map_err(|failure| failure.into_store_error(session))?.ok_or(StoreError::NoSession(session))
     }
 
-    fn knows(&self, session: SessionId) -> bool {
+    fn has_session(&self, session: SessionId) -> bool {
         self.shared.state().sessions.contains_key(&session)
     }
 }
@@ -211,12 +215,12 @@ impl Drop for LocalStore {
 
 impl LocalStore {
     /// Works on the contents of a session; what came of it goes if the session went meanwhile.
-    async fn while_it_is_there<T: Send + 'static>(
+    async fn with_session_contents<T: Send + 'static>(
         &self,
         session: SessionId,
-        work: impl FnOnce(&Contents) -> io::Result<T> + Send + 'static,
+        work: impl FnOnce(&ContentStore) -> io::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        if !self.knows(session) {
+        if !self.has_session(session) {
             return Err(StoreError::NoSession(session));
         }
         let (contents, shared) = (self.contents.clone(), self.shared.clone());
@@ -235,12 +239,12 @@ impl LocalStore {
 
 #[async_trait]
 impl Store for LocalStore {
-    async fn create(&self, record: Record) -> Result<Snapshot, StoreError> {
-        self.submit_record(record.id, Change::Create(record)).await.map(|entry| entry.snapshot())
+    async fn create(&self, record: SessionRecord) -> Result<SessionSnapshot, StoreError> {
+        self.submit_record(record.id, SessionChange::Create(record)).await.map(|entry| entry.snapshot())
     }
 
-    async fn claim(&self, session: SessionId) -> Result<(Epoch, Snapshot), StoreError> {
-        self.submit_record(session, Change::Claim).await.map(|entry| (entry.epoch, entry.snapshot()))
+    async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError> {
+        self.submit_record(session, SessionChange::Claim).await.map(|entry| (entry.epoch, entry.snapshot()))
     }
 
     fn append(
@@ -248,26 +252,26 @@ impl Store for LocalStore {
         session: SessionId,
         epoch: Epoch,
         at: Seq,
-        batch: Batch,
+        batch: AppendBatch,
     ) -> BoxFuture<'static, Result<Seq, AppendError>> {
-        let Batch { events, mark, record } = batch;
-        if let Some(failure) = misfiled(session, record.as_deref()) {
-            return Box::pin(futures::future::ready(Err(failure.for_append(session))));
+        let AppendBatch { events, mark, record } = batch;
+        if let Some(failure) = reject_foreign_record(session, record.as_deref()) {
+            return Box::pin(futures::future::ready(Err(failure.into_append_error(session))));
         }
         let rests = record.as_deref().is_some_and(|record| !listing::has_agent(record.state));
-        let change = Change::Append { epoch, at, events: events.len() as u64, mark, record };
+        let change = SessionChange::Append { epoch, at, events: events.len() as u64, mark, record };
         let answer = self.submit(session, change, events);
         let contents = self.contents.clone();
         Box::pin(async move {
-            let after = answer.await.map_err(|failure| failure.for_append(session))?;
+            let after = answer.await.map_err(|failure| failure.into_append_error(session))?;
             if rests {
-                contents.comes_to_rest(session);
+                contents.note_stopped(session);
             }
             after.map(|entry| entry.tail).ok_or(AppendError::NoSession(session))
         })
     }
 
-    async fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
+    async fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Result<Vec<StoredEvent>, StoreError> {
         {
             let state = self.shared.state();
             let tail = state.sessions.get(&session).ok_or(StoreError::NoSession(session))?.tail;
@@ -282,29 +286,29 @@ impl Store for LocalStore {
         blocking(move || reader::read(&shared, session, after, limit)).await
     }
 
-    async fn get(&self, session: SessionId) -> Result<Option<Snapshot>, StoreError> {
-        Ok(self.shared.state().sessions.get(&session).map(Entry::snapshot))
+    async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError> {
+        Ok(self.shared.state().sessions.get(&session).map(SessionEntry::snapshot))
     }
 
-    async fn put(&self, record: Record, revision: u64) -> Result<Snapshot, StoreError> {
-        self.submit_record(record.id, Change::Put { record, revision }).await.map(|entry| entry.snapshot())
+    async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError> {
+        self.submit_record(record.id, SessionChange::Put { record, revision }).await.map(|entry| entry.snapshot())
     }
 
-    async fn list(&self, query: Query) -> Result<Listing, StoreError> {
+    async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {
         let shared = self.shared.clone();
         blocking(move || listing::page(shared.state().sessions.values(), &query)).await
     }
 
-    async fn live(&self) -> Result<Vec<Snapshot>, StoreError> {
+    async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
         let state = self.shared.state();
         let live = state.sessions.values().filter(|entry| listing::is_live(&entry.record));
-        Ok(live.map(Entry::snapshot).collect())
+        Ok(live.map(SessionEntry::snapshot).collect())
     }
 
     async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
-        if self.knows(session) {
-            let forgotten = self.submit(session, Change::Forget, Vec::new()).await;
-            forgotten.map_err(|failure| failure.for_record(session))?;
+        if self.has_session(session) {
+            let forgotten = self.submit(session, SessionChange::Forget, Vec::new()).await;
+            forgotten.map_err(|failure| failure.into_store_error(session))?;
         }
         let contents = self.contents.clone();
         blocking(move || Ok(contents.forget(session)?)).await
@@ -312,13 +316,13 @@ impl Store for LocalStore {
 
     async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError> {
         let name = ulid::Ulid::generate();
-        self.while_it_is_there(session, move |contents| contents.put(session, name, &content)).await?;
+        self.with_session_contents(session, move |contents| contents.put(session, name, &content)).await?;
         Ok(name.to_string())
     }
 
     async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError> {
         let name = content_name(name)?;
-        self.while_it_is_there(session, move |contents| contents.put(session, name, &content)).await
+        self.with_session_contents(session, move |contents| contents.put(session, name, &content)).await
     }
 
     async fn extend_content(
@@ -329,12 +333,12 @@ impl Store for LocalStore {
         piece: Bytes,
     ) -> Result<(), StoreError> {
         let name = content_name(name)?;
-        self.while_it_is_there(session, move |contents| contents.extend(session, name, offset, &piece)).await
+        self.with_session_contents(session, move |contents| contents.extend(session, name, offset, &piece)).await
     }
 
     async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
         let name = content_name(name)?;
-        self.while_it_is_there(session, move |contents| contents.finish(session, name)).await
+        self.with_session_contents(session, move |contents| contents.finish(session, name)).await
     }
 
     async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
@@ -342,18 +346,26 @@ impl Store for LocalStore {
         blocking(move || Ok(contents.drop_unfinished(session)?)).await
     }
 
-    async fn content(&self, session: SessionId, name: &str, from: u64, len: usize) -> Result<Option<Part>, StoreError> {
+    async fn content(
+        &self,
+        session: SessionId,
+        name: &str,
+        from: u64,
+        len: usize,
+    ) -> Result<Option<ContentSlice>, StoreError> {
         let (contents, name) = (self.contents.clone(), name.to_owned());
         blocking(move || contents.get(session, &name, from, len)).await
     }
 
-    async fn compact(&self) -> Result<Compacted, StoreError> {
+    async fn compact(&self) -> Result<CompactionStats, StoreError> {
         let (compactor, contents, shared) = (self.compactor.clone(), self.contents.clone(), self.shared.clone());
         let (reply, answer) = oneshot::channel();
         let work = move || {
             // Nobody waits for it. The kernel takes 0 for the calling thread; where it refuses, it is done all the same.
-            let _ = rustix::process::setpriority_process(None, LEAST_URGENT);
-            contents.let_go_at_rest(|session| keep(shared.state().sessions.get(&session)) != Keep::All);
+            let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
+            contents.drop_unfinished_of_stopped(|session| {
+                content_retention(shared.state().sessions.get(&session)) != ContentRetention::All
+            });
             contents.sweep();
             // Whoever no longer listens does not need the answer.
             let _ = reply.send(compactor.run());
@@ -364,18 +376,20 @@ impl Store for LocalStore {
 
     async fn check(&self) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
-        if let Err(Failure::Refused(error) | Failure::Unknown(error)) = self.queue.push(Ask::Check(reply)) {
+        if let Err(ChangeFailure::NotWritten(error) | ChangeFailure::Unknown(error)) =
+            self.queue.push(JournalRequest::Check(reply))
+        {
             return Err(StoreError::Io(error));
         }
-        Ok(answer.await.map_err(|_| gone())??)
+        Ok(answer.await.map_err(|_| writer_gone_error())??)
     }
 }
 
-fn keep(entry: Option<&Entry>) -> Keep {
+fn content_retention(entry: Option<&SessionEntry>) -> ContentRetention {
     match entry {
-        Some(entry) if listing::has_agent(entry.record.state) => Keep::All,
-        Some(_) => Keep::Whole,
-        None => Keep::Nothing,
+        Some(entry) if listing::has_agent(entry.record.state) => ContentRetention::All,
+        Some(_) => ContentRetention::Finished,
+        None => ContentRetention::Nothing,
     }
 }
 
@@ -388,15 +402,15 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
 }
 
 /// Until the committer is gone; then once more, so that the next start has nothing to replay.
-fn move_whenever_told(shared: &Shared, wishes: &mpsc::Receiver<()>) {
+fn run_index_flusher(shared: &SharedJournal, wishes: &mpsc::Receiver<()>) {
     let mut failed: Option<Instant> = None;
     loop {
         let told = wishes.recv();
-        if told.is_ok() && failed.is_some_and(|at| at.elapsed() < AFTER_A_FAILURE) {
+        if told.is_ok() && failed.is_some_and(|at| at.elapsed() < INDEX_RETRY_DELAY) {
             continue;
         }
         failed = None;
-        if let Err(error) = shared.move_down() {
+        if let Err(error) = shared.flush_index() {
             tracing::warn!("the journal's index falls behind: {error}");
             failed = Some(Instant::now());
         }
@@ -406,20 +420,22 @@ fn move_whenever_told(shared: &Shared, wishes: &mpsc::Receiver<()>) {
     }
 }
 
-fn encode(change: &Change, events: &[NewEvent]) -> Vec<u8> {
+fn encode(change: &SessionChange, events: &[JournalEvent]) -> Vec<u8> {
     match change {
-        Change::Create(record) | Change::Put { record, .. } => frame::encode_payload(None, Some(record), &[]),
-        Change::Append { mark, record, .. } => frame::encode_payload(mark.as_ref(), record.as_deref(), events),
-        Change::Claim | Change::Forget => frame::encode_payload(None, None, &[]),
+        SessionChange::Create(record) | SessionChange::Put { record, .. } => {
+            frame::encode_payload(None, Some(record), &[])
+        }
+        SessionChange::Append { mark, record, .. } => frame::encode_payload(mark.as_ref(), record.as_deref(), events),
+        SessionChange::Claim | SessionChange::Forget => frame::encode_payload(None, None, &[]),
     }
 }
 
-fn too_large(len: usize) -> Failure {
-    let text = format!("a batch of {len} bytes; at most {LARGEST_BATCH} fit, keep large contents beside the journal");
-    Failure::Refused(Arc::new(io::Error::new(io::ErrorKind::FileTooLarge, text)))
+fn batch_too_large(len: usize) -> ChangeFailure {
+    let text = format!("a batch of {len} bytes; at most {MAX_BATCH_BYTES} fit, keep large contents beside the journal");
+    ChangeFailure::NotWritten(Arc::new(io::Error::new(io::ErrorKind::FileTooLarge, text)))
 }
 
-fn gone() -> io::Error {
+fn writer_gone_error() -> io::Error {
     io::Error::other("the thread that writes the journal is gone; start the server again")
 }
 

@@ -5,43 +5,43 @@ use std::{borrow::Cow, fs::File, io};
 use bytes::Bytes;
 
 use super::{
-    archive::{self, Archive, Block},
+    archive::{self, ArchiveBlock, SegmentArchive},
     catalog::CatalogError,
-    frame::{Header, Payload},
-    places::Place,
+    event_locations::EventLocation,
+    frame::{FrameHeader, FramePayload},
     scan,
-    segment::{Position, Segment, Window},
-    shared::Shared,
+    segment::{LogPosition, ReadWindow, Segment},
+    shared::SharedJournal,
 };
 use crate::{
-    allocator::LARGE,
-    store::{Limit, NewEvent, Seq, SessionId, StoreError, StoredEvent},
+    allocator::LARGE_BUFFER,
+    store::{JournalEvent, ReadLimit, Seq, SessionId, StoreError, StoredEvent},
 };
 
 /// The events after `after`; stops before the first that cannot be read, which is an error only where it is the first.
 pub(super) fn read(
-    shared: &Shared,
+    shared: &SharedJournal,
     session: SessionId,
     after: Seq,
-    limit: Limit,
+    limit: ReadLimit,
 ) -> Result<Vec<StoredEvent>, StoreError> {
-    Reader::of(shared, session)?.read(after, limit)
+    JournalReader::for_session(shared, session)?.read(after, limit)
 }
 
 /// Reads on in what it has open already.
-pub(super) struct Reader<'a> {
-    shared: &'a Shared,
+pub(super) struct JournalReader<'a> {
+    shared: &'a SharedJournal,
     session: SessionId,
     tail: Seq,
-    gathered: Gathered,
+    collected: EventCollector,
     open: Option<(u32, Segment)>,
-    window: Window,
+    window: ReadWindow,
     /// The block of an archive that was read last.
-    inflated: Option<(Block, Vec<u8>)>,
+    inflated: Option<(ArchiveBlock, Vec<u8>)>,
 }
 
 /// What came of reading one frame.
-enum Step {
+enum ReadStep {
     /// Go on with this event.
     Next(Seq),
     Full,
@@ -49,17 +49,25 @@ enum Step {
     Elsewhere,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn of(shared: &'a Shared, session: SessionId) -> Result<Reader<'a>, StoreError> {
+impl<'a> JournalReader<'a> {
+    pub(super) fn for_session(shared: &'a SharedJournal, session: SessionId) -> Result<JournalReader<'a>, StoreError> {
         let tail = shared.state().sessions.get(&session).ok_or(StoreError::NoSession(session))?.tail;
-        let gathered = Gathered::up_to(Limit { events: 0, bytes: 0 });
-        Ok(Reader { shared, session, tail, gathered, open: None, window: Window::default(), inflated: None })
+        let gathered = EventCollector::up_to(ReadLimit { events: 0, bytes: 0 });
+        Ok(JournalReader {
+            shared,
+            session,
+            tail,
+            collected: gathered,
+            open: None,
+            window: ReadWindow::default(),
+            inflated: None,
+        })
     }
 
-    pub(super) fn read(&mut self, after: Seq, limit: Limit) -> Result<Vec<StoredEvent>, StoreError> {
-        self.gathered = Gathered::up_to(limit);
+    pub(super) fn read(&mut self, after: Seq, limit: ReadLimit) -> Result<Vec<StoredEvent>, StoreError> {
+        self.collected = EventCollector::up_to(limit);
         let filled = self.fill(after);
-        let events = self.gathered.take_all();
+        let events = self.collected.take_all();
         match filled {
             Err(StoreError::Damaged { .. }) if !events.is_empty() => Ok(events),
             Err(error) => Err(error),
@@ -70,7 +78,7 @@ impl<'a> Reader<'a> {
     fn fill(&mut self, after: Seq) -> Result<(), StoreError> {
         let mut seq = after.saturating_add(1);
         let (mut missed, mut distrusted) = (None, None);
-        while seq <= self.tail && !self.gathered.is_full() {
+        while seq <= self.tail && !self.collected.is_full() {
             let places = self.shared.locate(self.session, seq)?;
             let begun_at = seq;
             let mut rest = &places[..];
@@ -79,10 +87,10 @@ impl<'a> Reader<'a> {
                     rest = behind;
                     continue;
                 }
-                match self.place(*place, seq)? {
-                    Step::Next(next) => seq = next,
-                    Step::Full => return Ok(()),
-                    Step::Elsewhere => break,
+                match self.read_location(*place, seq)? {
+                    ReadStep::Next(next) => seq = next,
+                    ReadStep::Full => return Ok(()),
+                    ReadStep::Elsewhere => break,
                 }
                 if seq > self.tail {
                     return Ok(());
@@ -101,7 +109,7 @@ impl<'a> Reader<'a> {
                 if distrusted == Some(seq) {
                     return Err(self.damaged(seq, "the log lacks it"));
                 }
-                self.shared.distrust(&CatalogError::Mismatch)?;
+                self.shared.rebuild_index(&CatalogError::Mismatch)?;
                 distrusted = Some(seq);
             }
         }
@@ -109,37 +117,42 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes the events from `seq` on that stand in one frame.
-    fn place(&mut self, place: Place, seq: Seq) -> Result<Step, StoreError> {
+    fn read_location(&mut self, place: EventLocation, seq: Seq) -> Result<ReadStep, StoreError> {
         let Some(at) = place.at else { return Err(self.damaged(seq, "a damaged part of the log held it")) };
         match self.open(at)? {
             // There was one of each number: what is gone, the log lost. A number beyond all of them only the index can have made up.
             None if at.segment <= self.shared.state().end.segment => {
                 Err(self.damaged(seq, &format!("segment {} of the log is gone", at.segment)))
             }
-            None => Ok(Step::Elsewhere),
-            Some(Segment::Log(file)) => self.in_log(&file, at, seq),
-            Some(Segment::Archive(archive)) => self.in_archive(&archive, at, seq),
+            None => Ok(ReadStep::Elsewhere),
+            Some(Segment::Log(file)) => self.read_from_log(&file, at, seq),
+            Some(Segment::Archive(archive)) => self.read_from_archive(&archive, at, seq),
         }
     }
 
-    fn in_log(&mut self, file: &File, at: Position, seq: Seq) -> Result<Step, StoreError> {
+    fn read_from_log(&mut self, file: &File, at: LogPosition, seq: Seq) -> Result<ReadStep, StoreError> {
         let offset = u64::from(at.offset);
         let header = match self.window.header(file, offset)? {
             Some(Ok(header)) if header.holds(self.session, seq) => header,
-            Some(Ok(_)) => return Ok(Step::Elsewhere),
+            Some(Ok(_)) => return Ok(ReadStep::Elsewhere),
             Some(Err(_)) | None => match scan::header_by_footer(file, offset)? {
                 Some(header) if header.holds(self.session, seq) => header,
-                Some(_) => return Ok(Step::Elsewhere),
+                Some(_) => return Ok(ReadStep::Elsewhere),
                 None => return Err(self.damaged(seq, &describe(at, "the header"))),
             },
         };
         let payload = self.window.payload(file, offset, &header)?;
-        let taken = payload.map(|payload| self.gathered.take(&header, payload, seq));
-        taken.unwrap_or(Err(Unsound::Checksum)).map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))
+        let taken = payload.map(|payload| self.collected.take(&header, payload, seq));
+        taken.unwrap_or(Err(FrameDefect::Checksum)).map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))
     }
 
-    fn in_archive(&mut self, archive: &Archive, at: Position, seq: Seq) -> Result<Step, StoreError> {
-        let Some(block) = archive.find(self.session, seq) else { return Ok(Step::Elsewhere) };
+    fn read_from_archive(
+        &mut self,
+        archive: &SegmentArchive,
+        at: LogPosition,
+        seq: Seq,
+    ) -> Result<ReadStep, StoreError> {
+        let Some(block) = archive.find(self.session, seq) else { return Ok(ReadStep::Elsewhere) };
         if self.inflated.as_ref().is_none_or(|(inflated, _)| inflated != block) {
             self.inflated = archive.frames(block)?.map(|frames| (*block, frames));
         }
@@ -147,7 +160,7 @@ impl<'a> Reader<'a> {
             return Err(self.damaged(seq, &format!("a block of the archive of segment {} does not hold", at.segment)));
         };
         // A block has the frames of one session in their order, so those behind are told without a look at their places.
-        let frames_on = archive::split(frames).skip_while(|(header, _)| !header.holds(self.session, seq));
+        let frames_on = archive::split_frames(frames).skip_while(|(header, _)| !header.holds(self.session, seq));
         let mut next = None;
         for (header, payload) in frames_on {
             let seq = next.unwrap_or(seq);
@@ -158,17 +171,17 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let sound = crc32fast::hash(payload) == header.crc;
-            let taken = if sound { self.gathered.take(&header, payload, seq) } else { Err(Unsound::Checksum) };
+            let taken = if sound { self.collected.take(&header, payload, seq) } else { Err(FrameDefect::Checksum) };
             match taken.map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))? {
-                Step::Next(behind) => next = Some(behind.max(seq)),
+                ReadStep::Next(behind) => next = Some(behind.max(seq)),
                 step => return Ok(step),
             }
         }
-        Ok(next.map_or(Step::Elsewhere, Step::Next))
+        Ok(next.map_or(ReadStep::Elsewhere, ReadStep::Next))
     }
 
     /// `None` where there is no such segment.
-    fn open(&mut self, at: Position) -> Result<Option<Segment>, StoreError> {
+    fn open(&mut self, at: LogPosition) -> Result<Option<Segment>, StoreError> {
         if let Some((number, segment)) = &self.open
             && *number == at.segment
         {
@@ -192,16 +205,16 @@ impl<'a> Reader<'a> {
 }
 
 /// What of a frame is not as it was written.
-enum Unsound {
+enum FrameDefect {
     Checksum,
     Format,
 }
 
-impl Unsound {
+impl FrameDefect {
     fn part(&self) -> &'static str {
         match self {
-            Unsound::Checksum => "the checksum",
-            Unsound::Format => "the format",
+            FrameDefect::Checksum => "the checksum",
+            FrameDefect::Format => "the format",
         }
     }
 }
@@ -211,16 +224,16 @@ impl Unsound {
 /// Their text stands in one buffer from the system, to which it goes back when the last of them is told. They are made here and
 /// dropped on another thread: where each was a block of its own, or shared what it was read from, a long replay left several times
 /// as much behind as was ever on its way.
-struct Gathered {
-    limit: Limit,
+struct EventCollector {
+    limit: ReadLimit,
     text: Vec<u8>,
     /// Number, kind, and where its text ends.
     events: Vec<(Seq, Cow<'static, str>, usize)>,
 }
 
-impl Gathered {
-    fn up_to(limit: Limit) -> Gathered {
-        Gathered { limit, text: Vec::new(), events: Vec::new() }
+impl EventCollector {
+    fn up_to(limit: ReadLimit) -> EventCollector {
+        EventCollector { limit, text: Vec::new(), events: Vec::new() }
     }
 
     fn is_full(&self) -> bool {
@@ -232,23 +245,23 @@ impl Gathered {
     }
 
     /// Takes the events of a frame, from `seq` on.
-    fn take(&mut self, header: &Header, payload: &[u8], seq: Seq) -> Result<Step, Unsound> {
-        let mut payload = Payload::parse(payload).ok_or(Unsound::Checksum)?;
+    fn take(&mut self, header: &FrameHeader, payload: &[u8], seq: Seq) -> Result<ReadStep, FrameDefect> {
+        let mut payload = FramePayload::parse(payload).ok_or(FrameDefect::Checksum)?;
         for number in header.seq..header.seq + u64::from(header.count) {
-            let (kind, json) = payload.next_event().ok_or(Unsound::Format)?;
+            let (kind, json) = payload.next_event().ok_or(FrameDefect::Format)?;
             if number < seq {
                 continue;
             }
             if !self.has_room_for(json.len()) {
-                return Ok(Step::Full);
+                return Ok(ReadStep::Full);
             }
             if self.events.is_empty() {
-                self.text.reserve(LARGE.max(json.len()));
+                self.text.reserve(LARGE_BUFFER.max(json.len()));
             }
             self.text.extend(json);
             self.events.push((number, kind.to_owned().into(), self.text.len()));
         }
-        Ok(Step::Next(header.seq + u64::from(header.count)))
+        Ok(ReadStep::Next(header.seq + u64::from(header.count)))
     }
 
     fn take_all(&mut self) -> Vec<StoredEvent> {
@@ -256,12 +269,12 @@ impl Gathered {
         let mut begins = 0;
         let event = |(seq, kind, ends)| {
             let json = text.slice(std::mem::replace(&mut begins, ends)..ends);
-            (seq, NewEvent { kind, json })
+            (seq, JournalEvent { kind, json })
         };
         std::mem::take(&mut self.events).into_iter().map(event).collect()
     }
 }
 
-fn describe(at: Position, what: &str) -> String {
+fn describe(at: LogPosition, what: &str) -> String {
     format!("{what} at byte {} of segment {} does not hold", at.offset, at.segment)
 }

@@ -2,23 +2,23 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::super::{Limit, NewEvent, Seq, SessionId, StoredEvent};
+use super::super::{JournalEvent, ReadLimit, Seq, SessionId, StoredEvent};
 
 /// Bounds of what is kept: of one session, and in all. Beyond, the oldest go, and are read from the log again.
 ///
 /// One commit can hold thousands of events of one session, and a little of each of a thousand. Both must be here still when
 /// those who follow come for them, or a flood is read back from the log. So what is let go is what has been here the longest,
 /// whosever it is: where a thousand take turns, whoever has been quiet the longest is about to speak, and is not read to its end.
-const OF_ONE: usize = 1 << 20;
-const IN_ALL: usize = 64 << 20;
+const MAX_SESSION_BYTES: usize = 1 << 20;
+const MAX_TOTAL_BYTES: usize = 64 << 20;
 /// What an event costs beside its text, and what a batch costs beside its events.
 const OVERHEAD: usize = 96;
 /// So many batches are taken out at once where others wait meanwhile.
-const AT_ONCE: usize = 512;
+const MAX_BATCHES_PER_TAKE: usize = 512;
 
 #[derive(Debug, Default)]
-pub(super) struct Recent {
-    tails: HashMap<SessionId, Tail>,
+pub(super) struct RecentEvents {
+    tails: HashMap<SessionId, SessionTail>,
     /// Whose each batch is, oldest first.
     order: BTreeMap<u64, SessionId>,
     /// Counts appends.
@@ -30,42 +30,42 @@ pub(super) struct Recent {
 
 /// The newest events of one session, without a gap.
 #[derive(Debug, Default)]
-struct Tail {
+struct SessionTail {
     /// Never none.
-    batches: VecDeque<Batch>,
+    batches: VecDeque<RecentBatch>,
     bytes: usize,
 }
 
 /// What was appended at once.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct RecentBatch {
     clock: u64,
     /// The number of the first of its events.
     first: Seq,
-    events: Vec<NewEvent>,
+    events: Vec<JournalEvent>,
     bytes: usize,
 }
 
 /// What was there when old things were asked for the last time but one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Old(u64);
+pub(super) struct RecentAge(u64);
 
-fn cost(events: &[NewEvent]) -> usize {
+fn cost(events: &[JournalEvent]) -> usize {
     events.iter().map(|event| event.json.len() + event.kind.len() + OVERHEAD).sum::<usize>() + OVERHEAD
 }
 
-impl Batch {
+impl RecentBatch {
     /// The number that comes after its last.
     fn end(&self) -> Seq {
         self.first + self.events.len() as Seq
     }
 }
 
-impl Recent {
+impl RecentEvents {
     /// `events` follow `at`.
-    pub(super) fn push(&mut self, session: SessionId, at: Seq, events: Vec<NewEvent>) {
+    pub(super) fn push(&mut self, session: SessionId, at: Seq, events: Vec<JournalEvent>) {
         self.clock += 1;
-        let batch = Batch { clock: self.clock, first: at + 1, bytes: cost(&events), events };
+        let batch = RecentBatch { clock: self.clock, first: at + 1, bytes: cost(&events), events };
         let newest = self.tails.get(&session).and_then(|tail| tail.batches.back());
         if newest.is_some_and(|newest| newest.end() != batch.first) {
             self.forget(session);
@@ -75,34 +75,35 @@ impl Recent {
         self.bytes += batch.bytes;
         tail.batches.push_back(batch);
         self.order.insert(self.clock, session);
-        while self.tails.get(&session).is_some_and(|tail| tail.bytes > OF_ONE) {
+        while self.tails.get(&session).is_some_and(|tail| tail.bytes > MAX_SESSION_BYTES) {
             self.take_oldest_of(session);
         }
-        while self.bytes > IN_ALL && self.take_oldest().is_some() {}
+        while self.bytes > MAX_TOTAL_BYTES && self.take_oldest().is_some() {}
     }
 
     /// From now on what is here is old the next time; returns what is old now, for [`Recent::take_old`].
-    pub(super) fn age(&mut self) -> Old {
-        Old(std::mem::replace(&mut self.old_until, self.clock))
+    pub(super) fn age(&mut self) -> RecentAge {
+        RecentAge(std::mem::replace(&mut self.old_until, self.clock))
     }
 
     /// Takes out some of what is old, as long as there is any: who followed it has read it. To free it takes a while, which is the
     /// caller's to spend where nobody waits.
     #[must_use]
-    pub(super) fn take_old(&mut self, Old(until): Old) -> Vec<Batch> {
+    pub(super) fn take_old(&mut self, RecentAge(until): RecentAge) -> Vec<RecentBatch> {
         let mut old = Vec::new();
-        while old.len() < AT_ONCE && self.order.first_key_value().is_some_and(|(clock, _)| *clock <= until) {
+        while old.len() < MAX_BATCHES_PER_TAKE && self.order.first_key_value().is_some_and(|(clock, _)| *clock <= until)
+        {
             old.extend(self.take_oldest());
         }
         old
     }
 
-    fn take_oldest(&mut self) -> Option<Batch> {
+    fn take_oldest(&mut self) -> Option<RecentBatch> {
         let session = *self.order.first_key_value()?.1;
         self.take_oldest_of(session)
     }
 
-    fn take_oldest_of(&mut self, session: SessionId) -> Option<Batch> {
+    fn take_oldest_of(&mut self, session: SessionId) -> Option<RecentBatch> {
         let tail = self.tails.get_mut(&session)?;
         let batch = tail.batches.pop_front()?;
         tail.bytes -= batch.bytes;
@@ -127,13 +128,13 @@ impl Recent {
     }
 
     /// The events after `after`, or `None` where they are not all here.
-    pub(super) fn read(&self, session: SessionId, after: Seq, limit: Limit) -> Option<Vec<StoredEvent>> {
+    pub(super) fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Option<Vec<StoredEvent>> {
         let batches = &self.tails.get(&session)?.batches;
         let next = after + 1;
         if next < batches.front()?.first {
             return None;
         }
-        let mut page = Page::new(limit);
+        let mut page = RecentPage::new(limit);
         for batch in batches.range(batches.partition_point(|batch| batch.end() <= next)..) {
             let skipped = next.saturating_sub(batch.first) as usize;
             for (seq, event) in (batch.first..).zip(&batch.events).skip(skipped) {
@@ -148,19 +149,19 @@ impl Recent {
 
 /// Gathers events up to a limit, but never fewer than one.
 #[derive(Debug)]
-struct Page {
+struct RecentPage {
     events: Vec<StoredEvent>,
-    limit: Limit,
+    limit: ReadLimit,
     bytes: usize,
 }
 
-impl Page {
-    fn new(limit: Limit) -> Page {
-        Page { events: Vec::new(), limit, bytes: 0 }
+impl RecentPage {
+    fn new(limit: ReadLimit) -> RecentPage {
+        RecentPage { events: Vec::new(), limit, bytes: 0 }
     }
 
     /// Whether there was room.
-    fn take(&mut self, seq: Seq, event: NewEvent) -> bool {
+    fn take(&mut self, seq: Seq, event: JournalEvent) -> bool {
         let has_room = self.limit.admits(event.json.len(), self.events.len(), self.bytes);
         if has_room {
             self.bytes += event.json.len();
@@ -175,13 +176,13 @@ impl Page {
 mod tests {
     use super::*;
 
-    fn event(len: usize) -> NewEvent {
-        NewEvent { kind: "".into(), json: vec![b'x'; len].into() }
+    fn event(len: usize) -> JournalEvent {
+        JournalEvent { kind: "".into(), json: vec![b'x'; len].into() }
     }
 
-    const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
+    const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
 
-    fn check_sums(recent: &Recent) {
+    fn check_sums(recent: &RecentEvents) {
         assert_eq!(recent.bytes, recent.tails.values().map(|tail| tail.bytes).sum::<usize>());
         let batches = recent.tails.values().flat_map(|tail| &tail.batches);
         assert_eq!(recent.bytes, batches.map(|batch| batch.bytes).sum::<usize>());
@@ -195,11 +196,11 @@ mod tests {
     #[test]
     fn a_session_keeps_its_newest_and_says_what_it_lacks() {
         let session = SessionId::from_bytes([1; 16]);
-        let mut recent = Recent::default();
+        let mut recent = RecentEvents::default();
         for at in 0..100 {
-            recent.push(session, at, vec![event(OF_ONE / 20)]);
+            recent.push(session, at, vec![event(MAX_SESSION_BYTES / 20)]);
         }
-        assert!(recent.bytes <= OF_ONE);
+        assert!(recent.bytes <= MAX_SESSION_BYTES);
         check_sums(&recent);
         assert_eq!(recent.read(session, 0, ALL), None);
         assert_eq!(numbers(&recent.read(session, 98, ALL).unwrap()), [99, 100]);
@@ -209,14 +210,14 @@ mod tests {
     #[test]
     fn reading_goes_on_in_the_middle_of_what_was_appended_at_once() {
         let session = SessionId::from_bytes([1; 16]);
-        let mut recent = Recent::default();
+        let mut recent = RecentEvents::default();
         recent.push(session, 4, vec![event(1); 3]);
         recent.push(session, 7, vec![event(1); 2]);
         assert_eq!(recent.read(session, 3, ALL), None);
         for (after, expected) in [(4, &[5, 6, 7, 8, 9][..]), (6, &[7, 8, 9]), (7, &[8, 9]), (8, &[9]), (9, &[])] {
             assert_eq!(numbers(&recent.read(session, after, ALL).unwrap()), expected);
         }
-        let few = Limit { events: 2, bytes: usize::MAX };
+        let few = ReadLimit { events: 2, bytes: usize::MAX };
         assert_eq!(numbers(&recent.read(session, 5, few).unwrap()), [6, 7]);
         // Where the numbers begin anew, what was is not of the same row.
         recent.push(session, 20, vec![event(1)]);
@@ -229,14 +230,14 @@ mod tests {
 
     #[test]
     fn what_came_first_makes_room() {
-        let mut recent = Recent::default();
+        let mut recent = RecentEvents::default();
         let session = |n: u8| SessionId::from_bytes([n; 16]);
         for n in 0..100 {
-            recent.push(session(n), 0, vec![event(OF_ONE / 2)]);
-            recent.push(session(n), 1, vec![event(OF_ONE / 4)]);
+            recent.push(session(n), 0, vec![event(MAX_SESSION_BYTES / 2)]);
+            recent.push(session(n), 1, vec![event(MAX_SESSION_BYTES / 4)]);
             recent.push(session(0), u64::from(n) + 2, vec![event(1)]);
         }
-        assert!(recent.bytes <= IN_ALL);
+        assert!(recent.bytes <= MAX_TOTAL_BYTES);
         check_sums(&recent);
         assert_eq!(recent.read(session(1), 0, ALL), None);
         assert_eq!(recent.read(session(99), 0, ALL).unwrap().len(), 2);
@@ -245,8 +246,8 @@ mod tests {
 
     #[test]
     fn where_all_take_turns_nobody_loses_what_is_newest() {
-        let mut recent = Recent::default();
-        let (sessions, len) = (100, IN_ALL / 100 / 8 - 2 * OVERHEAD);
+        let mut recent = RecentEvents::default();
+        let (sessions, len) = (100, MAX_TOTAL_BYTES / 100 / 8 - 2 * OVERHEAD);
         for at in 0..20 {
             for n in 0..sessions {
                 recent.push(SessionId::from_bytes([n; 16]), at, vec![event(len)]);
@@ -260,22 +261,22 @@ mod tests {
     #[test]
     fn what_is_old_from_one_time_to_the_next_is_let_go() {
         let [quiet, busy] = [1, 2].map(|n| SessionId::from_bytes([n; 16]));
-        let mut recent = Recent::default();
+        let mut recent = RecentEvents::default();
         recent.push(quiet, 0, vec![event(10)]);
         recent.push(busy, 0, vec![event(10)]);
-        let take = |recent: &mut Recent| {
+        let take = |recent: &mut RecentEvents| {
             let old = recent.age();
             std::iter::from_fn(|| Some(recent.take_old(old)).filter(|some| !some.is_empty())).flatten().count()
         };
         assert_eq!(take(&mut recent), 0);
-        for at in 1..=2 * AT_ONCE as Seq {
+        for at in 1..=2 * MAX_BATCHES_PER_TAKE as Seq {
             recent.push(busy, at, vec![event(10)]);
         }
         assert_eq!(take(&mut recent), 2);
         assert_eq!(recent.read(quiet, 0, ALL), None);
-        assert_eq!(recent.read(busy, 1, ALL).unwrap().len(), 2 * AT_ONCE);
+        assert_eq!(recent.read(busy, 1, ALL).unwrap().len(), 2 * MAX_BATCHES_PER_TAKE);
         check_sums(&recent);
-        assert_eq!(take(&mut recent), 2 * AT_ONCE);
+        assert_eq!(take(&mut recent), 2 * MAX_BATCHES_PER_TAKE);
         assert_eq!((recent.bytes, recent.tails.len(), recent.order.len()), (0, 0, 0));
     }
 }

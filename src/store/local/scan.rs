@@ -12,27 +12,27 @@
 use std::{fs::File, io};
 
 use super::{
-    frame::{FOOTER_MAGIC, HEADER, Header, MAGIC, NoHeader, Payload},
-    segment::{self, Window},
+    frame::{FOOTER_MAGIC, FRAME_HEADER_LEN, FrameHeader, FramePayload, HeaderError, MAGIC},
+    segment::{self, ReadWindow},
 };
 
 /// One stretch of a segment.
 #[derive(Debug)]
-pub(super) enum Found<'a> {
+pub(super) enum ScanItem<'a> {
     Frame {
         offset: u64,
-        header: Header,
-        payload: Payload<'a>,
+        header: FrameHeader,
+        payload: FramePayload<'a>,
     },
     /// The header does not hold, but the footer and the payload do. The frame itself comes next.
-    Mended {
+    RecoveredHeader {
         offset: u64,
-        header: Header,
+        header: FrameHeader,
     },
     /// The header or the footer holds, the payload does not.
     Damaged {
         offset: u64,
-        header: Header,
+        header: FrameHeader,
     },
     /// Nothing in these bytes can be read.
     Unreadable {
@@ -41,15 +41,15 @@ pub(super) enum Found<'a> {
     },
     /// A frame of the last commits, all of it there, that goes because one before it does not hold.
     Cut {
-        header: Header,
+        header: FrameHeader,
     },
 }
 
 /// How far to walk.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Until {
+pub(super) enum ScanUntil {
     /// All up to here counts, and what the file lacks of it is lost.
-    Here(u64),
+    Offset(u64),
     /// All that is there counts: nobody says how much it was.
     FileEnd,
     /// The log ends in this segment. What looks torn from `synced` on was never acknowledged and does not count.
@@ -66,121 +66,126 @@ pub(super) enum ScanError {
 }
 
 /// Tells `visit` what stands from `from` on, in order; returns where the part that counts ends.
-pub(super) fn scan(file: &File, from: u64, until: Until, visit: &mut dyn FnMut(Found<'_>)) -> Result<u64, ScanError> {
+pub(super) fn scan(
+    file: &File,
+    from: u64,
+    until: ScanUntil,
+    visit: &mut dyn FnMut(ScanItem<'_>),
+) -> Result<u64, ScanError> {
     let len = file.metadata()?.len();
     let end = match until {
-        Until::Here(end) => end.min(len),
-        Until::FileEnd | Until::TornTail { .. } => len,
+        ScanUntil::Offset(end) => end.min(len),
+        ScanUntil::FileEnd | ScanUntil::TornTail { .. } => len,
     };
-    let mut walk = Walk { file, window: Window::default(), end };
+    let mut walk = SegmentWalk { file, window: ReadWindow::default(), end };
     let mut offset = from;
     while offset < end {
         let begun = walk.header(offset)?;
         let is_mended = begun.is_none();
         let (header, next) = match begun {
             Some(header) => (Some(header), None),
-            None => match walk.next_sound(offset)? {
+            None => match walk.next_valid_frame(offset)? {
                 Some((at, header)) if at == offset => (Some(header), None),
                 next => (None, next),
             },
         };
         if let Some(header) = &header
-            && let Some(payload) = walk.window.payload(file, offset, header)?.and_then(Payload::parse)
+            && let Some(payload) = walk.window.payload(file, offset, header)?.and_then(FramePayload::parse)
         {
             if is_mended {
-                visit(Found::Mended { offset, header: header.clone() });
+                visit(ScanItem::RecoveredHeader { offset, header: header.clone() });
             }
-            visit(Found::Frame { offset, header: header.clone(), payload });
+            visit(ScanItem::Frame { offset, header: header.clone(), payload });
             offset += header.size();
             continue;
         }
         let next = match &header {
-            Some(header) => walk.next_sound(offset + header.size())?,
+            Some(header) => walk.next_valid_frame(offset + header.size())?,
             None => next,
         };
-        if let Until::TornTail { synced } = until
+        if let ScanUntil::TornTail { synced } = until
             && offset >= synced
             && !walk.synced_since(offset, next.as_ref())?
-            && !segment::is_lost_behind(file, offset)?
+            && !segment::has_lost_bytes(file, offset)?
         {
-            walk.cut(header, next, visit)?;
+            walk.visit_cut(header, next, visit)?;
             return Ok(offset);
         }
         match header {
             Some(header) => {
-                visit(Found::Damaged { offset, header: header.clone() });
+                visit(ScanItem::Damaged { offset, header: header.clone() });
                 offset += header.size();
             }
             None => {
                 let until = next.map_or(end, |(at, _)| at);
-                visit(Found::Unreadable { offset, until });
+                visit(ScanItem::Unreadable { offset, until });
                 offset = until;
             }
         }
     }
     match until {
-        Until::Here(until) if offset < until => {
-            visit(Found::Unreadable { offset, until });
+        ScanUntil::Offset(until) if offset < until => {
+            visit(ScanItem::Unreadable { offset, until });
             Ok(until)
         }
-        Until::Here(_) | Until::FileEnd | Until::TornTail { .. } => Ok(offset),
+        ScanUntil::Offset(_) | ScanUntil::FileEnd | ScanUntil::TornTail { .. } => Ok(offset),
     }
 }
 
 /// What the footer says of the frame at `offset`, where its header does not hold.
-pub(super) fn header_by_footer(file: &File, offset: u64) -> io::Result<Option<Header>> {
-    let mut walk = Walk { file, window: Window::default(), end: file.metadata()?.len() };
-    match walk.next_sound(offset) {
+pub(super) fn header_by_footer(file: &File, offset: u64) -> io::Result<Option<FrameHeader>> {
+    let mut walk = SegmentWalk { file, window: ReadWindow::default(), end: file.metadata()?.len() };
+    match walk.next_valid_frame(offset) {
         Ok(found) => Ok(found.and_then(|(at, header)| (at == offset).then_some(header))),
         Err(ScanError::Newer { .. }) => Ok(None),
         Err(ScanError::Io(error)) => Err(error),
     }
 }
 
-struct Walk<'a> {
+struct SegmentWalk<'a> {
     file: &'a File,
-    window: Window,
+    window: ReadWindow,
     end: u64,
 }
 
-impl Walk<'_> {
+impl SegmentWalk<'_> {
     /// The header at `offset`, if it is sound and its frame fits.
-    fn header(&mut self, offset: u64) -> Result<Option<Header>, ScanError> {
-        if offset + HEADER as u64 > self.end {
+    fn header(&mut self, offset: u64) -> Result<Option<FrameHeader>, ScanError> {
+        if offset + FRAME_HEADER_LEN as u64 > self.end {
             return Ok(None);
         }
         match self.window.header(self.file, offset)? {
             Some(Ok(header)) if offset + header.size() <= self.end => Ok(Some(header)),
-            Some(Err(NoHeader::Newer)) => Err(ScanError::Newer { offset }),
-            Some(Ok(_) | Err(NoHeader::Damaged)) | None => Ok(None),
+            Some(Err(HeaderError::Newer)) => Err(ScanError::Newer { offset }),
+            Some(Ok(_) | Err(HeaderError::Damaged)) | None => Ok(None),
         }
     }
 
     /// Whether something was written once `offset` had been synced. What follows at once may have been on its way with it and says
     /// nothing, so all of it is asked.
-    fn synced_since(&mut self, offset: u64, next: Option<&(u64, Header)>) -> Result<bool, ScanError> {
+    fn synced_since(&mut self, offset: u64, next: Option<&(u64, FrameHeader)>) -> Result<bool, ScanError> {
         let mut next = next.cloned();
         while let Some((at, header)) = next {
             if at.saturating_sub(u64::from(header.back)) > offset {
                 return Ok(true);
             }
-            next = self.next_sound(at + header.size())?;
+            next = self.next_valid_frame(at + header.size())?;
         }
         Ok(false)
     }
 
-    fn cut(
+    fn visit_cut(
         &mut self,
-        first: Option<Header>,
-        mut next: Option<(u64, Header)>,
-        visit: &mut dyn FnMut(Found<'_>),
+        first: Option<FrameHeader>,
+        mut next: Option<(u64, FrameHeader)>,
+        visit: &mut dyn FnMut(ScanItem<'_>),
     ) -> Result<(), ScanError> {
         if let Some(header) = first {
-            visit(Found::Cut { header });
+            visit(ScanItem::Cut { header });
         }
         while let Some((at, header)) = next {
-            next = self.next_sound(at + header.size())?;
-            visit(Found::Cut { header });
+            next = self.next_valid_frame(at + header.size())?;
+            visit(ScanItem::Cut { header });
         }
         Ok(())
     }
@@ -189,10 +194,10 @@ impl Walk<'_> {
     ///
     /// Only at `from` itself something newer is believed, where a frame may begin. What stands anywhere else may be the words of
     /// an agent, which could say what looks like it.
-    fn next_sound(&mut self, from: u64) -> Result<Option<(u64, Header)>, ScanError> {
+    fn next_valid_frame(&mut self, from: u64) -> Result<Option<(u64, FrameHeader)>, ScanError> {
         let mut offset = from;
-        while offset + HEADER as u64 <= self.end {
-            let Some(bytes) = self.window.ahead(self.file, offset, HEADER)? else { break };
+        while offset + FRAME_HEADER_LEN as u64 <= self.end {
+            let Some(bytes) = self.window.read_ahead(self.file, offset, FRAME_HEADER_LEN)? else { break };
             let is_magic = |bytes: &[u8]| bytes == MAGIC || bytes == FOOTER_MAGIC;
             let Some(at) = bytes.windows(MAGIC.len()).position(is_magic) else {
                 offset += (bytes.len() - MAGIC.len() + 1) as u64;
@@ -214,9 +219,9 @@ impl Walk<'_> {
     }
 
     /// The frame whose footer stands at `at`, and where it begins.
-    fn by_footer(&mut self, at: u64) -> Result<Option<(u64, Header)>, ScanError> {
-        let bytes = self.window.bytes(self.file, at, HEADER)?.and_then(<[u8]>::first_chunk);
-        let header = bytes.and_then(|bytes| Header::decode_footer(bytes).ok());
+    fn by_footer(&mut self, at: u64) -> Result<Option<(u64, FrameHeader)>, ScanError> {
+        let bytes = self.window.bytes(self.file, at, FRAME_HEADER_LEN)?.and_then(<[u8]>::first_chunk);
+        let header = bytes.and_then(|bytes| FrameHeader::decode_footer(bytes).ok());
         Ok(header.and_then(|header| Some((at.checked_sub(header.footer_at())?, header))))
     }
 }

@@ -19,58 +19,58 @@ use std::{
 use rustix::io::Errno;
 
 use super::{
-    archive::Archive,
-    frame::{Cursor, HEADER, Header, NoHeader},
+    archive::SegmentArchive,
+    frame::{FRAME_HEADER_LEN, FieldReader, FrameHeader, HeaderError},
 };
 
-pub(super) const PREFACE: usize = 32;
+pub(super) const SEGMENT_HEADER_LEN: usize = 32;
 const VERSION: u32 = 1;
 
 /// How a segment stands on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FileKind {
+pub(super) enum SegmentFileKind {
     Log,
     Archive,
 }
 
-impl FileKind {
+impl SegmentFileKind {
     fn magic(self) -> [u8; 8] {
         match self {
-            FileKind::Log => *b"GRLOG\0\0\0",
-            FileKind::Archive => *b"GRARC\0\0\0",
+            SegmentFileKind::Log => *b"GRLOG\0\0\0",
+            SegmentFileKind::Archive => *b"GRARC\0\0\0",
         }
     }
 
     fn suffix(self) -> &'static str {
         match self {
-            FileKind::Log => ".log",
-            FileKind::Archive => ".arc",
+            SegmentFileKind::Log => ".log",
+            SegmentFileKind::Archive => ".arc",
         }
     }
 }
 
 /// A place in the log, ordered as the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
+pub(super) struct LogPosition {
     pub(super) segment: u32,
     pub(super) offset: u32,
 }
 
-impl Position {
+impl LogPosition {
     /// Before the first frame of the first segment.
-    pub(super) const START: Position = Position { segment: 1, offset: PREFACE as u32 };
+    pub(super) const START: LogPosition = LogPosition { segment: 1, offset: SEGMENT_HEADER_LEN as u32 };
 }
 
 /// What the first bytes of a segment say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Preface {
+pub(super) struct SegmentHeader {
     pub(super) number: u32,
     pub(super) previous_end: u64,
 }
 
-impl Preface {
-    pub(super) fn encode(self, kind: FileKind) -> [u8; PREFACE] {
-        let mut bytes = [0; PREFACE];
+impl SegmentHeader {
+    pub(super) fn encode(self, kind: SegmentFileKind) -> [u8; SEGMENT_HEADER_LEN] {
+        let mut bytes = [0; SEGMENT_HEADER_LEN];
         bytes[..8].copy_from_slice(&kind.magic());
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
@@ -80,32 +80,34 @@ impl Preface {
         bytes
     }
 
-    fn decode(bytes: &[u8], kind: FileKind) -> Result<Preface, NoHeader> {
-        let mut fields = Cursor(bytes);
+    fn decode(bytes: &[u8], kind: SegmentFileKind) -> Result<SegmentHeader, HeaderError> {
+        let mut fields = FieldReader(bytes);
         let (magic, version, number) = (fields.array(), fields.u32(), fields.u32());
         let (previous_end, _, crc) = (fields.u64(), fields.u32(), fields.u32());
         let sound = magic == Some(kind.magic()) && crc.is_some() && crc == bytes.get(..28).map(crc32fast::hash);
         match (number, previous_end) {
             (Some(number), Some(previous_end)) if sound && version == Some(VERSION) => {
-                Ok(Preface { number, previous_end })
+                Ok(SegmentHeader { number, previous_end })
             }
-            _ if sound => Err(NoHeader::Newer),
-            _ => Err(NoHeader::Damaged),
+            _ if sound => Err(HeaderError::Newer),
+            _ => Err(HeaderError::Damaged),
         }
     }
 
-    pub(super) fn read(file: &File, kind: FileKind) -> io::Result<Result<Preface, NoHeader>> {
-        let mut window = Window::default();
-        Ok(window.bytes(file, 0, PREFACE)?.map_or(Err(NoHeader::Damaged), |bytes| Preface::decode(bytes, kind)))
+    pub(super) fn read(file: &File, kind: SegmentFileKind) -> io::Result<Result<SegmentHeader, HeaderError>> {
+        let mut window = ReadWindow::default();
+        Ok(window
+            .bytes(file, 0, SEGMENT_HEADER_LEN)?
+            .map_or(Err(HeaderError::Damaged), |bytes| SegmentHeader::decode(bytes, kind)))
     }
 }
 
-pub(super) fn path(dir: &Path, number: u32, kind: FileKind) -> PathBuf {
+pub(super) fn path(dir: &Path, number: u32, kind: SegmentFileKind) -> PathBuf {
     dir.join(format!("{number:08}{}", kind.suffix()))
 }
 
 /// The numbers of the segments in `dir` that stand so, in order.
-pub(super) fn numbers(dir: &Path, kind: FileKind) -> io::Result<BTreeSet<u32>> {
+pub(super) fn numbers(dir: &Path, kind: SegmentFileKind) -> io::Result<BTreeSet<u32>> {
     let mut numbers = BTreeSet::new();
     for entry in dir.read_dir()? {
         let name = entry?.file_name();
@@ -116,11 +118,11 @@ pub(super) fn numbers(dir: &Path, kind: FileKind) -> io::Result<BTreeSet<u32>> {
 }
 
 /// Makes a segment that a power cut cannot take away any more. What an earlier failed attempt left is replaced.
-pub(super) fn create(dir: &Path, preface: Preface) -> io::Result<File> {
-    let path = path(dir, preface.number, FileKind::Log);
+pub(super) fn create(dir: &Path, preface: SegmentHeader) -> io::Result<File> {
+    let path = path(dir, preface.number, SegmentFileKind::Log);
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
     let made = options.open(&path).and_then(|file| {
-        file.write_all_at(&preface.encode(FileKind::Log), 0)?;
+        file.write_all_at(&preface.encode(SegmentFileKind::Log), 0)?;
         file.sync_all()?;
         File::open(dir)?.sync_all()?;
         Ok(file)
@@ -136,13 +138,15 @@ pub(super) fn create(dir: &Path, preface: Preface) -> io::Result<File> {
 #[derive(Debug, Clone)]
 pub(super) enum Segment {
     Log(Arc<File>),
-    Archive(Arc<Archive>),
+    Archive(Arc<SegmentArchive>),
 }
 
 impl Segment {
     fn open(dir: &Path, number: u32) -> io::Result<Segment> {
-        let log = || File::open(path(dir, number, FileKind::Log)).map(|file| Segment::Log(Arc::new(file)));
-        let archive = || Archive::open(&path(dir, number, FileKind::Archive)).map(|it| Segment::Archive(Arc::new(it)));
+        let log = || File::open(path(dir, number, SegmentFileKind::Log)).map(|file| Segment::Log(Arc::new(file)));
+        let archive = || {
+            SegmentArchive::open(&path(dir, number, SegmentFileKind::Archive)).map(|it| Segment::Archive(Arc::new(it)))
+        };
         match log() {
             // An archive is in its place before the log goes.
             Err(error) if error.kind() == io::ErrorKind::NotFound => archive(),
@@ -150,34 +154,34 @@ impl Segment {
         }
     }
 
-    pub(super) fn preface(&self) -> io::Result<Result<Preface, NoHeader>> {
+    pub(super) fn header(&self) -> io::Result<Result<SegmentHeader, HeaderError>> {
         match self {
-            Segment::Log(file) => Preface::read(file, FileKind::Log),
-            Segment::Archive(archive) => Preface::read(archive.file(), FileKind::Archive),
+            Segment::Log(file) => SegmentHeader::read(file, SegmentFileKind::Log),
+            Segment::Archive(archive) => SegmentHeader::read(archive.file(), SegmentFileKind::Archive),
         }
     }
 }
 
 /// Hands out the segments for reading, and keeps the few that were used last open.
 #[derive(Debug)]
-pub(super) struct Segments {
+pub(super) struct SegmentCache {
     dir: PathBuf,
     open: Mutex<VecDeque<(u32, Segment)>>,
 }
 
-const KEPT_OPEN: usize = 16;
+const MAX_OPEN_SEGMENTS: usize = 16;
 
-impl Segments {
-    pub(super) fn new(dir: PathBuf) -> Segments {
-        Segments { dir, open: Mutex::default() }
+impl SegmentCache {
+    pub(super) fn new(dir: PathBuf) -> SegmentCache {
+        SegmentCache { dir, open: Mutex::default() }
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<(u32, Segment)>> {
+    fn open_segments(&self) -> MutexGuard<'_, VecDeque<(u32, Segment)>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn open(&self, number: u32) -> io::Result<Segment> {
-        let mut open = self.kept();
+        let mut open = self.open_segments();
         if let Some(at) = open.iter().position(|(other, _)| *other == number)
             && let Some(used) = open.remove(at)
         {
@@ -186,21 +190,21 @@ impl Segments {
         }
         let segment = Segment::open(&self.dir, number)?;
         open.push_back((number, segment.clone()));
-        if open.len() > KEPT_OPEN {
+        if open.len() > MAX_OPEN_SEGMENTS {
             open.pop_front();
         }
         Ok(segment)
     }
 
     /// Something else stands in its place now. Whoever has it open reads on.
-    pub(super) fn replaced(&self, number: u32) {
-        self.kept().retain(|(other, _)| *other != number);
+    pub(super) fn evict(&self, number: u32) {
+        self.open_segments().retain(|(other, _)| *other != number);
     }
 
     /// The numbers of all segments, in order.
     pub(super) fn numbers(&self) -> io::Result<BTreeSet<u32>> {
-        let logs = numbers(&self.dir, FileKind::Log)?;
-        Ok(&logs | &numbers(&self.dir, FileKind::Archive)?)
+        let logs = numbers(&self.dir, SegmentFileKind::Log)?;
+        Ok(&logs | &numbers(&self.dir, SegmentFileKind::Archive)?)
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -210,8 +214,8 @@ impl Segments {
 
 /// Whether nothing but zeros stands from `from` to the end of the file: what [`super::log`] prepares.
 pub(super) fn is_blank(file: &File, from: u64) -> io::Result<bool> {
-    let (mut window, mut offset) = (Window::default(), from);
-    while let Some(bytes) = window.ahead(file, offset, 1)? {
+    let (mut window, mut offset) = (ReadWindow::default(), from);
+    while let Some(bytes) = window.read_ahead(file, offset, 1)? {
         if bytes.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
@@ -221,14 +225,14 @@ pub(super) fn is_blank(file: &File, from: u64) -> io::Result<bool> {
 }
 
 /// Whether the disk lost what was to be read, which trying again does not bring back.
-fn is_lost(error: &io::Error) -> bool {
+fn is_media_error(error: &io::Error) -> bool {
     let lost = [Errno::IO, Errno::UCLEAN, Errno::BADMSG];
     Errno::from_io_error(error).is_some_and(|errno| lost.contains(&errno))
 }
 
 /// Reads `bytes` from `offset` on, and returns how many there are. Where the disk lost some, [`LOST`] stands in their place, so
 /// that they are found damaged and what is around them is read.
-pub(super) fn read_over(
+pub(super) fn read_past_lost(
     bytes: &mut [u8],
     offset: u64,
     mut read_at: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
@@ -240,9 +244,9 @@ pub(super) fn read_over(
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if is_lost(&error) => {
-                let until = bytes.len().min(filled + (PAGE - at % PAGE) as usize);
-                bytes[filled..until].fill(LOST);
+            Err(error) if is_media_error(&error) => {
+                let until = bytes.len().min(filled + (PAGE_SIZE - at % PAGE_SIZE) as usize);
+                bytes[filled..until].fill(LOST_BYTE);
                 filled = until;
             }
             Err(error) => return Err(error),
@@ -252,11 +256,11 @@ pub(super) fn read_over(
 }
 
 /// Whether the disk does not give some of what stands from `from` on. It may another time: what leads to the disk can fail, too.
-pub(super) fn is_lost_behind(file: &File, from: u64) -> io::Result<bool> {
-    let (mut bytes, mut offset, mut lost) = (vec![0; MOST_AHEAD], from, false);
+pub(super) fn has_lost_bytes(file: &File, from: u64) -> io::Result<bool> {
+    let (mut bytes, mut offset, mut lost) = (vec![0; MAX_READ_AHEAD], from, false);
     loop {
-        let read = read_over(&mut bytes, offset, |bytes, at| {
-            read_at(file, bytes, at).inspect_err(|error| lost |= is_lost(error))
+        let read = read_past_lost(&mut bytes, offset, |bytes, at| {
+            read_at(file, bytes, at).inspect_err(|error| lost |= is_media_error(error))
         })?;
         if lost || read == 0 {
             return Ok(lost);
@@ -268,67 +272,67 @@ pub(super) fn is_lost_behind(file: &File, from: u64) -> io::Result<bool> {
 /// `File::read_at`, of a disk that loses in tests what they say.
 fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     #[cfg(test)]
-    let bytes = tests::given(bytes, at)?;
+    let bytes = tests::readable_part(bytes, at)?;
     file.read_at(bytes, at)
 }
 
 /// Fills `bytes` from `offset` on, with [`LOST`] where the disk lost some. A file that ends before is an error.
-pub(super) fn read_exact_over(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-    match read_over(bytes, offset, |bytes, at| file.read_at(bytes, at))? {
+pub(super) fn read_exact_past_lost(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    match read_past_lost(bytes, offset, |bytes, at| file.read_at(bytes, at))? {
         read if read == bytes.len() => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
 /// No header and no content is made of it, and it is not what is prepared behind the log.
-const LOST: u8 = 0xff;
+const LOST_BYTE: u8 = 0xff;
 /// The kernel reads so much or nothing of it.
-const PAGE: u64 = 4096;
+const PAGE_SIZE: u64 = 4096;
 
 /// A stretch of one file in memory, read ahead the further the more its reader goes straight on.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct ReadWindow {
     bytes: Vec<u8>,
     start: u64,
-    ahead: usize,
+    ahead_len: usize,
 }
 
-const LEAST_AHEAD: usize = 4 << 10;
-const MOST_AHEAD: usize = 1 << 20;
+const MIN_READ_AHEAD: usize = 4 << 10;
+const MAX_READ_AHEAD: usize = 1 << 20;
 
-impl Window {
+impl ReadWindow {
     /// `len` bytes at `offset`, or `None` where the file ends before.
     pub(super) fn bytes(&mut self, file: &File, offset: u64, len: usize) -> io::Result<Option<&[u8]>> {
-        Ok(self.ahead(file, offset, len)?.map(|bytes| &bytes[..len]))
+        Ok(self.read_ahead(file, offset, len)?.map(|bytes| &bytes[..len]))
     }
 
     /// What is in memory from `offset` on, at least `len` bytes; `None` where the file ends before.
-    pub(super) fn ahead(&mut self, file: &File, offset: u64, len: usize) -> io::Result<Option<&[u8]>> {
+    pub(super) fn read_ahead(&mut self, file: &File, offset: u64, len: usize) -> io::Result<Option<&[u8]>> {
         let end = self.start + self.bytes.len() as u64;
         if offset < self.start || offset + len as u64 > end {
             let straight_on = offset >= self.start && offset <= end && !self.bytes.is_empty();
-            self.ahead = if straight_on { (self.ahead * 2).min(MOST_AHEAD) } else { LEAST_AHEAD };
-            self.fill(file, offset, len.max(self.ahead))?;
+            self.ahead_len = if straight_on { (self.ahead_len * 2).min(MAX_READ_AHEAD) } else { MIN_READ_AHEAD };
+            self.fill(file, offset, len.max(self.ahead_len))?;
         }
         let ahead = self.bytes.get((offset - self.start) as usize..);
         Ok(ahead.filter(|ahead| ahead.len() >= len))
     }
 
     /// The header at `offset`; `None` where the file ends before.
-    pub(super) fn header(&mut self, file: &File, offset: u64) -> io::Result<Option<Result<Header, NoHeader>>> {
-        let bytes = self.bytes(file, offset, HEADER)?.and_then(<[u8]>::first_chunk);
-        Ok(bytes.map(Header::decode))
+    pub(super) fn header(&mut self, file: &File, offset: u64) -> io::Result<Option<Result<FrameHeader, HeaderError>>> {
+        let bytes = self.bytes(file, offset, FRAME_HEADER_LEN)?.and_then(<[u8]>::first_chunk);
+        Ok(bytes.map(FrameHeader::decode))
     }
 
     /// The payload of the frame at `offset`; `None` where it is damaged or the file ends before.
-    pub(super) fn payload(&mut self, file: &File, offset: u64, header: &Header) -> io::Result<Option<&[u8]>> {
-        let payload = self.bytes(file, offset + HEADER as u64, header.len as usize)?;
+    pub(super) fn payload(&mut self, file: &File, offset: u64, header: &FrameHeader) -> io::Result<Option<&[u8]>> {
+        let payload = self.bytes(file, offset + FRAME_HEADER_LEN as u64, header.len as usize)?;
         Ok(payload.filter(|payload| crc32fast::hash(payload) == header.crc))
     }
 
     /// Forgets what it holds, for another file.
     pub(super) fn clear(&mut self) {
-        *self = Window::default();
+        *self = ReadWindow::default();
     }
 
     fn fill(&mut self, file: &File, offset: u64, len: usize) -> io::Result<()> {
@@ -336,9 +340,10 @@ impl Window {
         let there = file.metadata()?.len().saturating_sub(offset);
         self.bytes.resize(len.min(usize::try_from(there).unwrap_or(usize::MAX)), 0);
         self.start = offset;
-        let filled = read_over(&mut self.bytes, offset, |bytes, at| read_at(file, bytes, at)).inspect_err(|_| {
-            self.bytes.clear();
-        })?;
+        let filled =
+            read_past_lost(&mut self.bytes, offset, |bytes, at| read_at(file, bytes, at)).inspect_err(|_| {
+                self.bytes.clear();
+            })?;
         self.bytes.truncate(filled);
         Ok(())
     }
@@ -356,12 +361,12 @@ pub(super) mod tests {
     }
 
     /// From now on the disk of this thread does not give what stands there in its files.
-    pub(in super::super) fn lose(pages: Range<u64>) {
+    pub(in super::super) fn lose_pages(pages: Range<u64>) {
         LOST_PAGES.set((pages.start, pages.end));
     }
 
     /// As much of `bytes` as the disk gives.
-    pub(super) fn given(bytes: &mut [u8], at: u64) -> io::Result<&mut [u8]> {
+    pub(super) fn readable_part(bytes: &mut [u8], at: u64) -> io::Result<&mut [u8]> {
         let (start, end) = LOST_PAGES.get();
         match at {
             at if at >= end => Ok(bytes),
@@ -375,43 +380,45 @@ pub(super) mod tests {
 
     /// A file as of a disk that lost a page, and where that one begins: the next can be read. It is the memory of this process,
     /// before which there is none.
-    pub(in super::super) fn half_lost() -> (File, u64) {
+    pub(in super::super) fn half_lost_file() -> (File, u64) {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let begins = u64::from_str_radix(maps.split('-').next().unwrap(), 16).unwrap();
-        (File::open("/proc/self/mem").unwrap(), begins - PAGE)
+        (File::open("/proc/self/mem").unwrap(), begins - PAGE_SIZE)
     }
 
     #[test]
     fn what_the_disk_lost_of_a_stretch_is_marked_and_the_rest_of_it_is_read() {
-        let (file, at) = half_lost();
-        let mut bytes = vec![0; 2 * PAGE as usize];
-        assert!(is_lost(&file.read_exact_at(&mut bytes, at).unwrap_err()), "the disk does not give it");
-        read_exact_over(&file, &mut bytes, at).unwrap();
-        let (lost, read) = bytes.split_at(PAGE as usize);
-        assert!(lost.iter().all(|byte| *byte == LOST));
-        let mut there = vec![0; PAGE as usize];
-        file.read_exact_at(&mut there, at + PAGE).unwrap();
+        let (file, at) = half_lost_file();
+        let mut bytes = vec![0; 2 * PAGE_SIZE as usize];
+        assert!(is_media_error(&file.read_exact_at(&mut bytes, at).unwrap_err()), "the disk does not give it");
+        read_exact_past_lost(&file, &mut bytes, at).unwrap();
+        let (lost, read) = bytes.split_at(PAGE_SIZE as usize);
+        assert!(lost.iter().all(|byte| *byte == LOST_BYTE));
+        let mut there = vec![0; PAGE_SIZE as usize];
+        file.read_exact_at(&mut there, at + PAGE_SIZE).unwrap();
         assert!(read == there, "the next page is read");
-        let short = read_exact_over(&tempfile::tempfile().unwrap(), &mut bytes, 0).unwrap_err();
+        let short = read_exact_past_lost(&tempfile::tempfile().unwrap(), &mut bytes, 0).unwrap_err();
         assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
     fn a_page_that_the_disk_lost_costs_no_other_and_any_other_failure_is_one() {
         let read_with = |errno: Errno| {
-            let mut bytes = vec![0; 3 * PAGE as usize];
-            let read = read_over(&mut bytes, 100, |bytes, at| {
-                if at / PAGE == 1 {
+            let mut bytes = vec![0; 3 * PAGE_SIZE as usize];
+            let read = read_past_lost(&mut bytes, 100, |bytes, at| {
+                if at / PAGE_SIZE == 1 {
                     return Err(errno.into());
                 }
-                let read = bytes.len().min((PAGE - at % PAGE) as usize);
+                let read = bytes.len().min((PAGE_SIZE - at % PAGE_SIZE) as usize);
                 bytes[..read].fill(1);
                 Ok(read)
             });
-            read.map(|read| (read, bytes.iter().filter(|byte| **byte == LOST).count(), bytes[PAGE as usize - 100]))
+            read.map(|read| {
+                (read, bytes.iter().filter(|byte| **byte == LOST_BYTE).count(), bytes[PAGE_SIZE as usize - 100])
+            })
         };
         for errno in [Errno::IO, Errno::UCLEAN, Errno::BADMSG] {
-            assert_eq!(read_with(errno).unwrap(), (3 * PAGE as usize, PAGE as usize, LOST));
+            assert_eq!(read_with(errno).unwrap(), (3 * PAGE_SIZE as usize, PAGE_SIZE as usize, LOST_BYTE));
         }
         assert!(read_with(Errno::NOMEM).is_err());
     }

@@ -14,132 +14,136 @@ use std::{
 
 use super::{
     catalog::{Catalog, CatalogError},
-    places::{Lookup, Place, Places, from},
-    recent::Recent,
-    replay::Replay,
-    segment::{Position, Segment, Segments},
+    event_locations::{EventLocation, EventLocations, IndexLookup, locations_from},
+    recent_events::RecentEvents,
+    replay::LogReplay,
+    segment::{LogPosition, Segment, SegmentCache},
 };
-use crate::store::{Seq, SessionId, StoreError, ledger::Entry};
+use crate::store::{Seq, SessionId, StoreError, session_change::SessionEntry};
 
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) sessions: HashMap<SessionId, Entry>,
-    pub(super) recent: Recent,
-    pub(super) fresh: Places,
+pub(super) struct JournalState {
+    pub(super) sessions: HashMap<SessionId, SessionEntry>,
+    pub(super) recent: RecentEvents,
+    pub(super) unflushed: EventLocations,
     /// Sessions that the ground knows otherwise.
-    pub(super) changed: HashSet<SessionId>,
+    pub(super) changed_sessions: HashSet<SessionId>,
     /// Where the last commit ended.
-    pub(super) end: Position,
+    pub(super) end: LogPosition,
     /// Since when something that was purged may stand in the last segment.
-    pub(super) purged: Option<Instant>,
-    pub(super) moving: Option<Arc<Places>>,
+    pub(super) purged_since: Option<Instant>,
+    pub(super) flushing: Option<Arc<EventLocations>>,
     /// Up to where the ground is complete.
-    pub(super) moved: Position,
+    pub(super) flushed_to: LogPosition,
 }
 
 /// The lowest level of the index.
 #[derive(Debug)]
-pub(super) enum Ground {
+pub(super) enum BaseIndex {
     Catalog(Catalog),
     /// Where sled failed: the same, read from the log, until the next start makes a new catalog.
-    Memory(Places),
+    InMemory(EventLocations),
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    state: RwLock<State>,
-    ground: RwLock<Ground>,
+pub(super) struct SharedJournal {
+    state: RwLock<JournalState>,
+    base_index: RwLock<BaseIndex>,
     /// One at a time moves places down or replaces the ground.
-    upkeep: Mutex<()>,
-    pub(super) segments: Segments,
+    index_maintenance: Mutex<()>,
+    pub(super) segments: SegmentCache,
     pub(super) catalog_dir: PathBuf,
     /// No session may be in the log that is not known.
-    pub(super) is_whole: bool,
+    pub(super) is_complete: bool,
 }
 
 /// What goes down at once: all up to `end`.
-struct Move {
-    places: Arc<Places>,
+struct IndexFlush {
+    places: Arc<EventLocations>,
     /// `None` where a session is gone.
-    changed: HashMap<SessionId, Option<Entry>>,
-    end: Position,
+    changed: HashMap<SessionId, Option<SessionEntry>>,
+    end: LogPosition,
 }
 
 /// The disk's last room belongs to the log: sled does not survive a full disk well, and what it lacks is in memory.
-const ROOM_FOR_CATALOG: u64 = 16 << 20;
+const MIN_FREE_FOR_CATALOG: u64 = 16 << 20;
 
-impl Shared {
+impl SharedJournal {
     pub(super) fn new(
-        state: State,
-        ground: Ground,
-        segments: Segments,
+        state: JournalState,
+        ground: BaseIndex,
+        segments: SegmentCache,
         catalog_dir: PathBuf,
-        is_whole: bool,
-    ) -> Shared {
-        let (state, ground, upkeep) = (RwLock::new(state), RwLock::new(ground), Mutex::new(()));
-        Shared { state, ground, upkeep, segments, catalog_dir, is_whole }
+        is_complete: bool,
+    ) -> SharedJournal {
+        let (state, base_index, index_maintenance) = (RwLock::new(state), RwLock::new(ground), Mutex::new(()));
+        SharedJournal { state, base_index, index_maintenance, segments, catalog_dir, is_complete }
     }
 
-    pub(super) fn state(&self) -> RwLockReadGuard<'_, State> {
+    pub(super) fn state(&self) -> RwLockReadGuard<'_, JournalState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn change(&self) -> RwLockWriteGuard<'_, State> {
+    pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, JournalState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn ground(&self) -> RwLockReadGuard<'_, Ground> {
-        self.ground.read().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn base_index(&self) -> RwLockReadGuard<'_, BaseIndex> {
+        self.base_index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn replace_ground(&self, ground: Ground) {
-        let mut place = self.ground.write().unwrap_or_else(PoisonError::into_inner);
-        if let Ground::Catalog(broken) = std::mem::replace(&mut *place, ground) {
+    fn replace_base_index(&self, ground: BaseIndex) {
+        let mut place = self.base_index.write().unwrap_or_else(PoisonError::into_inner);
+        if let BaseIndex::Catalog(broken) = std::mem::replace(&mut *place, ground) {
             broken.close();
         }
     }
 
     /// The places from the one that should hold `seq` on; none where nothing is known of it.
-    pub(super) fn locate(&self, session: SessionId, seq: Seq) -> Result<Vec<Place>, StoreError> {
+    pub(super) fn locate(&self, session: SessionId, seq: Seq) -> Result<Vec<EventLocation>, StoreError> {
         {
             let state = self.state();
-            let levels = [Some(&state.fresh), state.moving.as_deref()];
+            let levels = [Some(&state.unflushed), state.flushing.as_deref()];
             for level in levels.into_iter().flatten() {
                 match level.lookup(session, seq) {
-                    Lookup::Here(places) => return Ok(places),
-                    Lookup::Nowhere => return Ok(Vec::new()),
-                    Lookup::Below => {}
+                    IndexLookup::Found(places) => return Ok(places),
+                    IndexLookup::Absent => return Ok(Vec::new()),
+                    IndexLookup::Below => {}
                 }
             }
         }
-        let found = match &*self.ground() {
-            Ground::Catalog(catalog) => catalog.lookup(session, seq),
-            Ground::Memory(places) => Ok(places.of.get(&session).and_then(|of| from(of, seq)).map(<[Place]>::to_vec)),
+        let found = match &*self.base_index() {
+            BaseIndex::Catalog(catalog) => catalog.lookup(session, seq),
+            BaseIndex::InMemory(places) => Ok(places
+                .by_session
+                .get(&session)
+                .and_then(|of| locations_from(of, seq))
+                .map(<[EventLocation]>::to_vec)),
         };
         match found {
             Ok(places) => Ok(places.unwrap_or_default()),
             Err(error) => {
-                self.distrust(&error)?;
+                self.rebuild_index(&error)?;
                 self.locate(session, seq)
             }
         }
     }
 
     /// Reads the ground anew from the log, if that has not been done yet.
-    pub(super) fn distrust(&self, why: &CatalogError) -> Result<(), StoreError> {
-        let _alone = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
-        self.rebuild(why)
+    pub(super) fn rebuild_index(&self, why: &CatalogError) -> Result<(), StoreError> {
+        let _alone = self.index_maintenance.lock().unwrap_or_else(PoisonError::into_inner);
+        self.rebuild_index_locked(why)
     }
 
-    fn rebuild(&self, why: &CatalogError) -> Result<(), StoreError> {
-        if matches!(*self.ground(), Ground::Memory(_)) {
+    fn rebuild_index_locked(&self, why: &CatalogError) -> Result<(), StoreError> {
+        if matches!(*self.base_index(), BaseIndex::InMemory(_)) {
             return Ok(());
         }
         tracing::warn!("the journal's index cannot be used and is read anew from the log: {why}");
-        let end = self.state().moved;
-        let mut replay = Replay::default();
-        replay.up_to(&self.segments, end).map_err(std::io::Error::other)?;
-        self.replace_ground(Ground::Memory(replay.places));
+        let end = self.state().flushed_to;
+        let mut replay = LogReplay::default();
+        replay.replay_up_to(&self.segments, end).map_err(std::io::Error::other)?;
+        self.replace_base_index(BaseIndex::InMemory(replay.locations));
         // A next start must not take it up again; but of what the log has lost it alone may know how much was given.
         if replay.damage.is_empty() {
             let _ = std::fs::remove_dir_all(&self.catalog_dir);
@@ -148,18 +152,18 @@ impl Shared {
     }
 
     /// Moves what is fresh into the ground.
-    pub(super) fn move_down(&self) -> Result<(), StoreError> {
-        let _alone = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Move { places, changed, end }) = self.begin_move() else { return Ok(()) };
-        let written = match &*self.ground() {
-            Ground::Catalog(catalog) => catalog.write(&places, &changed, end),
-            Ground::Memory(_) => Ok(()),
+    pub(super) fn flush_index(&self) -> Result<(), StoreError> {
+        let _alone = self.index_maintenance.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(IndexFlush { places, changed, end }) = self.begin_flush() else { return Ok(()) };
+        let written = match &*self.base_index() {
+            BaseIndex::Catalog(catalog) => catalog.write(&places, &changed, end),
+            BaseIndex::InMemory(_) => Ok(()),
         };
         drop(places);
-        match written.or_else(|error| self.rebuild(&error)) {
-            Ok(()) => self.end_move(end),
+        match written.or_else(|error| self.rebuild_index_locked(&error)) {
+            Ok(()) => self.finish_flush(end),
             Err(error) => {
-                self.undo_move(changed.into_keys());
+                self.revert_flush(changed.into_keys());
                 return Err(error);
             }
         }
@@ -167,69 +171,71 @@ impl Shared {
     }
 
     /// Forgets of an archive whose places are in the ground what the archive knows itself.
-    pub(super) fn thin(&self, number: u32) -> Result<(), StoreError> {
+    pub(super) fn drop_archived_locations(&self, number: u32) -> Result<(), StoreError> {
         let Segment::Archive(archive) = self.segments.open(number)? else { return Ok(()) };
-        let _alone = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.index_maintenance.lock().unwrap_or_else(PoisonError::into_inner);
         for (session, from, until) in archive.sessions() {
-            let thinned = match &*self.ground() {
-                Ground::Catalog(catalog) => Some(catalog.thin(number, session, from, until)),
-                Ground::Memory(_) => None,
+            let thinned = match &*self.base_index() {
+                BaseIndex::Catalog(catalog) => Some(catalog.drop_archived_locations(number, session, from, until)),
+                BaseIndex::InMemory(_) => None,
             };
             match thinned {
-                Some(thinned) => thinned.or_else(|error| self.rebuild(&error))?,
+                Some(thinned) => thinned.or_else(|error| self.rebuild_index_locked(&error))?,
                 None => {
-                    if let Ground::Memory(places) = &mut *self.ground.write().unwrap_or_else(PoisonError::into_inner) {
-                        places.thin(number, session);
+                    if let BaseIndex::InMemory(places) =
+                        &mut *self.base_index.write().unwrap_or_else(PoisonError::into_inner)
+                    {
+                        places.drop_archived(number, session);
                     }
                 }
             }
         }
-        let flushed = match &*self.ground() {
-            Ground::Catalog(catalog) => catalog.flush(),
-            Ground::Memory(_) => Ok(()),
+        let flushed = match &*self.base_index() {
+            BaseIndex::Catalog(catalog) => catalog.flush(),
+            BaseIndex::InMemory(_) => Ok(()),
         };
-        flushed.or_else(|error| self.rebuild(&error))
+        flushed.or_else(|error| self.rebuild_index_locked(&error))
     }
 
-    fn begin_move(&self) -> Option<Move> {
-        if matches!(*self.ground(), Ground::Catalog(_)) && !self.has_room() {
+    fn begin_flush(&self) -> Option<IndexFlush> {
+        if matches!(*self.base_index(), BaseIndex::Catalog(_)) && !self.has_room() {
             return None;
         }
-        let mut state = self.change();
-        if state.end == state.moved {
+        let mut state = self.state_mut();
+        if state.end == state.flushed_to {
             return None;
         }
-        let moving = Arc::new(std::mem::take(&mut state.fresh));
-        state.moving = Some(moving.clone());
-        let changed = std::mem::take(&mut state.changed);
+        let moving = Arc::new(std::mem::take(&mut state.unflushed));
+        state.flushing = Some(moving.clone());
+        let changed = std::mem::take(&mut state.changed_sessions);
         let changed = changed.into_iter().map(|session| (session, state.sessions.get(&session).cloned())).collect();
-        Some(Move { places: moving, changed, end: state.end })
+        Some(IndexFlush { places: moving, changed, end: state.end })
     }
 
-    fn end_move(&self, end: Position) {
-        let mut ground = self.ground.write().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.change();
-        let moved = state.moving.take().and_then(Arc::into_inner);
-        if let (Ground::Memory(places), Some(moved)) = (&mut *ground, moved) {
-            places.cover(moved);
+    fn finish_flush(&self, end: LogPosition) {
+        let mut ground = self.base_index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state_mut();
+        let moved = state.flushing.take().and_then(Arc::into_inner);
+        if let (BaseIndex::InMemory(places), Some(moved)) = (&mut *ground, moved) {
+            places.merge_newer(moved);
             places.forgotten.clear();
         }
-        state.moved = end;
+        state.flushed_to = end;
     }
 
     /// Neither the index nor the log could be had: what was to go down stays here, and goes with the next move.
-    fn undo_move(&self, changed: impl Iterator<Item = SessionId>) {
-        let mut state = self.change();
-        if let Some(mut places) = state.moving.take().and_then(Arc::into_inner) {
-            places.cover(std::mem::take(&mut state.fresh));
-            state.fresh = places;
+    fn revert_flush(&self, changed: impl Iterator<Item = SessionId>) {
+        let mut state = self.state_mut();
+        if let Some(mut places) = state.flushing.take().and_then(Arc::into_inner) {
+            places.merge_newer(std::mem::take(&mut state.unflushed));
+            state.unflushed = places;
         }
-        state.changed.extend(changed);
+        state.changed_sessions.extend(changed);
     }
 
     /// Whether the disk has what the index takes for a while.
     pub(super) fn has_room(&self) -> bool {
         rustix::fs::statvfs(self.segments.dir())
-            .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) > ROOM_FOR_CATALOG)
+            .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) > MIN_FREE_FOR_CATALOG)
     }
 }

@@ -4,19 +4,19 @@ mod archives;
 mod contents;
 mod crash;
 mod damage;
-mod flight;
 mod full;
 mod headers;
+mod in_flight;
+mod index_maintenance;
 mod power;
 mod read_only;
 mod tail;
-mod upkeep;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use super::{LocalStore, OpenError, Sizes, committer::Thresholds, log::SegmentSizes};
+use super::{LocalStore, OpenError, StoreSizes, committer::FlushThresholds, log_writer::SegmentSizes};
 use crate::store::{
-    AppendError, Compacted, Limit, Query, SessionId, Store, StoreError, StoredEvent,
+    AppendError, CompactionStats, ReadLimit, SessionId, SessionQuery, Store, StoreError, StoredEvent,
     contract::{ALL, claimed, contract, event, events, expected, record},
 };
 
@@ -30,14 +30,18 @@ contract!({
 mod in_small_steps {
     crate::store::contract::contract!({
         let dir = tempfile::tempdir().unwrap();
-        let store = crate::store::local::LocalStore::open_with(dir.path(), super::super::small()).unwrap();
+        let store = crate::store::local::LocalStore::open_with(dir.path(), super::super::small_sizes()).unwrap();
         (dir, store)
     });
 }
 
-fn small() -> Sizes {
-    let segment = SegmentSizes { most: 4 << 10, ahead: 1 << 10 };
-    Sizes { segment, move_after: Thresholds { places: 20, bytes: 3 << 10 }, close_purged: 1 << 10 }
+fn small_sizes() -> StoreSizes {
+    let segment = SegmentSizes { max_bytes: 4 << 10, preallocate_bytes: 1 << 10 };
+    StoreSizes {
+        segment,
+        flush_thresholds: FlushThresholds { locations: 20, bytes: 3 << 10 },
+        close_purged_bytes: 1 << 10,
+    }
 }
 
 /// All of a session, straight from the log.
@@ -67,13 +71,13 @@ async fn fill(store: &LocalStore, title: &str, count: u64) -> SessionId {
 
 #[tokio::test]
 async fn everything_is_there_after_a_restart() {
-    for sizes in [Sizes::default(), small()] {
+    for sizes in [StoreSizes::default(), small_sizes()] {
         let dir = tempfile::tempdir().unwrap();
         let store = LocalStore::open_with(dir.path(), sizes).unwrap();
         let (a, b, gone) = (fill(&store, "a", 300).await, fill(&store, "b", 5).await, fill(&store, "gone", 9).await);
         let found = store.get(a).await.unwrap().unwrap();
         let renamed =
-            store.put(crate::store::Record { title: "A".into(), ..found.record }, found.revision).await.unwrap();
+            store.put(crate::store::SessionRecord { title: "A".into(), ..found.record }, found.revision).await.unwrap();
         let content = store.put_content(b, vec![1, 2, 3].into()).await.unwrap();
         store.forget(gone).await.unwrap();
         drop(store);
@@ -85,7 +89,7 @@ async fn everything_is_there_after_a_restart() {
         let found = store.content(b, &content, 0, 9).await.unwrap().map(|part| part.bytes);
         assert_eq!(found.as_deref(), Some(&[1, 2, 3][..]));
         assert_eq!(store.get(gone).await.unwrap(), None);
-        assert_eq!(store.list(Query::default()).await.unwrap().total, 2);
+        assert_eq!(store.list(SessionQuery::default()).await.unwrap().total, 2);
         let (epoch, snapshot) = store.claim(a).await.unwrap();
         assert_eq!((epoch, snapshot.tail), (2, 300));
         assert!(matches!(store.append(a, 1, 300, events(a, 300, 1)).await, Err(AppendError::Fenced)));
@@ -100,7 +104,7 @@ async fn a_restart_replays_only_what_the_index_lacks() {
     let session = fill(&store, "a", 50).await;
     drop(store);
     let store = LocalStore::open(dir.path()).unwrap();
-    assert_eq!(store.shared.state().fresh.len(), 0);
+    assert_eq!(store.shared.state().unflushed.len(), 0);
     check_whole(&store, session, 50, "after a restart");
 }
 

@@ -5,23 +5,23 @@ use super::*;
 const NAME: &str = "01KAHTXV3M9W6N2Q4ZB8C5R7DE";
 
 /// What a forged session says, line by line.
-enum Says<'a> {
+enum ForgedLine<'a> {
     Event(&'a str),
     Content(&'a str, &'a str),
 }
-use Says::{Content, Event};
+use ForgedLine::{Content, Event};
 
 /// A file of these sessions whose digests hold.
-fn forged(sessions: &[(SessionId, &[Says<'_>])]) -> String {
+fn forged(sessions: &[(SessionId, &[ForgedLine<'_>])]) -> String {
     let mut lines = Vec::new();
-    let (mut overall, mut events) = (Digest::default(), 0);
+    let (mut overall, mut events) = (ExportDigest::default(), 0);
     for (id, says) in sessions {
-        let (mut digest, mut count) = (Digest::default(), 0);
-        lines.push(serde_json::to_string(&Line::session(&record(*id, false), None)).expect("a line"));
+        let (mut digest, mut count) = (ExportDigest::default(), 0);
+        lines.push(serde_json::to_string(&ExportLine::session(&record(*id, false), None)).expect("a line"));
         for line in *says {
             match line {
                 Event(json) => {
-                    let event = NewEvent { kind: "run".into(), json: Bytes::from((*json).to_owned()) };
+                    let event = JournalEvent { kind: "run".into(), json: Bytes::from((*json).to_owned()) };
                     digest.event(&event);
                     count += 1;
                     lines.push(format!(r#"{{"kind":"run","event":{json}}}"#));
@@ -29,33 +29,35 @@ fn forged(sessions: &[(SessionId, &[Says<'_>])]) -> String {
                 Content(name, text) => {
                     digest.begin_content(name);
                     digest.more_content(text.as_bytes());
-                    lines.push(serde_json::to_string(&Line::content(name, text)).expect("a line"));
+                    lines.push(serde_json::to_string(&ExportLine::content(name, text)).expect("a line"));
                 }
             }
         }
         let digest = digest.finish();
         overall.add(&digest);
         events += count;
-        lines.push(serde_json::to_string(&Line::end(*id, count, &digest)).expect("a line"));
+        lines.push(serde_json::to_string(&ExportLine::end(*id, count, &digest)).expect("a line"));
     }
-    let total = Totals { sessions: sessions.len() as u64, events };
-    lines.push(serde_json::to_string(&Line::Total(Total { total, sha256: overall.finish() })).expect("a line"));
+    let total = ExportTotals { sessions: sessions.len() as u64, events };
+    lines.push(
+        serde_json::to_string(&ExportLine::Total(ExportTotal { total, sha256: overall.finish() })).expect("a line"),
+    );
     with_head(&(lines.join("\n") + "\n"))
 }
 
 async fn refused(file: &str, line: u64, what: &str) {
     let (_dir, store) = local();
-    let error = take_in(&store, file).await.expect_err(what).to_string();
+    let error = import_text(&store, file).await.expect_err(what).to_string();
     assert!(error.starts_with(&format!("line {line}: ")) && error.contains(what), "{error}");
     assert!(error.contains("nothing of it was imported; export it anew"), "{error}");
-    assert_eq!(all(store.as_ref()).await.expect("it answers"), [], "{what}");
+    assert_eq!(all_sessions(store.as_ref()).await.expect("it answers"), [], "{what}");
 }
 
 #[tokio::test]
 async fn a_sound_forgery_is_taken_so_the_others_are_refused_for_what_they_say() {
     let (_dir, store) = local();
     let says = [Event(r#"{"seq":1}"#), Content(NAME, "text"), Event(r#"{"seq":2}"#), Content(NAME, "text")];
-    let moved = take_in(&store, &forged(&[(SessionId::generate(), &says)])).await.expect("it is imported");
+    let moved = import_text(&store, &forged(&[(SessionId::generate(), &says)])).await.expect("it is imported");
     assert_eq!((moved.sessions, moved.events), (1, 2));
 }
 
@@ -115,7 +117,7 @@ async fn another_text_of_a_content_that_is_here_is_refused_and_changes_nothing()
         let says = [Event(&events[0]), Event(&events[1]), Event(&events[2]), Content(NAME, other)];
         let new = SessionId::generate();
         let file = forged(&[(new, &[Event(r#"{"seq":1}"#)]), (id, &says)]);
-        let error = take_in(&store, &file).await.expect_err("it differs").to_string();
+        let error = import_text(&store, &file).await.expect_err("it differs").to_string();
         assert!(error.starts_with("line 9: session") && error.contains(&id.to_string()), "{error}");
         assert!(error.contains("purge it first") && error.contains("nothing was imported"), "{error}");
         assert_eq!(text(store.as_ref(), None).await, before);
@@ -135,8 +137,8 @@ async fn only_a_content_that_is_missing_or_damaged_is_written() {
     flip(&file(ids[1]), "1");
     let written = |id| std::fs::metadata(file(id)).expect("it is there").modified().expect("a time");
     let untouched = written(ids[2]);
-    let moved = take_in(&store, &with_head(&before)).await.expect("it is imported");
-    assert_eq!(moved, Moved { sessions: 0, events: 0, known: 3 });
+    let moved = import_text(&store, &with_head(&before)).await.expect("it is imported");
+    assert_eq!(moved, TransferCounts { sessions: 0, events: 0, already_present: 3 });
     assert_eq!(text(store.as_ref(), None).await, before);
     assert_eq!(written(ids[2]), untouched, "what is sound is left alone");
 }
@@ -146,10 +148,10 @@ async fn a_session_without_events_keeps_the_title_that_it_has_here() {
     let (_dir, store) = local();
     let id = SessionId::generate();
     let file = forged(&[(id, &[])]);
-    take_in(&store, &file).await.expect("it is imported");
+    import_text(&store, &file).await.expect("it is imported");
     let here = store.get(id).await.expect("it answers").expect("it is there");
-    let renamed = crate::store::Record { title: "another title".into(), ..here.record };
+    let renamed = crate::store::SessionRecord { title: "another title".into(), ..here.record };
     store.put(renamed, here.revision).await.expect("it is renamed");
-    assert_eq!(take_in(&store, &file).await.expect("it is known").known, 1);
+    assert_eq!(import_text(&store, &file).await.expect("it is known").already_present, 1);
     assert_eq!(store.get(id).await.expect("it answers").expect("it is there").record.title, "another title");
 }

@@ -27,14 +27,17 @@ async fn a_content_goes_out_once_however_often_and_in_whatever_shape_events_name
     let json = (4..)
         .zip(shapes.iter().cycle().take(50))
         .map(|(seq, extras)| format!(r#"{{"seq":{seq},"observation":"smell","extras":{extras},"content":""}}"#));
-    let events = json.map(|json| NewEvent { kind: "smell".into(), json: json.into() }).collect();
+    let events = json.map(|json| JournalEvent { kind: "smell".into(), json: json.into() }).collect();
     let (epoch, snapshot) = store.claim(id).await.expect("it is ours");
-    store.append(id, epoch, snapshot.tail, Batch { events, ..Batch::default() }).await.expect("they are written");
+    store
+        .append(id, epoch, snapshot.tail, AppendBatch { events, ..AppendBatch::default() })
+        .await
+        .expect("they are written");
 
     let out = text(store.as_ref(), None).await;
     assert_eq!(contents(&out), contents(&before));
     let (_dir, other) = local();
-    let moved = take_in(&other, &with_head(&out)).await.expect("it is imported");
+    let moved = import_text(&other, &with_head(&out)).await.expect("it is imported");
     assert_eq!((moved.sessions, moved.events), (1, 53));
     assert_eq!(text(other.as_ref(), None).await, out);
 }
@@ -45,9 +48,9 @@ async fn a_content_that_is_named_first_in_a_list_goes_out_with_the_event_that_me
     let id = SessionId::generate();
     store.create(record(id, false)).await.expect("it is made");
     let name = store.put_content(id, "whole".into()).await.expect("it is kept");
-    let said = NewEvent { kind: "smell".into(), json: format!(r#"{{"seq":1,"extras":[["{name}"]]}}"#).into() };
+    let said = JournalEvent { kind: "smell".into(), json: format!(r#"{{"seq":1,"extras":[["{name}"]]}}"#).into() };
     let (epoch, _) = store.claim(id).await.expect("it is ours");
-    let batch = Batch { events: vec![said, event(2, Some(&name))], ..Batch::default() };
+    let batch = AppendBatch { events: vec![said, event(2, Some(&name))], ..AppendBatch::default() };
     store.append(id, epoch, 0, batch).await.expect("they are written");
     let out = text(store.as_ref(), None).await;
     let kinds: Vec<_> = out.lines().map(|line| &line[..8]).collect();

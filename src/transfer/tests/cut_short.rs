@@ -2,31 +2,31 @@
 
 use std::time::Duration;
 
-use greenroom_protocol::observation::State;
+use greenroom_protocol::observation::AgentState;
 use tokio::time::timeout;
 
 use super::*;
-use crate::store::{Record, faulty::Faulty};
+use crate::store::{SessionRecord, faulty::FaultyStore};
 
 /// Takes `text` in, of which no more is written than so many appends.
-async fn cut_after(store: &Arc<Faulty>, appends: usize, text: &str) {
-    store.hold();
+async fn cut_after(store: &Arc<FaultyStore>, appends: usize, text: &str) {
+    store.gate_appends();
     (0..appends).for_each(|_| store.release_one());
     let other: Arc<dyn Store> = store.clone();
-    timeout(Duration::from_secs(1), take_in(&other, text)).await.expect_err("it is killed while it waits");
-    store.hold();
+    timeout(Duration::from_secs(1), import_text(&other, text)).await.expect_err("it is killed while it waits");
+    store.gate_appends();
     (0..1000).for_each(|_| store.release_one());
 }
 
-async fn record_of(store: &dyn Store, id: SessionId) -> Record {
+async fn record_of(store: &dyn Store, id: SessionId) -> SessionRecord {
     store.get(id).await.expect("it answers").expect("it is there").record
 }
 
-fn is_nobodys_to_go_on_with(record: &Record) {
-    assert_eq!(record.state, State::Stopped);
+fn assert_not_resumable(record: &SessionRecord) {
+    assert_eq!(record.state, AgentState::Stopped);
     let why = record.reason.as_deref().expect("it says why");
     assert_eq!(why, "its import was cut short; import the file again");
-    let memory = serde_json::from_str::<String>(record.core.as_str()).expect("no session starts from a text");
+    let memory = serde_json::from_str::<String>(record.actor_state.as_str()).expect("no session starts from a text");
     assert_eq!(memory, why);
 }
 
@@ -37,38 +37,38 @@ async fn what_a_killed_import_left_is_nobodys_to_go_on_with_and_the_next_one_fin
         let id = SessionId::generate();
         fill(&store, id, count).await;
         let out = text(&store, Some(id)).await;
-        let faulty = Arc::new(Faulty::default());
+        let faulty = Arc::new(FaultyStore::default());
         cut_after(&faulty, appends, &with_head(&out)).await;
         let here = faulty.get(id).await.expect("it answers").expect("it is there");
         assert!(here.tail >= left && (here.tail < count || count == 0), "{} of {count} are written", here.tail);
-        is_nobodys_to_go_on_with(&here.record);
+        assert_not_resumable(&here.record);
 
         let other: Arc<dyn Store> = faulty.clone();
-        let moved = take_in(&other, &with_head(&out)).await.expect("it is finished");
-        assert_eq!(moved, Moved { sessions: 1, events: count - here.tail, known: 0 });
+        let moved = import_text(&other, &with_head(&out)).await.expect("it is finished");
+        assert_eq!(moved, TransferCounts { sessions: 1, events: count - here.tail, already_present: 0 });
         assert_eq!(text(faulty.as_ref(), None).await, out);
         assert_eq!(record_of(faulty.as_ref(), id).await, record_of(&store, id).await);
-        let moved = take_in(&other, &with_head(&out)).await.expect("it is known");
-        assert_eq!(moved, Moved { sessions: 0, events: 0, known: 1 });
+        let moved = import_text(&other, &with_head(&out)).await.expect("it is known");
+        assert_eq!(moved, TransferCounts { sessions: 0, events: 0, already_present: 1 });
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_an_import_was_to_go_on_with_is_finished_too_and_not_by_an_older_file() {
-    let (store, faulty) = (MemoryStore::new(), Arc::new(Faulty::default()));
+    let (store, faulty) = (MemoryStore::new(), Arc::new(FaultyStore::default()));
     let (id, other): (_, Arc<dyn Store>) = (SessionId::generate(), faulty.clone());
     fill(&store, id, 5).await;
     let older = with_head(&text(&store, None).await);
-    take_in(&other, &older).await.expect("it is imported");
+    import_text(&other, &older).await.expect("it is imported");
     fill(&store, id, 3000).await;
     let newer = text(&store, None).await;
     cut_after(&faulty, 2, &with_head(&newer)).await;
     let here = faulty.get(id).await.expect("it answers").expect("it is there");
     assert!(here.tail > 5 && here.tail < 3005, "{} are written", here.tail);
-    is_nobodys_to_go_on_with(&here.record);
+    assert_not_resumable(&here.record);
 
-    assert_eq!(take_in(&other, &older).await.expect("it says the same").known, 1);
-    is_nobodys_to_go_on_with(&record_of(faulty.as_ref(), id).await);
-    take_in(&other, &with_head(&newer)).await.expect("it is finished");
+    assert_eq!(import_text(&other, &older).await.expect("it says the same").already_present, 1);
+    assert_not_resumable(&record_of(faulty.as_ref(), id).await);
+    import_text(&other, &with_head(&newer)).await.expect("it is finished");
     assert_eq!(text(faulty.as_ref(), None).await, newer);
 }

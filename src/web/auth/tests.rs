@@ -1,45 +1,45 @@
 use super::*;
-use crate::data::Token;
+use crate::data::BearerToken;
 
 const TOKEN: &str = "0123456789abcdef";
 const HERE: &str = "http://localhost:3000";
 
 fn auth(bound: &str) -> Auth {
     Auth {
-        token: TokenInForce::always(Token::new(TOKEN), &Default::default()),
+        token: CurrentToken::fixed(BearerToken::new(TOKEN), &Default::default()),
         bound: bound.parse().expect("an address"),
         hosts: vec!["green.test".into(), "box.test:81".into()],
         origins: vec!["https://friend.test".into(), "https://green.test".into()],
     }
 }
 
-fn facts(door: Door, act: Act) -> Facts<'static> {
-    Facts {
-        door,
-        act,
+fn facts(door: RouteClass, act: RequestAccess) -> RequestFacts<'static> {
+    RequestFacts {
+        route: door,
+        access: act,
         host: Some("localhost:3000"),
         origin: None,
         fetch_site: None,
         bearer: None,
         query: None,
         cookie: None,
-        body: Body::Json,
+        body: RequestBodyKind::Json,
     }
 }
 
-fn check(facts: Facts<'_>, expected: Verdict) {
-    assert_eq!(auth("127.0.0.1:3000").judge(&facts), expected, "{facts:?}");
+fn check(facts: RequestFacts<'_>, expected: AuthDecision) {
+    assert_eq!(auth("127.0.0.1:3000").authorize(&facts), expected, "{facts:?}");
 }
 
-fn foreign(origin: &str) -> Verdict {
-    Verdict::Refuse(Denial::Origin(origin.into()))
+fn foreign(origin: &str) -> AuthDecision {
+    AuthDecision::Reject(AuthError::Origin(origin.into()))
 }
 
 #[test]
 fn hosts() {
     let check = |bound: &str, host: Option<&str>, expected: bool| {
-        let verdict = auth(bound).judge(&Facts { host, ..facts(Door::Health, Act::Read) });
-        assert_eq!(verdict == Verdict::Pass, expected, "{host:?} at {bound}");
+        let verdict = auth(bound).authorize(&RequestFacts { host, ..facts(RouteClass::Health, RequestAccess::Read) });
+        assert_eq!(verdict == AuthDecision::Pass, expected, "{host:?} at {bound}");
     };
     let local = "127.0.0.1:3000";
     check(local, Some("localhost:3000"), true);
@@ -87,95 +87,117 @@ fn a_foreign_page_opens_no_socket_whatever_it_shows() {
         "http://friend.test",
         "",
     ] {
-        for (door, act) in [(Door::Socket, Act::Read), (Door::Api, Act::Read), (Door::Api, Act::Write)] {
-            let with_cookie = Facts { cookie: Some(Token::new(TOKEN).cookie().to_owned().leak()), ..facts(door, act) };
-            check(Facts { origin: Some(origin), ..with_cookie }, foreign(origin));
-            check(Facts { origin: Some(origin), bearer: Some(TOKEN), ..facts(door, act) }, foreign(origin));
+        for (door, act) in [
+            (RouteClass::Socket, RequestAccess::Read),
+            (RouteClass::Api, RequestAccess::Read),
+            (RouteClass::Api, RequestAccess::Write),
+        ] {
+            let with_cookie =
+                RequestFacts { cookie: Some(BearerToken::new(TOKEN).cookie().to_owned().leak()), ..facts(door, act) };
+            check(RequestFacts { origin: Some(origin), ..with_cookie }, foreign(origin));
+            check(RequestFacts { origin: Some(origin), bearer: Some(TOKEN), ..facts(door, act) }, foreign(origin));
         }
     }
 }
 
 #[test]
 fn credentials() {
-    let token = Token::new(TOKEN);
+    let token = BearerToken::new(TOKEN);
     let cookie = Some(token.cookie());
-    let (socket, read, write) =
-        (facts(Door::Socket, Act::Read), facts(Door::Api, Act::Read), facts(Door::Api, Act::Write));
-    let refuse = Verdict::Refuse;
+    let (socket, read, write) = (
+        facts(RouteClass::Socket, RequestAccess::Read),
+        facts(RouteClass::Api, RequestAccess::Read),
+        facts(RouteClass::Api, RequestAccess::Write),
+    );
+    let refuse = AuthDecision::Reject;
     for any in [socket, read, write] {
-        check(any, refuse(Denial::NoToken));
-        check(Facts { bearer: Some(TOKEN), ..any }, Verdict::Pass);
-        check(Facts { bearer: Some("wrong"), ..any }, refuse(Denial::WrongToken));
-        check(Facts { bearer: Some("wrong"), cookie, origin: Some(HERE), ..any }, refuse(Denial::WrongToken));
-        check(Facts { cookie, origin: Some(HERE), ..any }, Verdict::Pass);
-        check(Facts { cookie: Some("wrong"), origin: Some(HERE), ..any }, refuse(Denial::WrongToken));
-        check(Facts { cookie: Some(TOKEN), origin: Some(HERE), ..any }, refuse(Denial::WrongToken));
-        check(Facts { origin: Some(HERE), ..any }, refuse(Denial::NoToken));
+        check(any, refuse(AuthError::NoToken));
+        check(RequestFacts { bearer: Some(TOKEN), ..any }, AuthDecision::Pass);
+        check(RequestFacts { bearer: Some("wrong"), ..any }, refuse(AuthError::WrongToken));
+        check(RequestFacts { bearer: Some("wrong"), cookie, origin: Some(HERE), ..any }, refuse(AuthError::WrongToken));
+        check(RequestFacts { cookie, origin: Some(HERE), ..any }, AuthDecision::Pass);
+        check(RequestFacts { cookie: Some("wrong"), origin: Some(HERE), ..any }, refuse(AuthError::WrongToken));
+        check(RequestFacts { cookie: Some(TOKEN), origin: Some(HERE), ..any }, refuse(AuthError::WrongToken));
+        check(RequestFacts { origin: Some(HERE), ..any }, refuse(AuthError::NoToken));
     }
-    check(Facts { query: Some(TOKEN), ..socket }, Verdict::Pass);
-    check(Facts { query: Some("wrong"), ..socket }, refuse(Denial::WrongToken));
-    check(Facts { query: Some(TOKEN), ..read }, refuse(Denial::NoToken));
-    check(Facts { cookie, ..socket }, refuse(Denial::CookieAlone));
-    check(Facts { cookie, ..write }, refuse(Denial::CookieAlone));
-    check(Facts { cookie, ..read }, Verdict::Pass);
+    check(RequestFacts { query: Some(TOKEN), ..socket }, AuthDecision::Pass);
+    check(RequestFacts { query: Some("wrong"), ..socket }, refuse(AuthError::WrongToken));
+    check(RequestFacts { query: Some(TOKEN), ..read }, refuse(AuthError::NoToken));
+    check(RequestFacts { cookie, ..socket }, refuse(AuthError::CookieAlone));
+    check(RequestFacts { cookie, ..write }, refuse(AuthError::CookieAlone));
+    check(RequestFacts { cookie, ..read }, AuthDecision::Pass);
 }
 
 #[test]
 fn a_page_of_another_port_cannot_ride_on_the_cookie() {
-    let token = Token::new(TOKEN);
-    let read = Facts { cookie: Some(token.cookie()), ..facts(Door::Api, Act::Read) };
-    check(Facts { fetch_site: Some("same-origin"), ..read }, Verdict::Pass);
-    check(Facts { fetch_site: Some("none"), ..read }, Verdict::Pass);
-    check(Facts { fetch_site: Some("same-site"), ..read }, foreign("same-site"));
-    check(Facts { fetch_site: Some("cross-site"), ..read }, foreign("cross-site"));
+    let token = BearerToken::new(TOKEN);
+    let read = RequestFacts { cookie: Some(token.cookie()), ..facts(RouteClass::Api, RequestAccess::Read) };
+    check(RequestFacts { fetch_site: Some("same-origin"), ..read }, AuthDecision::Pass);
+    check(RequestFacts { fetch_site: Some("none"), ..read }, AuthDecision::Pass);
+    check(RequestFacts { fetch_site: Some("same-site"), ..read }, foreign("same-site"));
+    check(RequestFacts { fetch_site: Some("cross-site"), ..read }, foreign("cross-site"));
 }
 
 #[test]
 fn a_body_that_a_form_could_send_changes_nothing() {
-    let write = Facts { bearer: Some(TOKEN), ..facts(Door::Api, Act::Write) };
-    check(Facts { body: Body::Other, ..write }, Verdict::Refuse(Denial::NotJson));
-    check(Facts { body: Body::None, ..write }, Verdict::Pass);
-    check(Facts { body: Body::File, ..write }, Verdict::Pass);
-    let page = Facts { body: Body::File, origin: Some("https://evil.test"), ..write };
-    check(page, Verdict::Refuse(Denial::Origin("https://evil.test".into())));
+    let write = RequestFacts { bearer: Some(TOKEN), ..facts(RouteClass::Api, RequestAccess::Write) };
+    check(RequestFacts { body: RequestBodyKind::Other, ..write }, AuthDecision::Reject(AuthError::NotJson));
+    check(RequestFacts { body: RequestBodyKind::None, ..write }, AuthDecision::Pass);
+    check(RequestFacts { body: RequestBodyKind::File, ..write }, AuthDecision::Pass);
+    let page = RequestFacts { body: RequestBodyKind::File, origin: Some("https://evil.test"), ..write };
+    check(page, AuthDecision::Reject(AuthError::Origin("https://evil.test".into())));
 }
 
 #[test]
 fn pages() {
-    let page = facts(Door::Page, Act::Read);
-    check(page, Verdict::Pass);
-    let token = Token::new(TOKEN);
+    let page = facts(RouteClass::Page, RequestAccess::Read);
+    check(page, AuthDecision::Pass);
+    let token = BearerToken::new(TOKEN);
     let cookie = Some(token.cookie());
     for fetch_site in [None, Some("none"), Some("same-origin")] {
-        check(Facts { cookie, fetch_site, ..page }, Verdict::PassInside);
+        check(RequestFacts { cookie, fetch_site, ..page }, AuthDecision::PassAuthenticated);
     }
     for fetch_site in [Some("cross-site"), Some("same-site"), Some("")] {
-        check(Facts { cookie, fetch_site, ..page }, Verdict::Pass);
+        check(RequestFacts { cookie, fetch_site, ..page }, AuthDecision::Pass);
     }
-    check(Facts { cookie, origin: Some("http://evil.test"), ..page }, Verdict::Pass);
-    check(Facts { cookie: Some("wrong"), ..page }, Verdict::Pass);
-    check(Facts { cookie, bearer: Some("wrong"), ..page }, Verdict::Pass);
-    check(Facts { bearer: Some(TOKEN), ..page }, Verdict::PassInside);
-    check(Facts { fetch_site: Some("cross-site"), ..page }, Verdict::Pass);
-    check(Facts { query: Some(TOKEN), ..page }, Verdict::SignIn);
-    check(Facts { query: Some("wrong"), ..page }, Verdict::Refuse(Denial::WrongToken));
-    check(facts(Door::Page, Act::Write), Verdict::Refuse(Denial::NoToken));
-    check(facts(Door::Health, Act::Read), Verdict::Pass);
+    check(RequestFacts { cookie, origin: Some("http://evil.test"), ..page }, AuthDecision::Pass);
+    check(RequestFacts { cookie: Some("wrong"), ..page }, AuthDecision::Pass);
+    check(RequestFacts { cookie, bearer: Some("wrong"), ..page }, AuthDecision::Pass);
+    check(RequestFacts { bearer: Some(TOKEN), ..page }, AuthDecision::PassAuthenticated);
+    check(RequestFacts { fetch_site: Some("cross-site"), ..page }, AuthDecision::Pass);
+    check(RequestFacts { query: Some(TOKEN), ..page }, AuthDecision::SignIn);
+    check(RequestFacts { query: Some("wrong"), ..page }, AuthDecision::Reject(AuthError::WrongToken));
+    check(facts(RouteClass::Page, RequestAccess::Write), AuthDecision::Reject(AuthError::NoToken));
+    check(facts(RouteClass::Health, RequestAccess::Read), AuthDecision::Pass);
 }
 
 #[test]
-fn friends() {
+fn allowed_origins() {
     let friend = Some("https://friend.test");
-    let api = facts(Door::Api, Act::Read);
-    check(Facts { origin: friend, bearer: Some(TOKEN), ..api }, Verdict::PassTo("https://friend.test".into()));
-    let told = |denial| Verdict::RefuseTo("https://friend.test".into(), denial);
-    check(Facts { origin: friend, ..api }, told(Denial::NoToken));
-    check(Facts { origin: friend, bearer: Some("wrong"), ..api }, told(Denial::WrongToken));
-    let form = Facts { origin: friend, bearer: Some(TOKEN), body: Body::Other, ..facts(Door::Api, Act::Write) };
-    check(form, told(Denial::NotJson));
-    let elsewhere = Facts { origin: friend, host: Some("evil.test"), ..api };
-    check(elsewhere, Verdict::Refuse(Denial::Host("evil.test".into())));
-    check(Facts { origin: friend, ..facts(Door::Api, Act::Ask) }, Verdict::Answer("https://friend.test".into()));
-    check(Facts { origin: Some("http://evil.test"), ..facts(Door::Api, Act::Ask) }, foreign("http://evil.test"));
-    check(facts(Door::Api, Act::Ask), Verdict::Refuse(Denial::NoToken));
+    let api = facts(RouteClass::Api, RequestAccess::Read);
+    check(
+        RequestFacts { origin: friend, bearer: Some(TOKEN), ..api },
+        AuthDecision::PassCrossOrigin("https://friend.test".into()),
+    );
+    let told = |denial| AuthDecision::RejectCrossOrigin("https://friend.test".into(), denial);
+    check(RequestFacts { origin: friend, ..api }, told(AuthError::NoToken));
+    check(RequestFacts { origin: friend, bearer: Some("wrong"), ..api }, told(AuthError::WrongToken));
+    let form = RequestFacts {
+        origin: friend,
+        bearer: Some(TOKEN),
+        body: RequestBodyKind::Other,
+        ..facts(RouteClass::Api, RequestAccess::Write)
+    };
+    check(form, told(AuthError::NotJson));
+    let elsewhere = RequestFacts { origin: friend, host: Some("evil.test"), ..api };
+    check(elsewhere, AuthDecision::Reject(AuthError::Host("evil.test".into())));
+    check(
+        RequestFacts { origin: friend, ..facts(RouteClass::Api, RequestAccess::Preflight) },
+        AuthDecision::AnswerPreflight("https://friend.test".into()),
+    );
+    check(
+        RequestFacts { origin: Some("http://evil.test"), ..facts(RouteClass::Api, RequestAccess::Preflight) },
+        foreign("http://evil.test"),
+    );
+    check(facts(RouteClass::Api, RequestAccess::Preflight), AuthDecision::Reject(AuthError::NoToken));
 }

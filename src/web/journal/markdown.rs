@@ -2,24 +2,24 @@
 
 use serde_json::Value;
 
-use crate::store::Record;
+use crate::store::SessionRecord;
 
 /// Reads a session's events in their order. A message of the user's stands where the agent was given it, and as: one that
 /// waited may have been changed or taken back meanwhile. What the agent was not given stands at the end.
 #[derive(Default)]
-pub(super) struct Reader {
-    asked: Vec<Asked>,
+pub(super) struct MarkdownExport {
+    undelivered: Vec<UndeliveredMessage>,
 }
 
 /// A message that the agent was not given so far.
-struct Asked {
+struct UndeliveredMessage {
     item: String,
     content: String,
     /// Whether the queue has shown it. It is taken back where a later queue does not.
     queued: bool,
 }
 
-pub(super) fn head(record: &Record) -> String {
+pub(super) fn head(record: &SessionRecord) -> String {
     format!(
         "# {}\n\nSession `{}`, agent {}, model {}, begun {}.\n",
         one_line(&record.title),
@@ -30,21 +30,21 @@ pub(super) fn head(record: &Record) -> String {
     )
 }
 
-impl Reader {
+impl MarkdownExport {
     /// One event, or nothing where it says nothing to a reader.
     pub(super) fn event(&mut self, json: &[u8]) -> String {
         let Ok(event) = serde_json::from_slice::<Value>(json) else { return String::new() };
         let text = |path: &str| event.pointer(path).and_then(Value::as_str).unwrap_or_default();
         match (text("/action"), text("/observation")) {
-            ("start", _) => self.asked(text("/item"), text("/args/task")),
-            ("message", _) => self.asked(text("/item"), text("/args/content")),
-            ("end", _) => self.ended(),
-            (_, "queue") => self.queued(event.pointer("/extras/items").and_then(Value::as_array)),
+            ("start", _) => self.add_undelivered(text("/item"), text("/args/task")),
+            ("message", _) => self.add_undelivered(text("/item"), text("/args/content")),
+            ("end", _) => self.queue_cleared(),
+            (_, "queue") => self.update_queue(event.pointer("/extras/items").and_then(Value::as_array)),
             (_, "chat") => {
-                self.asked.retain(|asked| asked.item != text("/item"));
-                said("User", text("/content"))
+                self.undelivered.retain(|asked| asked.item != text("/item"));
+                section("User", text("/content"))
             }
-            (_, "message") => said("Agent", text("/content")),
+            (_, "message") => section("Agent", text("/content")),
             (_, "think") => format!("\n> {}\n", text("/content").replace('\n', "\n> ")),
             (_, "run") => {
                 let code =
@@ -53,7 +53,7 @@ impl Reader {
             }
             (_, "edit") => format!("\nEdited `{}`:\n{}", text("/extras/path"), fenced("diff", text("/extras/diff"))),
             (_, "write") => format!("\nWrote `{}`.\n", text("/extras/path")),
-            (_, "plan") => said("Plan", text("/content")),
+            (_, "plan") => section("Plan", text("/content")),
             (_, "interrupted") => format!("\n*{}*\n", text("/message")),
             // A call that its model did not come to make: it was asked for again.
             (_, "error") if text("/extras/code") == "cut" && event.get("cause").is_none() => String::new(),
@@ -63,27 +63,27 @@ impl Reader {
     }
 
     /// The queue is emptied, and nobody took back what was in it.
-    fn ended(&mut self) -> String {
-        self.asked.iter_mut().for_each(|asked| asked.queued = false);
+    fn queue_cleared(&mut self) -> String {
+        self.undelivered.iter_mut().for_each(|asked| asked.queued = false);
         String::new()
     }
 
     /// What the agent was not given by the end.
     pub(super) fn end(&self) -> String {
-        self.asked.iter().map(|asked| said("User (not given to the agent)", &asked.content)).collect()
+        self.undelivered.iter().map(|asked| section("User (not given to the agent)", &asked.content)).collect()
     }
 
-    fn asked(&mut self, item: &str, content: &str) -> String {
-        self.asked.push(Asked { item: item.to_owned(), content: content.to_owned(), queued: false });
+    fn add_undelivered(&mut self, item: &str, content: &str) -> String {
+        self.undelivered.push(UndeliveredMessage { item: item.to_owned(), content: content.to_owned(), queued: false });
         String::new()
     }
 
-    fn queued(&mut self, items: Option<&Vec<Value>>) -> String {
+    fn update_queue(&mut self, items: Option<&Vec<Value>>) -> String {
         let content = |item: &str| {
             let found = items?.iter().find(|queued| queued["item"] == item)?;
             found["content"].as_str().map(str::to_owned)
         };
-        self.asked.retain_mut(|asked| match content(&asked.item) {
+        self.undelivered.retain_mut(|asked| match content(&asked.item) {
             Some(content) => {
                 asked.content = content;
                 asked.queued = true;
@@ -96,7 +96,7 @@ impl Reader {
     }
 }
 
-fn said(who: &str, text: &str) -> String {
+fn section(who: &str, text: &str) -> String {
     format!("\n## {who}\n\n{text}\n")
 }
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn check(json: &str, expected: &str) {
-        assert_eq!(Reader::default().event(json.as_bytes()), expected, "{json}");
+        assert_eq!(MarkdownExport::default().event(json.as_bytes()), expected, "{json}");
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn messages_stand_as_the_agent_was_given_them() {
-        let mut reader = Reader::default();
+        let mut reader = MarkdownExport::default();
         let queue = |items: &str| format!(r#"{{"observation":"queue","extras":{{"items":[{items}]}}}}"#);
         let message =
             |n: u8| format!(r#"{{"action":"message","item":"message-{n}","args":{{"content":"typed {n}"}}}}"#);

@@ -13,24 +13,27 @@ use actix_web::{
     web::Data,
 };
 use async_trait::async_trait;
-use greenroom_protocol::link::{Api, Settings};
+use greenroom_protocol::link::{AgentSettings, ProviderApi};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::super::*;
 use crate::{
-    data::{Token, TokenInForce},
+    data::{BearerToken, CurrentToken},
     directory,
     gateway::{Gateway, GatewayOptions},
-    sandbox::{Exit, Found, Presence, Progress, SandboxError, Spec, Stats, Workspaces},
+    sandbox::{
+        FoundSandbox, ProgressCallback, SandboxError, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats,
+        WorkspaceDirs,
+    },
     session::{
         self,
         messages::{
             LinkPort,
-            orders::{Cut, Deliver, Freeze, Kill, Raise, Thaw},
+            effects::{AbortModelStreams, DeliverToAgent, PauseSandbox, StartSandbox, StopSandbox, UnpauseSandbox},
         },
     },
-    store::{SessionId, memory::MemoryStore},
+    store::{SessionId, in_memory::MemoryStore},
     sweeper,
 };
 
@@ -38,10 +41,10 @@ pub(super) const TOKEN: &str = "0123456789abcdef";
 pub(super) const HOST: &str = "127.0.0.1:3000";
 
 /// A driver that starts nothing.
-struct NoWalls;
+struct StubSandbox;
 
 #[async_trait]
-impl Sandbox for NoWalls {
+impl SandboxDriver for StubSandbox {
     fn name(&self) -> &'static str {
         "process"
     }
@@ -51,13 +54,13 @@ impl Sandbox for NoWalls {
     async fn check(&self) -> Result<(), SandboxError> {
         Err(SandboxError::Unconfinable { detail: "it is a test".to_owned() })
     }
-    async fn start(&self, _: &Spec, _: Progress<'_>) -> Result<(), SandboxError> {
+    async fn start(&self, _: &SandboxSpec, _: ProgressCallback<'_>) -> Result<(), SandboxError> {
         Ok(())
     }
-    async fn freeze(&self, _: SessionId) -> Result<(), SandboxError> {
+    async fn pause(&self, _: SessionId) -> Result<(), SandboxError> {
         Ok(())
     }
-    async fn thaw(&self, _: SessionId) -> Result<(), SandboxError> {
+    async fn unpause(&self, _: SessionId) -> Result<(), SandboxError> {
         Ok(())
     }
     async fn stop(&self, _: SessionId) -> Result<(), SandboxError> {
@@ -66,67 +69,67 @@ impl Sandbox for NoWalls {
     async fn remove(&self, _: SessionId) -> Result<(), SandboxError> {
         Ok(())
     }
-    async fn presence(&self, _: SessionId) -> Result<Option<Presence>, SandboxError> {
+    async fn presence(&self, _: SessionId) -> Result<Option<SandboxPresence>, SandboxError> {
         Ok(None)
     }
-    async fn wait(&self, _: SessionId) -> Result<Exit, SandboxError> {
+    async fn wait(&self, _: SessionId) -> Result<SandboxExit, SandboxError> {
         std::future::pending().await
     }
-    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+    async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
         Ok(Vec::new())
     }
     async fn logs(&self, session: SessionId, _: usize) -> Result<String, SandboxError> {
-        Err(SandboxError::Gone { session })
+        Err(SandboxError::NotFound { session })
     }
-    async fn stats(&self, session: SessionId) -> Result<Stats, SandboxError> {
-        Err(SandboxError::Gone { session })
+    async fn stats(&self, session: SessionId) -> Result<SandboxStats, SandboxError> {
+        Err(SandboxError::NotFound { session })
     }
 }
 
 /// A link whose agent never answers.
-struct Silence;
+struct WebSilentLink;
 
-impl Actor for Silence {
-    type Context = Context<Silence>;
+impl Actor for WebSilentLink {
+    type Context = Context<WebSilentLink>;
 }
 
 macro_rules! hears {
     ($($order:ty),*) => {$(
-        impl Handler<$order> for Silence {
+        impl Handler<$order> for WebSilentLink {
             type Result = ();
-            fn handle(&mut self, _: $order, _: &mut Context<Silence>) {}
+            fn handle(&mut self, _: $order, _: &mut Context<WebSilentLink>) {}
         }
     )*};
 }
-hears!(Raise, Deliver, Cut, Freeze, Thaw, Kill);
+hears!(StartSandbox, DeliverToAgent, AbortModelStreams, PauseSandbox, UnpauseSandbox, StopSandbox);
 
 fn silent_link() -> LinkPort {
-    let link = Silence.start();
+    let link = WebSilentLink.start();
     LinkPort {
-        leash: CancellationToken::new().drop_guard(),
-        raise: link.clone().recipient(),
-        deliver: link.clone().recipient(),
-        cut: link.clone().recipient(),
-        freeze: link.clone().recipient(),
-        thaw: link.clone().recipient(),
-        kill: link.recipient(),
+        cancel_on_drop: CancellationToken::new().drop_guard(),
+        start_sandbox: link.clone().recipient(),
+        deliver_to_agent: link.clone().recipient(),
+        abort_model_streams: link.clone().recipient(),
+        pause_sandbox: link.clone().recipient(),
+        unpause_sandbox: link.clone().recipient(),
+        stop_sandbox: link.recipient(),
     }
 }
 
-fn settings() -> Settings {
+fn settings() -> AgentSettings {
     let (model, directory) = ("demo".to_owned(), "/workspace".to_owned());
-    Settings { model, api: Api::Anthropic, directory, run_timeout_s: 60, max_steps: 10 }
+    AgentSettings { model, api: ProviderApi::Anthropic, directory, run_timeout_s: 60, max_steps: 10 }
 }
 
 /// What a request was answered with.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct ApiReply {
     pub status: StatusCode,
     pub headers: actix_web::http::header::HeaderMap,
     pub text: String,
 }
 
-impl Reply {
+impl ApiReply {
     pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("no JSON ({e}): {}", self.text))
     }
@@ -143,67 +146,73 @@ impl Reply {
 }
 
 /// The application.
-pub(super) struct Stage<S> {
+pub(super) struct WebFixture<S> {
     app: S,
     pub store: Arc<dyn Store>,
-    pub census: Census,
+    pub actor_registry: ActorRegistry,
     dir: tempfile::TempDir,
 }
 
-pub(super) async fn stage()
--> Stage<impl Service<actix_http::Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
+pub(super) async fn fixture()
+-> WebFixture<impl Service<actix_http::Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut config = Config::with_data_dir(dir.path());
     config.server.max_upload = bytesize::ByteSize::b(32);
     config.server.allowed_origins = vec!["https://friend.test".to_owned()];
     let config = Arc::new(config);
-    let (store, sandbox): (Arc<dyn Store>, Arc<dyn Sandbox>) = (Arc::new(MemoryStore::new()), Arc::new(NoWalls));
-    let census = Census::default();
+    let (store, sandbox): (Arc<dyn Store>, Arc<dyn SandboxDriver>) =
+        (Arc::new(MemoryStore::new()), Arc::new(StubSandbox));
+    let census = ActorRegistry::default();
     let gateway = Gateway::new(GatewayOptions::default()).expect("its defaults make sense");
     let (of_sessions, count) = (store.clone(), census.clone());
-    let starts = Arc::new(Starts::new(8, 8));
-    let directory = Directory::start(directory::Parts {
+    let starts = Arc::new(StartLimiter::new(8, 8));
+    let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
-        census: census.clone(),
+        actor_registry: census.clone(),
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
-        starts: starts.clone(),
+        start_limiter: starts.clone(),
         runs: dir.path().join("run"),
         workspaces: dir.path().join("workspaces"),
         homes: dir.path().join("homes"),
-        threads: Threads::start(),
-        sessions: Box::new(move |fell| session::Parts {
+        threads: SessionThreads::start(),
+        sessions: Box::new(move |fell| session::SessionDeps {
             store: of_sessions,
-            census: count,
-            link: Box::new(|_, _, _| silent_link()),
-            settings: Box::new(|_| settings()),
-            may_use: Box::new(|_| Ok(())),
-            fell,
+            actor_registry: count,
+            make_link: Box::new(|_, _, _| silent_link()),
+            settings_for: Box::new(|_| settings()),
+            check_model: Box::new(|_| Ok(())),
+            session_stopped: fell,
         }),
     });
-    let sweeper = Sweeper::start(sweeper::Parts {
+    let sweeper = Sweeper::start(sweeper::SweeperParts {
         directory: directory.clone(),
         store: store.clone(),
         sandbox: sandbox.clone(),
-        census: census.clone(),
+        actor_registry: census.clone(),
         runs: dir.path().join("run"),
-        every: config.sweeper.every.0,
+        interval: config.sweeper.every.0,
         pause_after: config.sweeper.pause_after.0,
         stop_after: config.sweeper.stop_after.0,
     });
-    let sessions: Arc<dyn frontend::Sessions> = Arc::new(directory.clone());
+    let sessions: Arc<dyn frontend::SessionProvider> = Arc::new(directory.clone());
     let closing = CancellationToken::new();
-    let token = TokenInForce::always(Token::new(TOKEN), &closing);
-    let parts = Parts {
-        sockets: Arc::new(frontend::Parts { sessions, store: store.clone(), census: census.clone(), closing }),
+    let token = CurrentToken::fixed(BearerToken::new(TOKEN), &closing);
+    let parts = WebServices {
+        sockets: Arc::new(frontend::FrontendServices {
+            sessions,
+            store: store.clone(),
+            actor_registry: census.clone(),
+            closing,
+        }),
         directory,
         sweeper,
-        starts,
+        start_limiter: starts,
         store: store.clone(),
-        census: census.clone(),
+        actor_registry: census.clone(),
         sandbox,
-        workspaces: Workspaces {
-            below: dir.path().join("workspaces"),
+        workspaces: WorkspaceDirs {
+            root: dir.path().join("workspaces"),
             shared: None,
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
@@ -215,38 +224,38 @@ pub(super) async fn stage()
     };
     let auth = Auth::new(token, HOST.parse().expect("an address"), &config.server);
     let (parts, auth) = (Data::new(parts), Data::new(auth));
-    let app = App::new().wrap(from_fn(gate::gate)).wrap(from_fn(gate::dress));
+    let app = App::new().wrap(from_fn(middleware::authorize)).wrap(from_fn(middleware::security_headers));
     let app = init_service(app.configure(move |app| routes(app, parts, auth))).await;
-    Stage { app, store, census, dir }
+    WebFixture { app, store, actor_registry: census, dir }
 }
 
-impl<S: Service<actix_http::Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> Stage<S> {
+impl<S: Service<actix_http::Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> WebFixture<S> {
     /// Where the session works.
     pub(super) fn workspace(&self, id: &str) -> std::path::PathBuf {
         self.dir.path().join("workspaces").join(id)
     }
 
     /// Sends a request as it is.
-    pub(super) async fn send(&self, request: TestRequest) -> Reply {
+    pub(super) async fn send(&self, request: TestRequest) -> ApiReply {
         let response = self.app.call(request.to_request()).await.expect("every request is answered");
         let (status, headers) = (response.status(), response.headers().clone());
         let body = to_bytes(response.into_body().boxed()).await.expect("the body arrives");
-        Reply { status, headers, text: String::from_utf8_lossy(&body).into_owned() }
+        ApiReply { status, headers, text: String::from_utf8_lossy(&body).into_owned() }
     }
 
     /// Sends a request of somebody who may.
-    pub(super) async fn ask(&self, method: &str, uri: &str, body: Option<&str>) -> Reply {
-        self.send(known(method, uri, body)).await
+    pub(super) async fn call(&self, method: &str, uri: &str, body: Option<&str>) -> ApiReply {
+        self.send(authenticated(method, uri, body)).await
     }
 }
 
-pub(super) fn anybody(method: &str, uri: &str) -> TestRequest {
+pub(super) fn anonymous(method: &str, uri: &str) -> TestRequest {
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     TestRequest::default().method(method).uri(uri).insert_header(("host", HOST))
 }
 
-pub(super) fn known(method: &str, uri: &str, body: Option<&str>) -> TestRequest {
-    let request = anybody(method, uri).insert_header(("authorization", format!("Bearer {TOKEN}")));
+pub(super) fn authenticated(method: &str, uri: &str, body: Option<&str>) -> TestRequest {
+    let request = anonymous(method, uri).insert_header(("authorization", format!("Bearer {TOKEN}")));
     match body {
         None => request,
         Some(body) => request.insert_header(("content-type", "application/json")).set_payload(body.to_owned()),

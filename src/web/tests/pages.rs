@@ -3,13 +3,13 @@
 use actix_web::test::TestRequest;
 
 use super::{
-    NOWHERE,
-    stage::{anybody, known, stage},
+    UNKNOWN_SESSION,
+    fixture::{anonymous, authenticated, fixture},
 };
 
 #[actix_web::test]
 async fn whoever_opens_an_address_in_a_browser_reads_what_is_wrong() {
-    let stage = stage().await;
+    let stage = fixture().await;
     let open = async |request: TestRequest| {
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
         stage.send(request.insert_header(("accept", browser))).await
@@ -23,28 +23,31 @@ async fn whoever_opens_an_address_in_a_browser_reads_what_is_wrong() {
         assert_eq!((page.header("cache-control"), page.header("x-content-type-options")), ("no-store", "nosniff"));
         page
     };
-    let signed_out = check(anybody("GET", "/?token=%3Cb%3E"), 401, "<code>greenroom token</code> prints").await;
+    let signed_out = check(anonymous("GET", "/?token=%3Cb%3E"), 401, "<code>greenroom token</code> prints").await;
     assert_eq!(signed_out.header("www-authenticate"), "Bearer");
-    check(anybody("GET", "/nowhere"), 401, "the token is missing").await;
-    check(known("GET", "/nowhere", None), 404, "there is nothing at <code>/nowhere</code>").await;
-    check(known("GET", "/%3Cscript%3E%26amp;", None), 404, "<code>/&lt;script>&amp;amp;</code>").await;
-    check(anybody("GET", "/assets/none.js"), 404, "there is nothing at").await;
+    check(anonymous("GET", "/nowhere"), 401, "the token is missing").await;
+    check(authenticated("GET", "/nowhere", None), 404, "there is nothing at <code>/nowhere</code>").await;
+    check(authenticated("GET", "/%3Cscript%3E%26amp;", None), 404, "<code>/&lt;script>&amp;amp;</code>").await;
+    check(anonymous("GET", "/assets/none.js"), 404, "there is nothing at").await;
     check(
-        anybody("GET", "/").insert_header(("host", "evil.test<i>")),
+        anonymous("GET", "/").insert_header(("host", "evil.test<i>")),
         403,
         "is not called <code>evil.test&lt;i></code>",
     )
     .await;
-    check(anybody("HEAD", "/?token=wrong"), 401, "").await;
+    check(anonymous("HEAD", "/?token=wrong"), 401, "").await;
     for request in [
-        known("GET", "/api/nothing", None),
-        known("GET", "/%61pi/nothing", None),
-        known("GET", "/ws", None),
-        known("POST", "/nowhere", Some("{}")),
-        known("GET", NOWHERE, None),
+        authenticated("GET", "/api/nothing", None),
+        authenticated("GET", "/%61pi/nothing", None),
+        authenticated("GET", "/ws", None),
+        authenticated("POST", "/nowhere", Some("{}")),
+        authenticated("GET", UNKNOWN_SESSION, None),
     ] {
         open(request).await.error();
     }
-    assert_eq!(stage.send(known("GET", "/nowhere", None).insert_header(("accept", "*/*"))).await.error().0, 404);
-    assert_eq!(open(anybody("GET", "/sessions")).await.status, 200);
+    assert_eq!(
+        stage.send(authenticated("GET", "/nowhere", None).insert_header(("accept", "*/*"))).await.error().0,
+        404
+    );
+    assert_eq!(open(anonymous("GET", "/sessions")).await.status, 200);
 }

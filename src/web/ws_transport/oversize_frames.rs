@@ -23,66 +23,66 @@ const LARGEST_CONTROL: u64 = 125;
 
 /// Where in its frames a client is.
 #[derive(Debug)]
-pub(super) enum Cutter {
+pub(super) enum OversizeSplitter {
     /// So many bytes of a header have come. They are passed on together.
     Header([u8; LARGEST_HEADER], usize),
     /// In a frame that is passed on as it comes; so many bytes of it are missing.
-    Whole(u64),
+    PassThrough(u64),
     /// In one that is cut.
-    Cut(Rest),
+    Splitting(SplitFrame),
 }
 
 /// What is missing of a frame that is cut: a frame itself.
 #[derive(Debug)]
-pub(super) struct Rest {
+pub(super) struct SplitFrame {
     first: u8,
     left: u64,
     mask: [u8; 4],
 }
 
-impl Default for Cutter {
-    fn default() -> Cutter {
-        Cutter::Header([0; LARGEST_HEADER], 0)
+impl Default for OversizeSplitter {
+    fn default() -> OversizeSplitter {
+        OversizeSplitter::Header([0; LARGEST_HEADER], 0)
     }
 }
 
-impl Cutter {
+impl OversizeSplitter {
     /// What of `read` is passed on, after what was held back before.
     ///
     /// # Errors
     /// A frame that no client may send, and whose end nobody should wait for.
-    pub(super) fn pass(&mut self, read: &[u8]) -> io::Result<Bytes> {
-        let held_back = if let Cutter::Header(_, known) = self { *known } else { 0 };
+    pub(super) fn split(&mut self, read: &[u8]) -> io::Result<Bytes> {
+        let held_back = if let OversizeSplitter::Header(_, known) = self { *known } else { 0 };
         // Exactly as much, but where a frame is cut or begins.
         let mut passed = Vec::with_capacity(read.len() + held_back);
         let mut read = read;
         while !read.is_empty() {
             match self {
-                Cutter::Header(header, known) => {
+                OversizeSplitter::Header(header, known) => {
                     header[*known] = read[0];
                     *known += 1;
                     read = &read[1..];
-                    if let Some(Head { first, length, mask }) = parse(&header[..*known])? {
+                    if let Some(WsFrameHeader { first, length, mask }) = parse(&header[..*known])? {
                         match mask {
                             Some(mask) if first & CONTROL == 0 && length > CLIENT_FRAME_LIMIT as u64 => {
-                                *self = Cutter::Cut(Rest { first, left: length, mask });
+                                *self = OversizeSplitter::Splitting(SplitFrame { first, left: length, mask });
                             }
                             Some(_) | None => {
                                 passed.extend_from_slice(&header[..*known]);
-                                *self = Cutter::Whole(length).unless_over();
+                                *self = OversizeSplitter::PassThrough(length).or_next_header();
                             }
                         }
                     }
                 }
-                Cutter::Whole(left) => {
+                OversizeSplitter::PassThrough(left) => {
                     let content = take(&mut read, left);
                     passed.extend_from_slice(content);
-                    *self = Cutter::Whole(*left).unless_over();
+                    *self = OversizeSplitter::PassThrough(*left).or_next_header();
                 }
-                Cutter::Cut(rest) => {
-                    rest.cut(&mut read, &mut passed);
+                OversizeSplitter::Splitting(rest) => {
+                    rest.write_fragment(&mut read, &mut passed);
                     if rest.left == 0 {
-                        *self = Cutter::default();
+                        *self = OversizeSplitter::default();
                     }
                 }
             }
@@ -90,14 +90,14 @@ impl Cutter {
         Ok(passed.into())
     }
 
-    fn unless_over(self) -> Cutter {
-        if matches!(self, Cutter::Whole(0)) { Cutter::default() } else { self }
+    fn or_next_header(self) -> OversizeSplitter {
+        if matches!(self, OversizeSplitter::PassThrough(0)) { OversizeSplitter::default() } else { self }
     }
 }
 
-impl Rest {
+impl SplitFrame {
     /// Makes a frame of what there is; what follows continues it.
-    fn cut(&mut self, read: &mut &[u8], passed: &mut Vec<u8>) {
+    fn write_fragment(&mut self, read: &mut &[u8], passed: &mut Vec<u8>) {
         let content = take(read, &mut self.left);
         let is_last = self.left == 0;
         passed.push(if is_last { self.first } else { self.first & !FIN });
@@ -130,14 +130,14 @@ fn take<'a>(read: &mut &'a [u8], left: &mut u64) -> &'a [u8] {
 }
 
 /// What a header says.
-struct Head {
+struct WsFrameHeader {
     first: u8,
     length: u64,
     mask: Option<[u8; 4]>,
 }
 
 /// Once all of it is there.
-fn parse(header: &[u8]) -> io::Result<Option<Head>> {
+fn parse(header: &[u8]) -> io::Result<Option<WsFrameHeader>> {
     let [first, second, rest @ ..] = header else { return Ok(None) };
     let bytes = match second & LENGTH {
         IN_TWO_BYTES => 2,
@@ -155,7 +155,7 @@ fn parse(header: &[u8]) -> io::Result<Option<Head>> {
     if first & CONTROL != 0 && length > LARGEST_CONTROL {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a control frame of {length} bytes")));
     }
-    Ok(Some(Head { first: *first, length, mask: rest[bytes..].try_into().ok() }))
+    Ok(Some(WsFrameHeader { first: *first, length, mask: rest[bytes..].try_into().ok() }))
 }
 
 #[cfg(test)]
@@ -181,10 +181,10 @@ mod tests {
     /// What the actor's end makes of it, where it comes in pieces of `size` bytes: each message whole, and the largest frame.
     fn heard(bytes: &[u8], size: usize) -> Result<(Vec<String>, usize), ProtocolError> {
         let (mut cutter, mut codec, mut buffer) =
-            (Cutter::default(), Codec::new().max_size(CLIENT_FRAME_LIMIT), BytesMut::new());
+            (OversizeSplitter::default(), Codec::new().max_size(CLIENT_FRAME_LIMIT), BytesMut::new());
         let (mut messages, mut begun, mut largest) = (Vec::new(), Vec::new(), 0);
         for read in bytes.chunks(size) {
-            buffer.extend_from_slice(&cutter.pass(read).unwrap());
+            buffer.extend_from_slice(&cutter.split(read).unwrap());
             while let Some(frame) = codec.decode(&mut buffer)? {
                 let (is_last, content) = match frame {
                     Frame::Text(content) | Frame::Ping(content) | Frame::Continuation(Item::Last(content)) => {
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn what_no_client_may_send_is_not_waited_for() {
         let ping = [FIN | 0x9, MASKED | IN_EIGHT_BYTES, 0x7f, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
-        assert!(Cutter::default().pass(&ping).is_err());
+        assert!(OversizeSplitter::default().split(&ping).is_err());
         // Without a mask it is the codec that refuses it, and at once.
         let bare = [FIN | 0x1, IN_EIGHT_BYTES, 0x7f, 0, 0, 0, 0, 0, 0, 0];
         assert!(matches!(heard(&bare, 1), Err(ProtocolError::UnmaskedFrame)));

@@ -18,8 +18,8 @@ async fn connection() -> (TcpStream, TcpStream) {
     (client.unwrap(), accepted.unwrap().0)
 }
 
-fn with_actor(stream: TcpStream, says: impl Stream<Item = Result<Bytes, Infallible>> + 'static) -> Upgraded {
-    Upgraded::new(stream, BoxBody::new(BodyStream::new(says)), Rc::new(RefCell::new(Arrived::Nothing)))
+fn with_actor(stream: TcpStream, says: impl Stream<Item = Result<Bytes, Infallible>> + 'static) -> WsTransport {
+    WsTransport::new(stream, BoxBody::new(BodyStream::new(says)), Rc::new(RefCell::new(ClientInput::Empty)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,24 +35,24 @@ async fn a_client_that_takes_nothing_is_given_up_and_its_actor_held_back() {
     let began = Instant::now();
     let ended = poll_fn(|cx| upgraded.poll(cx)).await.unwrap_err();
     assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
-    assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs() * u64::from(PATIENCES));
-    assert!(upgraded.unsent() < UNSENT + 1000, "it was held back");
+    assert_eq!(began.elapsed().as_secs(), STALL_INTERVAL.as_secs() * u64::from(MAX_STALL_INTERVALS));
+    assert!(upgraded.unsent() < SEND_BUFFER_LIMIT + 1000, "it was held back");
     assert!(*said.borrow() < 4 << 20, "{} bytes", said.borrow());
 }
 
 #[tokio::test]
 async fn a_client_that_takes_nothing_is_heard_and_costs_no_more_for_it() {
     let (mut client, stream) = connection().await;
-    let arrived = Rc::new(RefCell::new(Arrived::Nothing));
+    let arrived = Rc::new(RefCell::new(ClientInput::Empty));
     let heard = Rc::new(RefCell::new(Vec::new()));
-    let (mut hearing, hears) = (Arriving(arrived.clone()), heard.clone());
+    let (mut hearing, hears) = (ClientInputStream(arrived.clone()), heard.clone());
     let speaks_and_hears = stream::poll_fn(move |cx| {
         if let Poll::Ready(Some(Ok(bytes))) = Pin::new(&mut hearing).poll_next(cx) {
             hears.borrow_mut().extend_from_slice(&bytes);
         }
         Poll::Ready(Some(Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 1000]))))
     });
-    let mut upgraded = Upgraded::new(stream, BoxBody::new(BodyStream::new(speaks_and_hears)), arrived);
+    let mut upgraded = WsTransport::new(stream, BoxBody::new(BodyStream::new(speaks_and_hears)), arrived);
     let mut poll_for_a_while = async || timeout(Duration::from_millis(100), poll_fn(|cx| upgraded.poll(cx))).await;
     poll_for_a_while().await.expect_err("it is full, and goes on");
     for word in ["stop ", "I ", "said"] {
@@ -60,17 +60,17 @@ async fn a_client_that_takes_nothing_is_heard_and_costs_no_more_for_it() {
         poll_for_a_while().await.expect_err("it goes on");
     }
     assert_eq!(*heard.borrow(), b"stop I said");
-    assert!(upgraded.unsent() < UNSENT + 10_000, "{}", upgraded.unsent());
+    assert!(upgraded.unsent() < SEND_BUFFER_LIMIT + 10_000, "{}", upgraded.unsent());
 }
 
 /// As an actor does: it takes all that has arrived, deals with a few frames of it, and calls for the rest.
 #[tokio::test]
 async fn what_a_client_says_that_takes_nothing_does_not_pile_up() {
     const FRAME: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
-    const DEALT_WITH: usize = 16 * READ;
+    const DEALT_WITH: usize = 16 * READ_SIZE;
     let (mut client, stream) = connection().await;
-    let arrived = Rc::new(RefCell::new(Arrived::Nothing));
-    let mut hearing = Arriving(arrived.clone());
+    let arrived = Rc::new(RefCell::new(ClientInput::Empty));
+    let mut hearing = ClientInputStream(arrived.clone());
     let (mut taken, mut dealt_with, mut is_full) = (0_usize, 0, false);
     let deals_slowly = stream::poll_fn(move |cx| {
         if !mem::replace(&mut is_full, true) {
@@ -79,7 +79,7 @@ async fn what_a_client_says_that_takes_nothing_does_not_pile_up() {
         while let Poll::Ready(Some(Ok(bytes))) = Pin::new(&mut hearing).poll_next(cx) {
             taken += bytes.len();
         }
-        assert!(taken <= 2 * READ, "{taken} bytes wait for the actor");
+        assert!(taken <= 2 * READ_SIZE, "{taken} bytes wait for the actor");
         let deals_with = taken.min(100);
         taken -= deals_with;
         dealt_with += deals_with;
@@ -91,7 +91,7 @@ async fn what_a_client_says_that_takes_nothing_does_not_pile_up() {
         }
         Poll::Pending
     });
-    let mut upgraded = Upgraded::new(stream, BoxBody::new(BodyStream::new(deals_slowly)), arrived);
+    let mut upgraded = WsTransport::new(stream, BoxBody::new(BodyStream::new(deals_slowly)), arrived);
     let flooding = async {
         let flood = FRAME.repeat(1000);
         loop {
@@ -99,7 +99,7 @@ async fn what_a_client_says_that_takes_nothing_does_not_pile_up() {
         }
     };
     let dealing = poll_fn(|cx| match upgraded.poll(cx) {
-        Poll::Pending if !upgraded.is_over => Poll::Pending,
+        Poll::Pending if !upgraded.actor_finished => Poll::Pending,
         ended => Poll::Ready(ended),
     });
     tokio::select! {

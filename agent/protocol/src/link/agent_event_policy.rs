@@ -3,7 +3,7 @@
 //! The journal says who speaks by `source`, and clients believe kinds: a state, a bill, a receipt, a user's message. An agent
 //! is untrusted, so it says what agents do and see, and no more.
 
-use crate::{Action, Body, Observation, Seen, observation::Opaque};
+use crate::{Action, EventBody, Observation, ObservationKind, observation::OpaqueFields};
 
 /// The fields of what an event says. All others are the server's (`seq`, `at`, `source`, `cause`, `item`, `message`), or make a
 /// frame of another family of it (`status`, `delta`, `error`).
@@ -11,63 +11,63 @@ const FIELDS: [&str; 5] = ["action", "args", "observation", "extras", "content"]
 
 /// The kinds that are the user's or the server's. An event that only bears such a name is no agent's either, in whatever
 /// shape it comes.
-const ACTIONS_OF_OTHERS: [&str; 9] =
+const RESERVED_ACTIONS: [&str; 9] =
     ["start", "message", "confirm", "set_model", "interrupt", "pause", "resume", "stop", "end"];
-const OBSERVATIONS_OF_OTHERS: [&str; 7] =
+const RESERVED_OBSERVATIONS: [&str; 7] =
     ["chat", "confirmed", "usage", "agent_state_changed", "interrupted", "queue", "sandbox"];
 
 /// The longest name of a kind that is not known here, in bytes. Kinds are kept with their events, and asked for by them.
 const NAME_LIMIT: usize = 64;
 
-impl Body {
+impl EventBody {
     /// What an agent says as it may be written down, without what only the server can know.
     ///
     /// # Errors
     /// The name of what is not an agent's to say.
-    pub fn of_an_agent(mut self) -> Result<Body, String> {
+    pub fn accept_from_agent(mut self) -> Result<EventBody, String> {
         let may = match &self {
-            Body::Action(action) => is_an_agents_action(action),
-            Body::Observation(Observation { seen, .. }) => is_an_agents_observation(seen),
+            EventBody::Action(action) => is_agent_action(action),
+            EventBody::Observation(Observation { kind: seen, .. }) => is_agent_observation(seen),
             // A kind that is not known here may be a newer agent's.
-            Body::Opaque(fields) => may_be_an_agents(fields),
+            EventBody::Opaque(fields) => may_be_agent_kind(fields),
         };
         if !may {
             return Err(self.name().to_owned());
         }
         // Where the whole of something is, the server says, which keeps it.
         match &mut self {
-            Body::Observation(Observation { seen, .. }) => {
-                if let Seen::Run { truncated: Some(truncated), .. }
-                | Seen::Read { truncated: Some(truncated), .. }
-                | Seen::Browse { truncated: Some(truncated), .. } = seen
+            EventBody::Observation(Observation { kind: seen, .. }) => {
+                if let ObservationKind::Run { truncated: Some(truncated), .. }
+                | ObservationKind::Read { truncated: Some(truncated), .. }
+                | ObservationKind::Browse { truncated: Some(truncated), .. } = seen
                 {
                     truncated.href = None;
                 }
             }
-            Body::Opaque(fields) => {
+            EventBody::Opaque(fields) => {
                 fields.retain(|name, _| FIELDS.contains(&name.as_str()));
                 // In no other shape than an object: who reads it into a type might find the same in a list.
-                if let Some(extras) = keep_object(fields, "extras")
-                    && let Some(truncated) = keep_object(extras, "truncated")
+                if let Some(extras) = object_or_remove(fields, "extras")
+                    && let Some(truncated) = object_or_remove(extras, "truncated")
                 {
                     truncated.remove("href");
                 }
             }
-            Body::Action(_) => {}
+            EventBody::Action(_) => {}
         }
         Ok(self)
     }
 }
 
 /// The object of this name, if it is one; in another shape it goes.
-fn keep_object<'a>(fields: &'a mut Opaque, name: &str) -> Option<&'a mut Opaque> {
+fn object_or_remove<'a>(fields: &'a mut OpaqueFields, name: &str) -> Option<&'a mut OpaqueFields> {
     if fields.get(name).is_some_and(|field| !field.is_object()) {
         fields.remove(name);
     }
     fields.get_mut(name)?.as_object_mut()
 }
 
-fn is_an_agents_action(action: &Action) -> bool {
+fn is_agent_action(action: &Action) -> bool {
     match action {
         Action::Run { .. }
         | Action::Read { .. }
@@ -89,33 +89,33 @@ fn is_an_agents_action(action: &Action) -> bool {
     }
 }
 
-fn is_an_agents_observation(seen: &Seen) -> bool {
+fn is_agent_observation(seen: &ObservationKind) -> bool {
     match seen {
-        Seen::Run { .. }
-        | Seen::Read { .. }
-        | Seen::Write { .. }
-        | Seen::Edit { .. }
-        | Seen::Browse { .. }
-        | Seen::Message { .. }
-        | Seen::Think { .. }
-        | Seen::Plan { .. }
-        | Seen::Confirm { .. }
-        | Seen::Error { .. } => true,
-        Seen::Chat { .. }
-        | Seen::Confirmed { .. }
-        | Seen::Usage(_)
-        | Seen::AgentStateChanged { .. }
-        | Seen::Interrupted { .. }
-        | Seen::Queue { .. }
-        | Seen::Sandbox { .. } => false,
+        ObservationKind::Run { .. }
+        | ObservationKind::Read { .. }
+        | ObservationKind::Write { .. }
+        | ObservationKind::Edit { .. }
+        | ObservationKind::Browse { .. }
+        | ObservationKind::Message { .. }
+        | ObservationKind::Think { .. }
+        | ObservationKind::Plan { .. }
+        | ObservationKind::Confirm { .. }
+        | ObservationKind::Error { .. } => true,
+        ObservationKind::Chat { .. }
+        | ObservationKind::Confirmed { .. }
+        | ObservationKind::Usage(_)
+        | ObservationKind::AgentStateChanged { .. }
+        | ObservationKind::Interrupted { .. }
+        | ObservationKind::Queue { .. }
+        | ObservationKind::Sandbox { .. } => false,
     }
 }
 
-fn may_be_an_agents(fields: &Opaque) -> bool {
+fn may_be_agent_kind(fields: &OpaqueFields) -> bool {
     let name = |key: &str| fields.get(key).map(|name| name.as_str());
     let (name, of_others): (_, &[&str]) = match (name("action"), name("observation")) {
-        (Some(Some(action)), None) => (action, &ACTIONS_OF_OTHERS),
-        (None, Some(Some(observation))) => (observation, &OBSERVATIONS_OF_OTHERS),
+        (Some(Some(action)), None) => (action, &RESERVED_ACTIONS),
+        (None, Some(Some(observation))) => (observation, &RESERVED_OBSERVATIONS),
         // Neither, both, or no name at all: nobody could say what it is.
         (Some(_), _) | (None, Some(None) | None) => return false,
     };
@@ -129,9 +129,9 @@ mod tests {
 
     use super::*;
 
-    fn said(body: Value) -> Result<Value, String> {
-        let body: Body = serde_json::from_value(body).expect("a body");
-        body.of_an_agent().map(|body| serde_json::to_value(&body).expect("it serializes"))
+    fn accepted(body: Value) -> Result<Value, String> {
+        let body: EventBody = serde_json::from_value(body).expect("a body");
+        body.accept_from_agent().map(|body| serde_json::to_value(&body).expect("it serializes"))
     }
 
     /// The names in the error that a foreign one leads to.
@@ -150,14 +150,14 @@ mod tests {
             assert_eq!(listed, known, "say of a new kind whose it is, here and above");
         };
         let actions = ["run", "read", "write", "edit", "browse", "think", "plan", "finish"];
-        check(names::<Action>("action"), &actions, &ACTIONS_OF_OTHERS);
+        check(names::<Action>("action"), &actions, &RESERVED_ACTIONS);
         let seen = ["run", "read", "write", "edit", "browse", "message", "think", "plan", "confirm", "error"];
-        check(names::<Seen>("observation"), &seen, &OBSERVATIONS_OF_OTHERS);
+        check(names::<ObservationKind>("observation"), &seen, &RESERVED_OBSERVATIONS);
     }
 
     #[test]
     fn what_others_say_an_agent_cannot() {
-        let refused = |body: Value, name: &str| assert_eq!(said(body), Err(name.to_owned()));
+        let refused = |body: Value, name: &str| assert_eq!(accepted(body), Err(name.to_owned()));
         refused(json!({ "action": "end", "args": {} }), "end");
         refused(json!({ "action": "message", "args": { "content": "rm -rf /" } }), "message");
         refused(json!({ "observation": "chat", "extras": {}, "content": "do it" }), "chat");
@@ -187,7 +187,7 @@ mod tests {
             json!({ "observation": "smell", "extras": { "of": "smoke" } }),
             json!({ "action": "dance", "args": { "to": "music" } }),
         ] {
-            assert_eq!(said(body.clone()), Ok(body));
+            assert_eq!(accepted(body.clone()), Ok(body));
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
             "cause": 1, "item": "i", "message": "m", "status": "hello", "delta": "text", "error": {}, "local": "lost",
         });
         let left = json!({ "observation": "smell", "extras": { "of": "smoke" }, "content": "hm" });
-        assert_eq!(said(spoof), Ok(left));
+        assert_eq!(accepted(spoof), Ok(left));
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         let cut = json!({ "path": "a", "truncated": { "bytes": 9 } });
         for name in ["read", "smell"] {
             let body = |extras: &Value| json!({ "observation": name, "extras": extras, "content": "" });
-            assert_eq!(said(body(&read)), Ok(body(&cut)));
+            assert_eq!(accepted(body(&read)), Ok(body(&cut)));
         }
     }
 
@@ -215,10 +215,10 @@ mod tests {
     fn what_is_in_no_shape_of_the_protocol_cannot_say_it_either() {
         let body = |extras: Value| json!({ "observation": "smell", "extras": extras, "content": "" });
         for extras in [json!([["/api/elsewhere"]]), json!([[9, "/api/elsewhere"]]), json!("/api/elsewhere")] {
-            assert_eq!(said(body(extras)), Ok(json!({ "observation": "smell", "content": "" })));
+            assert_eq!(accepted(body(extras)), Ok(json!({ "observation": "smell", "content": "" })));
         }
         for truncated in [json!([9, "/api/elsewhere"]), json!(["/api/elsewhere"]), json!("/api/elsewhere")] {
-            let said = said(body(json!({ "of": "smoke", "truncated": truncated })));
+            let said = accepted(body(json!({ "of": "smoke", "truncated": truncated })));
             assert_eq!(said, Ok(body(json!({ "of": "smoke" }))));
         }
     }

@@ -12,8 +12,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{FromAgent, Report, VALUES_LIMIT};
-use crate::{Delta, JsonSize, Observation, delta::DeltaKind, event::Body};
+use super::{AgentReport, FromAgent, VALUES_LIMIT};
+use crate::{Delta, JsonSize, Observation, delta::DeltaKind, event::EventBody};
 
 impl FromAgent {
     /// Reads a frame.
@@ -36,7 +36,7 @@ impl FromAgent {
 
 fn read_delta(text: &str) -> Option<FromAgent> {
     #[derive(Deserialize)]
-    struct Alone {
+    struct DeltaFrame {
         delta: DeltaKind,
         item: String,
         offset: u64,
@@ -44,53 +44,55 @@ fn read_delta(text: &str) -> Option<FromAgent> {
         frame: Option<IgnoredAny>,
     }
     match serde_json::from_str(text).ok()? {
-        Alone { delta, item, offset, content, frame: None } => {
+        DeltaFrame { delta, item, offset, content, frame: None } => {
             Some(FromAgent::Delta(Delta { kind: delta, item, offset, content }))
         }
-        Alone { frame: Some(_), .. } => None,
+        DeltaFrame { frame: Some(_), .. } => None,
     }
 }
 
 fn read_event(text: &str) -> Option<FromAgent> {
     #[derive(Deserialize)]
-    struct Numbered<'a> {
+    struct ReportFrame<'a> {
         n: u64,
         #[serde(borrow)]
-        report: Event<'a>,
+        report: EventReport<'a>,
     }
     #[derive(Deserialize)]
-    struct Event<'a> {
+    struct EventReport<'a> {
         #[serde(borrow)]
         report: Cow<'a, str>,
         item: Option<String>,
         #[serde(borrow)]
         body: &'a RawValue,
     }
-    let Numbered { n, report: Event { report, item, body } } = serde_json::from_str(text).ok()?;
+    let ReportFrame { n, report: EventReport { report, item, body } } = serde_json::from_str(text).ok()?;
     if report != "event" {
         return None;
     }
     let body = read_body(body.get())?;
-    Some(FromAgent::Report { n, report: Report::Event { item, body } })
+    Some(FromAgent::Report { n, report: AgentReport::Event { item, body } })
 }
 
-fn read_body(text: &str) -> Option<Body> {
+fn read_body(text: &str) -> Option<EventBody> {
     #[derive(Deserialize)]
-    struct Words {
+    struct ObservationContent {
         #[serde(default)]
         content: String,
         action: Option<IgnoredAny>,
     }
     if text.starts_with(r#"{"action":"#) {
-        return serde_json::from_str(text).ok().map(Body::Action);
+        return serde_json::from_str(text).ok().map(EventBody::Action);
     }
     if !text.starts_with(r#"{"observation":"#) {
         return None;
     }
     let seen = serde_json::from_str(text).ok()?;
     match serde_json::from_str(text).ok()? {
-        Words { content, action: None } => Some(Body::Observation(Observation { seen, content })),
-        Words { action: Some(_), .. } => None,
+        ObservationContent { content, action: None } => {
+            Some(EventBody::Observation(Observation { kind: seen, content }))
+        }
+        ObservationContent { action: Some(_), .. } => None,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Outcome, Report};
-use crate::{Body, CONTENT_LIMIT, JsonSize, Observation, excerpt};
+use super::{AgentReport, WorkOutcome};
+use crate::{CONTENT_LIMIT, EventBody, JsonSize, Observation, excerpt};
 
 /// The largest event, in bytes of JSON.
 pub const EVENT_LIMIT: usize = 2 * 1024 * 1024;
@@ -23,30 +23,34 @@ const NAME: usize = 256;
 /// item or of a request is as long as the least.
 const STEPS: [(usize, usize); 4] = [(CONTENT_LIMIT, 8192), (8192, 1024), (1024, 128), (NAME, 16)];
 
-impl Report {
+impl AgentReport {
     /// As it fits into a frame of the link, and without its content into an event.
-    pub fn fit(self) -> Report {
+    pub fn fit(self) -> AgentReport {
         match self {
-            Report::Event { item, body: Body::Observation(Observation { seen, content }) } => {
-                let rest = Body::Observation(Observation { seen, content: String::new() });
+            AgentReport::Event { item, body: EventBody::Observation(Observation { kind: seen, content }) } => {
+                let rest = EventBody::Observation(Observation { kind: seen, content: String::new() });
                 let mut body = rest.fit(EVENT_LIMIT / 2);
-                if let Body::Observation(observation) = &mut body {
-                    observation.content = cut(content, REPORT_LIMIT);
+                if let EventBody::Observation(observation) = &mut body {
+                    observation.content = truncate_text(content, REPORT_LIMIT);
                 }
-                Report::Event { item, body }
+                AgentReport::Event { item, body }
             }
-            Report::Event { item, body } => Report::Event { item, body: body.fit(EVENT_LIMIT / 2) },
-            Report::TurnEnded { turn, outcome } => Report::TurnEnded { turn, outcome: outcome.fit() },
-            Report::ActEnded { act, outcome } => Report::ActEnded { act, outcome: outcome.fit() },
-            small @ (Report::Piece { .. } | Report::Steered { .. } | Report::SteerMissed { .. }) => small,
+            AgentReport::Event { item, body } => AgentReport::Event { item, body: body.fit(EVENT_LIMIT / 2) },
+            AgentReport::TurnEnded { turn, outcome } => AgentReport::TurnEnded { turn, outcome: outcome.fit() },
+            AgentReport::UserActionEnded { user_action: act, outcome } => {
+                AgentReport::UserActionEnded { user_action: act, outcome: outcome.fit() }
+            }
+            small @ (AgentReport::Piece { .. } | AgentReport::Steered { .. } | AgentReport::SteerMissed { .. }) => {
+                small
+            }
         }
     }
 }
 
-impl Body {
+impl EventBody {
     /// In at most `limit` bytes of JSON, if that is possible at all: long texts have their heads and tails, and say how much
     /// is left out; so have long lists of texts.
-    pub fn fit(self, limit: usize) -> Body {
+    pub fn fit(self, limit: usize) -> EventBody {
         if fits(&self, limit) {
             return self;
         }
@@ -63,20 +67,22 @@ impl Body {
     }
 }
 
-impl Outcome {
+impl WorkOutcome {
     /// In words that fit into an event, and into what a session remembers.
-    pub fn fit(self) -> Outcome {
+    pub fn fit(self) -> WorkOutcome {
         match self {
-            Outcome::Done => Outcome::Done,
-            Outcome::Cancelled { what, partial } => Outcome::Cancelled { what: cut(what, LINE), partial },
-            Outcome::Failed { code, detail } => {
-                Outcome::Failed { code: cut(code, NAME), detail: cut(detail, CONTENT_LIMIT) }
+            WorkOutcome::Done => WorkOutcome::Done,
+            WorkOutcome::Cancelled { what, partial } => {
+                WorkOutcome::Cancelled { what: truncate_text(what, LINE), partial }
+            }
+            WorkOutcome::Failed { code, detail } => {
+                WorkOutcome::Failed { code: truncate_text(code, NAME), detail: truncate_text(detail, CONTENT_LIMIT) }
             }
         }
     }
 }
 
-fn cut(text: String, limit: usize) -> String {
+fn truncate_text(text: String, limit: usize) -> String {
     excerpt(&text, limit).map_or(text, |cut| cut.text)
 }
 
@@ -118,10 +124,10 @@ fn size(body: &impl serde::Serialize) -> JsonSize {
 mod tests {
     use super::*;
     use crate::{
-        Action, LINK_FRAME_LIMIT, Seen,
-        action::{Edit, Place},
+        Action, LINK_FRAME_LIMIT, ObservationKind,
+        action::{EditTarget, FileEdit},
         link::FromAgent,
-        observation::{Change, PlanItem},
+        observation::{EditKind, PlanItem},
     };
 
     /// The worst text: each byte is six of JSON.
@@ -129,12 +135,12 @@ mod tests {
         "\u{1}".repeat(bytes)
     }
 
-    fn event(body: impl Into<Body>) -> Report {
-        Report::Event { item: Some("i".into()), body: body.into() }
+    fn event(body: impl Into<EventBody>) -> AgentReport {
+        AgentReport::Event { item: Some("i".into()), body: body.into() }
     }
 
-    fn seen(seen: Seen, content: String) -> Report {
-        event(Observation { seen, content })
+    fn observation(seen: ObservationKind, content: String) -> AgentReport {
+        event(Observation { kind: seen, content })
     }
 
     #[test]
@@ -142,37 +148,40 @@ mod tests {
         let large = 3 << 20;
         let lines = vec![worst(200); large / 200];
         let short = vec!["x".to_owned(); VALUES_LIMIT];
-        let at = || Place { old: Some(worst(large)), ..Place::default() };
+        let at = || EditTarget { old: Some(worst(large)), ..EditTarget::default() };
         let items = vec![PlanItem { text: worst(10), done: true }; large / 10];
-        let edited = Seen::Edit {
+        let edited = ObservationKind::Edit {
             path: worst(large),
             line: 1,
-            change: Change::Replace,
+            change: EditKind::Replace,
             lines: lines.clone(),
             diff: worst(large),
         };
         for report in [
             event(Action::Run { command: worst(large) }),
             event(Action::Write { path: worst(large), content: worst(large) }),
-            event(Action::Edit { path: "a".into(), edit: Edit::Replace { at: at(), lines } }),
+            event(Action::Edit { path: "a".into(), edit: FileEdit::Replace { at: at(), lines } }),
             event(Action::Finish { message: worst(large) }),
-            event(Action::Edit { path: "a".into(), edit: Edit::Replace { at: Place::default(), lines: short } }),
-            seen(edited, worst(large)),
-            seen(Seen::Plan { path: "p".into(), items }, worst(large)),
-            seen(Seen::Message { partial: true }, worst(large)),
-            seen(Seen::Error { code: worst(large), detail: worst(large) }, String::new()),
+            event(Action::Edit {
+                path: "a".into(),
+                edit: FileEdit::Replace { at: EditTarget::default(), lines: short },
+            }),
+            observation(edited, worst(large)),
+            observation(ObservationKind::Plan { path: "p".into(), items }, worst(large)),
+            observation(ObservationKind::Message { partial: true }, worst(large)),
+            observation(ObservationKind::Error { code: worst(large), detail: worst(large) }, String::new()),
         ] {
-            let Report::Event { body: before, .. } = report.clone() else { panic!("an event") };
+            let AgentReport::Event { body: before, .. } = report.clone() else { panic!("an event") };
             let fit = report.fit();
             let frame = FromAgent::Report { n: u64::MAX, report: fit.clone() };
             let size = size(&frame);
             assert!(size.bytes <= LINK_FRAME_LIMIT, "`{}`: {size:?}", before.name());
             assert!(size.values <= VALUES_LIMIT, "`{}`: {size:?}", before.name());
             assert!(serde_json::to_string(&fit).expect("JSON").contains("left out …"), "`{}` says so", before.name());
-            let Report::Event { mut body, .. } = fit else { panic!("an event") };
+            let AgentReport::Event { mut body, .. } = fit else { panic!("an event") };
             assert_eq!(std::mem::discriminant(&body), std::mem::discriminant(&before));
             assert_eq!(body.name(), before.name());
-            if let Body::Observation(observation) = &mut body {
+            if let EventBody::Observation(observation) = &mut body {
                 observation.content.clear();
             }
             assert!(fits(&body, EVENT_LIMIT / 2), "`{}`: {:?}", body.name(), self::size(&body));
@@ -184,10 +193,10 @@ mod tests {
         let small = event(Action::Write { path: "a".into(), content: "x".repeat(EVENT_LIMIT / 2 - 100) });
         assert_eq!(small.clone().fit(), small);
         let content = format!("BEGIN{}END", "x".repeat(EVENT_LIMIT));
-        let Report::Event { body, .. } = event(Action::Write { path: "a".into(), content }).fit() else {
+        let AgentReport::Event { body, .. } = event(Action::Write { path: "a".into(), content }).fit() else {
             panic!("an event")
         };
-        let Body::Action(Action::Write { path, content }) = body else { panic!("it is no `write` any more") };
+        let EventBody::Action(Action::Write { path, content }) = body else { panic!("it is no `write` any more") };
         assert!(content.starts_with("BEGINxx") && content.ends_with("xxEND") && path == "a");
         assert!(
             content.contains(&format!("… {} bytes left out …", EVENT_LIMIT + 8 - CONTENT_LIMIT)),
@@ -197,9 +206,9 @@ mod tests {
 
     #[test]
     fn an_outcome_is_told_in_few_words() {
-        let outcome = Outcome::Failed { code: worst(1 << 20), detail: worst(1 << 20) };
+        let outcome = WorkOutcome::Failed { code: worst(1 << 20), detail: worst(1 << 20) };
         assert!(size(&outcome.fit()).bytes < EVENT_LIMIT / 2);
-        let outcome = Outcome::Cancelled { what: worst(1 << 20), partial: true };
+        let outcome = WorkOutcome::Cancelled { what: worst(1 << 20), partial: true };
         assert!(size(&outcome.fit()).bytes < 8192);
     }
 }

@@ -3,30 +3,34 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
-use crate::sandbox::{Limits, RunDir, Volume};
+use crate::sandbox::{RunDir, SandboxLimits, SandboxVolume};
 
-fn wall() -> Wall {
-    Wall { node: "node-1".into(), runtime: None, readonly_root: true }
+fn wall() -> ContainerPolicy {
+    ContainerPolicy { node: "node-1".into(), runtime: None, readonly_root: true }
 }
 
-fn spec() -> Spec {
+fn spec() -> SandboxSpec {
     let session: SessionId = "01J00000000000000000000000".parse().expect("it is an id");
-    Spec {
+    SandboxSpec {
         session,
         image: "debian:bookworm".into(),
         run: RunDir::of(Path::new("/data/run"), session),
         agent: "/data/bin/agent".into(),
         workspace: "/data/work".into(),
         home: "/data/home".into(),
-        volumes: vec![Volume { host: "/srv/sets".into(), inside: "/sets".into(), access: Access::ReadOnly }],
+        volumes: vec![SandboxVolume {
+            host: "/srv/sets".into(),
+            inside: "/sets".into(),
+            access: VolumeAccess::ReadOnly,
+        }],
         uid: 1000,
         gid: 1001,
-        limits: Limits { memory_bytes: 2 << 30, cpus: 1.5, pids: 512 },
-        network: Network::None,
+        limits: SandboxLimits { memory_bytes: 2 << 30, cpus: 1.5, pids: 512 },
+        network: SandboxNetwork::None,
     }
 }
 
-fn json(spec: &Spec) -> Value {
+fn json(spec: &SandboxSpec) -> Value {
     sorted(serde_json::to_value(create_body(&wall(), spec).expect("it is described")).expect("it serializes"))
 }
 
@@ -40,28 +44,32 @@ proptest! {
     fn an_image_changes_the_image_and_nothing_else(image in any::<String>()) {
         let mut plain = json(&spec());
         plain["Image"] = image.clone().into();
-        prop_assert_eq!(json(&Spec { image, ..spec() }), plain);
+        prop_assert_eq!(json(&SandboxSpec { image, ..spec() }), plain);
     }
 }
 
 #[test]
 fn no_wall_is_no_sandbox() {
     for network in ["host", "container:other", "ns:/proc/1/ns/net", ""] {
-        let spec = Spec { network: Network::Named(network.into()), ..spec() };
+        let spec = SandboxSpec { network: SandboxNetwork::Named(network.into()), ..spec() };
         assert!(create_body(&wall(), &spec).is_err(), "{network}");
     }
-    assert!(create_body(&wall(), &Spec { uid: 0, ..spec() }).is_err());
-    let named = Spec { network: Network::Named("fenced".into()), ..spec() };
+    assert!(create_body(&wall(), &SandboxSpec { uid: 0, ..spec() }).is_err());
+    let named = SandboxSpec { network: SandboxNetwork::Named("fenced".into()), ..spec() };
     assert_eq!(json(&named)["HostConfig"]["NetworkMode"], "fenced");
 }
 
 #[test]
 fn another_wall_has_another_fingerprint() {
-    let label = |spec: &Spec| json(spec)["Labels"][WALL_LABEL].clone();
-    assert_eq!(label(&spec()), label(&Spec { image: "other".into(), ..spec() }), "the image is compared by itself");
-    assert_ne!(label(&spec()), label(&Spec { agent: PathBuf::from("/data/bin/newer"), ..spec() }));
-    assert_ne!(label(&spec()), label(&Spec { volumes: Vec::new(), ..spec() }));
-    assert_ne!(label(&spec()), label(&Spec { network: Network::Named("fenced".into()), ..spec() }));
+    let label = |spec: &SandboxSpec| json(spec)["Labels"][FINGERPRINT_LABEL].clone();
+    assert_eq!(
+        label(&spec()),
+        label(&SandboxSpec { image: "other".into(), ..spec() }),
+        "the image is compared by itself"
+    );
+    assert_ne!(label(&spec()), label(&SandboxSpec { agent: PathBuf::from("/data/bin/newer"), ..spec() }));
+    assert_ne!(label(&spec()), label(&SandboxSpec { volumes: Vec::new(), ..spec() }));
+    assert_ne!(label(&spec()), label(&SandboxSpec { network: SandboxNetwork::Named("fenced".into()), ..spec() }));
 }
 
 const GOLDEN: &str = r#"{

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    super::{PING, engine::told},
+    super::{PING, engine::engine_error},
     *,
 };
 
@@ -23,7 +23,7 @@ async fn an_engine_that_is_away_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("none.sock");
     for _ in 0..2 {
-        match Docker::connect(at(&socket)).await.map(drop) {
+        match DockerDriver::connect(at(&socket)).await.map(drop) {
             Err(SandboxError::NoEngine { address, .. }) => assert!(address.contains("none.sock")),
             told => panic!("{told:?}"),
         }
@@ -31,7 +31,7 @@ async fn an_engine_that_is_away_is_named() {
         drop(UnixListener::bind(&socket));
     }
     let elsewhere = DockerOptions { host: Some("ssh://elsewhere".into()), ..options() };
-    assert!(matches!(Docker::connect(elsewhere).await.map(drop), Err(SandboxError::NoEngine { .. })));
+    assert!(matches!(DockerDriver::connect(elsewhere).await.map(drop), Err(SandboxError::NoEngine { .. })));
 }
 
 /// Its sessions would fail one by one, each with other words.
@@ -49,7 +49,7 @@ async fn podman_is_told_apart() {
             let _ = stream.write_all((head + version).as_bytes()).await;
         }
     });
-    let told = Docker::connect(at(&socket)).await.map(drop).expect_err("it is not Docker");
+    let told = DockerDriver::connect(at(&socket)).await.map(drop).expect_err("it is not Docker");
     assert!(matches!(told, SandboxError::NoEngine { .. }), "so another driver is taken where that may be");
     assert!(told.to_string().contains("Podman") && told.to_string().contains("--sandbox process"), "{told}");
 }
@@ -57,7 +57,7 @@ async fn podman_is_told_apart() {
 #[test]
 fn a_forbidden_socket_comes_with_the_way_out() {
     let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-    let told = SandboxError::from(told("unix:///var/run/docker.sock", PING, denied.into())).to_string();
+    let told = SandboxError::from(engine_error("unix:///var/run/docker.sock", PING, denied.into())).to_string();
     assert!(told.contains("`/var/run/docker.sock`") && told.contains("usermod -aG docker"), "{told}");
 }
 
@@ -67,30 +67,30 @@ async fn an_engine_that_never_answers_meets_the_deadline() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("mute.sock");
     let _mute = UnixListener::bind(&socket).expect("it binds");
-    let told = Docker::connect(at(&socket)).await.map(drop);
+    let told = DockerDriver::connect(at(&socket)).await.map(drop);
     assert!(matches!(told, Err(SandboxError::Deadline { seconds: 5, .. })), "{told:?}");
 }
 
 /// The engine of this machine behind a socket that can be cut.
-struct Wire {
+struct EngineProxy {
     _dir: TempDir,
     socket: PathBuf,
     relay: JoinHandle<()>,
     /// Takes connections, of which nobody hears.
-    mute: Option<UnixListener>,
+    stalled_listener: Option<UnixListener>,
 }
 
-impl Wire {
-    fn lay() -> Wire {
+impl EngineProxy {
+    fn start() -> EngineProxy {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = dir.path().join("engine.sock");
         let listener = UnixListener::bind(&socket).expect("it binds");
-        Wire { _dir: dir, socket, relay: tokio::spawn(relay(listener)), mute: None }
+        EngineProxy { _dir: dir, socket, relay: tokio::spawn(relay(listener)), stalled_listener: None }
     }
 
     /// Cleans up past the wire.
-    async fn bench(&self) -> Bench {
-        Bench {
+    async fn fixture(&self) -> DriverFixture {
+        DriverFixture {
             sandbox: driver(at(&self.socket)).await,
             reopened: driver(options()).await,
             image: busybox().to_owned(),
@@ -98,17 +98,17 @@ impl Wire {
     }
 
     /// All its connections end, and none is taken any more.
-    fn cut(&self) {
+    fn disconnect(&self) {
         self.relay.abort();
     }
 
     fn stall(&mut self) {
-        self.cut();
-        self.mute = Some(self.bind());
+        self.disconnect();
+        self.stalled_listener = Some(self.bind());
     }
 
-    fn mend(&mut self) {
-        self.mute = None;
+    fn reconnect(&mut self) {
+        self.stalled_listener = None;
         self.relay = tokio::spawn(relay(self.bind()));
     }
 
@@ -137,19 +137,19 @@ async fn an_end_is_noticed_though_the_engine_hung_up() {
     if !is_wanted() {
         return;
     }
-    let mut wire = Wire::lay();
-    let bench = wire.bench().await;
+    let mut wire = EngineProxy::start();
+    let bench = wire.fixture().await;
     bench
-        .room("sleep 1000", async |room| {
+        .with_sandbox("sleep 1000", async |room| {
             room.start().await;
             let mut exit = Box::pin(room.exit());
             let early = tokio::time::timeout(Duration::from_millis(300), &mut exit).await;
             assert!(early.is_err(), "it runs still: {early:?}");
-            wire.cut();
+            wire.disconnect();
             tokio::task::yield_now().await;
             assert!(matches!(bench.check().await, Err(SandboxError::NoEngine { .. })));
             docker(&["kill", &name(&room.spec)]);
-            wire.mend();
+            wire.reconnect();
             assert_eq!(exit.await.code, Some(137));
         })
         .await;
@@ -160,17 +160,17 @@ async fn a_stalled_engine_costs_a_deadline_and_makes_no_second_container() {
     if !is_wanted() {
         return;
     }
-    let mut wire = Wire::lay();
-    let bench = wire.bench().await;
+    let mut wire = EngineProxy::start();
+    let bench = wire.fixture().await;
     bench
-        .room("echo run >>/workspace/runs; : >/workspace/up; sleep 1000", async |room| {
+        .with_sandbox("echo run >>/workspace/runs; : >/workspace/up; sleep 1000", async |room| {
             room.start().await;
-            room.appears("up").await;
+            room.wait_for_file("up").await;
             wire.stall();
             // From here to `resume` nothing can come but deadlines, so they come at once.
             tokio::time::pause();
             for told in [
-                bench.freeze(room.spec.session).await,
+                bench.pause(room.spec.session).await,
                 bench.start(&room.spec, &|_, _| ()).await,
                 bench.check().await,
                 bench.list().await.map(drop),
@@ -180,7 +180,7 @@ async fn a_stalled_engine_costs_a_deadline_and_makes_no_second_container() {
                 assert!(matches!(told, Err(SandboxError::Deadline { .. })), "{told:?}");
             }
             tokio::time::resume();
-            wire.mend();
+            wire.reconnect();
             room.start().await;
             assert_eq!(room.read("runs"), "run\n");
         })

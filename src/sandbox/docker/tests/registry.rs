@@ -18,27 +18,27 @@ const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 const LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
 
-pub(super) struct Registry {
+pub(super) struct FakeRegistry {
     port: u16,
     server: JoinHandle<()>,
 }
 
-impl Registry {
+impl FakeRegistry {
     pub(super) fn image(&self) -> String {
         format!("127.0.0.1:{}/greenroom-test-pulled:1", self.port)
     }
 }
 
-impl Drop for Registry {
+impl Drop for FakeRegistry {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
 /// Content type and content, by the last part of the path.
-type Pages = HashMap<String, (&'static str, Vec<u8>)>;
+type RegistryPages = HashMap<String, (&'static str, Vec<u8>)>;
 
-pub(super) async fn serve() -> Registry {
+pub(super) async fn serve() -> FakeRegistry {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it binds");
     let port = listener.local_addr().expect("it has a port").port();
     let pages = Arc::new(pages(port));
@@ -47,10 +47,10 @@ pub(super) async fn serve() -> Registry {
             tokio::spawn(answer(client, pages.clone()));
         }
     });
-    Registry { port, server }
+    FakeRegistry { port, server }
 }
 
-fn pages(port: u16) -> Pages {
+fn pages(port: u16) -> RegistryPages {
     // The engine knows layers by their content, so each run needs one that it has not seen.
     let layer = tar(&format!("{port} {:?}\n", std::time::SystemTime::now()).into_bytes());
     let rootfs = json!({"type": "layers", "diff_ids": [digest(&layer)]});
@@ -87,7 +87,7 @@ fn digest(content: &[u8]) -> String {
     format!("sha256:{}", String::from_utf8_lossy(&output.stdout[..64]))
 }
 
-async fn answer(client: TcpStream, pages: Arc<Pages>) -> std::io::Result<()> {
+async fn answer(client: TcpStream, pages: Arc<RegistryPages>) -> std::io::Result<()> {
     let mut client = BufReader::new(client);
     let mut asked = String::new();
     // The engine tries TLS first, and this is what it gets for it: the end of the connection.

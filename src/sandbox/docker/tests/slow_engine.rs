@@ -14,46 +14,46 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{super::engine::FOLLOWED, *};
-use crate::{sandbox::Sandbox, store::SessionId};
+use super::{super::engine::FOLLOW_SECONDS, *};
+use crate::{sandbox::SandboxDriver, store::SessionId};
 
 /// An engine with one container, whatever it is called.
-struct Slow {
+struct SlowEngine {
     dir: TempDir,
-    container: Arc<Mutex<Container>>,
+    container: Arc<Mutex<FakeContainer>>,
     stalls: watch::Sender<bool>,
     server: JoinHandle<()>,
 }
 
 /// A status and a body.
-type Answer = (&'static str, &'static str);
+type EngineAnswer = (&'static str, &'static str);
 
 #[derive(Default)]
-struct Container {
+struct FakeContainer {
     paused: bool,
     /// An order of that name is carried out, and its answer gets lost.
-    unanswered: Option<&'static str>,
+    unanswered_call: Option<&'static str>,
     /// What a look at it is answered with in place of how it stands.
-    shown: Option<Answer>,
+    inspect_answer: Option<EngineAnswer>,
     /// What was done to it, in order.
     done: Vec<&'static str>,
 }
 
-impl Slow {
-    fn start() -> Slow {
+impl SlowEngine {
+    fn start() -> SlowEngine {
         let dir = tempfile::tempdir().expect("a directory");
         let listener = UnixListener::bind(dir.path().join("engine.sock")).expect("it binds");
-        let (stalls, container) = (watch::Sender::new(false), Arc::<Mutex<Container>>::default());
+        let (stalls, container) = (watch::Sender::new(false), Arc::<Mutex<FakeContainer>>::default());
         let (told, served) = (stalls.clone(), container.clone());
         let server = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(serve(client, told.subscribe(), served.clone()));
             }
         });
-        Slow { dir, container, stalls, server }
+        SlowEngine { dir, container, stalls, server }
     }
 
-    async fn driver(&self) -> Arc<Docker> {
+    async fn driver(&self) -> Arc<DockerDriver> {
         let host = Some(format!("unix://{}", self.dir.path().join("engine.sock").display()));
         driver(DockerOptions { host, ..options() }).await
     }
@@ -62,12 +62,12 @@ impl Slow {
         self.container.lock().expect("nobody panicked").paused
     }
 
-    fn loses_the_answer_to(&self, order: Option<&'static str>) {
-        self.container.lock().expect("nobody panicked").unanswered = order;
+    fn drop_answer_to(&self, order: Option<&'static str>) {
+        self.container.lock().expect("nobody panicked").unanswered_call = order;
     }
 
-    fn shows(&self, answer: Option<Answer>) {
-        self.container.lock().expect("nobody panicked").shown = answer;
+    fn set_inspect_answer(&self, answer: Option<EngineAnswer>) {
+        self.container.lock().expect("nobody panicked").inspect_answer = answer;
     }
 
     fn done(&self) -> Vec<&'static str> {
@@ -79,14 +79,14 @@ impl Slow {
     }
 }
 
-impl Drop for Slow {
+impl Drop for SlowEngine {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
 /// What it has read it does, whether or not somebody waits for it still.
-async fn serve(client: UnixStream, mut stalls: watch::Receiver<bool>, container: Arc<Mutex<Container>>) {
+async fn serve(client: UnixStream, mut stalls: watch::Receiver<bool>, container: Arc<Mutex<FakeContainer>>) {
     let mut client = BufReader::new(client);
     loop {
         let mut head = String::new();
@@ -100,7 +100,7 @@ async fn serve(client: UnixStream, mut stalls: watch::Receiver<bool>, container:
         }
         let path = head.split(' ').nth(1).unwrap_or_default();
         let (status, body) = answer(path, &container);
-        if container.lock().expect("nobody panicked").unanswered.is_some_and(|order| named(path) == Some(order)) {
+        if container.lock().expect("nobody panicked").unanswered_call.is_some_and(|order| named(path) == Some(order)) {
             return std::future::pending().await;
         }
         let length = body.len();
@@ -112,7 +112,7 @@ async fn serve(client: UnixStream, mut stalls: watch::Receiver<bool>, container:
     }
 }
 
-fn answer(path: &str, container: &Mutex<Container>) -> (&'static str, String) {
+fn answer(path: &str, container: &Mutex<FakeContainer>) -> (&'static str, String) {
     let mut container = container.lock().expect("nobody panicked");
     let refused = |why: &str| ("409 Conflict", format!(r#"{{"message":"{why}"}}"#));
     match named(path) {
@@ -124,7 +124,7 @@ fn answer(path: &str, container: &Mutex<Container>) -> (&'static str, String) {
         Some("stop") => done(&mut container, "stop"),
         _ => {
             let status = if container.paused { "paused" } else { "running" };
-            let (code, body) = container.shown.unzip();
+            let (code, body) = container.inspect_answer.unzip();
             let body = body.map_or_else(|| format!(r#"{{"State":{{"Status":"{status}"}}}}"#), str::to_owned);
             (code.unwrap_or("200 OK"), body)
         }
@@ -136,7 +136,7 @@ fn named(path: &str) -> Option<&str> {
     path.split('?').next()?.rsplit('/').next()
 }
 
-fn done(container: &mut Container, order: &'static str) -> (&'static str, String) {
+fn done(container: &mut FakeContainer, order: &'static str) -> (&'static str, String) {
     container.paused = order == "pause";
     container.done.push(order);
     ("204 No Content", String::new())
@@ -148,36 +148,36 @@ fn is_overdue(told: Result<(), SandboxError>) {
 
 #[tokio::test]
 async fn a_freeze_that_comes_too_late_is_undone() {
-    let engine = Slow::start();
+    let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     engine.stalls.send_replace(true);
     // From here to `resume` nothing can come but deadlines, so they come at once.
     tokio::time::pause();
-    is_overdue(driver.freeze(session).await);
+    is_overdue(driver.pause(session).await);
     tokio::time::resume();
     engine.stalls.send_replace(false);
     engine.until("the engine undoes what it did too late", |done| done == ["pause", "unpause"]).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!engine.is_paused());
-    driver.freeze(session).await.expect("it freezes");
+    driver.pause(session).await.expect("it freezes");
     assert!(engine.is_paused());
-    driver.thaw(session).await.expect("it thaws");
+    driver.unpause(session).await.expect("it thaws");
     assert!(!engine.is_paused());
 }
 
 #[tokio::test]
 async fn an_order_waits_for_one_before_it_that_is_overdue() {
-    let engine = Slow::start();
+    let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     engine.stalls.send_replace(true);
     tokio::time::pause();
-    is_overdue(driver.freeze(session).await);
-    is_overdue(driver.thaw(session).await);
-    is_overdue(driver.freeze(session).await);
+    is_overdue(driver.pause(session).await);
+    is_overdue(driver.unpause(session).await);
+    is_overdue(driver.pause(session).await);
     tokio::time::resume();
     let thawed = tokio::spawn({
         let driver = driver.clone();
-        async move { driver.thaw(session).await }
+        async move { driver.unpause(session).await }
     });
     tokio::time::sleep(Duration::from_millis(20)).await;
     engine.stalls.send_replace(false);
@@ -185,12 +185,12 @@ async fn an_order_waits_for_one_before_it_that_is_overdue() {
     assert!(!engine.is_paused());
     assert_eq!(engine.done(), ["pause", "unpause"], "what was given up before it was begun is not done");
 
-    driver.freeze(session).await.expect("it freezes");
+    driver.pause(session).await.expect("it freezes");
     engine.stalls.send_replace(true);
     tokio::time::pause();
-    is_overdue(driver.thaw(session).await);
+    is_overdue(driver.unpause(session).await);
     tokio::time::resume();
-    let (frozen, ()) = tokio::join!(driver.freeze(session), async {
+    let (frozen, ()) = tokio::join!(driver.pause(session), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         engine.stalls.send_replace(false);
     });
@@ -202,10 +202,10 @@ async fn an_order_waits_for_one_before_it_that_is_overdue() {
 /// An order that nobody waits for any more is not told to anybody, and so it was not given.
 #[tokio::test]
 async fn a_freeze_that_nobody_waits_for_is_undone() {
-    let engine = Slow::start();
+    let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     engine.stalls.send_replace(true);
-    let given_up = tokio::time::timeout(Duration::from_millis(50), driver.freeze(session)).await;
+    let given_up = tokio::time::timeout(Duration::from_millis(50), driver.pause(session)).await;
     assert!(given_up.is_err());
     engine.stalls.send_replace(false);
     engine.until("it is undone", |done| done == ["pause", "unpause"]).await;
@@ -214,39 +214,39 @@ async fn a_freeze_that_nobody_waits_for_is_undone() {
 /// As over a connection that has died without a word.
 #[tokio::test]
 async fn a_freeze_whose_answer_got_lost_is_given_up_and_undone() {
-    let engine = Slow::start();
+    let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
-    engine.loses_the_answer_to(Some("pause"));
+    engine.drop_answer_to(Some("pause"));
     tokio::time::pause();
-    is_overdue(driver.freeze(session).await);
-    is_overdue(driver.thaw(session).await);
+    is_overdue(driver.pause(session).await);
+    is_overdue(driver.unpause(session).await);
     assert!(engine.is_paused(), "what comes late is waited for");
-    tokio::time::advance(Duration::from_secs(FOLLOWED)).await;
+    tokio::time::advance(Duration::from_secs(FOLLOW_SECONDS)).await;
     tokio::time::resume();
     engine.until("it is undone", |done| done == ["pause", "unpause"]).await;
-    engine.loses_the_answer_to(None);
-    driver.freeze(session).await.expect("it freezes");
-    driver.thaw(session).await.expect("it thaws");
+    engine.drop_answer_to(None);
+    driver.pause(session).await.expect("it freezes");
+    driver.unpause(session).await.expect("it thaws");
     assert_eq!(engine.done()[2..], ["pause", "unpause"]);
 }
 
 #[tokio::test]
 async fn what_is_stopped_waits_for_no_answer_and_neither_does_its_next_run() {
-    let engine = Slow::start();
+    let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     for lost in ["pause", "unpause"] {
         if lost == "unpause" {
-            driver.freeze(session).await.expect("it freezes");
+            driver.pause(session).await.expect("it freezes");
         }
-        engine.loses_the_answer_to(Some(lost));
+        engine.drop_answer_to(Some(lost));
         tokio::time::pause();
-        is_overdue(if lost == "pause" { driver.freeze(session).await } else { driver.thaw(session).await });
+        is_overdue(if lost == "pause" { driver.pause(session).await } else { driver.unpause(session).await });
         tokio::time::resume();
-        engine.loses_the_answer_to(None);
+        engine.drop_answer_to(None);
         let next = tokio::time::timeout(Duration::from_secs(5), async {
             driver.stop(session).await.expect("it stops");
-            driver.freeze(session).await.expect("the next one freezes");
-            driver.thaw(session).await.expect("and thaws");
+            driver.pause(session).await.expect("the next one freezes");
+            driver.unpause(session).await.expect("and thaws");
         });
         next.await.expect("nobody has to wait");
     }
@@ -254,17 +254,17 @@ async fn what_is_stopped_waits_for_no_answer_and_neither_does_its_next_run() {
 
 #[tokio::test]
 async fn a_freeze_of_what_was_stopped_is_not_undone_on_its_next_run() {
-    let engine = Slow::start();
+    let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
-    engine.loses_the_answer_to(Some("pause"));
+    engine.drop_answer_to(Some("pause"));
     tokio::time::pause();
-    is_overdue(driver.freeze(session).await);
+    is_overdue(driver.pause(session).await);
     tokio::time::resume();
-    engine.loses_the_answer_to(None);
+    engine.drop_answer_to(None);
     driver.stop(session).await.expect("it stops");
-    driver.freeze(session).await.expect("the next one freezes");
+    driver.pause(session).await.expect("the next one freezes");
     tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(FOLLOWED)).await;
+    tokio::time::advance(Duration::from_secs(FOLLOW_SECONDS)).await;
     tokio::time::resume();
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(engine.is_paused());
@@ -273,7 +273,7 @@ async fn a_freeze_of_what_was_stopped_is_not_undone_on_its_next_run() {
 
 #[tokio::test]
 async fn an_engine_that_is_busy_for_a_while_is_asked_patiently_what_is_there() {
-    let engine = Slow::start();
+    let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     engine.stalls.send_replace(true);
     tokio::time::pause();
@@ -284,7 +284,7 @@ async fn an_engine_that_is_busy_for_a_while_is_asked_patiently_what_is_there() {
 /// As a proxy answers while the engine behind it is started anew, or one that fails itself. The container may work on.
 #[tokio::test]
 async fn an_answer_that_is_not_about_the_container_is_not_taken_for_one() {
-    let engine = Slow::start();
+    let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     for answer in [
         ("503 Service Unavailable", "<html>no server is available</html>"),
@@ -299,12 +299,12 @@ async fn an_answer_that_is_not_about_the_container_is_not_taken_for_one() {
         ("200 OK", "<html>welcome</html>"),
         ("200 OK", ""),
     ] {
-        engine.shows(Some(answer));
+        engine.set_inspect_answer(Some(answer));
         let told = driver.presence(session).await.expect_err("it does not say how it stands");
-        assert!(matches!(told, SandboxError::Unclear { .. }) && told.tells_nothing(), "{answer:?}: {told:?}");
+        assert!(matches!(told, SandboxError::Inconclusive { .. }) && told.is_inconclusive(), "{answer:?}: {told:?}");
     }
-    engine.shows(Some(("404 Not Found", r#"{"message":"no such container"}"#)));
+    engine.set_inspect_answer(Some(("404 Not Found", r#"{"message":"no such container"}"#)));
     assert_eq!(driver.presence(session).await.expect("it is told"), None);
-    engine.shows(None);
-    assert_eq!(driver.presence(session).await.expect("it is told"), Some(Presence::Running));
+    engine.set_inspect_answer(None);
+    assert_eq!(driver.presence(session).await.expect("it is told"), Some(SandboxPresence::Running));
 }

@@ -2,61 +2,61 @@
 
 use std::fmt::Debug;
 
-use greenroom_keeper::place::{EXIT, FROZEN, RUNNING};
+use greenroom_jailer::sandbox_dir::{EXIT, FROZEN, RUNNING};
 
 use super::*;
 
 /// A file of a sandbox's state that cannot be read. Root reads any file, but nobody reads a directory as one.
-struct Unreadable {
+struct UnreadableStateFile {
     file: PathBuf,
     aside: PathBuf,
 }
 
-impl Unreadable {
-    fn make(place: &Place, name: &str) -> Unreadable {
+impl UnreadableStateFile {
+    fn make(place: &SandboxDir, name: &str) -> UnreadableStateFile {
         let (file, aside) = (place.dir().join(name), place.dir().join("aside"));
         fs::rename(&file, &aside).expect("it is there");
         fs::create_dir(&file).expect("it is made");
-        Unreadable { file, aside }
+        UnreadableStateFile { file, aside }
     }
 
-    fn end(self) {
+    fn restore(self) {
         fs::remove_dir(&self.file).expect("nobody has touched it");
         fs::rename(self.aside, self.file).expect("it is as before");
     }
 }
 
-fn is_unclear<T: Debug>(told: Result<T, SandboxError>) {
-    assert!(matches!(told, Err(SandboxError::Unclear { .. })), "{told:?}");
+fn assert_inconclusive<T: Debug>(told: Result<T, SandboxError>) {
+    assert!(matches!(told, Err(SandboxError::Inconclusive { .. })), "{told:?}");
 }
 
 /// Longer than a watch rests.
-const A_WHILE: Duration = LOOK_AGAIN.saturating_add(Duration::from_millis(300));
+const AFTER_RECHECK: Duration = RECHECK_INTERVAL.saturating_add(Duration::from_millis(300));
 
 #[tokio::test]
 async fn one_of_which_nothing_can_be_told_is_left_alone() {
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     let (driver, spec) = (site.driver(), site.spec("echo run >>/workspace/runs; exec sleep 1000"));
     let session = spec.session;
     driver.start(&spec, &|_, _| ()).await.expect("it starts");
-    let unreadable = Unreadable::make(&driver.place(session), RUNNING);
+    let unreadable = UnreadableStateFile::make(&driver.sandbox_dir(session), RUNNING);
     let mut end = driver.wait(session);
-    assert!(timeout(A_WHILE, &mut end).await.is_err(), "its end is not told");
-    is_unclear(driver.start(&spec, &|_, _| ()).await);
-    is_unclear(driver.presence(session).await);
+    assert!(timeout(AFTER_RECHECK, &mut end).await.is_err(), "its end is not told");
+    assert_inconclusive(driver.start(&spec, &|_, _| ()).await);
+    assert_inconclusive(driver.presence(session).await);
     assert!(driver.list().await.expect("the others are told").is_empty());
-    is_unclear(driver.freeze(session).await);
-    is_unclear(driver.thaw(session).await);
-    is_unclear(driver.stats(session).await);
-    is_unclear(driver.stop(session).await);
-    is_unclear(driver.remove(session).await);
+    assert_inconclusive(driver.pause(session).await);
+    assert_inconclusive(driver.unpause(session).await);
+    assert_inconclusive(driver.stats(session).await);
+    assert_inconclusive(driver.stop(session).await);
+    assert_inconclusive(driver.remove(session).await);
 
-    unreadable.end();
-    assert_eq!(driver.presence(session).await.expect("it is told"), Some(Presence::Running));
+    unreadable.restore();
+    assert_eq!(driver.presence(session).await.expect("it is told"), Some(SandboxPresence::Running));
     let runs = || fs::read_to_string(spec.workspace.join("runs")).unwrap_or_default();
     eventually("it has begun", async || !runs().is_empty()).await;
     assert_eq!(runs(), "run\n", "it is the first one still");
-    assert!(timeout(A_WHILE, &mut end).await.is_err(), "it is watched again");
+    assert!(timeout(AFTER_RECHECK, &mut end).await.is_err(), "it is watched again");
     driver.stop(session).await.expect("it stops");
     assert!(end.await.expect("its end is told").code.is_some());
     driver.remove(session).await.expect("nothing is left");
@@ -64,17 +64,17 @@ async fn one_of_which_nothing_can_be_told_is_left_alone() {
 
 #[tokio::test]
 async fn an_end_that_cannot_be_read_yet_is_told_later() {
-    let site = Site::new();
+    let site = ProcessTestDirs::new();
     let (driver, spec) = (site.driver(), site.spec("exit 3"));
     driver.start(&spec, &|_, _| ()).await.expect("it starts");
     driver.wait(spec.session).await.expect("its end is told");
-    let unreadable = Unreadable::make(&driver.place(spec.session), EXIT);
+    let unreadable = UnreadableStateFile::make(&driver.sandbox_dir(spec.session), EXIT);
     let mut end = driver.wait(spec.session);
-    assert!(timeout(A_WHILE, &mut end).await.is_err(), "its end is not told");
+    assert!(timeout(AFTER_RECHECK, &mut end).await.is_err(), "its end is not told");
     tokio::time::pause();
-    is_unclear(driver.wait(spec.session).await);
+    assert_inconclusive(driver.wait(spec.session).await);
     tokio::time::resume();
-    unreadable.end();
+    unreadable.restore();
     assert_eq!(end.await.expect("its end is told").code, Some(3));
     driver.remove(spec.session).await.expect("nothing is left");
 }
@@ -82,21 +82,21 @@ async fn an_end_that_cannot_be_read_yet_is_told_later() {
 /// By signals. Noted anew, those who are frozen would be the ones who stood still before, whom no thaw wakes.
 #[tokio::test]
 async fn who_is_frozen_is_not_forgotten() {
-    let site = Site::new();
-    let driver = Process { cgroups: None, ..site.driver() };
+    let site = ProcessTestDirs::new();
+    let driver = ProcessDriver { cgroups: None, ..site.driver() };
     let spec = site.spec("while :; do : >/workspace/tick; sleep 0.01; done");
     let session = spec.session;
     driver.start(&spec, &|_, _| ()).await.expect("it starts");
-    driver.freeze(session).await.expect("it freezes");
-    let unreadable = Unreadable::make(&driver.place(session), FROZEN);
-    is_unclear(driver.presence(session).await);
-    is_unclear(driver.stop(session).await);
-    driver.freeze(session).await.expect_err("it may be frozen already");
-    driver.thaw(session).await.expect_err("whom to wake cannot be told");
+    driver.pause(session).await.expect("it freezes");
+    let unreadable = UnreadableStateFile::make(&driver.sandbox_dir(session), FROZEN);
+    assert_inconclusive(driver.presence(session).await);
+    assert_inconclusive(driver.stop(session).await);
+    driver.pause(session).await.expect_err("it may be frozen already");
+    driver.unpause(session).await.expect_err("whom to wake cannot be told");
 
-    unreadable.end();
-    assert_eq!(driver.presence(session).await.expect("it is told"), Some(Presence::Frozen));
-    driver.thaw(session).await.expect("it thaws");
+    unreadable.restore();
+    assert_eq!(driver.presence(session).await.expect("it is told"), Some(SandboxPresence::Paused));
+    driver.unpause(session).await.expect("it thaws");
     // It may not have come to its first one before.
     let _ = fs::remove_file(spec.workspace.join("tick"));
     eventually("it goes on", async || spec.workspace.join("tick").exists()).await;

@@ -7,61 +7,62 @@ use proptest::prelude::*;
 use super::*;
 
 /// Whether this can be why the turn of that name is over.
-fn ends(input: &Input, ended: &str) -> bool {
+fn ends(input: &SessionInput, ended: &str) -> bool {
     match input {
-        Input::TurnEnded { turn, .. } => turn == ended,
-        Input::Lost(_)
-        | Input::StartFailed { .. }
-        | Input::Stop { .. }
-        | Input::StopResting { .. }
-        | Input::End
-        | Input::LadderDue
-        | Input::OrderFailed { what: "thaw", .. }
+        SessionInput::TurnEnded { turn, .. } => turn == ended,
+        SessionInput::SandboxLost(_)
+        | SessionInput::StartFailed { .. }
+        | SessionInput::Stop { .. }
+        | SessionInput::StopIdle { .. }
+        | SessionInput::End
+        | SessionInput::EscalationDue
+        | SessionInput::EffectFailed { what: "thaw", .. }
         // A second one takes the agent away.
-        | Input::Interrupt
-        | Input::Message { mode: Mode::Interrupt, .. }
+        | SessionInput::Interrupt
+        | SessionInput::Message { mode: MessageMode::Interrupt, .. }
         // Of another boot: the agent that had the turn is gone.
-        | Input::Greeted { .. } => true,
+        | SessionInput::HelloReceived { .. } => true,
         _ => false,
     }
 }
 
-fn any_input() -> impl Strategy<Value = Input> {
-    prop_oneof![60 => any_but_the_end(), 1 => Just(Input::End)]
+fn any_input() -> impl Strategy<Value = SessionInput> {
+    prop_oneof![60 => any_but_the_end(), 1 => Just(SessionInput::End)]
 }
 
-fn any_but_the_end() -> impl Strategy<Value = Input> {
+fn any_but_the_end() -> impl Strategy<Value = SessionInput> {
     let n = || 1u64..30;
-    let failed = || Outcome::Failed { code: "model_error".into(), detail: "why".into() };
+    let failed = || WorkOutcome::Failed { code: "model_error".into(), detail: "why".into() };
     prop_oneof![
         Just(start("t")),
-        (prop_oneof![Just(Mode::Queue), Just(Mode::Steer), Just(Mode::Interrupt)]).prop_map(|mode| say_as(mode, "m")),
+        (prop_oneof![Just(MessageMode::Queue), Just(MessageMode::Steer), Just(MessageMode::Interrupt)])
+            .prop_map(|mode| say_as(mode, "m")),
         Just(run()),
-        Just(Input::Interrupt),
-        Just(Input::Pause),
-        Just(Input::Resume),
-        Just(Input::Stop { reason: None }),
-        n().prop_map(|n| Input::EditQueue { item: format!("message-{n}"), content: None, remove: true }),
-        Just(Input::Rest { reason: "r".into() }),
+        Just(SessionInput::Interrupt),
+        Just(SessionInput::Pause),
+        Just(SessionInput::Resume),
+        Just(SessionInput::Stop { reason: None }),
+        n().prop_map(|n| SessionInput::EditQueue { item: format!("message-{n}"), content: None, remove: true }),
+        Just(SessionInput::PauseIdle { reason: "r".into() }),
         Just(starting()),
-        (0..3).prop_map(|n| Input::Greeted { boot: format!("b{n}") }),
-        n().prop_map(|n| Input::Took { command: format!("command-{n}") }),
-        n().prop_map(|n| turn_ended(n, Outcome::Done)),
+        (0..3).prop_map(|n| SessionInput::HelloReceived { boot: format!("b{n}") }),
+        n().prop_map(|n| SessionInput::CommandAccepted { command: format!("command-{n}") }),
+        n().prop_map(|n| turn_ended(n, WorkOutcome::Done)),
         n().prop_map(|n| turn_ended(n, cancelled("x"))),
-        n().prop_map(|n| Input::ActEnded { act: format!("act-{n}"), outcome: Outcome::Done }),
-        n().prop_map(|n| Input::Steered { command: format!("command-{n}") }),
-        n().prop_map(|n| Input::SteerMissed { command: format!("command-{n}") }),
-        Just(Input::LadderDue),
+        n().prop_map(|n| SessionInput::UserActionEnded { user_action: format!("act-{n}"), outcome: WorkOutcome::Done }),
+        n().prop_map(|n| SessionInput::Steered { command: format!("command-{n}") }),
+        n().prop_map(|n| SessionInput::SteerMissed { command: format!("command-{n}") }),
+        Just(SessionInput::EscalationDue),
         Just(lost()),
-        Just(Input::StartFailed { why: "w".into(), stderr_tail: None }),
+        Just(SessionInput::StartFailed { why: "w".into(), stderr_tail: None }),
         n().prop_map(move |n| turn_ended(n, failed())),
-        n().prop_map(move |n| Input::ActEnded { act: format!("act-{n}"), outcome: failed() }),
-        (0..3).prop_map(|n| Input::Asked { request: format!("r{n}") }),
-        (0..3).prop_map(|n| Input::Confirm { request: format!("r{n}"), decision: Verdict::Allow, reason: None }),
-        Just(Input::StopResting { reason: None }),
-        Just(Input::SetModel { settings: settings(), title: None }),
+        n().prop_map(move |n| SessionInput::UserActionEnded { user_action: format!("act-{n}"), outcome: failed() }),
+        (0..3).prop_map(|n| SessionInput::ApprovalRequested { request: format!("r{n}") }),
+        (0..3).prop_map(|n| SessionInput::Confirm { request: format!("r{n}"), decision: Verdict::Allow, reason: None }),
+        Just(SessionInput::StopIdle { reason: None }),
+        Just(SessionInput::SetModel { settings: settings(), title: None }),
         prop_oneof![Just("freeze"), Just("thaw"), Just("stop")]
-            .prop_map(|what| Input::OrderFailed { what, why: "w".into() }),
+            .prop_map(|what| SessionInput::EffectFailed { what, why: "w".into() }),
     ]
 }
 
@@ -71,47 +72,47 @@ proptest! {
     /// at a time, which ends once and for a reason, and every interrupt has something to stop and gets one receipt.
     #[test]
     fn whatever_happens(inputs in prop::collection::vec(any_input(), 1..60)) {
-        let mut world = World::after(&[Input::Born]);
-        let (mut told, mut phase) = (State::Starting, None);
+        let mut world = RulesFixture::after(&[SessionInput::SessionCreated]);
+        let (mut told, mut phase) = (AgentState::Starting, None);
         let mut over = BTreeSet::new();
-        let turn = |core: &Core| core.turn.as_ref().map(|turn| turn.id.clone());
+        let turn = |core: &SessionState| core.turn.as_ref().map(|turn| turn.id.clone());
         for input in inputs {
-            let before = world.core.clone();
-            let greeted = matches!(input, Input::Greeted { .. });
+            let before = world.state.clone();
+            let greeted = matches!(input, SessionInput::HelloReceived { .. });
             let Ok(decision) = world.feed(input.clone()) else {
-                prop_assert_eq!(&world.core, &before);
+                prop_assert_eq!(&world.state, &before);
                 continue;
             };
-            for draft in &decision.drafts {
-                if let Body::Observation(Observation { seen: Seen::AgentStateChanged { agent_state, .. }, .. }) = &draft.body {
+            for draft in &decision.new_events {
+                if let EventBody::Observation(Observation { kind: ObservationKind::AgentStateChanged { agent_state, .. }, .. }) = &draft.body {
                     told = *agent_state;
                 }
-                if let Body::Observation(Observation { seen: Seen::Sandbox { phase: said, .. }, .. }) = &draft.body {
+                if let EventBody::Observation(Observation { kind: ObservationKind::Sandbox { phase: said, .. }, .. }) = &draft.body {
                     phase = Some(*said);
                 }
             }
-            prop_assert!(!greeted || phase != Some(Phase::Starting), "it is here");
-            prop_assert_eq!(told, world.core.state());
-            if let Some(ended) = turn(&before).filter(|id| turn(&world.core).as_ref() != Some(id)) {
+            prop_assert!(!greeted || phase != Some(SandboxPhase::Starting), "it is here");
+            prop_assert_eq!(told, world.state.visible_state());
+            if let Some(ended) = turn(&before).filter(|id| turn(&world.state).as_ref() != Some(id)) {
                 prop_assert!(ends(&input, &ended), "{:?} is no reason", input);
                 prop_assert!(over.insert(ended));
             }
-            prop_assert!(turn(&world.core).is_none_or(|id| !over.contains(&id)), "it was over");
-            let prompts = decision.orders.iter().filter(|o| order(o).starts_with("prompt")).count();
+            prop_assert!(turn(&world.state).is_none_or(|id| !over.contains(&id)), "it was over");
+            let prompts = decision.effects.iter().filter(|o| effect_text(o).starts_with("prompt")).count();
             prop_assert!(prompts <= 1);
-            let receipts = decision.drafts.iter().filter(|d| event(&d.body).starts_with("interrupted")).count();
-            let ended = before.interrupting.is_some() && world.core.interrupting.is_none();
+            let receipts = decision.new_events.iter().filter(|d| event_text(&d.body).starts_with("interrupted")).count();
+            let ended = before.interrupting.is_some() && world.state.interrupting.is_none();
             prop_assert!(receipts <= 1 && (!ended || receipts == 1));
-            prop_assert!(world.core.interrupting.is_none() || decision.ladder != Some(Ladder::Disarm));
-            prop_assert!(world.core.interrupting.is_none() || world.core.runs(), "somebody must say that it has stopped");
-            let stored = serde_json::to_value(&world.core).expect("it is stored");
-            prop_assert_eq!(serde_json::from_value::<Core>(stored).expect("it comes back"), world.core.clone());
+            prop_assert!(world.state.interrupting.is_none() || decision.escalation != Some(Escalation::Disarm));
+            prop_assert!(world.state.interrupting.is_none() || world.state.is_running(), "somebody must say that it has stopped");
+            let stored = serde_json::to_value(&world.state).expect("it is stored");
+            prop_assert_eq!(serde_json::from_value::<SessionState>(stored).expect("it comes back"), world.state.clone());
         }
         // However it stands, two rungs of the ladder and the end of the session leave nothing running.
-        for input in [Input::LadderDue, Input::LadderDue, Input::End] {
+        for input in [SessionInput::EscalationDue, SessionInput::EscalationDue, SessionInput::End] {
             let _ = world.feed(input);
         }
-        prop_assert!(world.core.turn.is_none() && world.core.act.is_none() && world.core.interrupting.is_none());
-        prop_assert!(world.core.outgoing.is_empty());
+        prop_assert!(world.state.turn.is_none() && world.state.user_action.is_none() && world.state.interrupting.is_none());
+        prop_assert!(world.state.outgoing.is_empty());
     }
 }

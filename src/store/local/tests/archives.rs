@@ -9,23 +9,24 @@ use super::{
     *,
 };
 use crate::store::{
-    Batch, NewEvent, Record,
+    AppendBatch, JournalEvent, SessionRecord,
     local::{
-        archive::Archive,
-        reader::Reader,
-        segment::{self, FileKind},
-        shared::Ground,
+        archive::SegmentArchive,
+        reader::JournalReader,
+        segment::{self, SegmentFileKind},
+        shared::BaseIndex,
     },
 };
 
-fn files(dir: &Path, kind: FileKind) -> BTreeSet<u32> {
+fn files(dir: &Path, kind: SegmentFileKind) -> BTreeSet<u32> {
     segment::numbers(&dir.join("log"), kind).unwrap()
 }
 
 /// The sessions of which an archive still has frames.
 fn in_archives(dir: &Path) -> BTreeSet<SessionId> {
-    let archive = |number| Archive::open(&segment::path(&dir.join("log"), number, FileKind::Archive)).unwrap();
-    let blocks = files(dir, FileKind::Archive).into_iter().flat_map(|number| archive(number).blocks().to_vec());
+    let archive =
+        |number| SegmentArchive::open(&segment::path(&dir.join("log"), number, SegmentFileKind::Archive)).unwrap();
+    let blocks = files(dir, SegmentFileKind::Archive).into_iter().flat_map(|number| archive(number).blocks().to_vec());
     blocks.filter(|block| !block.forgotten).map(|block| block.session).collect()
 }
 
@@ -35,38 +36,38 @@ fn size_of(dir: &Path) -> u64 {
 
 async fn compacted(dir: &Path) -> Vec<SessionId> {
     let sessions = filled(dir).await;
-    LocalStore::open_with(dir, small()).unwrap().compact().await.unwrap();
+    LocalStore::open_with(dir, small_sizes()).unwrap().compact().await.unwrap();
     sessions
 }
 
 /// Whether what is on disk is looked up in sled: where that once led astray, it is not.
 fn has_index(store: &LocalStore) -> bool {
-    matches!(*store.shared.ground(), Ground::Catalog(_))
+    matches!(*store.shared.base_index(), BaseIndex::Catalog(_))
 }
 
 #[tokio::test]
 async fn closed_segments_become_smaller_and_read_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
-    let (before, logs) = (size_of(dir.path()), files(dir.path(), FileKind::Log));
+    let (before, logs) = (size_of(dir.path()), files(dir.path(), SegmentFileKind::Log));
     // The one that is being written stays as it is.
-    let store = LocalStore::open_with(dir.path(), Sizes { close_purged: 8 << 10, ..small() }).unwrap();
+    let store = LocalStore::open_with(dir.path(), StoreSizes { close_purged_bytes: 8 << 10, ..small_sizes() }).unwrap();
     let done = store.compact().await.unwrap();
-    assert_eq!(files(dir.path(), FileKind::Log), BTreeSet::from([*logs.last().unwrap()]));
-    assert_eq!(files(dir.path(), FileKind::Archive).len(), logs.len() - 1);
+    assert_eq!(files(dir.path(), SegmentFileKind::Log), BTreeSet::from([*logs.last().unwrap()]));
+    assert_eq!(files(dir.path(), SegmentFileKind::Archive).len(), logs.len() - 1);
     assert_eq!((done.segments, done.freed), (logs.len() - 1, before - size_of(dir.path())));
     assert!(done.freed > before / 2, "{} of {before}", done.freed);
     for session in &sessions {
         check_whole(&store, *session, 60, "from archives");
         let page =
-            super::super::reader::read(&store.shared, *session, 29, Limit { events: 3, bytes: 1 << 20 }).unwrap();
+            super::super::reader::read(&store.shared, *session, 29, ReadLimit { events: 3, bytes: 1 << 20 }).unwrap();
         assert_same(&page, &expected(*session, 32)[29..], "in the middle");
         // What an archive finds by itself, the index does not keep.
         let places = store.shared.locate(*session, 1).unwrap();
         assert!(places.len() <= logs.len() + 10, "{} places in {} segments", places.len(), logs.len());
     }
     assert!(has_index(&store));
-    assert_eq!(store.compact().await.unwrap(), Compacted::default(), "there is no more to do");
+    assert_eq!(store.compact().await.unwrap(), CompactionStats::default(), "there is no more to do");
     drop(store);
     check_all(dir.path(), &sessions, "after a restart");
     fs::remove_dir_all(dir.path().join("index")).unwrap();
@@ -77,7 +78,7 @@ async fn closed_segments_become_smaller_and_read_the_same() {
 async fn what_was_purged_goes_from_archives_and_from_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = compacted(dir.path()).await;
-    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     let late = fill(&store, "late", 9).await;
     let before = size_of(dir.path());
     for gone in [sessions[2], sessions[3], late] {
@@ -86,12 +87,12 @@ async fn what_was_purged_goes_from_archives_and_from_the_log() {
     store.compact().await.unwrap();
     let kept = [0, 1, 4, 5].map(|index| sessions[index]);
     assert_eq!(in_archives(dir.path()), BTreeSet::from(kept));
-    assert_eq!(files(dir.path(), FileKind::Log).len(), 1, "what was being written was closed for the one in it");
+    assert_eq!(files(dir.path(), SegmentFileKind::Log).len(), 1, "what was being written was closed for the one in it");
     assert!(size_of(dir.path()) < before * 3 / 4, "{} of {before}", size_of(dir.path()));
     drop(store);
     for what in ["with the index", "without"] {
-        let store = LocalStore::open_with(dir.path(), small()).unwrap();
-        assert_eq!(store.list(Query::default()).await.unwrap().total, kept.len(), "{what}");
+        let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
+        assert_eq!(store.list(SessionQuery::default()).await.unwrap().total, kept.len(), "{what}");
         kept.iter().for_each(|session| check_whole(&store, *session, 60, what));
         drop(store);
         fs::remove_dir_all(dir.path().join("index")).unwrap();
@@ -102,20 +103,22 @@ async fn what_was_purged_goes_from_archives_and_from_the_log() {
 async fn a_killed_compaction_is_settled_by_the_next_start() {
     let whole = tempfile::tempdir().unwrap();
     let sessions = filled(whole.path()).await;
-    let logs: Vec<(u32, Vec<u8>)> = files(whole.path(), FileKind::Log)
+    let logs: Vec<(u32, Vec<u8>)> = files(whole.path(), SegmentFileKind::Log)
         .into_iter()
-        .map(|number| (number, fs::read(segment::path(&whole.path().join("log"), number, FileKind::Log)).unwrap()))
+        .map(|number| {
+            (number, fs::read(segment::path(&whole.path().join("log"), number, SegmentFileKind::Log)).unwrap())
+        })
         .collect();
-    LocalStore::open_with(whole.path(), small()).unwrap().compact().await.unwrap();
+    LocalStore::open_with(whole.path(), small_sizes()).unwrap().compact().await.unwrap();
 
     // Not yet removed, and half of the next archive.
     let log = whole.path().join("log");
     for (number, bytes) in &logs[..3] {
-        fs::write(segment::path(&log, *number, FileKind::Log), bytes).unwrap();
+        fs::write(segment::path(&log, *number, SegmentFileKind::Log), bytes).unwrap();
     }
     fs::write(log.join("00000002.part"), "half").unwrap();
     check_all(whole.path(), &sessions, "with leftovers");
-    assert_eq!(files(whole.path(), FileKind::Log).len(), 1);
+    assert_eq!(files(whole.path(), SegmentFileKind::Log).len(), 1);
     assert!(!log.join("00000002.part").exists());
 }
 
@@ -123,7 +126,7 @@ async fn a_killed_compaction_is_settled_by_the_next_start() {
 async fn a_damaged_archive_costs_what_is_damaged_and_says_so() {
     let origin = tempfile::tempdir().unwrap();
     let sessions = compacted(origin.path()).await;
-    let victim = segment::path(&origin.path().join("log"), 3, FileKind::Archive);
+    let victim = segment::path(&origin.path().join("log"), 3, SegmentFileKind::Archive);
     let sound = fs::read(&victim).unwrap();
     for (at, with_index) in (0..sound.len() - 8).step_by(5).zip([true, false].into_iter().cycle()) {
         fs::write(&victim, &sound).unwrap();
@@ -132,7 +135,7 @@ async fn a_damaged_archive_costs_what_is_damaged_and_says_so() {
             fs::remove_dir_all(origin.path().join("index")).unwrap();
         }
         let what = format!("byte {at} of {}, index {with_index}", sound.len());
-        let store = LocalStore::open_with(origin.path(), small()).unwrap();
+        let store = LocalStore::open_with(origin.path(), small_sizes()).unwrap();
         for session in &sessions {
             assert_eq!(store.get(*session).await.unwrap().unwrap().tail, 60, "{what}");
             let (found, damaged) = readable(&store, *session, 60);
@@ -150,19 +153,19 @@ async fn a_damaged_archive_costs_what_is_damaged_and_says_so() {
 async fn an_archive_that_lost_its_end_is_known_to_have() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = compacted(dir.path()).await;
-    let victim = segment::path(&dir.path().join("log"), 3, FileKind::Archive);
+    let victim = segment::path(&dir.path().join("log"), 3, SegmentFileKind::Archive);
     let sound = fs::read(&victim).unwrap();
-    let blocks = Archive::open(&victim).unwrap().blocks().len();
+    let blocks = SegmentArchive::open(&victim).unwrap().blocks().len();
     let orphan = dir.path().join("contents").join(SessionId::generate().to_string());
-    for len in (segment::PREFACE..sound.len()).step_by(23) {
+    for len in (segment::SEGMENT_HEADER_LEN..sound.len()).step_by(23) {
         let what = format!("{len} of {} bytes", sound.len());
         fs::write(&victim, &sound[..len]).unwrap();
-        let archive = Archive::open(&victim).unwrap();
+        let archive = SegmentArchive::open(&victim).unwrap();
         let lost_blocks = archive.blocks().len() < blocks;
-        assert!(!(lost_blocks && archive.is_whole()), "{what}");
+        assert!(!(lost_blocks && archive.is_fully_readable()), "{what}");
         drop(archive);
         for round in 0..3 {
-            let store = LocalStore::open_with(dir.path(), small()).unwrap();
+            let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
             for session in &sessions {
                 assert_eq!(store.get(*session).await.unwrap().unwrap().tail, 60, "{what}, round {round}");
                 let (found, damaged) = readable(&store, *session, 60);
@@ -172,7 +175,7 @@ async fn an_archive_that_lost_its_end_is_known_to_have() {
         if lost_blocks {
             fs::create_dir(&orphan).unwrap();
             fs::remove_dir_all(dir.path().join("index")).unwrap();
-            LocalStore::open_with(dir.path(), small()).unwrap().contents.sweep();
+            LocalStore::open_with(dir.path(), small_sizes()).unwrap().contents.sweep();
             assert!(orphan.exists(), "{what}: it may be of a session that stood there");
             fs::remove_dir_all(dir.path().join("index")).unwrap();
             fs::remove_dir(&orphan).unwrap();
@@ -184,7 +187,7 @@ async fn an_archive_that_lost_its_end_is_known_to_have() {
 
 /// Three sessions whose events stand among each other, archived.
 async fn interleaved(dir: &Path) -> [SessionId; 3] {
-    let store = LocalStore::open_with(dir, small()).unwrap();
+    let store = LocalStore::open_with(dir, small_sizes()).unwrap();
     let mut sessions = Vec::new();
     for title in ["a", "b", "c"] {
         sessions.push(claimed(&store, title).await);
@@ -200,7 +203,7 @@ async fn interleaved(dir: &Path) -> [SessionId; 3] {
 
 /// A block of this session, with a bit turned over in what it holds.
 fn damage_block(archive: &Path, session: SessionId) {
-    let open = Archive::open(archive).unwrap();
+    let open = SegmentArchive::open(archive).unwrap();
     let block = open.blocks().iter().find(|block| block.session == session).expect("it has one");
     let compressed = open.compressed(block).unwrap();
     let bytes = fs::read(archive).unwrap();
@@ -212,19 +215,19 @@ fn damage_block(archive: &Path, session: SessionId) {
 async fn a_damaged_block_keeps_no_purged_session_on_the_disk() {
     let dir = tempfile::tempdir().unwrap();
     let [damaged, purged, sound] = interleaved(dir.path()).await;
-    let archives = files(dir.path(), FileKind::Archive);
-    let newest = segment::path(&dir.path().join("log"), *archives.last().unwrap(), FileKind::Archive);
+    let archives = files(dir.path(), SegmentFileKind::Archive);
+    let newest = segment::path(&dir.path().join("log"), *archives.last().unwrap(), SegmentFileKind::Archive);
     damage_block(&newest, damaged);
-    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     let (_, lost) = readable(&store, damaged, 60);
     store.forget(purged).await.unwrap();
     let done = store.compact().await.unwrap();
     assert!(archives.len() > 2 && done.segments >= archives.len(), "{done:?} of {archives:?}");
     assert_eq!(in_archives(dir.path()), BTreeSet::from([damaged, sound]));
-    assert_eq!(store.compact().await.unwrap(), Compacted::default(), "there is no more to do");
+    assert_eq!(store.compact().await.unwrap(), CompactionStats::default(), "there is no more to do");
     drop(store);
     for what in ["with the index", "without"] {
-        let store = LocalStore::open_with(dir.path(), small()).unwrap();
+        let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
         check_whole(&store, sound, 60, what);
         let (found, named) = readable(&store, damaged, 60);
         assert_eq!(named, lost, "{what}: the damage is named still");
@@ -239,9 +242,9 @@ async fn a_damaged_block_keeps_no_purged_session_on_the_disk() {
 async fn a_segment_that_cannot_be_read_is_in_no_others_way() {
     let dir = tempfile::tempdir().unwrap();
     let [_, purged, _] = interleaved(dir.path()).await;
-    let archives = files(dir.path(), FileKind::Archive);
-    let newest = segment::path(&dir.path().join("log"), *archives.last().unwrap(), FileKind::Archive);
-    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let archives = files(dir.path(), SegmentFileKind::Archive);
+    let newest = segment::path(&dir.path().join("log"), *archives.last().unwrap(), SegmentFileKind::Archive);
+    let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     store.forget(purged).await.unwrap();
     let aside = dir.path().join("aside");
     fs::rename(&newest, &aside).unwrap();
@@ -263,7 +266,7 @@ async fn a_segment_that_cannot_be_archived_says_all_the_same_who_is_purged() {
     let dir = tempfile::tempdir().unwrap();
     let [_, purged, _] = interleaved(dir.path()).await;
     fs::write(dir.path().join("incomplete"), "").unwrap();
-    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     store.forget(purged).await.unwrap();
     let says_so = store.shared.state().end.segment;
     fill(&store, "late", 60).await;
@@ -271,7 +274,7 @@ async fn a_segment_that_cannot_be_archived_says_all_the_same_who_is_purged() {
     // Where its archive would be made.
     fs::create_dir(dir.path().join(format!("log/{says_so:08}.part"))).unwrap();
     store.compact().await.unwrap();
-    assert!(files(dir.path(), FileKind::Log).contains(&says_so), "it could be archived, so this shows nothing");
+    assert!(files(dir.path(), SegmentFileKind::Log).contains(&says_so), "it could be archived, so this shows nothing");
     assert!(!in_archives(dir.path()).contains(&purged));
 }
 
@@ -279,7 +282,7 @@ async fn a_segment_that_cannot_be_archived_says_all_the_same_who_is_purged() {
 async fn readers_notice_nothing_of_a_compaction() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
-    let store = std::sync::Arc::new(LocalStore::open_with(dir.path(), small()).unwrap());
+    let store = std::sync::Arc::new(LocalStore::open_with(dir.path(), small_sizes()).unwrap());
     let reading = sessions.iter().map(|session| {
         let (store, session) = (store.clone(), *session);
         tokio::task::spawn_blocking(move || {
@@ -302,9 +305,9 @@ async fn readers_notice_nothing_of_a_compaction() {
 async fn a_reader_in_the_midst_of_a_segment_goes_on_in_its_archive() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
-    let store = LocalStore::open_with(dir.path(), small()).unwrap();
-    let few = Limit { events: 3, bytes: 1 << 20 };
-    let mut reader = Reader::of(&store.shared, sessions[0]).unwrap();
+    let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
+    let few = ReadLimit { events: 3, bytes: 1 << 20 };
+    let mut reader = JournalReader::for_session(&store.shared, sessions[0]).unwrap();
     assert_same(&reader.read(0, few).unwrap(), &expected(sessions[0], 3), "from the log");
     store.compact().await.unwrap();
     assert_same(&reader.read(3, few).unwrap(), &expected(sessions[0], 6)[3..], "from its archive");
@@ -314,7 +317,8 @@ async fn a_reader_in_the_midst_of_a_segment_goes_on_in_its_archive() {
 #[tokio::test]
 async fn an_archive_is_read_to_its_end_whatever_became_of_the_next() {
     let dir = tempfile::tempdir().unwrap();
-    let store = LocalStore::open_with(dir.path(), Sizes { close_purged: 1, ..Sizes::default() }).unwrap();
+    let store =
+        LocalStore::open_with(dir.path(), StoreSizes { close_purged_bytes: 1, ..StoreSizes::default() }).unwrap();
     let record = crate::store::contract::record("long");
     let session = record.id;
     store.create(record).await.unwrap();
@@ -322,51 +326,55 @@ async fn an_archive_is_read_to_its_end_whatever_became_of_the_next() {
     let mut tail = 0;
     for segment in 1..=2u64 {
         for _ in 0..200 {
-            let event = NewEvent { kind: "run".into(), json: vec![b'x'; 1000].into() };
-            let batch = Batch { events: vec![event], mark: None, record: None };
+            let event = JournalEvent { kind: "run".into(), json: vec![b'x'; 1000].into() };
+            let batch = AppendBatch { events: vec![event], mark: None, record: None };
             tail = store.append(session, epoch, tail, batch).await.unwrap();
         }
         let purged = fill(&store, &format!("purged {segment}"), 3).await;
         store.forget(purged).await.unwrap();
         assert_eq!(store.compact().await.unwrap().segments, 1);
     }
-    fs::remove_file(segment::path(&dir.path().join("log"), 2, FileKind::Archive)).unwrap();
-    store.shared.segments.replaced(2);
-    let read = |after| Reader::of(&store.shared, session).unwrap().read(after, Limit { events: 1000, bytes: 1 << 30 });
+    fs::remove_file(segment::path(&dir.path().join("log"), 2, SegmentFileKind::Archive)).unwrap();
+    store.shared.segments.evict(2);
+    let read = |after| {
+        JournalReader::for_session(&store.shared, session)
+            .unwrap()
+            .read(after, ReadLimit { events: 1000, bytes: 1 << 30 })
+    };
     assert_eq!(read(0).unwrap().len(), 200, "over several blocks");
     assert!(matches!(read(200), Err(StoreError::Damaged { seq: 201, .. })));
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum CompactionStep {
     Append { session: usize, count: u64 },
     Purge { session: usize },
     Compact,
     Restart { with_index: bool },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<CompactionStep>> {
     let step = prop_oneof![
-        8 => (0..5usize, 1..12u64).prop_map(|(session, count)| Step::Append { session, count }),
-        1 => (0..5usize).prop_map(|session| Step::Purge { session }),
-        2 => Just(Step::Compact),
-        1 => any::<bool>().prop_map(|with_index| Step::Restart { with_index }),
+        8 => (0..5usize, 1..12u64).prop_map(|(session, count)| CompactionStep::Append { session, count }),
+        1 => (0..5usize).prop_map(|session| CompactionStep::Purge { session }),
+        2 => Just(CompactionStep::Compact),
+        1 => any::<bool>().prop_map(|with_index| CompactionStep::Restart { with_index }),
     ];
     prop::collection::vec(step, 1..80)
 }
 
 /// A purged session may come back under its old id, as an import does: nothing of its first life may show.
-async fn play(steps: Vec<Step>) {
+async fn play(steps: Vec<CompactionStep>) {
     let dir = tempfile::tempdir().unwrap();
-    let open = || LocalStore::open_with(dir.path(), small()).unwrap();
+    let open = || LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     let ids: Vec<SessionId> = (0..5).map(|n| SessionId::from_bytes([n + 1; 16])).collect();
     let (mut store, mut tails) = (open(), BTreeMap::<SessionId, u64>::new());
     for step in steps {
         match step {
-            Step::Append { session, count } => {
+            CompactionStep::Append { session, count } => {
                 let id = ids[session];
                 if !tails.contains_key(&id) {
-                    store.create(Record { id, ..record("a") }).await.unwrap();
+                    store.create(SessionRecord { id, ..record("a") }).await.unwrap();
                 }
                 let tail = tails.entry(id).or_default();
                 let (epoch, _) = store.claim(id).await.unwrap();
@@ -374,16 +382,16 @@ async fn play(steps: Vec<Step>) {
                     *tail = store.append(id, epoch, *tail, events(id, *tail, 1)).await.unwrap();
                 }
             }
-            Step::Purge { session } => {
+            CompactionStep::Purge { session } => {
                 store.forget(ids[session]).await.unwrap();
                 tails.remove(&ids[session]);
             }
-            Step::Compact => {
+            CompactionStep::Compact => {
                 store.compact().await.unwrap();
                 let archived = in_archives(dir.path());
                 assert!(archived.iter().all(|session| tails.contains_key(session)), "the purged are gone");
             }
-            Step::Restart { with_index } => {
+            CompactionStep::Restart { with_index } => {
                 drop(store);
                 if !with_index {
                     fs::remove_dir_all(dir.path().join("index")).unwrap();

@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use greenroom_protocol::observation::State;
+use greenroom_protocol::observation::AgentState;
 
 use super::*;
-use crate::store::Record;
+use crate::store::SessionRecord;
 
 const NAME: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
@@ -15,7 +15,7 @@ fn file(dir: &Path, session: SessionId, suffix: &str) -> std::path::PathBuf {
     dir.join("contents").join(session.to_string()).join(format!("{NAME}{suffix}"))
 }
 
-async fn whole(store: &LocalStore, session: SessionId) -> Option<Bytes> {
+async fn read_content(store: &LocalStore, session: SessionId) -> Option<Bytes> {
     store.content(session, NAME, 0, usize::MAX >> 1).await.unwrap().map(|part| part.bytes)
 }
 
@@ -53,7 +53,7 @@ async fn pieces_outlive_a_long_pause_and_a_restart() {
     let store = LocalStore::open(dir.path()).unwrap();
     store.extend_content(session, NAME, 8, Bytes::from_static(b"after")).await.unwrap();
     assert!(store.finish_content(session, NAME).await.unwrap());
-    assert_eq!(whole(&store, session).await.as_deref(), Some(&b"before, after"[..]));
+    assert_eq!(read_content(&store, session).await.as_deref(), Some(&b"before, after"[..]));
 }
 
 /// The session was at rest when the server started, and goes on before the sweep comes to it.
@@ -61,7 +61,7 @@ async fn pieces_outlive_a_long_pause_and_a_restart() {
 async fn what_is_being_written_is_no_leftover() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
-    let session = store.create(Record { state: State::Stopped, ..record("a") }).await.unwrap().record.id;
+    let session = store.create(SessionRecord { state: AgentState::Stopped, ..record("a") }).await.unwrap().record.id;
     store.extend_content(session, NAME, 0, Bytes::from_static(b"of an earlier life")).await.unwrap();
     let unfinished = file(dir.path(), session, ".sums.part");
     fs::write(&unfinished, "half").unwrap();
@@ -74,15 +74,15 @@ async fn what_is_being_written_is_no_leftover() {
     store.compact().await.unwrap();
     assert!(unfinished.exists());
     assert!(store.finish_content(session, NAME).await.unwrap());
-    assert_eq!(whole(&store, session).await.as_deref(), Some(&b"now"[..]));
+    assert_eq!(read_content(&store, session).await.as_deref(), Some(&b"now"[..]));
 }
 
 #[tokio::test]
 async fn pieces_of_a_session_at_rest_go_with_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
-    for state in [State::Stopped, State::Failed, State::Ended] {
-        let session = store.create(Record { state, ..record("a") }).await.unwrap().record.id;
+    for state in [AgentState::Stopped, AgentState::Failed, AgentState::Ended] {
+        let session = store.create(SessionRecord { state, ..record("a") }).await.unwrap().record.id;
         store.extend_content(session, NAME, 0, Bytes::from_static(b"half")).await.unwrap();
     }
     let pieces = || {
@@ -104,7 +104,7 @@ async fn a_content_that_was_made_whole_and_no_more_gets_its_checksums() {
     store.extend_content(session, NAME, 0, Bytes::from_static(b"text")).await.unwrap();
     fs::rename(file(dir.path(), session, ".growing"), file(dir.path(), session, "")).unwrap();
     assert!(store.finish_content(session, NAME).await.unwrap());
-    assert_eq!(whole(&store, session).await.as_deref(), Some(&b"text"[..]));
+    assert_eq!(read_content(&store, session).await.as_deref(), Some(&b"text"[..]));
     fs::write(file(dir.path(), session, ""), "TEXT").unwrap();
     let read = store.content(session, NAME, 0, 9).await;
     assert!(matches!(read, Err(StoreError::DamagedContent { at: 0, .. })), "{read:?}");

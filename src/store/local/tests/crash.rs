@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::store::{
-    Batch, NewEvent,
-    local::frame::{Header, NoHeader},
+    AppendBatch, JournalEvent,
+    local::frame::{FrameHeader, HeaderError},
 };
 
 const DIR: &str = "GREENROOM_TEST_JOURNAL_TO_APPEND_TO";
@@ -25,8 +25,9 @@ const SESSIONS: usize = 50;
 async fn appends_until_it_is_killed() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     let unhurried = std::env::var_os(UNHURRIED).is_some();
-    let roomy = Sizes { segment: SegmentSizes { most: 1 << 20, ahead: 256 << 10 }, ..small() };
-    let sizes = if unhurried { roomy } else { small() };
+    let roomy =
+        StoreSizes { segment: SegmentSizes { max_bytes: 1 << 20, preallocate_bytes: 256 << 10 }, ..small_sizes() };
+    let sizes = if unhurried { roomy } else { small_sizes() };
     let store = std::sync::Arc::new(LocalStore::open_with(Path::new(&dir), sizes).unwrap());
     let mut sessions: Vec<SessionId> = store.live().await.unwrap().iter().map(|it| it.record.id).collect();
     while sessions.len() < SESSIONS {
@@ -88,7 +89,7 @@ fn now() -> Duration {
 
 /// What a process was told is on disk.
 #[derive(Default)]
-pub(super) struct Acknowledged {
+pub(super) struct AcknowledgedWrites {
     /// Sessions, and how far.
     tails: Vec<(SessionId, u64)>,
     contents: Vec<(SessionId, String)>,
@@ -97,7 +98,7 @@ pub(super) struct Acknowledged {
 /// Lets another process write for a while, kills it, and returns what it had been told until then. `end` comes right before;
 /// what it is told from there on counts for nothing: a disk whose power is gone tells nobody anything, but the kernel, which
 /// lives on here, may call a sync done that it overtook.
-pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Acknowledged {
+pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> AcknowledgedWrites {
     let test = format!("{}::appends_until_it_is_killed", module_path!().split_once("::").unwrap().1);
     let mut command = Command::new(std::env::current_exe().unwrap());
     // Every other time, as the tests count.
@@ -124,7 +125,7 @@ pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Ackn
     child.kill().unwrap();
     said.extend(output);
     child.wait().unwrap();
-    let mut acknowledged = Acknowledged::default();
+    let mut acknowledged = AcknowledgedWrites::default();
     for line in said {
         // The last may be cut; what the test runner prints is none.
         let [what, session, which, at] = line.split(' ').collect::<Vec<_>>()[..] else { continue };
@@ -151,8 +152,8 @@ fn what_was_acknowledged_survives_being_killed() {
 }
 
 /// All of it is there, in whole batches, and nothing has a gap. Returns how many large contents were looked at.
-pub(super) fn check_acknowledged(dir: &Path, acknowledged: &Acknowledged, when: &str) -> usize {
-    let store = LocalStore::open_with(dir, small()).unwrap();
+pub(super) fn check_acknowledged(dir: &Path, acknowledged: &AcknowledgedWrites, when: &str) -> usize {
+    let store = LocalStore::open_with(dir, small_sizes()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for (session, name) in &acknowledged.contents {
         let content = runtime.block_on(store.content(*session, name, 0, usize::MAX)).unwrap();
@@ -202,7 +203,7 @@ fn two_sessions() -> (Vec<u8>, [SessionId; 2]) {
 fn a_tail_torn_at_any_byte_of_the_last_record_is_cut() {
     let (log, sessions) = two_sessions();
     let last = event(sessions[1], 20);
-    let record = 2 * super::super::frame::HEADER + 1 + 8 + last.kind.len() + last.json.len();
+    let record = 2 * super::super::frame::FRAME_HEADER_LEN + 1 + 8 + last.kind.len() + last.json.len();
     for lost in 0..=record {
         check_cut(&log, &sessions, log.len() - lost, lost * 7);
     }
@@ -213,8 +214,8 @@ const WORDS_LIKE_A_FRAME: &str = "GRAAxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
 
 #[tokio::test]
 async fn a_journal_opens_whatever_an_agent_says_in_a_record_that_is_torn_or_damaged() {
-    let looks = Header::decode(WORDS_LIKE_A_FRAME.as_bytes().first_chunk().unwrap());
-    assert!(matches!(looks, Err(NoHeader::Newer)));
+    let looks = FrameHeader::decode(WORDS_LIKE_A_FRAME.as_bytes().first_chunk().unwrap());
+    assert!(matches!(looks, Err(HeaderError::Newer)));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log/00000001.log");
     let store = LocalStore::open(dir.path()).unwrap();
@@ -222,8 +223,8 @@ async fn a_journal_opens_whatever_an_agent_says_in_a_record_that_is_torn_or_dama
     store.append(session, epoch, 0, events(session, 0, 5)).await.unwrap();
     let began = store.shared.state().end.offset as usize;
     let json = format!(r#"{{"content":"{WORDS_LIKE_A_FRAME}"}}"#).into();
-    let said = NewEvent { kind: "think".into(), json };
-    store.append(session, epoch, 5, Batch { events: vec![said], ..Batch::default() }).await.unwrap();
+    let said = JournalEvent { kind: "think".into(), json };
+    store.append(session, epoch, 5, AppendBatch { events: vec![said], ..AppendBatch::default() }).await.unwrap();
     drop(store);
     let log = fs::read(&path).unwrap();
     let check = |log: &[u8], what: &str| {

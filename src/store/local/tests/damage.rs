@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::store::local::{
-    catalog::{Catalog, Known},
-    frame::HEADER,
-    places::Places,
-    segment::{self, FileKind},
+    catalog::{Catalog, CatalogSnapshot},
+    event_locations::EventLocations,
+    frame::FRAME_HEADER_LEN,
+    segment::{self, SegmentFileKind},
 };
 
 pub(super) fn flip(path: &Path, at: usize, len: usize) {
@@ -17,7 +17,7 @@ pub(super) fn flip(path: &Path, at: usize, len: usize) {
 }
 
 pub(super) async fn filled(dir: &Path) -> Vec<SessionId> {
-    let store = LocalStore::open_with(dir, small()).unwrap();
+    let store = LocalStore::open_with(dir, small_sizes()).unwrap();
     let mut sessions = Vec::new();
     for n in 0..6 {
         sessions.push(fill(&store, &format!("{n}"), 60).await);
@@ -26,7 +26,7 @@ pub(super) async fn filled(dir: &Path) -> Vec<SessionId> {
 }
 
 pub(super) fn check_all(dir: &Path, sessions: &[SessionId], what: &str) {
-    let store = LocalStore::open_with(dir, small()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let store = LocalStore::open_with(dir, small_sizes()).unwrap_or_else(|error| panic!("{what}: {error}"));
     for session in sessions {
         check_whole(&store, *session, 60, what);
     }
@@ -150,7 +150,7 @@ async fn a_segment_that_is_gone_costs_what_stood_in_it_at_every_start() {
     fs::remove_file(dir.path().join("log/00000004.log")).unwrap();
     let mut lost = Vec::new();
     for _ in 0..3 {
-        let store = LocalStore::open_with(dir.path(), small()).unwrap();
+        let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
         let all = sessions.iter().map(|session| {
             let (found, damaged) = readable(&store, *session, 60);
             assert_same(&found, &all_but(*session, 60, &damaged), "without a segment");
@@ -172,13 +172,13 @@ async fn a_segment_that_lost_its_end_is_known_to_have() {
     let victim = dir.path().join("log/00000004.log");
     let sound = fs::read(&victim).unwrap();
     let orphan = dir.path().join("contents").join(SessionId::generate().to_string());
-    for len in (segment::PREFACE..sound.len()).step_by(97) {
+    for len in (segment::SEGMENT_HEADER_LEN..sound.len()).step_by(97) {
         let what = format!("{len} of {} bytes", sound.len());
         fs::create_dir(&orphan).unwrap();
         fs::remove_dir_all(dir.path().join("index")).unwrap();
         fs::write(&victim, &sound[..len]).unwrap();
         for start in ["first", "second"] {
-            let store = LocalStore::open_with(dir.path(), small()).unwrap();
+            let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
             store.compact().await.unwrap();
             drop(store);
             assert!(orphan.exists(), "{what}, {start}: it may be of a session that stood there");
@@ -187,13 +187,13 @@ async fn a_segment_that_lost_its_end_is_known_to_have() {
         // What was compacted meanwhile has lost nothing that it had.
         fs::remove_dir_all(dir.path().join("index")).unwrap();
         check_all(dir.path(), &sessions, &what);
-        LocalStore::open_with(dir.path(), small()).unwrap().contents.sweep();
+        LocalStore::open_with(dir.path(), small_sizes()).unwrap().contents.sweep();
         assert!(!orphan.exists(), "{what}: all of it is known again");
     }
 }
 
 /// The same, with what it knows.
-fn catalog(dir: &Path) -> (Catalog, Known) {
+fn catalog(dir: &Path) -> (Catalog, CatalogSnapshot) {
     drop(index(dir));
     Catalog::open(&dir.join("index")).expect("the index is whole")
 }
@@ -216,19 +216,19 @@ async fn an_index_that_was_half_written_is_gone_on_with() {
     for session in &sessions {
         let (epoch, snapshot) = store.claim(*session).await.unwrap();
         store.append(*session, epoch, 3, events(*session, 3, 2)).await.unwrap();
-        let record = crate::store::Record { title: "again".into(), ..snapshot.record };
+        let record = crate::store::SessionRecord { title: "again".into(), ..snapshot.record };
         store.put(record, snapshot.revision).await.unwrap();
     }
     store.forget(gone).await.unwrap();
     drop(store);
     let (after, _) = catalog(dir.path());
     let behind = sessions.iter().step_by(2).map(|session| (*session, known.sessions.get(session).cloned())).collect();
-    after.write(&Places::default(), &behind, known.end).unwrap();
+    after.write(&EventLocations::default(), &behind, known.end).unwrap();
     after.close();
 
     for what in ["half written", "whole again"] {
         let store = LocalStore::open(dir.path()).unwrap();
-        let from = store.shared.state().moved;
+        let from = store.shared.state().flushed_to;
         assert_eq!(from == known.end, what == "half written", "it is believed up to its checkpoint");
         for session in &sessions {
             let found = store.get(*session).await.unwrap().unwrap();
@@ -336,7 +336,7 @@ async fn what_was_synced_at_the_end_is_damaged_and_not_torn() {
     let session = fill(&store, "a", 3).await;
     drop(store);
     let log = dir.path().join("log/00000001.log");
-    flip(&log, fs::metadata(&log).unwrap().len() as usize - HEADER - 8, 8);
+    flip(&log, fs::metadata(&log).unwrap().len() as usize - FRAME_HEADER_LEN - 8, 8);
     let store = LocalStore::open(dir.path()).unwrap();
     let (found, damaged) = readable(&store, session, 3);
     assert_eq!(damaged, [3]);
@@ -353,7 +353,7 @@ async fn a_segment_with_a_damaged_beginning_or_none_at_all() {
 
     fs::remove_file(dir.path().join("log/00000004.log")).unwrap();
     fs::remove_dir_all(dir.path().join("index")).unwrap();
-    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     let mut lost = 0;
     for session in sessions {
         let tail = store.get(session).await.unwrap().map_or(0, |snapshot| snapshot.tail);
@@ -373,8 +373,8 @@ async fn a_segment_under_the_name_of_another_is_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     let log = dir.path().join("log");
-    let last = *segment::numbers(&log, FileKind::Log).unwrap().last().unwrap();
-    let copy = segment::path(&log, last + 2, FileKind::Log);
+    let last = *segment::numbers(&log, SegmentFileKind::Log).unwrap().last().unwrap();
+    let copy = segment::path(&log, last + 2, SegmentFileKind::Log);
     let bytes = fs::read(log.join("00000002.log")).unwrap();
     let aside = || {
         let files = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
@@ -412,8 +412,8 @@ async fn a_crash_while_a_segment_is_begun_costs_nothing() {
     for begun in [0, 10, 32] {
         let dir = tempfile::tempdir().unwrap();
         let sessions = filled(dir.path()).await;
-        let last = *segment::numbers(&dir.path().join("log"), FileKind::Log).unwrap().last().unwrap();
-        fs::write(segment::path(&dir.path().join("log"), last + 1, FileKind::Log), vec![0; begun]).unwrap();
+        let last = *segment::numbers(&dir.path().join("log"), SegmentFileKind::Log).unwrap().last().unwrap();
+        fs::write(segment::path(&dir.path().join("log"), last + 1, SegmentFileKind::Log), vec![0; begun]).unwrap();
         check_all(dir.path(), &sessions, "an unfinished preface");
     }
 }

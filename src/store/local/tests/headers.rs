@@ -5,22 +5,22 @@ use super::{
     *,
 };
 use crate::store::local::{
-    frame::HEADER,
-    replay::Replay,
-    scan::{Found, Until, scan},
-    segment::{self, FileKind, Position, Segments},
+    frame::FRAME_HEADER_LEN,
+    replay::LogReplay,
+    scan::{ScanItem, ScanUntil, scan},
+    segment::{self, LogPosition, SegmentCache, SegmentFileKind},
 };
 
 /// Where the frame of this event begins, and where its footer does.
 fn frame_at(log: &Path, wanted: u64) -> (usize, usize) {
     let (file, mut at) = (fs::File::open(log).unwrap(), None);
-    let mut visit = |found: Found<'_>| match found {
-        Found::Frame { offset, header, .. } if header.seq == wanted && header.count > 0 => {
+    let mut visit = |found: ScanItem<'_>| match found {
+        ScanItem::Frame { offset, header, .. } if header.seq == wanted && header.count > 0 => {
             at = Some((offset as usize, (offset + header.footer_at()) as usize));
         }
         _ => {}
     };
-    scan(&file, segment::PREFACE as u64, Until::Here(u64::MAX), &mut visit).unwrap();
+    scan(&file, segment::SEGMENT_HEADER_LEN as u64, ScanUntil::Offset(u64::MAX), &mut visit).unwrap();
     at.unwrap()
 }
 
@@ -57,16 +57,16 @@ async fn a_damaged_header_costs_nothing_though_nothing_follows_it() {
 #[tokio::test]
 async fn a_damaged_header_is_told_of() {
     let (dir, session) = flipped_in_event_3(5, |begins, _| begins).await;
-    let mut replay = Replay::default();
-    replay.rest(&Segments::new(dir.path().join("log")), Position::START).unwrap();
-    assert!(replay.mended[0].starts_with(&format!("session `{session}`: event 3")), "{:?}", replay.mended);
-    assert_eq!((replay.mended.len(), replay.damage), (1, vec![]));
+    let mut replay = LogReplay::default();
+    replay.replay_from(&SegmentCache::new(dir.path().join("log")), LogPosition::START).unwrap();
+    assert!(replay.recovered[0].starts_with(&format!("session `{session}`: event 3")), "{:?}", replay.recovered);
+    assert_eq!((replay.recovered.len(), replay.damage), (1, vec![]));
 }
 
 #[tokio::test]
 async fn a_damaged_payload_costs_its_event_also_where_the_header_has_to_be_read_from_the_footer() {
     for of in [3, 5] {
-        let (dir, session) = flipped_in_event_3(of, |begins, _| begins + HEADER - 4).await;
+        let (dir, session) = flipped_in_event_3(of, |begins, _| begins + FRAME_HEADER_LEN - 4).await;
         // What follows is of a later commit, so it is damage.
         let store = LocalStore::open(dir.path()).unwrap();
         let tail = store.get(session).await.unwrap().unwrap().tail;
@@ -87,8 +87,8 @@ async fn a_newest_event_of_which_only_the_number_is_known_is_named_and_its_numbe
     let log = dir.path().join("log/00000001.log");
     let (begins, footer) = frame_at(&log, 3);
     [begins, footer].into_iter().for_each(|at| flip(&log, at, 8));
-    let mut replay = Replay::default();
-    replay.rest(&Segments::new(dir.path().join("log")), Position::START).unwrap();
+    let mut replay = LogReplay::default();
+    replay.replay_from(&SegmentCache::new(dir.path().join("log")), LogPosition::START).unwrap();
     assert!(replay.damage.contains(&format!("session `{session}`: event 3")), "{:?}", replay.damage);
     check_short(dir.path(), session, 2, 3, "without its header").await;
 }
@@ -97,16 +97,16 @@ async fn a_newest_event_of_which_only_the_number_is_known_is_named_and_its_numbe
 async fn a_segment_with_a_damaged_header_becomes_an_archive_that_has_everything() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
-    let log = segment::path(&dir.path().join("log"), 2, FileKind::Log);
-    flip(&log, segment::PREFACE, 8);
-    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let log = segment::path(&dir.path().join("log"), 2, SegmentFileKind::Log);
+    flip(&log, segment::SEGMENT_HEADER_LEN, 8);
+    let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     sessions.iter().for_each(|session| check_whole(&store, *session, 60, "in the log"));
     store.forget(sessions[0]).await.unwrap();
     store.compact().await.unwrap();
     assert!(!log.exists());
     drop(store);
     for index in ["with its index", "without"] {
-        let store = LocalStore::open_with(dir.path(), small()).unwrap();
+        let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
         sessions[1..].iter().for_each(|session| check_whole(&store, *session, 60, index));
         assert_eq!(store.get(sessions[0]).await.unwrap(), None, "{index}");
         drop(store);

@@ -3,7 +3,7 @@
 use std::{fs::File, os::fd::AsRawFd};
 
 use super::*;
-use crate::store::Record;
+use crate::store::SessionRecord;
 
 /// From now on the disk is full for the index of this store, and for nobody else.
 fn fill_up_index(dir: &Path) {
@@ -26,11 +26,11 @@ async fn an_index_that_fails_twice_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let (session, gone) = (fill(&store, "a", 30).await, fill(&store, "gone", 3).await);
-    store.shared.move_down().unwrap();
+    store.shared.flush_index().unwrap();
     let (epoch, snapshot) = store.claim(session).await.unwrap();
     let append = |at| store.append(session, epoch, at, events(session, at, 10));
     append(30).await.unwrap();
-    store.put(Record { title: "renamed".into(), ..snapshot.record }, snapshot.revision).await.unwrap();
+    store.put(SessionRecord { title: "renamed".into(), ..snapshot.record }, snapshot.revision).await.unwrap();
     store.forget(gone).await.unwrap();
     let check = |what: &str, tail| check_whole(&store, session, tail, what);
 
@@ -38,16 +38,16 @@ async fn an_index_that_fails_twice_loses_nothing() {
     let (log, aside) = (dir.path().join("log/00000001.log"), dir.path().join("aside"));
     fs::rename(&log, &aside).unwrap();
     fs::create_dir(&log).unwrap();
-    store.shared.segments.replaced(1);
-    store.shared.move_down().expect_err("neither the index nor the log can be had");
+    store.shared.segments.evict(1);
+    store.shared.flush_index().expect_err("neither the index nor the log can be had");
     fs::remove_dir(&log).unwrap();
     fs::rename(&aside, &log).unwrap();
-    store.shared.segments.replaced(1);
+    store.shared.segments.evict(1);
 
     check("after the failure", 40);
     append(40).await.unwrap();
     check("beside what is newer", 50);
-    store.shared.move_down().expect("the log can be read again");
+    store.shared.flush_index().expect("the log can be read again");
     check("with an index in memory", 50);
     drop(store);
     let store = LocalStore::open(dir.path()).unwrap();

@@ -8,7 +8,7 @@ use std::{fs::File, os::fd::AsRawFd, process::Command};
 use ulid::Ulid;
 
 use super::{
-    super::contents::Contents,
+    super::contents::ContentStore,
     crash::{check_acknowledged, killed_after},
 };
 use crate::store::SessionId;
@@ -21,14 +21,14 @@ const WITHOUT_A_FLUSH: u32 = 2;
 const BYTES: u64 = 512 << 20;
 
 /// An ext4 of its own; `None` where nobody may mount one.
-struct Disk {
+struct Ext4Disk {
     image: tempfile::NamedTempFile,
     at: tempfile::TempDir,
 }
 
-impl Disk {
-    fn new() -> Option<Disk> {
-        let disk = Disk { image: tempfile::NamedTempFile::new().unwrap(), at: tempfile::tempdir().unwrap() };
+impl Ext4Disk {
+    fn new() -> Option<Ext4Disk> {
+        let disk = Ext4Disk { image: tempfile::NamedTempFile::new().unwrap(), at: tempfile::tempdir().unwrap() };
         disk.image.as_file().set_len(BYTES).unwrap();
         let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(disk.image.path()).status();
         (made.is_ok_and(|status| status.success()) && disk.mount()).then_some(disk)
@@ -49,7 +49,7 @@ impl Disk {
 
     /// As the machine does when it starts again, on a copy of what the disk holds: somebody who made a mount namespace
     /// meanwhile may hold on to the file system that was shut down, and to its cache.
-    fn come_back(&mut self) {
+    fn remount_copy(&mut self) {
         self.unmount();
         let copy = tempfile::NamedTempFile::new().unwrap();
         let copied = Command::new("cp").arg("--sparse=always").arg(self.image.path()).arg(copy.path()).status();
@@ -71,7 +71,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for Ext4Disk {
     fn drop(&mut self) {
         self.unmount();
     }
@@ -79,7 +79,7 @@ impl Drop for Disk {
 
 #[test]
 fn what_was_acknowledged_survives_a_power_cut() {
-    let Some(mut disk) = Disk::new() else {
+    let Some(mut disk) = Ext4Disk::new() else {
         eprintln!("skipped: root alone can mount a file system to cut the power of");
         return;
     };
@@ -87,7 +87,7 @@ fn what_was_acknowledged_survives_a_power_cut() {
     let mut contents = 0;
     for round in 0..20 {
         let acknowledged = killed_after(&dir, 30 + round * 17, || disk.cut_the_power());
-        disk.come_back();
+        disk.remount_copy();
         contents += check_acknowledged(&dir, &acknowledged, &format!("power cut {round}"));
     }
     assert!(contents > 0, "none was large");
@@ -96,20 +96,20 @@ fn what_was_acknowledged_survives_a_power_cut() {
 /// Whoever made it whole was cut off before that was on disk; whoever asks again is told so only when it is.
 #[test]
 fn a_content_that_is_said_to_be_there_survives_a_power_cut() {
-    let Some(mut disk) = Disk::new() else {
+    let Some(mut disk) = Ext4Disk::new() else {
         eprintln!("skipped: root alone can mount a file system to cut the power of");
         return;
     };
     let (dir, session, name) = (disk.at.path().join("contents"), SessionId::generate(), Ulid::generate());
     std::fs::create_dir(&dir).unwrap();
     File::open(disk.at.path()).unwrap().sync_all().unwrap();
-    let contents = Contents::new(dir.clone());
+    let contents = ContentStore::new(dir.clone());
     contents.extend(session, name, 0, b"text").unwrap();
     let whole = dir.join(session.to_string()).join(name.to_string());
     std::fs::rename(whole.with_extension("growing"), &whole).unwrap();
     assert!(contents.finish(session, name).unwrap());
     disk.cut_the_power();
-    disk.come_back();
+    disk.remount_copy();
     let kept = contents.get(session, &name.to_string(), 0, 9).unwrap().expect("it is there");
     assert_eq!(&kept.bytes[..], b"text");
     assert!(whole.with_extension("sums").exists(), "with its checksums");

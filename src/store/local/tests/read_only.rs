@@ -18,7 +18,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 async fn all_of_it_is_read_and_no_file_becomes_another() {
     let dir = tempfile::tempdir().unwrap();
     let mut sessions = filled(dir.path()).await;
-    let store = LocalStore::open_with(dir.path(), small()).unwrap();
+    let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     let content = store.put_content(sessions[0], "kept".into()).await.unwrap();
     store.forget(sessions.remove(3)).await.unwrap();
     store.compact().await.unwrap();
@@ -30,11 +30,11 @@ async fn all_of_it_is_read_and_no_file_becomes_another() {
         let before = files(dir.path());
         let store = LocalStore::open_to_read(dir.path()).unwrap();
         sessions.iter().for_each(|session| check_whole(&store, *session, 60, what));
-        assert_eq!(store.list(Query::default()).await.unwrap().total, sessions.len(), "{what}");
+        assert_eq!(store.list(SessionQuery::default()).await.unwrap().total, sessions.len(), "{what}");
         let found = store.content(sessions[0], &content, 0, 9).await.unwrap().map(|part| part.bytes);
         assert_eq!(found.as_deref(), Some(&b"kept"[..]));
         let refused = store.append(sessions[0], 1, 60, events(sessions[0], 60, 1)).await.unwrap_err();
-        assert!(matches!(refused, AppendError::Refused(_)), "{refused}");
+        assert!(matches!(refused, AppendError::NotWritten(_)), "{refused}");
         assert!(store.check().await.is_err());
         let second = LocalStore::open(dir.path()).unwrap_err();
         assert!(matches!(second, OpenError::InUse { .. }), "{second}");
