@@ -1,10 +1,10 @@
-//! Builds what travels inside the server's binary: the web UI, the agent, and the keeper of its sandbox.
+//! Builds the parts that travel inside the server's binary: the web UI, the agent and the jailer.
 //!
-//! | variable for `env!` | what it names |
+//! | variable for `env!` | value |
 //! |---|---|
-//! | `GREENROOM_UI_DIR` | a directory with the built web UI (`index.html`, `assets/`) |
-//! | `GREENROOM_AGENT_BIN` | the agent's binary, linked statically, so that it runs in any image |
-//! | `GREENROOM_JAILER_BIN` | the keeper's binary, linked statically, so that it is small |
+//! | `GREENROOM_UI_DIR` | directory with the built web UI (`index.html`, `assets/`) |
+//! | `GREENROOM_AGENT_BIN` | the agent's binary, linked statically to run in any image |
+//! | `GREENROOM_JAILER_BIN` | the jailer's binary, linked statically to be small |
 
 use std::{
     env, fs, io,
@@ -38,7 +38,7 @@ fn build() -> Result<(), String> {
 
 // The web UI.
 
-/// What lies in `static/` beside the sources: made by npm and by builds, or of no concern to the built UI.
+/// Entries of `static/` that are not sources of the built UI: made by npm or builds, or unrelated.
 const NOT_UI_SOURCES: [&str; 5] = ["node_modules", "dist", "dist-test", "test", "dev"];
 
 fn build_ui(sources: &Path, out: &Path) -> Result<PathBuf, String> {
@@ -51,18 +51,20 @@ fn build_ui(sources: &Path, out: &Path) -> Result<PathBuf, String> {
     }
     install_packages(sources)?;
     npm(sources, &["run", "build"])?;
-    // A copy for each profile: one profile's build does not make another's embedded files look changed.
+    // Each profile has a copy, so that another profile's build does not make embedded files look
+    // changed.
     let ui = out.join("ui");
     let copied = remove_dir(&ui).and_then(|()| copy_dir(&sources.join("dist"), &ui));
     copied.map_err(|e| format!("cannot copy the built web UI to `{}`: {e}", ui.display()))?;
     Ok(ui)
 }
 
-/// Runs `npm ci` where the installed packages are not those of `package-lock.json`.
+/// Runs `npm ci` if the installed packages differ from `package-lock.json`.
 fn install_packages(sources: &Path) -> Result<(), String> {
     let lock_path = sources.join("package-lock.json");
     let lock = fs::read(&lock_path).map_err(|e| format!("`{}`: {e}", lock_path.display()))?;
-    // Written last, and removed by `npm ci` with all else: it is there only when an installation was completed.
+    // Written last, and removed by `npm ci` with everything else. The file exists only after a
+    // complete installation.
     let stamp = sources.join("node_modules/.installed-lock");
     if fs::read(&stamp).is_ok_and(|installed| installed == lock) {
         return Ok(());
@@ -73,7 +75,8 @@ fn install_packages(sources: &Path) -> Result<(), String> {
 
 fn npm(dir: &Path, args: &[&str]) -> Result<(), String> {
     let what = format!("npm {}", args.join(" "));
-    // Its stdout goes to stderr, where cargo shows it after a failure: on stdout cargo would look for instructions.
+    // npm's stdout goes to stderr, which cargo shows after a failure. Cargo parses stdout for
+    // instructions.
     let npm = Command::new("npm").args(args).current_dir(dir).stdout(io::stderr()).status();
     let status = npm.map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => {
@@ -121,10 +124,12 @@ fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-// The agent and the keeper.
+// The agent and the jailer.
 
-/// What the nested cargo must not inherit: the outer build's flags and wrappers (clippy's among them), and what cargo tells
-/// this script about *its* package. With them these would be built anew for each profile and each tool.
+/// Environment variables that the nested cargo must not inherit: flags and wrappers of the outer
+/// build (such as clippy's), and the description of this package.
+///
+/// With them, agent and jailer would be rebuilt for each profile and each tool.
 const OUTER_BUILD: [&str; 15] = [
     "CARGO_ENCODED_RUSTFLAGS",
     "CARGO_BUILD_RUSTFLAGS",
@@ -144,7 +149,7 @@ const OUTER_BUILD: [&str; 15] = [
 ];
 const OUTER_BUILD_PREFIXES: [&str; 5] = ["CARGO_CFG_", "CARGO_FEATURE_", "CARGO_MANIFEST_", "CARGO_PKG_", "DEP_"];
 
-/// Returns the directory in which both are.
+/// Builds both programs, and returns the directory that holds them.
 fn build_programs(root: &Path, out: &Path) -> Result<PathBuf, String> {
     for input in ["Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
@@ -166,31 +171,32 @@ fn build_programs(root: &Path, out: &Path) -> Result<PathBuf, String> {
     cargo
         .args(["build", "--profile", "agent", "--package", "greenroom-agent", "--package", "greenroom-jailer"])
         .args(["--target", &triple])
-        // A target directory of its own: this one's lock is held by the outer build.
+        // A separate target directory, because the outer build holds the lock of this one.
         .arg("--target-dir")
         .arg(&target_dir)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .current_dir(root);
     let status =
-        cargo.status().map_err(|e| format!("cargo cannot be started to build the agent and the keeper: {e}"))?;
+        cargo.status().map_err(|e| format!("cargo cannot be started to build the agent and the jailer: {e}"))?;
     if !status.success() {
         return Err(format!(
-            "the agent and the keeper were not built ({status}); cargo's output is below{}",
+            "the agent and the jailer were not built ({status}); cargo's output is below{}",
             missing_libc()
         ));
     }
     Ok(target_dir.join(&triple).join("agent"))
 }
 
-/// The workspace's target directory, which all profiles share: the nearest directory above `out` that cargo marked as one.
+/// Returns the workspace's target directory, which all profiles share: the nearest directory above
+/// `out` that cargo marked as a target directory.
 fn workspace_target(root: &Path, out: &Path) -> PathBuf {
     let marked = out.ancestors().find(|dir| dir.join("CACHEDIR.TAG").exists());
     marked.map_or_else(|| root.join("target"), Path::to_path_buf)
 }
 
-/// A hint where the C library cannot be linked statically.
+/// Returns a hint if the C library cannot be linked statically.
 fn missing_libc() -> &'static str {
-    // The compiler answers with the bare name when it does not find the file.
+    // The compiler prints the bare name if it does not find the file.
     match Command::new("cc").arg("-print-file-name=libc.a").output() {
         Ok(output) if output.stdout.trim_ascii() != b"libc.a" => "",
         Ok(_) => "\nthere is no static C library here; install it (Debian: `libc6-dev`, Fedora: `glibc-static`)",

@@ -1,28 +1,32 @@
-//! Where things are inside the sandbox, in one place. A driver puts them there; tests put them elsewhere.
+//! Fixed paths inside the sandbox. The sandbox driver puts the sockets and the workspace there;
+//! tests use paths of their own.
 
 use std::{env, path::PathBuf};
 
 use greenroom_protocol::sandbox_paths;
 
-/// The paths of one agent.
+/// Paths of one agent.
 #[derive(Debug, Clone)]
 pub struct AgentPaths {
+    /// Socket at which the agent listens for the server.
     pub agent_socket: PathBuf,
+    /// Socket of the model gateway.
     pub gateway_socket: PathBuf,
+    /// Working directory until the first settings arrive.
     pub workspace: PathBuf,
-    /// Which turns and acts were begun; a file.
+    /// File with the ids of the turns and user actions that were begun.
     pub executed_ids: PathBuf,
 }
 
 impl AgentPaths {
-    /// The fixed paths, each of which a variable of the environment may override.
+    /// Returns the fixed paths. An environment variable overrides each of them.
     pub fn from_env() -> AgentPaths {
-        let place = |variable, default: &str| env::var_os(variable).map_or_else(|| default.into(), PathBuf::from);
+        let path_or = |variable, default: &str| env::var_os(variable).map_or_else(|| default.into(), PathBuf::from);
         AgentPaths {
-            agent_socket: place("GREENROOM_AGENT_SOCKET", sandbox_paths::AGENT_SOCKET),
-            gateway_socket: place("GREENROOM_GATEWAY_SOCKET", sandbox_paths::GATEWAY_SOCKET),
-            workspace: place("GREENROOM_WORKSPACE", sandbox_paths::WORKSPACE),
-            executed_ids: place("GREENROOM_ACTS", sandbox_paths::EXECUTED_IDS),
+            agent_socket: path_or("GREENROOM_AGENT_SOCKET", sandbox_paths::AGENT_SOCKET),
+            gateway_socket: path_or("GREENROOM_GATEWAY_SOCKET", sandbox_paths::GATEWAY_SOCKET),
+            workspace: path_or("GREENROOM_WORKSPACE", sandbox_paths::WORKSPACE),
+            executed_ids: path_or("GREENROOM_ACTS", sandbox_paths::EXECUTED_IDS),
         }
     }
 }

@@ -1,14 +1,15 @@
-//! A clock that stands still while the sandbox is frozen.
+//! Clock that stands still while the sandbox is paused.
 //!
-//! The kernel's clocks run on while a cgroup is frozen, so a plain timeout would fire at the thaw. This one looks at the
-//! time every [`TICK`] and counts what passed as at most [`MOST`]: a freeze costs a timeout a fifth of a second.
+//! The kernel's clocks go on while a cgroup is frozen. A plain timeout would therefore fire when
+//! the sandbox is unpaused. This clock reads the time every [`TICK`] and counts at most
+//! [`MAX_STEP`] per reading. A pause therefore takes at most 200 ms off a timeout.
 
 use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(100);
 const MAX_STEP: Duration = Duration::from_millis(200);
 
-/// Time that passed while we could run.
+/// Measures the time in which the agent could run.
 #[derive(Debug)]
 pub struct Stopwatch {
     counted: Duration,
@@ -16,12 +17,13 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
+    /// Starts at zero.
     pub fn start() -> Stopwatch {
         Stopwatch { counted: Duration::ZERO, last_read: Instant::now() }
     }
 
-    /// Ends when `limit` has been counted. May be dropped and called again; nothing is counted while nobody waits here but
-    /// one tick's worth.
+    /// Returns when `limit` has been counted. Cancel-safe: may be dropped and called again. A gap
+    /// between two calls counts as at most [`MAX_STEP`].
     pub async fn reaches(&mut self, limit: Duration) {
         loop {
             let left = limit.saturating_sub(self.read());
@@ -32,7 +34,7 @@ impl Stopwatch {
         }
     }
 
-    /// What has been counted so far.
+    /// Returns the time counted so far.
     pub fn read(&mut self) -> Duration {
         let now = Instant::now();
         self.counted += (now - self.last_read).min(MAX_STEP);
@@ -41,7 +43,7 @@ impl Stopwatch {
     }
 }
 
-/// Sleeps for `duration` of running time.
+/// Sleeps for `duration` of counted time.
 pub async fn sleep(duration: Duration) {
     Stopwatch::start().reaches(duration).await;
 }
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_counts_as_one_tick_at_most() {
+    fn gap_counts_as_one_step_at_most() {
         let mut watch = Stopwatch { counted: Duration::ZERO, last_read: Instant::now() - Duration::from_secs(3600) };
         assert_eq!(watch.read(), MAX_STEP);
     }

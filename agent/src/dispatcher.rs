@@ -1,4 +1,5 @@
-//! Takes the server's commands: one turn at a time, beside it one act of the user at a time, each command once.
+//! Takes the server's commands. Runs one turn at a time, one user action at a time beside it, and
+//! each command once.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -26,9 +27,9 @@ use crate::{
 
 const RESTARTED: &str = "agent_restarted";
 const NOT_REPEATED: &str =
-    "the agent stopped unexpectedly after it had begun this: whether it was done is not known, so it is not done again";
+    "the agent stopped unexpectedly after it had begun this; it may or may not be done, and is not repeated";
 
-/// A handle that the link and the workers share.
+/// Shared handle of the link and the workers.
 #[derive(Clone)]
 pub struct Dispatcher(Arc<DispatcherShared>);
 
@@ -37,7 +38,7 @@ struct DispatcherShared {
     processes: ChildProcesses,
     settings: Arc<Mutex<AgentSettings>>,
     driver: tokio::sync::Mutex<BuiltinDriver>,
-    /// What the user did beside the agent, for the agent to know at its next step.
+    /// User actions beside the agent, for the agent's next model step.
     user_activity: Arc<Mutex<UserActivity>>,
     state: Mutex<DispatcherState>,
     work_finished: Notify,
@@ -45,22 +46,24 @@ struct DispatcherShared {
 
 struct DispatcherState {
     boot: String,
-    /// The history came whole, or a command came without it; one that comes later tells nothing new.
+    /// Set when the history is complete, or when a command arrives without a history. A later
+    /// history adds nothing.
     restored: bool,
-    /// Every command of this boot. A session sends a few thousand at most, and an id has 26 bytes.
+    /// Ids of all commands of this boot. A session sends a few thousand at most; an id has 26
+    /// bytes.
     seen_command_ids: HashSet<String>,
     executed_ids: ExecutedIds,
     turns: WorkQueue<QueuedPrompt>,
     user_actions: WorkQueue<QueuedUserAction>,
-    /// Where a steering message goes: into the newest turn.
+    /// Steer queue of the newest turn, which takes the steering messages.
     steer_queue: Option<SteerQueue>,
 }
 
-/// Things to be done one after the other.
+/// Jobs that run one after the other.
 struct WorkQueue<T> {
     waiting: VecDeque<(T, CancellationToken)>,
     running: Option<RunningWork>,
-    /// Whether somebody works on it, or is about to begin.
+    /// Set while a worker runs or is about to start.
     has_worker: bool,
 }
 
@@ -72,7 +75,8 @@ struct RunningWork {
 struct QueuedPrompt {
     turn: String,
     message: UserMessage,
-    /// Open from when the prompt is heard: what is said to this turn may come right behind it.
+    /// Open from the prompt's arrival: a steering message for this turn may follow the prompt at
+    /// once.
     steer_queue: SteerQueue,
 }
 
@@ -82,13 +86,13 @@ struct QueuedUserAction {
 }
 
 impl<T> WorkQueue<T> {
-    /// Adds a thing to do, and says whether a worker is to be started for it.
-    fn add(&mut self, thing: T) -> bool {
-        self.waiting.push_back((thing, CancellationToken::new()));
+    /// Queues `work` and returns `true` if the caller must start a worker.
+    fn add(&mut self, work: T) -> bool {
+        self.waiting.push_back((work, CancellationToken::new()));
         !std::mem::replace(&mut self.has_worker, true)
     }
 
-    /// The next thing to do. Where there is none the worker goes home.
+    /// Returns the next job. Without one, the worker ends.
     fn take(&mut self) -> Option<(T, CancellationToken)> {
         self.running = None;
         let next = self.waiting.pop_front();
@@ -96,7 +100,8 @@ impl<T> WorkQueue<T> {
         next
     }
 
-    /// Stops what runs. What waits keeps its place, and finds that it is to stop when its turn comes.
+    /// Cancels the running job and all queued ones. Queued jobs keep their place and end as
+    /// cancelled when they are taken.
     fn stop(&self) {
         let running = self.running.as_ref().map(|running| &running.stop);
         running.into_iter().chain(self.waiting.iter().map(|(_, stop)| stop)).for_each(CancellationToken::cancel);
@@ -110,20 +115,21 @@ impl<T> Default for WorkQueue<T> {
 }
 
 impl Dispatcher {
-    pub fn new(outgoing: OutgoingQueue, processes: ChildProcesses, places: &AgentPaths) -> Dispatcher {
+    /// Makes a dispatcher without a history. Its settings hold until the server's arrive.
+    pub fn new(outgoing: OutgoingQueue, processes: ChildProcesses, paths: &AgentPaths) -> Dispatcher {
         let settings = AgentSettings {
             model: String::new(),
             api: ProviderApi::Anthropic,
-            directory: places.workspace.display().to_string(),
+            directory: paths.workspace.display().to_string(),
             run_timeout_s: 600,
             max_steps: 100,
         };
-        let driver = tokio::sync::Mutex::new(BuiltinDriver::new(places.gateway_socket.clone()));
+        let driver = tokio::sync::Mutex::new(BuiltinDriver::new(paths.gateway_socket.clone()));
         let state = DispatcherState {
             boot: String::new(),
             restored: false,
             seen_command_ids: HashSet::new(),
-            executed_ids: ExecutedIds::open(&places.executed_ids),
+            executed_ids: ExecutedIds::open(&paths.executed_ids),
             turns: WorkQueue::default(),
             user_actions: WorkQueue::default(),
             steer_queue: None,
@@ -139,9 +145,12 @@ impl Dispatcher {
         }))
     }
 
-    /// The name of this boot, for a connection that begins. One that has not got its history has done nothing yet, and
-    /// introduces itself under a new name each time: the server sends the history to a name once, and cannot know whether it
-    /// came, nor even its welcome.
+    /// Returns the boot id for the `hello` of a new connection. Each call makes a new id until the
+    /// history is complete.
+    ///
+    /// The server sends the history once for each boot id. It cannot detect that the history, or
+    /// its welcome, was lost. An agent without its history has done nothing yet, so a new id loses
+    /// nothing.
     pub fn boot_for_hello(&self) -> String {
         let mut state = self.state();
         if !state.restored {
@@ -150,36 +159,38 @@ impl Dispatcher {
         state.boot.clone()
     }
 
-    /// The turn that runs.
+    /// Returns the id of the running turn.
     pub fn turn(&self) -> Option<String> {
         self.state().turns.running.as_ref().map(|running| running.id.clone())
     }
 
-    /// Whether a turn or an act of the user is under way, or about to begin.
+    /// Returns `true` if a turn or a user action runs or is about to start.
     pub fn is_busy(&self) -> bool {
         let state = self.state();
         state.turns.has_worker || state.user_actions.has_worker
     }
 
-    /// Waits until the last of a row of turns, or of acts, is done; one that was done since the last call counts.
+    /// Returns when all queued turns, or all queued user actions, are done. Such an end since the
+    /// last call counts.
     pub async fn work_finished(&self) {
         self.0.work_finished.notified().await;
     }
 
-    /// The settings hold from the next step, or the next act, on.
+    /// Replaces the settings. They apply from the next model step or user action on.
     pub fn apply_settings(&self, settings: AgentSettings) {
         *self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = settings;
     }
 
-    /// The journal follows, from its beginning.
+    /// Prepares the driver for the journal, which follows from its beginning.
     pub async fn begin_restore(&self) {
         if !self.is_restored() {
-            // No turn has begun in this boot, so nobody holds the driver for long.
+            // No turn has begun in this boot, so the lock is free soon.
             self.0.driver.lock().await.reset();
         }
     }
 
-    /// The next part of the journal. A server that lost its memory of this boot sends one that is known; it is passed over.
+    /// Passes the next part of the journal to the driver. Ignored if the history is complete: a
+    /// server that lost its state of this boot sends the history again.
     pub async fn restore(&self, part: &[Event], complete: bool) {
         if self.is_restored() {
             return;
@@ -194,7 +205,7 @@ impl Dispatcher {
         self.state().restored
     }
 
-    /// Takes a command; one that came before is known, and does nothing.
+    /// Executes a command. A command id that came before is ignored.
     pub fn handle_command(&self, CommandFrame { id, command }: CommandFrame) {
         let mut state = self.state();
         state.restored = true;
@@ -213,8 +224,8 @@ impl Dispatcher {
             AgentCommand::Steer { content, attachments } => {
                 self.steer(SteerMessage { command: id, message: UserMessage { content, attachments } });
             }
-            AgentCommand::UserAction { user_action: act, action } => {
-                self.begin_user_action(QueuedUserAction { user_action: act, action })
+            AgentCommand::UserAction { user_action, action } => {
+                self.begin_user_action(QueuedUserAction { user_action, action })
             }
             AgentCommand::Cancel {} => self.cancel(),
             AgentCommand::KillProcesses {} => {
@@ -223,18 +234,18 @@ impl Dispatcher {
             }
             AgentCommand::Settings(settings) => self.apply_settings(settings),
             AgentCommand::Answer { request, .. } => {
-                tracing::warn!(request, "an answer to a question that nobody asked");
+                tracing::warn!(request, "ignored an answer that belongs to no request");
             }
         }
     }
 
     fn steer(&self, steer: SteerMessage) {
-        let intake = self.state().steer_queue.clone();
-        let left = match intake {
-            Some(intake) => intake.offer(steer),
+        let steer_queue = self.state().steer_queue.clone();
+        let missed = match steer_queue {
+            Some(steer_queue) => steer_queue.offer(steer),
             None => Some(steer),
         };
-        if let Some(SteerMessage { command, .. }) = left {
+        if let Some(SteerMessage { command, .. }) = missed {
             let outgoing = self.0.outgoing.clone();
             tokio::spawn(async move { outgoing.report(AgentReport::SteerMissed { command }).await });
         }
@@ -243,15 +254,15 @@ impl Dispatcher {
     fn begin_turn(&self, prompt: QueuedPrompt) {
         let mut state = self.state();
         state.steer_queue = Some(prompt.steer_queue.clone());
-        let needs_a_worker = state.turns.add(prompt);
+        let needs_worker = state.turns.add(prompt);
         drop(state);
-        if needs_a_worker {
+        if needs_worker {
             tokio::spawn(self.clone().run_turns());
         }
     }
 
-    fn begin_user_action(&self, act: QueuedUserAction) {
-        if self.state().user_actions.add(act) {
+    fn begin_user_action(&self, user_action: QueuedUserAction) {
+        if self.state().user_actions.add(user_action) {
             tokio::spawn(self.clone().run_user_actions());
         }
     }
@@ -263,19 +274,21 @@ impl Dispatcher {
     }
 
     async fn run_turns(self) {
-        while let Some((prompt, stage)) = self.next_turn() {
+        while let Some((prompt, context)) = self.next_turn() {
             let turn = prompt.turn.clone();
-            // Of one that was stopped before it began nothing is done, so it may come again.
-            let is_driven =
-                stage.stop.is_cancelled() || self.state().executed_ids.insert_if_new(&turn, &prompt.message.content);
-            let outcome = if is_driven {
-                self.drive(prompt, &stage).await
+            // A turn that was stopped before its begin does nothing. Its id is not recorded, so the
+            // turn may come again.
+            let may_begin =
+                context.stop.is_cancelled() || self.state().executed_ids.insert_if_new(&turn, &prompt.message.content);
+            let outcome = if may_begin {
+                self.drive(prompt, &context).await
             } else {
-                self.0.driver.lock().await.record_message(prompt.message, &stage);
+                self.0.driver.lock().await.record_message(prompt.message, &context);
                 not_repeated()
             };
-            // Nothing can be steered into it any more, whatever way it ended.
-            for SteerMessage { command, .. } in stage.steer_queue.close() {
+            // The turn has ended, so messages that still wait in its steer queue are reported as
+            // missed.
+            for SteerMessage { command, .. } in context.steer_queue.close() {
                 self.0.outgoing.report(AgentReport::SteerMissed { command }).await;
             }
             self.0.outgoing.report(AgentReport::TurnEnded { turn, outcome }).await;
@@ -283,69 +296,69 @@ impl Dispatcher {
         self.0.work_finished.notify_one();
     }
 
-    async fn drive(&self, prompt: QueuedPrompt, stage: &TurnContext) -> WorkOutcome {
+    async fn drive(&self, prompt: QueuedPrompt, context: &TurnContext) -> WorkOutcome {
         let mut driver = self.0.driver.lock().await;
-        let work = AssertUnwindSafe(driver.run_turn(prompt.message, stage));
+        let work = AssertUnwindSafe(driver.run_turn(prompt.message, context));
         work.catch_unwind().await.unwrap_or_else(|panic| WorkOutcome::Failed {
             code: "agent_panicked".into(),
-            detail: format!("the agent has a fault: {}", tools::panic_text(&*panic)),
+            detail: format!("the agent panicked: {}", tools::panic_text(&*panic)),
         })
     }
 
     fn next_turn(&self) -> Option<(QueuedPrompt, TurnContext)> {
         let mut state = self.state();
         let (prompt, stop) = state.turns.take()?;
-        let intake = prompt.steer_queue.clone();
+        let steer_queue = prompt.steer_queue.clone();
         state.turns.running = Some(RunningWork { id: prompt.turn.clone(), stop: stop.clone() });
-        let stage = TurnContext {
+        let context = TurnContext {
             outgoing: self.0.outgoing.clone(),
             processes: self.0.processes.clone(),
             settings: self.0.settings.clone(),
             user_activity: self.0.user_activity.clone(),
             stop,
-            steer_queue: intake,
+            steer_queue,
         };
-        Some((prompt, stage))
+        Some((prompt, context))
     }
 
     async fn run_user_actions(self) {
-        while let Some((QueuedUserAction { user_action: act, action }, stop)) = self.next_user_action() {
+        while let Some((QueuedUserAction { user_action, action }, stop)) = self.next_user_action() {
             let outcome = if stop.is_cancelled() {
-                WorkOutcome::Cancelled { what: "an act that had not begun".to_owned(), partial: false }
-            } else if self.state().executed_ids.insert_if_new(&act, &action.summary_line()) {
-                self.perform(&act, &action, stop).await
+                WorkOutcome::Cancelled { what: "a user action that had not begun".to_owned(), partial: false }
+            } else if self.state().executed_ids.insert_if_new(&user_action, &action.summary_line()) {
+                self.perform(&user_action, &action, stop).await
             } else {
-                self.report_not_repeated(&act).await
+                self.report_not_repeated(&user_action).await
             };
-            self.0.outgoing.report(AgentReport::UserActionEnded { user_action: act, outcome }).await;
+            self.0.outgoing.report(AgentReport::UserActionEnded { user_action, outcome }).await;
         }
         self.0.work_finished.notify_one();
     }
 
     fn next_user_action(&self) -> Option<(QueuedUserAction, CancellationToken)> {
         let mut state = self.state();
-        let (act, stop) = state.user_actions.take()?;
-        state.user_actions.running = Some(RunningWork { id: act.user_action.clone(), stop: stop.clone() });
-        Some((act, stop))
+        let (queued, stop) = state.user_actions.take()?;
+        state.user_actions.running = Some(RunningWork { id: queued.user_action.clone(), stop: stop.clone() });
+        Some((queued, stop))
     }
 
-    /// Why an act failed, its own observation says.
-    async fn report_not_repeated(&self, act: &str) -> WorkOutcome {
-        let seen = ObservationKind::Error { code: RESTARTED.to_owned(), detail: NOT_REPEATED.to_owned() };
-        self.0.outgoing.event(Some(act), Observation { kind: seen, content: String::new() }).await;
+    /// Reports an error observation with the reason, and returns the outcome.
+    async fn report_not_repeated(&self, user_action: &str) -> WorkOutcome {
+        let kind = ObservationKind::Error { code: RESTARTED.to_owned(), detail: NOT_REPEATED.to_owned() };
+        self.0.outgoing.event(Some(user_action), Observation { kind, content: String::new() }).await;
         not_repeated()
     }
 
-    async fn perform(&self, act: &str, action: &Action, stop: CancellationToken) -> WorkOutcome {
+    async fn perform(&self, user_action: &str, action: &Action, stop: CancellationToken) -> WorkOutcome {
         let settings = self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let (outgoing, processes) = (&self.0.outgoing, &self.0.processes);
-        let bench = ToolContext::new(act, ProcessOwner::User, &settings, outgoing, processes, &stop);
-        let (observation, told, outcome) = match tools::perform(action, &bench).await {
+        let tool_context = ToolContext::new(user_action, ProcessOwner::User, &settings, outgoing, processes, &stop);
+        let (observation, model_text, outcome) = match tools::perform(action, &tool_context).await {
             Ok(done) => (Some(done.observation), done.model_text, WorkOutcome::Done),
             Err(ToolError::Failed(detail)) => {
                 let code = "tool_failed".to_owned();
-                let seen = ObservationKind::Error { code: code.clone(), detail: detail.clone() };
-                let observation = Observation { kind: seen, content: String::new() };
+                let kind = ObservationKind::Error { code: code.clone(), detail: detail.clone() };
+                let observation = Observation { kind, content: String::new() };
                 (Some(observation), detail.clone(), WorkOutcome::Failed { code, detail })
             }
             Err(ToolError::Stopped { what, partial_result: Some(done) }) => {
@@ -355,11 +368,11 @@ impl Dispatcher {
                 (None, "(stopped)".to_owned(), WorkOutcome::Cancelled { what, partial: false })
             }
         };
-        let aside = format!("[The user did this in the sandbox: {}]\n{told}", action.summary_line());
-        self.0.user_activity.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(aside);
+        let text = format!("[The user did this in the sandbox: {}]\n{model_text}", action.summary_line());
+        self.0.user_activity.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(text);
         match observation {
-            Some(observation) => outgoing.event(Some(act), observation).await,
-            None => outgoing.forget(act),
+            Some(observation) => outgoing.event(Some(user_action), observation).await,
+            None => outgoing.forget(user_action),
         }
         outcome
     }
@@ -369,7 +382,7 @@ impl Dispatcher {
     }
 }
 
-/// An earlier start of the agent began it, and it may have done all that it was to do.
+/// Returns the outcome of work that an earlier start of the agent began and may have completed.
 fn not_repeated() -> WorkOutcome {
     WorkOutcome::Failed { code: RESTARTED.to_owned(), detail: NOT_REPEATED.to_owned() }
 }

@@ -1,8 +1,10 @@
-//! Which turns, and which acts of the user, were begun, over all starts of the agent in one home.
+//! Ids of the turns and user actions that were begun, over all starts of the agent in one home.
 //!
-//! A server that is killed before it knows that the agent took one gives it again, and an agent that is killed meanwhile
-//! knows nothing of it any more. So it is written down before it begins. What a command in the sandbox does to the file concerns
-//! that sandbox alone.
+//! - A server that is killed before the agent's receipt arrives sends a turn or user action again.
+//! - An agent that is killed meanwhile has lost its memory of that turn or user action.
+//! - So the id is written to a file before the work begins.
+//!
+//! A command in the sandbox may change the file; this affects only the sandbox itself.
 
 use std::{
     collections::HashSet,
@@ -15,67 +17,71 @@ use std::{
 
 use rustix::fs::OFlags;
 
-/// How much of it is read, bytes: the newest acts, some forty thousand. What comes again is one of the last.
+/// Size limit for reading the file, in bytes: about the newest 40,000 ids. An id that comes again
+/// is among the last.
 const LIMIT: u64 = 2 << 20;
 
-/// The turns and acts that were begun.
+/// Set of the turns and user actions that were begun.
 #[derive(Debug)]
 pub struct ExecutedIds {
     ids: HashSet<String>,
-    /// `None` where it cannot be written: then acts are known within one start.
+    /// `None` if the file cannot be opened. Ids then hold for one start only.
     file: Option<File>,
 }
 
 impl ExecutedIds {
-    /// As this file has it, which is made where it is missing.
+    /// Reads the ids from the file at `path`, and creates the file if it is missing. On failure,
+    /// logs a warning and keeps the ids in memory only.
     pub fn open(path: &Path) -> ExecutedIds {
         match read(path) {
-            Ok((acts, file)) => ExecutedIds { ids: acts, file: Some(file) },
+            Ok((ids, file)) => ExecutedIds { ids, file: Some(file) },
             Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "acts that were begun are not remembered over a restart");
+                tracing::warn!(%error, path = %path.display(), "executed ids cannot be stored; a restarted agent may repeat work");
                 ExecutedIds { ids: HashSet::new(), file: None }
             }
         }
     }
 
-    /// Whether this turn, or act, is begun for the first time. From now on it was. Its name alone would not do: a server whose
-    /// journal was damaged, or brought back from a backup, counts from an earlier one on.
-    pub fn insert_if_new(&mut self, name: &str, words: &str) -> bool {
+    /// Records `id` together with a hash of `content`. Returns `true` if the pair is new.
+    ///
+    /// The id alone is not enough: a server whose journal was damaged, or restored from a backup,
+    /// gives earlier ids again.
+    pub fn insert_if_new(&mut self, id: &str, content: &str) -> bool {
         let mut hasher = DefaultHasher::new();
-        words.hash(&mut hasher);
-        let act = format!("{name} {:016x}", hasher.finish());
-        if !self.ids.insert(act.clone()) {
+        content.hash(&mut hasher);
+        let entry = format!("{id} {:016x}", hasher.finish());
+        if !self.ids.insert(entry.clone()) {
             return false;
         }
-        // The line's end comes first: one that was cut short by a full disk spoils no other.
+        // The line break comes first, so a line cut short by a full disk spoils no other line.
         if let Some(file) = &mut self.file
-            && let Err(error) = file.write_all(format!("\n{act}").as_bytes())
+            && let Err(error) = file.write_all(format!("\n{entry}").as_bytes())
         {
-            tracing::warn!(%error, act, "that this act was begun is not remembered over a restart");
+            tracing::warn!(%error, entry, "this id cannot be stored; a restarted agent may repeat its work");
         }
         true
     }
 }
 
 fn read(path: &Path) -> io::Result<(HashSet<String>, File)> {
-    // Nothing that lies there may keep the agent waiting.
+    // A pipe or a link at this path must not block the agent.
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits();
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600).custom_flags(flags.cast_signed());
     let file = options.open(path)?;
-    let about = file.metadata()?;
-    if !about.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    let start = about.len().saturating_sub(LIMIT);
+    let start = metadata.len().saturating_sub(LIMIT);
     (&file).seek(SeekFrom::Start(start))?;
     let mut text = Vec::new();
     (&file).take(LIMIT).read_to_end(&mut text)?;
     let text = String::from_utf8_lossy(&text);
-    // The first line may be the end of a longer one, and name no act that was.
+    // The first line may be the end of a longer one, and then is no valid id.
     let whole = if start == 0 { &*text } else { text.split_once('\n').map_or("", |(_, whole)| whole) };
-    let acts = whole.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
-    Ok((acts, file))
+    let ids = whole.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    Ok((ids, file))
 }
 
 #[cfg(test)]
@@ -87,53 +93,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_act_is_begun_once_over_all_starts() {
+    fn id_is_new_once_over_all_starts() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("acts");
-        let mut begun = ExecutedIds::open(&path);
-        assert!(begun.insert_if_new("act-1", "ls"));
-        assert!(!begun.insert_if_new("act-1", "ls"));
-        assert!(begun.insert_if_new("act-2", "ls"));
-        assert!(begun.insert_if_new("act-1", "pwd"), "it has a name that was given once more");
+        let mut executed = ExecutedIds::open(&path);
+        assert!(executed.insert_if_new("act-1", "ls"));
+        assert!(!executed.insert_if_new("act-1", "ls"));
+        assert!(executed.insert_if_new("act-2", "ls"));
+        assert!(executed.insert_if_new("act-1", "pwd"), "same id, other content");
         let mut again = ExecutedIds::open(&path);
         assert!(!again.insert_if_new("act-1", "ls") && !again.insert_if_new("act-2", "ls"));
         assert!(again.insert_if_new("act-3", "ls"));
     }
 
     #[test]
-    fn a_line_that_was_cut_short_spoils_no_other() {
+    fn truncated_line_spoils_no_other() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("acts");
         assert!(ExecutedIds::open(&path).insert_if_new("act-1", "ls"));
-        let whole = fs::read_to_string(&path).expect("it is there");
-        fs::write(&path, whole + "\nact-2").expect("there is room");
+        let whole = fs::read_to_string(&path).expect("the file exists");
+        fs::write(&path, whole + "\nact-2").expect("the disk has room");
         assert!(ExecutedIds::open(&path).insert_if_new("act-2", "ls"));
         let mut again = ExecutedIds::open(&path);
         assert!(!again.insert_if_new("act-1", "ls") && !again.insert_if_new("act-2", "ls"));
     }
 
     #[test]
-    fn of_a_long_list_the_newest_are_known() {
+    fn long_file_keeps_newest_ids() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("acts");
         let old = "\nact 0123456789";
-        fs::write(&path, old.repeat(LIMIT as usize / 10)).expect("there is room");
+        fs::write(&path, old.repeat(LIMIT as usize / 10)).expect("the disk has room");
         assert!(ExecutedIds::open(&path).insert_if_new("act-1", "ls"));
         let mut again = ExecutedIds::open(&path);
-        assert_ne!((fs::metadata(&path).expect("it is there").len() - LIMIT) % old.len() as u64, 0, "a line is cut");
-        assert_eq!(again.ids.len(), 2, "and its end is no act");
+        assert_ne!(
+            (fs::metadata(&path).expect("the file exists").len() - LIMIT) % old.len() as u64,
+            0,
+            "the file is read from the middle of a line"
+        );
+        assert_eq!(again.ids.len(), 2, "the rest of the cut line is no id");
         assert!(!again.insert_if_new("act-1", "ls"));
     }
 
     #[test]
-    fn what_is_no_file_keeps_nobody_waiting() {
+    fn pipe_or_directory_does_not_block() {
         let dir = tempfile::tempdir().expect("a directory");
         let pipe = dir.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
         for path in [dir.path(), &pipe] {
-            let mut begun = ExecutedIds::open(path);
-            assert!(begun.insert_if_new("act-1", "ls"));
-            assert!(!begun.insert_if_new("act-1", "ls"), "within one start it is known all the same");
+            let mut executed = ExecutedIds::open(path);
+            assert!(executed.insert_if_new("act-1", "ls"));
+            assert!(!executed.insert_if_new("act-1", "ls"), "known within one start");
         }
     }
 }

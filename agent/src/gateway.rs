@@ -1,7 +1,7 @@
-//! A door to the model gateway for any program in the sandbox: forwards a loopback port to the gateway's socket.
+//! Loopback port for any program in the sandbox, forwarded to the model gateway's socket.
 //!
-//! Each connection dials the socket anew, so a server that restarted is found again; while there is none, a connection is
-//! closed at once.
+//! Each connection dials the socket anew, so a restarted server is reached again. If the gateway is
+//! away, the connection is closed at once.
 
 use std::{
     io,
@@ -16,7 +16,10 @@ use tokio::{
 
 const BUFFER: usize = 8 * 1024;
 
-/// Listens on a free port and returns the address to use as `http://127.0.0.1:port`.
+/// Listens on a free port and returns its address as `http://127.0.0.1:port`.
+///
+/// # Errors
+/// Fails if no loopback port can be bound.
 pub async fn open(socket: PathBuf) -> io::Result<String> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let url = format!("http://{}", listener.local_addr()?);
@@ -24,7 +27,7 @@ pub async fn open(socket: PathBuf) -> io::Result<String> {
     Ok(url)
 }
 
-/// Whether somebody listens on the gateway's socket now.
+/// Returns `true` if the gateway's socket accepts a connection now.
 pub async fn is_reachable(socket: &Path) -> bool {
     UnixStream::connect(socket).await.is_ok()
 }
@@ -32,19 +35,19 @@ pub async fn is_reachable(socket: &Path) -> bool {
 async fn serve(listener: TcpListener, socket: PathBuf) {
     loop {
         match listener.accept().await {
-            Ok((caller, _)) => {
-                tokio::spawn(forward(caller, socket.clone()));
+            Ok((client, _)) => {
+                tokio::spawn(forward(client, socket.clone()));
             }
             Err(error) => {
-                tracing::warn!(%error, "the door to the gateway cannot accept");
+                tracing::warn!(%error, "the loopback port of the gateway cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-async fn forward(mut caller: TcpStream, socket: PathBuf) {
+async fn forward(mut client: TcpStream, socket: PathBuf) {
     let Ok(mut gateway) = UnixStream::connect(&socket).await else { return };
-    // How a connection ended is for its two ends to judge.
-    let _ = copy_bidirectional_with_sizes(&mut caller, &mut gateway, BUFFER, BUFFER).await;
+    // Both ends see how the connection ended, so the result is ignored.
+    let _ = copy_bidirectional_with_sizes(&mut client, &mut gateway, BUFFER, BUFFER).await;
 }

@@ -1,14 +1,14 @@
-//! A growing text of which no more than its head and its tail are kept.
+//! Growing text that keeps only its head and its tail.
 
 use std::collections::VecDeque;
 
 use greenroom_protocol::omission_marker;
 
-/// Keeps everything up to a limit, and beyond it the first and the last half of the limit.
+/// Keeps a text up to a limit. Beyond the limit, keeps its first and its last half of the limit.
 #[derive(Debug)]
 pub struct HeadTail {
     head: String,
-    /// The newest pieces after the head, whole as they came.
+    /// Newest pieces after the head, as they came.
     tail: VecDeque<String>,
     tail_bytes: usize,
     half: usize,
@@ -16,11 +16,12 @@ pub struct HeadTail {
 }
 
 impl HeadTail {
-    /// One that keeps about `limit` bytes.
+    /// Returns an empty text that keeps about `limit` bytes.
     pub fn new(limit: usize) -> HeadTail {
         HeadTail { head: String::new(), tail: VecDeque::new(), tail_bytes: 0, half: limit / 2, total: 0 }
     }
 
+    /// Appends `text`.
     pub fn push(&mut self, text: &str) {
         self.total += text.len() as u64;
         let room = if self.tail.is_empty() { self.half - self.head.len() } else { 0 };
@@ -31,7 +32,7 @@ impl HeadTail {
         }
         self.tail_bytes += rest.len();
         match self.tail.back_mut() {
-            // Small pieces are joined, so that a command that prints byte by byte does not cost a string for each.
+            // Small pieces are joined: a command that prints byte by byte costs no string per byte.
             Some(last) if last.len() + rest.len() <= 4096 => last.push_str(rest),
             _ => self.tail.push_back(rest.to_owned()),
         }
@@ -40,17 +41,18 @@ impl HeadTail {
         }
     }
 
-    /// How long the whole is, in bytes.
+    /// Length of the full text in bytes.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Whether something is missing in the middle.
+    /// Returns `true` if the middle is missing.
     pub fn is_cut(&self) -> bool {
         self.total > (self.head.len() + self.tail_bytes) as u64
     }
 
-    /// The whole, or head, a line that says how much is missing, and tail.
+    /// Returns the full text. If the middle is missing: head, a line with the number of missing
+    /// bytes, and tail.
     pub fn text(&self) -> String {
         let mut text = String::with_capacity(self.head.len() + self.tail_bytes + 64);
         text.push_str(&self.head);
@@ -64,7 +66,7 @@ impl HeadTail {
 }
 
 impl HeadTail {
-    /// Less of it: head and tail in about `limit` bytes, with a line that says how much is missing.
+    /// Returns head and tail in about `limit` bytes, with the number of missing bytes in between.
     pub fn excerpt(&self, limit: usize) -> String {
         let head = &self.head[..self.head.floor_char_boundary(limit / 2)];
         let tail = self.end(limit / 2);
@@ -72,7 +74,7 @@ impl HeadTail {
         format!("{head}{}{tail}", omission_marker(omitted as usize))
     }
 
-    /// The last of it, at most `limit` bytes, and no more than is kept of its tail.
+    /// Returns the end of the text: at most `limit` bytes, and at most the kept tail.
     pub fn end(&self, limit: usize) -> String {
         let tail: String = self.tail.iter().map(String::as_str).collect();
         tail[tail.ceil_char_boundary(tail.len().saturating_sub(limit))..].to_owned()
@@ -86,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_keeps_head_and_tail_in_bounds(pieces in proptest::collection::vec(".{0,40}", 0..60), limit in 8usize..400) {
+        fn keeps_head_and_tail_within_limit(pieces in proptest::collection::vec(".{0,40}", 0..60), limit in 8usize..400) {
             let whole: String = pieces.concat();
             let mut kept = HeadTail::new(limit);
             pieces.iter().for_each(|piece| kept.push(piece));

@@ -1,21 +1,25 @@
-//! The program inside the sandbox: drives a model, runs tools, and tells the server all of it exactly once.
+//! Program inside the sandbox: drives a model, runs tools, and reports everything to the server
+//! exactly once.
 //!
-//! The server dials; nothing here knows how many servers there were. In reading order:
+//! The server dials the agent. The agent does not depend on how many servers there were. Modules in
+//! reading order:
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | [`places`] | where things are inside the sandbox |
+//! | [`agent_paths`] | fixed paths inside the sandbox |
 //! | [`link`] | the server's connection; the newest wins |
-//! | [`outgoing`] | all there is to say, in one order: [`outbox`] (durable reports) and [`items`] (what still grows) |
-//! | [`desk`] | takes commands: one turn at a time, one act of the user beside it |
-//! | [`turn`] | what drives a turn ([`turn::Driver`]), and our own loop as the first such driver |
-//! | [`tools`] | what a model, or the user, can do here: one file for each |
-//! | [`processes`] | commands in groups of their own, and the end of everything that came of them |
-//! | `threads` | work beside the one thread: what may have to wait for a file system |
+//! | [`outgoing`] | everything to send: [`outbox`] (reports), then [`open_items`] (deltas) |
+//! | [`dispatcher`] | takes commands: one turn at a time, one user action beside it |
+//! | [`executed_ids`] | turns and user actions that were begun, over all starts |
+//! | [`turn`] | the port [`turn::TurnDriver`] and the built-in driver |
+//! | [`tools`] | what a model, or the user, can do here: one file per tool |
+//! | [`processes`] | commands in process groups of their own; kills everything they started |
+//! | `threads` | work off the agent's only thread, such as slow file systems |
 //! | [`gateway`] | a loopback port through which any program reaches the model gateway |
-//! | [`clock`], [`headtail`] | timeouts that stand still while the sandbox is frozen; long texts in little memory |
+//! | [`clock`] | timeouts that stand still while the sandbox is paused |
+//! | [`headtail`] | long texts in little memory |
 //!
-//! What does not happen here: no model key, no actor, no clock time, no `seq`; those are the server's.
+//! The agent has no model key, no actor, no wall-clock time and no `seq`. The server has these.
 
 pub mod agent_paths;
 pub mod clock;
@@ -42,26 +46,31 @@ use tokio::{
 
 use crate::{agent_paths::AgentPaths, dispatcher::Dispatcher, outgoing::OutgoingQueue, processes::ChildProcesses};
 
-/// How long after it was last at work an agent lets go of what it needs for work only.
+/// Idle time after which the agent releases memory that only work needs.
 const IDLE_DELAY: Duration = Duration::from_secs(2);
 
-/// Runs the agent until SIGTERM, and leaves no process behind.
-pub async fn run(places: AgentPaths) -> io::Result<()> {
+/// Runs the agent until SIGTERM, then kills all processes below it.
+///
+/// # Errors
+/// Fails if signals cannot be handled, orphans cannot be adopted, or the agent's socket cannot be
+/// made.
+pub async fn run(paths: AgentPaths) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
-    let gateway_url = match gateway::open(places.gateway_socket.clone()).await {
+    let gateway_url = match gateway::open(paths.gateway_socket.clone()).await {
         Ok(url) => Some(url),
         Err(error) => {
-            // Without a loopback device other programs have no model; the agent itself dials the socket.
-            tracing::warn!(%error, "there is no loopback door to the model gateway");
+            // Without a loopback device, other programs have no model. The agent itself dials the
+            // socket.
+            tracing::warn!(%error, "no loopback port for the model gateway");
             None
         }
     };
     let processes = ChildProcesses::new(gateway_url)?;
     let outgoing = OutgoingQueue::default();
-    let desk = Dispatcher::new(outgoing.clone(), processes.clone(), &places);
+    let dispatcher = Dispatcher::new(outgoing.clone(), processes.clone(), &paths);
     let result = tokio::select! {
-        result = link::listen(&places.agent_socket, desk.clone(), outgoing) => result,
-        never = release_memory_when_idle(&desk) => match never {},
+        result = link::listen(&paths.agent_socket, dispatcher.clone(), outgoing) => result,
+        never = release_memory_when_idle(&dispatcher) => match never {},
         result = processes.clone().reap_orphans() => result,
         _ = terminate.recv() => Ok(()),
     };
@@ -69,14 +78,14 @@ pub async fn run(places: AgentPaths) -> io::Result<()> {
     result
 }
 
-/// Lets go of the agent's code, and of what its work took, whenever it has been without work for a while.
-async fn release_memory_when_idle(desk: &Dispatcher) -> Infallible {
+/// Releases the agent's code pages and free memory after each [`IDLE_DELAY`] without work.
+async fn release_memory_when_idle(dispatcher: &Dispatcher) -> Infallible {
     loop {
         sleep(IDLE_DELAY).await;
-        if !desk.is_busy() {
+        if !dispatcher.is_busy() {
             greenroom_memory::release_free_memory();
             greenroom_memory::release_code_pages();
         }
-        desk.work_finished().await;
+        dispatcher.work_finished().await;
     }
 }

@@ -1,4 +1,5 @@
-//! The server's connection: one at a time, the newest wins. Carries frames and knows what they mean only to the link.
+//! Server's connection: one at a time, the newest wins. Carries frames and interprets only those of
+//! the link itself. The protocol is in [`greenroom_protocol::link`]; see docs/internals/link.md.
 
 use std::{fs, io, path::Path, time::Duration};
 
@@ -33,60 +34,65 @@ use crate::{
     outgoing::{OutgoingQueue, frame},
 };
 
-/// A reason in a close frame may have 123 bytes.
+/// Size limit of the reason in a close frame, in bytes (RFC 6455, section 5.5).
 const REASON_LIMIT: usize = 123;
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum AgentLinkError {
     #[error("the server closed the link")]
     Closed,
     #[error("the link was cut: {0}")]
     Socket(#[from] tungstenite::Error),
-    #[error("not a frame of this link: {0}")]
+    #[error("invalid frame: {0}")]
     InvalidFrame(String),
-    #[error("`{0}` has no place here")]
+    #[error("unexpected frame `{0}`")]
     UnexpectedFrame(&'static str),
 }
 
-/// Listens at `path`, for ever. The socket appears there only when it can be dialled.
-pub async fn listen(path: &Path, desk: Dispatcher, outgoing: OutgoingQueue) -> io::Result<()> {
+/// Listens at `path` and serves connections until the task is dropped. The socket appears at `path`
+/// only when it accepts connections.
+///
+/// # Errors
+/// Fails if the socket cannot be made at `path`.
+pub async fn listen(path: &Path, dispatcher: Dispatcher, outgoing: OutgoingQueue) -> io::Result<()> {
     let listener = bind(path)?;
     let mut current: Option<JoinHandle<()>> = None;
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "the link cannot accept");
+                tracing::warn!(%error, "the link cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         if let Some(older) = current.take() {
             older.abort();
-            // It has let go of the outgoing queue once this returns; how it ended does not matter any more.
+            // The older task has released the outgoing queue once this returns. Its result does not
+            // matter.
             let _ = older.await;
         }
-        current = Some(tokio::spawn(serve(stream, desk.clone(), outgoing.clone())));
+        current = Some(tokio::spawn(serve(stream, dispatcher.clone(), outgoing.clone())));
     }
 }
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
-    let making = path.with_extension("new");
-    for old in [&making, path] {
+    let temporary = path.with_extension("new");
+    for old in [&temporary, path] {
         match fs::remove_file(old) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // A directory, say, that a command made here. It keeps no agent from its start.
+            // A command may have made a directory here. It is moved away, so that the agent starts.
             Err(_) => fs::rename(old, old.with_extension(ulid::Ulid::generate().to_string()))?,
         }
     }
-    let listener = UnixListener::bind(&making)?;
-    fs::rename(&making, path)?;
+    let listener = UnixListener::bind(&temporary)?;
+    fs::rename(&temporary, path)?;
     Ok(listener)
 }
 
-async fn serve(stream: UnixStream, desk: Dispatcher, outgoing: OutgoingQueue) {
+async fn serve(stream: UnixStream, dispatcher: Dispatcher, outgoing: OutgoingQueue) {
     let config = WebSocketConfig::default()
         .read_buffer_size(4096)
         .write_buffer_size(4096)
@@ -95,29 +101,29 @@ async fn serve(stream: UnixStream, desk: Dispatcher, outgoing: OutgoingQueue) {
         .max_frame_size(Some(LINK_FRAME_LIMIT));
     let socket = match accept_async_with_config(stream, Some(config)).await {
         Ok(socket) => socket,
-        Err(error) => return tracing::warn!(%error, "somebody dialled who speaks no WebSocket"),
+        Err(error) => return tracing::warn!(%error, "a connection failed the WebSocket handshake"),
     };
     let (mut sink, mut stream) = socket.split();
-    let _until_the_end = DisconnectOnDrop(outgoing.clone());
-    // Both at once: a server that is behind with reading is heard all the same.
-    let broken = tokio::select! {
-        broken = write(&mut sink, hello(&desk, &outgoing), &outgoing) => broken,
-        broken = read(&mut stream, &desk, &outgoing) => broken,
+    let _disconnect_on_drop = DisconnectOnDrop(outgoing.clone());
+    // Both directions run at once: frames of a server that is slow to read are still processed.
+    let error = tokio::select! {
+        error = write(&mut sink, hello(&dispatcher, &outgoing), &outgoing) => error,
+        error = read(&mut stream, &dispatcher, &outgoing) => error,
     };
-    tracing::info!(why = %broken, "link closed");
+    tracing::info!(reason = %error, "link closed");
     if let AgentLinkError::InvalidFrame(_)
     | AgentLinkError::UnexpectedFrame(_)
-    | AgentLinkError::Socket(tungstenite::Error::Capacity(_)) = broken
+    | AgentLinkError::Socket(tungstenite::Error::Capacity(_)) = error
     {
-        let text = broken.to_string();
+        let text = error.to_string();
         let reason = text[..text.floor_char_boundary(REASON_LIMIT)].to_owned().into();
         let close = Message::Close(Some(CloseFrame { code: CloseCode::Policy, reason }));
-        // The other end may have gone away; then there is nobody to tell.
+        // The peer may be gone, so the result is ignored.
         let _ = sink.send(close).await;
     }
 }
 
-/// Says hello, then all there is to say, until it cannot.
+/// Sends `hello`, then all outgoing frames, until an error.
 async fn write(
     sink: &mut SplitSink<WebSocketStream<UnixStream>, Message>,
     hello: AgentHello,
@@ -140,7 +146,7 @@ fn in_fragments(text: Utf8Bytes) -> impl Iterator<Item = Message> {
     })
 }
 
-/// Lets go of the outgoing queue however the connection ends, an abort included.
+/// Releases the outgoing queue when the connection ends, even by an abort.
 struct DisconnectOnDrop(OutgoingQueue);
 
 impl Drop for DisconnectOnDrop {
@@ -149,17 +155,17 @@ impl Drop for DisconnectOnDrop {
     }
 }
 
-fn hello(desk: &Dispatcher, outgoing: &OutgoingQueue) -> AgentHello {
+fn hello(dispatcher: &Dispatcher, outgoing: &OutgoingQueue) -> AgentHello {
     AgentHello {
         link_version: LINK_VERSION,
-        boot: desk.boot_for_hello(),
+        boot: dispatcher.boot_for_hello(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         last_n: outgoing.last_n(),
-        turn: desk.turn(),
+        turn: dispatcher.turn(),
     }
 }
 
-/// What the server may say next.
+/// Frames that the server may send next.
 enum ExpectedFrame {
     Welcome,
     History,
@@ -168,33 +174,33 @@ enum ExpectedFrame {
 
 async fn read(
     stream: &mut SplitStream<WebSocketStream<UnixStream>>,
-    desk: &Dispatcher,
+    dispatcher: &Dispatcher,
     outgoing: &OutgoingQueue,
 ) -> AgentLinkError {
     let mut expect = ExpectedFrame::Welcome;
     loop {
-        let heard = match next_frame(stream).await {
-            Ok(heard) => heard,
-            Err(broken) => return broken,
+        let received = match next_frame(stream).await {
+            Ok(received) => received,
+            Err(error) => return error,
         };
-        expect = match (expect, heard) {
+        expect = match (expect, received) {
             (ExpectedFrame::Welcome, ToAgent::Welcome(welcome)) => {
-                desk.apply_settings(welcome.settings);
+                dispatcher.apply_settings(welcome.settings);
                 outgoing.connect(welcome.acked);
                 if welcome.restore {
-                    desk.begin_restore().await;
+                    dispatcher.begin_restore().await;
                     ExpectedFrame::History
                 } else {
                     ExpectedFrame::Anything
                 }
             }
             (ExpectedFrame::History, ToAgent::History { events, complete }) => {
-                desk.restore(&events, complete).await;
+                dispatcher.restore(&events, complete).await;
                 if complete { ExpectedFrame::Anything } else { ExpectedFrame::History }
             }
             (ExpectedFrame::Anything, ToAgent::Command(command)) => {
                 let id = command.id.clone();
-                desk.handle_command(command);
+                dispatcher.handle_command(command);
                 outgoing.taken(id);
                 ExpectedFrame::Anything
             }

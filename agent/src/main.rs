@@ -1,4 +1,4 @@
-//! Starts the agent: one thread, logs to stderr, exit code 1 with a sentence where it cannot.
+//! Starts the agent: one thread, logs to stderr. On failure, logs the reason and exits with code 1.
 
 use std::process::ExitCode;
 
@@ -12,16 +12,17 @@ use tracing_subscriber::{
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    // Only our own words: the crates below log each failed request, and we say what became of it.
+    // Only the agent's own messages: the crates below log each failed request, and the agent logs
+    // what became of it.
     tracing_subscriber::registry()
         .with(fmt::layer().with_writer(std::io::stderr).without_time().with_ansi(false))
         .with(Targets::new().with_target("greenroom_agent", LevelFilter::INFO))
         .init();
-    let places = AgentPaths::from_env();
-    match greenroom_agent::run(places.clone()).await {
+    let paths = AgentPaths::from_env();
+    match greenroom_agent::run(paths.clone()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(%error, socket = %places.agent_socket.display(), "the agent cannot go on");
+            tracing::error!(%error, socket = %paths.agent_socket.display(), "the agent ended with an error");
             ExitCode::FAILURE
         }
     }

@@ -1,12 +1,12 @@
-//! Reports that are not acknowledged yet, in their order. Pure: no socket, no clock.
+//! Reports that are not acknowledged yet, in order. Pure: no socket, no clock.
 
 use std::collections::VecDeque;
 
 use greenroom_protocol::link::{AgentReport, FromAgent};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// How many bytes of reports wait for their acknowledgement before whoever makes them has to wait too. Nothing is dropped;
-/// one report more than fits may be taken.
+/// Bound: 8 MiB of unacknowledged reports, plus one report. When full: the sender of a report
+/// blocks until an acknowledgement. Reports are never dropped.
 pub const LIMIT: usize = 8 * 1024 * 1024;
 
 /// Numbers reports 1, 2, 3 … and keeps each until it is acknowledged.
@@ -15,32 +15,32 @@ pub struct Outbox {
     waiting: VecDeque<(u64, Utf8Bytes)>,
     bytes: usize,
     last_n: u64,
-    /// The newest that went out over the connection that stands now.
+    /// Number of the newest report sent over the current connection.
     sent: u64,
 }
 
 impl Outbox {
-    /// Whether another report may be made now.
+    /// Returns `true` if another report is accepted now.
     pub fn has_room(&self) -> bool {
         self.bytes < LIMIT
     }
 
-    /// The number of the newest report, 0 before the first.
+    /// Number of the newest report, 0 before the first.
     pub fn last_n(&self) -> u64 {
         self.last_n
     }
 
-    /// Takes a report and gives it its number. One that no frame could hold is cut, and says so: sent, it would end the link,
-    /// and come again over the next.
+    /// Numbers and queues a report. A report too large for a frame is truncated, and marked as
+    /// such. Otherwise it would end the link, and come again over the next.
     pub fn push(&mut self, report: AgentReport) {
         self.last_n += 1;
         let frame = FromAgent::Report { n: self.last_n, report: report.fit() };
-        let frame = serde_json::to_string(&frame).expect("a report has string keys and no foreign types");
+        let frame = serde_json::to_string(&frame).expect("a report serializes: string keys, no foreign types");
         self.bytes += frame.len();
         self.waiting.push_back((self.last_n, frame.into()));
     }
 
-    /// Forgets every report up to `n`. A number that was never given forgets what there is.
+    /// Forgets every report up to `n`. An `n` above the newest number forgets all reports.
     pub fn ack(&mut self, n: u64) {
         while self.waiting.front().is_some_and(|(oldest, _)| *oldest <= n) {
             self.bytes -= self.waiting.pop_front().map_or(0, |(_, frame)| frame.len());
@@ -48,13 +48,13 @@ impl Outbox {
         self.sent = self.sent.max(n.min(self.last_n));
     }
 
-    /// A new connection: everything after `acked` goes out again.
+    /// Prepares for a new connection: all reports after `acked` are sent again.
     pub fn rewind(&mut self, acked: u64) {
         self.sent = 0;
         self.ack(acked);
     }
 
-    /// The next frame for this connection.
+    /// Returns the next frame for the current connection.
     pub fn next_frame(&mut self) -> Option<Utf8Bytes> {
         let first = self.waiting.front().map(|(n, _)| *n)?;
         let at = (self.sent + 1).saturating_sub(first) as usize;
@@ -74,7 +74,7 @@ mod tests {
     enum OutboxStep {
         Push,
         Deliver,
-        /// The connection dies: what goes out from now on is lost.
+        /// Cuts the connection: frames sent from now on are lost.
         Die,
         Ack,
         Redial,
@@ -92,7 +92,9 @@ mod tests {
     }
 
     fn number(frame: &Utf8Bytes) -> u64 {
-        serde_json::from_str::<serde_json::Value>(frame.as_str()).expect("it is JSON")["n"].as_u64().expect("a number")
+        serde_json::from_str::<serde_json::Value>(frame.as_str()).expect("a frame is JSON")["n"]
+            .as_u64()
+            .expect("a number")
     }
 
     fn report(n: u64) -> AgentReport {
@@ -100,11 +102,12 @@ mod tests {
     }
 
     proptest! {
-        /// However connections are cut, a server that keeps what follows its newest gets every report once and in order.
+        /// A server that accepts only the next number gets every report once and in order, however
+        /// connections are cut.
         #[test]
-        fn exactly_once_in_order(moves in steps()) {
+        fn reports_arrive_exactly_once_in_order(moves in steps()) {
             let (mut outbox, mut made, mut on_disk, mut alive) = (Outbox::default(), 0, 0, true);
-            // At last it is dialled once more, and all is delivered.
+            // At the end the server dials once more, and all frames are delivered.
             let end = [OutboxStep::Redial].into_iter().chain((0..moves.len()).map(|_| OutboxStep::Deliver));
             for step in moves.clone().into_iter().chain(end) {
                 match step {
@@ -122,9 +125,9 @@ mod tests {
             prop_assert_eq!(outbox.last_n(), made);
         }
 
-        /// What is acknowledged is forgotten, what is not is kept, and the count of bytes follows.
+        /// Acknowledged reports are forgotten, others are kept, and the byte count follows.
         #[test]
-        fn an_ack_forgets_that_much(made in 0u64..50, acked in 0u64..60, later in 0u64..60) {
+        fn ack_forgets_exactly_the_acknowledged(made in 0u64..50, acked in 0u64..60, later in 0u64..60) {
             let mut outbox = Outbox::default();
             (1..=made).for_each(|n| outbox.push(report(n)));
             outbox.ack(acked);
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_outbox_says_so_until_it_is_acknowledged() {
+    fn full_outbox_has_room_after_acknowledgement() {
         let mut outbox = Outbox::default();
         outbox.push(AgentReport::Piece { item: "i".into(), offset: 0, text: "x".repeat(LIMIT) });
         assert!(!outbox.has_room());

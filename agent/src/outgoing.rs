@@ -1,8 +1,11 @@
-//! All that the agent has to say, in one order, whether or not a connection stands.
+//! Everything that the agent sends, in one order, with or without a connection.
 //!
-//! Reports go first, then what is open: an item opens after the reports that precede it, and a report that ends an item
-//! takes back what was not yet told of it, so no delta ever follows the event that ended its item. When the outbox is full,
-//! or the socket is behind with deltas, whoever makes more waits here; without a connection deltas wait for nobody.
+//! - Reports go first, then open items. So an item opens after the reports that precede it.
+//! - A report that ends an item drops the item's unsent text. So no delta follows the event that
+//!   ended its item.
+//! - Bound: 8 MiB of reports ([`crate::outbox::LIMIT`]) and 64 KiB of unsent deltas. When full: the
+//!   caller blocks.
+//! - Without a connection, deltas do not block.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -15,19 +18,19 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use crate::{open_items::OpenItems, outbox::Outbox};
 
-/// How many bytes of deltas may wait for the socket before their maker waits.
+/// Bound: 64 KiB of deltas that wait for the socket. When full: the caller blocks.
 const UNSENT_LIMIT: usize = 64 * 1024;
 
-/// A handle that all makers and the writer of the link share.
+/// Shared handle of all senders and the link's writer.
 #[derive(Debug, Clone, Default)]
 pub struct OutgoingQueue(Arc<OutgoingShared>);
 
 #[derive(Debug, Default)]
 struct OutgoingShared {
     state: Mutex<OutgoingState>,
-    /// There is something to send.
+    /// Notified when there is something to send.
     to_send: Notify,
-    /// There may be room again.
+    /// Notified when there may be room again.
     room: Notify,
 }
 
@@ -36,18 +39,18 @@ struct OutgoingState {
     outbox: Outbox,
     open_items: OpenItems,
     connected: bool,
-    /// Commands whose receipt was not sent yet. Bounded by what came in over this connection.
+    /// Commands whose receipt was not sent yet. Bound: the commands received over this connection.
     taken: Vec<String>,
 }
 
 impl OutgoingQueue {
-    /// Something for the journal; ends `item`.
+    /// Reports an event for the journal. The event ends `item`.
     pub async fn event(&self, item: Option<&str>, body: impl Into<EventBody>) {
         self.report(AgentReport::Event { item: item.map(str::to_owned), body: body.into() }).await;
     }
 
-    /// Numbers and keeps a report. Waits while the outbox is full; once it has returned the report is as good as made, and
-    /// it has not been made if the wait was given up.
+    /// Numbers and queues a report. Blocks while the outbox is full. Cancel-safe: if dropped before
+    /// completion, the report is not queued.
     pub async fn report(&self, report: AgentReport) {
         let mut report = Some(report);
         self.wait_for_room(|state| {
@@ -66,7 +69,7 @@ impl OutgoingQueue {
         self.0.to_send.notify_one();
     }
 
-    /// The next piece of an item. Waits while the socket is behind.
+    /// Appends a piece to an item. Blocks while the socket is behind.
     pub async fn delta(&self, kind: DeltaKind, item: &str, text: &str) {
         if text.is_empty() {
             return;
@@ -88,18 +91,18 @@ impl OutgoingQueue {
         self.0.room.notify_waiters();
     }
 
-    /// The receipt of a command.
+    /// Queues the receipt of a command.
     pub fn taken(&self, command: String) {
         self.lock().taken.push(command);
         self.0.to_send.notify_one();
     }
 
-    /// The number of the newest report.
+    /// Number of the newest report.
     pub fn last_n(&self) -> u64 {
         self.lock().outbox.last_n()
     }
 
-    /// A connection stands, and the server has everything up to `acked`.
+    /// Begins a connection. The server has all reports up to `acked`.
     pub fn connect(&self, acked: u64) {
         let mut state = self.lock();
         state.outbox.rewind(acked);
@@ -110,7 +113,7 @@ impl OutgoingQueue {
         self.0.room.notify_waiters();
     }
 
-    /// No connection stands any more.
+    /// Ends the connection: drops unsent deltas and receipts.
     pub fn disconnect(&self) {
         let mut state = self.lock();
         state.connected = false;
@@ -120,13 +123,14 @@ impl OutgoingQueue {
         self.0.room.notify_waiters();
     }
 
-    /// Every report up to `n` is on the server's disk.
+    /// Forgets every report up to `n`, because it is on the server's disk.
     pub fn ack(&self, n: u64) {
         self.lock().outbox.ack(n);
         self.0.room.notify_waiters();
     }
 
-    /// The next frame for the connection that stands. For its one writer.
+    /// Returns the next frame for the current connection. Only the connection's one writer may call
+    /// this.
     pub async fn next_frame(&self) -> Utf8Bytes {
         loop {
             if let Some(frame) = self.try_next() {
@@ -151,7 +155,7 @@ impl OutgoingQueue {
     async fn wait_for_room(&self, mut attempt: impl FnMut(&mut OutgoingState) -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.0.room.notified());
-            // Before the attempt, so that room made between the two is not missed.
+            // Enabled before the attempt, so that room made between the two is not missed.
             changed.as_mut().enable();
             if attempt(&mut self.lock()) {
                 return;
@@ -165,7 +169,7 @@ impl OutgoingQueue {
     }
 }
 
-/// A frame as it goes over the wire.
+/// Serializes a frame as it goes over the wire.
 pub fn frame(frame: &FromAgent) -> Utf8Bytes {
-    serde_json::to_string(frame).expect("a frame has string keys and no foreign types").into()
+    serde_json::to_string(frame).expect("a frame serializes: string keys, no foreign types").into()
 }

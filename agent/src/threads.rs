@@ -1,4 +1,5 @@
-//! Work beside the one thread: what takes long, or may have to wait for a file system that does not answer.
+//! Work off the agent's only thread: long computations, and calls that a file system may never
+//! answer.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -8,29 +9,35 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// Does `work` while the one thread hears the link. Given up, it goes on by itself, and keeps its thread until it ends.
+/// Runs `work` on a thread of its own, while the agent's only thread serves the link. If the future
+/// is dropped, the work goes on and keeps its thread until its end.
 ///
-/// Not on the runtime's pool: that panics where commands have left no room for another thread (then the one thread does it), has
-/// only so many, and would keep the agent from ending while one of them waits.
+/// The runtime's blocking pool is unsuitable for three reasons:
+/// - It panics if commands have left no room for another thread. This function then runs the work
+///   on the caller's thread.
+/// - It has a limited number of threads.
+/// - It keeps the agent from ending while one of its threads blocks.
 ///
 /// # Panics
-/// As `work` does.
+/// Panics if `work` panics.
 pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let work = Arc::new(Mutex::new(Some(work)));
-    let theirs = work.clone();
-    let begun = thread::Builder::new().spawn(move || {
-        // Whoever asked may have gone away.
-        let _ = tell.send(run_once(&theirs));
+    let shared = work.clone();
+    let spawned = thread::Builder::new().spawn(move || {
+        // The caller may have dropped the future.
+        let _ = sender.send(run_once(&shared));
     });
-    let done = match begun {
-        Ok(_) => told.await.ok().flatten(),
+    let outcome = match spawned {
+        Ok(_) => receiver.await.ok().flatten(),
         Err(_) => run_once(&work),
     };
-    done.expect("it is taken up once, and ends by telling").unwrap_or_else(|panic| resume_unwind(panic))
+    outcome
+        .expect("the work is taken once, and its thread always sends the result")
+        .unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// What it came to; `None` where it was taken up before.
+/// Runs the work and returns its result, or `None` if the work was taken before.
 fn run_once<T>(work: &Mutex<Option<impl FnOnce() -> T>>) -> Option<thread::Result<T>> {
     let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
     work.map(|work| catch_unwind(AssertUnwindSafe(work)))
@@ -43,10 +50,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_it_comes_to_is_told_and_a_panic_is_passed_on() {
+    async fn result_is_returned_and_panic_is_propagated() {
         let here = thread::current().id();
         assert_ne!(off_thread(|| thread::current().id()).await, here);
-        let panic = AssertUnwindSafe(off_thread(|| -> u8 { panic!("a fault") })).catch_unwind().await;
-        assert_eq!(panic.expect_err("it panics").downcast_ref(), Some(&"a fault"));
+        let panic = AssertUnwindSafe(off_thread(|| -> u8 { panic!("a test panic") })).catch_unwind().await;
+        assert_eq!(panic.expect_err("the work panics").downcast_ref(), Some(&"a test panic"));
     }
 }

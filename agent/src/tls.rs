@@ -1,15 +1,15 @@
-//! TLS without anything of the image: any image has to do, also one without certificates.
+//! TLS without files of the image: any image works, also one without certificates.
 
 use std::sync::Arc;
 
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-/// Trusts the roots that browsers trust.
+/// Configuration that trusts the roots that browsers trust.
 pub(crate) fn web_roots() -> ClientConfig {
     config(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
 }
 
-/// Trusts nobody: for a client that speaks plain HTTP to the gateway's socket and never TLS.
+/// Configuration that trusts no root, for a client that speaks plain HTTP to the gateway's socket.
 pub(crate) fn no_roots() -> ClientConfig {
     config(RootCertStore::empty())
 }

@@ -1,5 +1,6 @@
-//! Control groups, version 1 and 2: where a sandbox is frozen at once, counted and limited. Used where the host lets us
-//! make one, which root can and an ordinary user mostly cannot.
+//! Control groups, versions 1 and 2: they freeze, count and limit a sandbox.
+//!
+//! Used if the host permits it. Root can create control groups, an ordinary user mostly cannot.
 
 use std::{
     fs::{self, File},
@@ -28,7 +29,8 @@ enum CgroupVersion {
     V2,
 }
 
-/// The control groups of one sandbox: a directory for each controller, in version 2 always the same one.
+/// Control groups of one sandbox: a directory per controller. In version 2 all controllers share
+/// one directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
     version: CgroupVersion,
@@ -36,39 +38,44 @@ pub struct Cgroup {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     cpu: Option<PathBuf>,
-    /// Version 1 counts CPU time apart from limiting it.
+    /// Version 1 counts CPU time with another controller than the one that limits CPU time.
     cpuacct: Option<PathBuf>,
 }
 
-/// Where this node may make control groups.
+/// Control groups below which this node may create groups for its sandboxes.
 #[derive(Debug, Clone)]
 pub struct NodeCgroups {
     node_cgroup: Cgroup,
 }
 
 impl NodeCgroups {
-    /// Looks for them by making one. `None` where there are none, or none for this user.
+    /// Creates the node's control groups. Returns `None` if there are none, or none that this user
+    /// may write.
     pub fn find(node: &str) -> Option<NodeCgroups> {
         NodeCgroups::find_below(Path::new(CGROUP_MOUNT), node)
     }
 
+    /// Like [`NodeCgroups::find`], below another mount point.
     pub fn find_below(mounted: &Path, node: &str) -> Option<NodeCgroups> {
         let name = format!("greenroom-{node}");
-        let of_node = match mounted.join("cgroup.controllers").exists() {
+        let node_cgroup = match mounted.join("cgroup.controllers").exists() {
             true => version_2(mounted, &name)?,
             false => version_1(mounted, &name)?,
         };
-        Some(NodeCgroups { node_cgroup: of_node })
+        Some(NodeCgroups { node_cgroup })
     }
 
+    /// Paths of a session's control group. Nothing is created.
     pub fn of(&self, session: &str) -> Cgroup {
         self.node_cgroup.map(|dir| dir.join(session))
     }
 
+    /// Returns true if these control groups can limit memory.
     pub fn limits_memory(&self) -> bool {
         self.node_cgroup.memory.is_some()
     }
 
+    /// Returns true if these control groups can limit CPU time.
     pub fn limits_cpu(&self) -> bool {
         self.node_cgroup.cpu.is_some()
     }
@@ -93,13 +100,13 @@ fn version_1(mounted: &Path, name: &str) -> Option<Cgroup> {
 fn version_2(mounted: &Path, name: &str) -> Option<Cgroup> {
     let above = match rustix::process::geteuid().is_root() {
         true => mounted.to_owned(),
-        // An ordinary user may have been given the part of the tree that it runs in.
+        // An ordinary user may own the part of the tree that it runs in.
         false => mounted.join(own_group(&fs::read_to_string("/proc/self/cgroup").ok()?)?),
     };
     let dir = above.join(name);
     create_writable(&dir)?;
     for controller in ["memory", "pids", "cpu"] {
-        // Refused where the group above holds processes itself; then freezing is all that can be had.
+        // Rejected if the group above holds processes itself. Then only freezing is available.
         let _ = fs::write(above.join("cgroup.subtree_control"), format!("+{controller}"));
         let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
     }
@@ -115,13 +122,14 @@ fn version_2(mounted: &Path, name: &str) -> Option<Cgroup> {
     })
 }
 
-/// One that is there may be another user's.
+/// Creates the directory, or checks that the existing one is writable: it may belong to another
+/// user.
 fn create_writable(dir: &Path) -> Option<()> {
     fs::create_dir_all(dir).ok()?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).ok()
 }
 
-/// The path in the line `0::/path`, relative.
+/// Returns the relative path from the line `0::/path`.
 fn own_group(listed: &str) -> Option<&str> {
     listed.lines().find_map(|line| line.strip_prefix("0::/"))
 }
@@ -148,17 +156,22 @@ impl Cgroup {
         dirs
     }
 
+    /// Returns true if the group limits memory.
     pub fn limits_memory(&self) -> bool {
         self.memory.is_some()
     }
 
+    /// Returns true if the group limits the number of processes.
     pub fn limits_pids(&self) -> bool {
         self.pids.is_some()
     }
 
-    /// Makes it, with its limits and no past: one that an earlier run left goes first.
-    pub fn make(&self, limits: &JailLimits, patience: Duration) -> io::Result<()> {
-        self.remove(patience)?;
+    /// Creates the control group with its limits. A group from an earlier run is removed first.
+    ///
+    /// # Errors
+    /// Returns the I/O error of the removal, or of a file that sets a limit.
+    pub fn make(&self, limits: &JailLimits, timeout: Duration) -> io::Result<()> {
+        self.remove(timeout)?;
         for dir in self.dirs() {
             fs::create_dir_all(dir)?;
         }
@@ -169,7 +182,7 @@ impl Cgroup {
         match self.version {
             CgroupVersion::V1 => {
                 set(&self.memory, "memory.limit_in_bytes", limits.memory_bytes)?;
-                // Where swap is not accounted there is no such file; then swap is not limited.
+                // Without swap accounting this file does not exist, and swap is not limited.
                 let _ = set(&self.memory, "memory.memsw.limit_in_bytes", limits.memory_bytes);
                 set(&self.cpu, "cpu.cfs_period_us", CPU_PERIOD_US)?;
                 set(&self.cpu, "cpu.cfs_quota_us", quota)
@@ -182,32 +195,36 @@ impl Cgroup {
         }
     }
 
-    /// The files that take a process id, and with it that process and all that it will start.
+    /// Files that accept a process id, which adds the process and its future children.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         self.dirs().into_iter().map(|dir| dir.join("cgroup.procs")).collect()
     }
 
-    /// Returns when every process stands still. Where not all do in time, none is left so.
-    pub fn freeze(&self, patience: Duration) -> io::Result<()> {
+    /// Freezes the group. Returns when every process is frozen.
+    ///
+    /// # Errors
+    /// Returns `TimedOut` if a process is not frozen in time. All processes are then unfrozen.
+    pub fn freeze(&self, timeout: Duration) -> io::Result<()> {
         let began = Instant::now();
         loop {
             match self.version {
-                // Written again each time: a fork while it froze may have to be taken too.
+                // Written again in each round: a process forked during the freeze may need it.
                 CgroupVersion::V1 => fs::write(self.freezer.join("freezer.state"), "FROZEN")?,
                 CgroupVersion::V2 => fs::write(self.freezer.join("cgroup.freeze"), "1")?,
             }
-            // What cannot be read now may be read in a moment, and is not frozen until then.
+            // An unreadable state counts as not frozen. A later round may be able to read it.
             if self.is_frozen().unwrap_or(false) {
                 return Ok(());
             }
-            if began.elapsed() > patience {
+            if began.elapsed() > timeout {
                 self.unfreeze()?;
-                return Err(io::Error::new(ErrorKind::TimedOut, "the kernel has not frozen every process"));
+                return Err(io::Error::new(ErrorKind::TimedOut, "the kernel did not freeze every process in time"));
             }
             thread::sleep(Duration::from_micros(200));
         }
     }
 
+    /// Unfreezes the group. Its processes continue.
     pub fn unfreeze(&self) -> io::Result<()> {
         match self.version {
             CgroupVersion::V1 => fs::write(self.freezer.join("freezer.state"), "THAWED"),
@@ -215,7 +232,7 @@ impl Cgroup {
         }
     }
 
-    /// One that is not there is not frozen.
+    /// Returns true if the group is frozen. A group that does not exist is not frozen.
     pub fn is_frozen(&self) -> io::Result<bool> {
         let (file, frozen) = match self.version {
             CgroupVersion::V1 => ("freezer.state", "FROZEN"),
@@ -223,13 +240,13 @@ impl Cgroup {
         };
         match fs::read_to_string(self.freezer.join(file)) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-            // It was removed while the file was open.
+            // The group was removed while the file was open.
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(false),
             state => Ok(state?.lines().any(|line| line.trim() == frozen)),
         }
     }
 
-    /// What it takes now. `None` where it is not counted by control groups in full.
+    /// Current usage. Returns `None` unless control groups count memory, CPU time and processes.
     pub fn usage(&self) -> Option<ResourceUsage> {
         let (memory, cpuacct, pids) = (self.memory.as_ref()?, self.cpuacct.as_ref()?, self.pids.as_ref()?);
         let (used, idle_cache, cpu_us) = match self.version {
@@ -244,12 +261,12 @@ impl Cgroup {
                 field(&cpuacct.join("cpu.stat"), "usage_usec")?,
             ),
         };
-        // What the kernel would give back at once is not the sandbox's need.
+        // The kernel can reclaim the inactive cache at once, so it does not count as used memory.
         let memory_bytes = used.saturating_sub(idle_cache.unwrap_or_default());
         Some(ResourceUsage { memory_bytes, cpu_us, processes: number(&pids.join("pids.current"))? })
     }
 
-    /// How many of its processes the kernel has killed for want of memory.
+    /// Number of this group's processes that the kernel has killed for lack of memory.
     pub fn out_of_memory_kills(&self) -> u64 {
         let Some(memory) = &self.memory else { return 0 };
         let counted = match self.version {
@@ -259,23 +276,26 @@ impl Cgroup {
         counted.unwrap_or_default()
     }
 
-    /// What can be read, as poll has it, when the kernel has had too little memory for it, or had to look for some. To be made
-    /// with the rights of whoever made the group.
+    /// Returns a file and its poll event, which signals memory pressure or an out-of-memory
+    /// condition of the group.
+    ///
+    /// The caller needs the privileges of the user that created the group.
     pub fn memory_events(&self) -> io::Result<(File, PollFlags)> {
         let memory = self.memory.as_ref().ok_or(ErrorKind::Unsupported)?;
         match self.version {
             CgroupVersion::V1 => {
-                let notices = File::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-                let of = File::open(memory.join("memory.oom_control"))?;
-                let wish = format!("{} {}", notices.as_raw_fd(), of.as_raw_fd());
-                fs::write(memory.join("cgroup.event_control"), wish)?;
-                Ok((notices, PollFlags::IN))
+                let events = File::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+                let oom_control = File::open(memory.join("memory.oom_control"))?;
+                let registration = format!("{} {}", events.as_raw_fd(), oom_control.as_raw_fd());
+                fs::write(memory.join("cgroup.event_control"), registration)?;
+                Ok((events, PollFlags::IN))
             }
             CgroupVersion::V2 => Ok((File::open(memory.join("memory.events"))?, PollFlags::PRI)),
         }
     }
 
-    /// Ends what is still in it. Frozen processes do not fall with the keeper that they should fall with.
+    /// Kills the remaining processes. Frozen processes do not end with the jailer, although they
+    /// should.
     fn kill_all(&self) -> io::Result<()> {
         let listed = fs::read_to_string(self.freezer.join("cgroup.procs"))?;
         for pid in listed.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)) {
@@ -284,17 +304,18 @@ impl Cgroup {
                 Err(e) => return Err(e.into()),
             }
         }
-        // In version 1 a frozen process is not even killed before it is thawed.
+        // Version 1 does not even kill a frozen process before it is unfrozen.
         self.unfreeze()
     }
 
-    /// Removes it with whatever is still in it, for which the kernel takes a moment. One that is not there is no error.
-    pub fn remove(&self, patience: Duration) -> io::Result<()> {
+    /// Removes the group and kills its remaining processes, which takes the kernel a moment. A
+    /// missing group is no error.
+    pub fn remove(&self, timeout: Duration) -> io::Result<()> {
         let began = Instant::now();
         for dir in self.dirs() {
             loop {
                 match fs::remove_dir(dir) {
-                    Err(e) if e.kind() == ErrorKind::ResourceBusy && began.elapsed() < patience => {
+                    Err(e) if e.kind() == ErrorKind::ResourceBusy && began.elapsed() < timeout => {
                         self.kill_all()?;
                         thread::sleep(Duration::from_millis(1));
                     }
@@ -318,7 +339,7 @@ fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// The number in the line `name number`.
+/// Returns the number from the line `name number`.
 fn field(file: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
@@ -332,7 +353,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// A group of processes that never rest. They go with it.
+    /// Group of processes that are always busy. The processes end with it.
     struct BusyProcesses {
         node_cgroup: Cgroup,
         cgroup: Cgroup,
@@ -343,22 +364,23 @@ mod tests {
         fn start(cgroups: &NodeCgroups) -> BusyProcesses {
             let cgroup = cgroups.of("busy");
             let limits = JailLimits { memory_bytes: 1 << 30, cpus: 4.0, pids: 64 };
-            cgroup.make(&limits, TIMEOUT).expect("it is made");
-            let busy = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("it starts");
+            cgroup.make(&limits, TIMEOUT).expect("the test may create control groups");
+            let busy = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("`sh` starts");
             let processes: Vec<Child> = (0..4).map(busy).collect();
-            for door in cgroup.procs_files() {
-                processes.iter().for_each(|process| fs::write(&door, process.id().to_string()).expect("it goes in"));
+            for file in cgroup.procs_files() {
+                let add = |process: &Child| fs::write(&file, process.id().to_string()).expect("the group accepts it");
+                processes.iter().for_each(add);
             }
             BusyProcesses { node_cgroup: cgroups.node_cgroup.clone(), cgroup, processes }
         }
 
-        /// Frozen, or on its way there.
+        /// Returns true if the group is frozen or being frozen.
         fn is_freezing(&self) -> bool {
-            let (file, thawed) = match self.cgroup.version {
+            let (file, unfrozen) = match self.cgroup.version {
                 CgroupVersion::V1 => ("freezer.state", "THAWED"),
                 CgroupVersion::V2 => ("cgroup.freeze", "0"),
             };
-            fs::read_to_string(self.cgroup.freezer.join(file)).expect("it is read").trim() != thawed
+            fs::read_to_string(self.cgroup.freezer.join(file)).expect("the state is readable").trim() != unfrozen
         }
     }
 
@@ -369,7 +391,7 @@ mod tests {
                 let _ = process.wait();
             }
             for dir in self.node_cgroup.dirs() {
-                // Another test may have one there.
+                // Another test may have a group there.
                 let _ = fs::remove_dir(dir);
             }
             assert!(removed.is_ok() || thread::panicking(), "{removed:?}");
@@ -377,17 +399,18 @@ mod tests {
     }
 
     #[test]
-    fn a_freeze_that_comes_to_no_end_lets_all_go_on() {
+    fn freeze_that_times_out_leaves_nothing_frozen() {
         for mounted in [CGROUP_MOUNT, "/sys/fs/cgroup/unified"] {
-            let Some(cgroups) = NodeCgroups::find_below(Path::new(mounted), "keeper-test") else { continue };
+            let Some(cgroups) = NodeCgroups::find_below(Path::new(mounted), "jailer-test") else { continue };
             let busy = BusyProcesses::start(&cgroups);
-            // Who runs on another processor right now does not stand still at once. None may.
+            // A process that runs on another processor is not frozen at once. The loop ends when a
+            // freeze has timed out.
             while busy.cgroup.freeze(Duration::ZERO).is_ok() {
-                busy.cgroup.unfreeze().expect("it thaws");
+                busy.cgroup.unfreeze().expect("the group exists");
             }
             assert!(!busy.is_freezing());
             thread::sleep(Duration::from_millis(50));
-            assert!(!busy.is_freezing(), "and it does not freeze later");
+            assert!(!busy.is_freezing(), "no freeze follows later");
         }
     }
 }

@@ -1,5 +1,7 @@
-//! The first process inside the jail: brings up loopback, gives up every right, starts the agent, and reaps what is
-//! orphaned. It is a fork of the keeper, already behind the walls; no line of it runs outside.
+//! First process inside the jail: brings up loopback, drops every privilege, starts the agent, and
+//! reaps orphans.
+//!
+//! The process is a fork of the jailer and already isolated. No line of it runs outside the jail.
 
 use std::{
     fs::File,
@@ -24,80 +26,86 @@ use rustix::{
 
 use crate::{privileges, seccomp::SeccompFilters};
 
-/// What the jail's first process says to its keeper, a byte each; then a text, where there is one.
+/// Status byte from the first process to the jailer: the process is inside the jail.
 pub const JAIL_ENTERED: u8 = b'w';
+/// Status byte from the first process: the agent was started.
 pub const AGENT_RUNS: u8 = b'r';
+/// Status byte from the first process: setup failed. The reason follows as text.
 pub const FAILED: u8 = b'f';
-/// What the keeper says, once it has put the process into its control group.
+/// Status byte from the jailer, sent once the process is in its control group.
 pub const PROCEED: u8 = b'g';
 
-/// How the sandbox ends when its first process could not do its part; as `docker run` ends then.
+/// Exit code of a sandbox whose first process failed during setup. `docker run` uses the same code.
 const SETUP_FAILED: i32 = 125;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What it needs to know, all of it prepared before the walls closed.
+/// Input of the first process, prepared before the jail closes.
 pub struct InitPlan {
     pub session: String,
     pub filters: SeccompFilters,
-    /// Whom to become, where root has built the walls.
+    /// User and group to change to, if root built the jail.
     pub user: Option<(u32, u32)>,
 }
 
-/// The life of the first process. Returns the code to exit with, and with that exit the kernel ends all others.
+/// Runs the first process. Returns its exit code. When the process exits, the kernel ends all
+/// others.
 pub fn main(plan: &InitPlan) -> i32 {
-    let mut keeper = jailer_socket();
-    match prepare(&mut keeper, plan) {
-        Ok(agent) => match keeper.write_all(&[AGENT_RUNS]) {
+    let mut jailer = jailer_socket();
+    match prepare(&mut jailer, plan) {
+        Ok(agent) => match jailer.write_all(&[AGENT_RUNS]) {
             Ok(()) => {
-                drop(keeper);
+                drop(jailer);
                 greenroom_memory::release_code_pages();
                 wait_for_agent(agent)
             }
-            // It was gone before this process could ask to be taken along.
+            // The jailer ended before this process had asked the kernel for a parent-death signal.
             Err(_) => SETUP_FAILED,
         },
-        Err(why) => {
-            let _ = keeper.write_all(&[FAILED]).and_then(|()| keeper.write_all(why.to_string().as_bytes()));
+        Err(error) => {
+            let _ = jailer.write_all(&[FAILED]).and_then(|()| jailer.write_all(error.to_string().as_bytes()));
             SETUP_FAILED
         }
     }
 }
 
-/// The line to the keeper comes as stdin, the only descriptor that the walls let through beside stdout and stderr.
+/// Socket to the jailer. It is stdin, the only descriptor beside stdout and stderr that enters the
+/// jail.
 fn jailer_socket() -> UnixStream {
-    // SAFETY: the builder of the jail put the socket there, and nothing else in this process uses descriptor 0.
+    // SAFETY: the builder of the jail put the socket there, and no other code of this process uses
+    // descriptor 0.
     UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) })
 }
 
-fn prepare(keeper: &mut UnixStream, plan: &InitPlan) -> io::Result<Pid> {
+fn prepare(jailer: &mut UnixStream, plan: &InitPlan) -> io::Result<Pid> {
     let _ = rustix::thread::set_name(c"sandbox-init");
     bring_up_loopback().map_err(|e| with_context("bring up the loopback interface", e))?;
-    // The builder is about to go. A keeper that goes now closes the line.
+    // The builder is about to end. If the jailer ends now, the socket is closed.
     set_parent_process_death_signal(None)?;
-    keeper.write_all(&[JAIL_ENTERED])?;
-    let mut word = [0];
-    keeper.read_exact(&mut word)?;
+    jailer.write_all(&[JAIL_ENTERED])?;
+    let mut status = [0];
+    jailer.read_exact(&mut status)?;
     hide_cgroup();
     prefer_for_oom_kill();
     if let Some((uid, gid)) = plan.user {
         become_unprivileged_user(uid, gid).map_err(|e| with_context("become the sandbox's user", e.into()))?;
     }
-    privileges::drop_all().map_err(|e| with_context("give up its capabilities", e.into()))?;
-    // Nothing inside may look into this process: its memory is a copy of the keeper's.
+    privileges::drop_all().map_err(|e| with_context("drop the capabilities", e.into()))?;
+    // No process inside may read this process, because its memory is a copy of the jailer's.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    // Not before: the kernel forgets this wish with every change of the user.
+    // Not earlier: every change of user resets this setting in the kernel.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     block_handled_signals()?;
-    plan.filters.apply().map_err(|e| io::Error::other(format!("put itself under the system call filter: {e}")))?;
+    plan.filters.apply().map_err(|e| io::Error::other(format!("cannot install the system call filter: {e}")))?;
     start_agent(plan)
 }
 
-fn with_context(what: &str, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{what}: {error}"))
+fn with_context(action: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot {action}: {error}"))
 }
 
-/// A new network namespace has it, and has it down; the agent listens on 127.0.0.1.
+/// Brings up the loopback interface, on which the agent listens. In a new network namespace the
+/// interface exists but is down.
 fn bring_up_loopback() -> io::Result<()> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
     // SAFETY: `ifreq` is plain data, for which zeroes are valid.
@@ -113,33 +121,39 @@ fn bring_up_loopback() -> io::Result<()> {
     }
 }
 
-/// From here on `/proc/self/cgroup` says `/` and not where the sandbox stands on the host. Done now and not with the other
-/// namespaces, because only now the keeper has put this process there.
+/// Hides the sandbox's place in the host's control groups: `/proc/self/cgroup` reads `/` from here
+/// on.
+///
+/// Not done with the other namespaces, because only now the jailer has put this process into its
+/// control group.
 fn hide_cgroup() {
     // SAFETY: unsharing a cgroup namespace leaves every descriptor and all memory as it is.
     let _ = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWCGROUP) };
 }
 
-/// When the whole machine runs out of memory, a sandbox is to go before the server and the host's own services.
+/// Marks the sandbox as a preferred victim: if the machine runs out of memory, a sandbox ends
+/// before the server and the host's own services.
 fn prefer_for_oom_kill() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
 }
 
-/// Its capabilities stay in effect: giving them all up, which is next, takes one of them.
+/// Changes to the sandbox's user. The capabilities stay effective, because dropping them all needs
+/// one of them.
 fn become_unprivileged_user(uid: u32, gid: u32) -> rustix::io::Result<()> {
     privileges::become_user(uid, gid)?;
     privileges::retain_capabilities(rustix::thread::capabilities(None)?.permitted)
 }
 
-/// The signals that matter wait until they are asked for. A held signal also is one that the kernel does not drop for the
-/// first process of a namespace.
+/// Blocks the handled signals, so that they stay pending until `sigwait` takes them.
+///
+/// The kernel drops an unhandled signal to the first process of a namespace, but not a blocked one.
 fn block_handled_signals() -> io::Result<()> {
     block_only(&HANDLED_SIGNALS)
 }
 
 const HANDLED_SIGNALS: [i32; 4] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
-/// Makes these the signals that wait. Async-signal-safe.
+/// Blocks exactly these signals. Async-signal-safe.
 fn block_only(signals: &[i32]) -> io::Result<()> {
     let set = signal_set(signals);
     // SAFETY: the set is read until the call returns.
@@ -150,7 +164,7 @@ fn block_only(signals: &[i32]) -> io::Result<()> {
 }
 
 fn signal_set(signals: &[i32]) -> libc::sigset_t {
-    // SAFETY: `sigset_t` is plain data, and `sigemptyset` makes it a valid set before signals are added.
+    // SAFETY: `sigset_t` is plain data, and `sigemptyset` makes it valid before signals are added.
     unsafe {
         let mut set = mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -172,20 +186,22 @@ fn start_agent(plan: &InitPlan) -> io::Result<Pid> {
         ("LOGNAME", "agent"),
     ]);
     agent.env("GREENROOM_SESSION", &plan.session);
-    // What this process holds, its children would hold too, and a shell that never hears of a child's end waits for ever.
-    // SAFETY: nothing but async-signal-safe calls is made between fork and exec.
+    // A child inherits the blocked signals. A shell that never receives SIGCHLD would block
+    // forever.
+    // SAFETY: only async-signal-safe calls are made between fork and exec.
     unsafe { agent.pre_exec(|| block_only(&[])) };
     let child = agent.spawn().map_err(|e| with_context(&format!("start `{}`", sandbox_paths::AGENT_BINARY), e))?;
     Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("the agent has no process id"))
 }
 
-/// Waits for the agent's end, which is the sandbox's. A wish to stop is the agent's to hear.
+/// Waits for the end of the agent, which is the end of the sandbox. Forwards a request to stop to
+/// the agent as SIGTERM.
 fn wait_for_agent(agent: Pid) -> i32 {
-    let heard = signal_set(&HANDLED_SIGNALS);
+    let handled = signal_set(&HANDLED_SIGNALS);
     loop {
         let mut signal = 0;
-        // SAFETY: both live until the call returns.
-        unsafe { libc::sigwait(&heard, &mut signal) };
+        // SAFETY: both references live until the call returns.
+        unsafe { libc::sigwait(&handled, &mut signal) };
         if signal != libc::SIGCHLD {
             let _ = rustix::process::kill_process(agent, Signal::TERM);
             continue;

@@ -1,15 +1,18 @@
-//! The walls, and the only file that names `hakoniwa`: which namespaces, which files of the host and how, which limits.
+//! Construction of the jail: namespaces, the host's files inside, and limits. Only this file names
+//! `hakoniwa`.
 //!
 //! ```text
 //! /usr, /bin → usr/bin …   the host's programs, read-only
-//! /etc                     what they need to run, and nothing that tells of the host or its people
+//! /etc                     what programs need to run; nothing about the host or its users
 //! /workspace, /home/agent  the session's own
 //! /greenroom/bin, /run     the agent and its two sockets
 //! /tmp, /dev/shm           memory, limited in size
-//! /proc, /dev              of its own pid namespace; null, zero, full, random, urandom, tty and terminals
+//! /proc                    of its own pid namespace
+//! /dev                     null, zero, full, random, urandom, tty and terminals
 //! ```
 //!
-//! The rest of the host is not there: no `/run`, `/var`, `/root`, `/home`, `/sys`, and so no socket of the host either.
+//! Other paths of the host do not exist inside: no `/run`, `/var`, `/root`, `/home`, `/sys`, and so
+//! no socket of the host.
 
 use std::{
     fs, io,
@@ -27,10 +30,11 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::init::{self, InitPlan};
 
-/// Programs and their libraries: links into `/usr` on most hosts, directories of their own on others.
+/// Programs and their libraries: links into `/usr` on most hosts, directories of their own on
+/// others.
 const PROGRAMS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
-/// What programs read from `/etc`, where the host has it. No keys, no accounts, no names of the host.
+/// Files in `/etc` that programs read, if the host has them. No keys, no accounts, no host names.
 const ETC_PATHS: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -54,14 +58,16 @@ const ETC_PATHS: &[&str] = &[
     "/etc/terminfo",
 ];
 
-/// The devices that may be written; the directory itself may not, or it would be a file system without a limit.
+/// Writable devices. The directory itself is read-only, or it would be a file system without a size
+/// limit.
 const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts", "/dev/ptmx"];
 
-/// As many as a build or a browser opens, and less than what the host has.
+/// Limit of open files: as many as a build or a browser opens, and fewer than the host permits.
 const OPEN_FILES: u64 = 65_536;
 
-/// A sandbox that is being made: its first process is behind the walls, or says on `line` why not.
+/// Jail that is being started. Its first process reports on `control_socket` that it is inside, or
+/// the reason of a failure.
 pub struct JailHandle {
     pub control_socket: UnixStream,
     pub stdout: OwnedFd,
@@ -70,52 +76,55 @@ pub struct JailHandle {
 }
 
 impl JailHandle {
-    /// The process that has built the walls, and waits for the sandbox's first process from outside its pid namespace.
+    /// Process id of the builder, which waits for the first process from outside the sandbox's pid
+    /// namespace.
     pub fn builder(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// Waits for the builder, and says why there was no beginning.
+    /// Waits for the builder, and returns the reason for a failed start.
     pub fn failure_reason(&mut self) -> String {
         self.child.wait().map_or_else(|e| e.to_string(), |status| status.reason)
     }
 
-    /// Ends the builder, who has no more to do. The first process becomes the keeper's own child, who must be a subreaper.
+    /// Ends the builder, which has no more work. The first process becomes a child of the jailer,
+    /// which must be a subreaper.
     pub fn dismiss_builder(&mut self) -> io::Result<()> {
         self.child.kill().map_err(io::Error::other)?;
         self.child.wait().map(drop).map_err(io::Error::other)
     }
 }
 
-/// Builds the walls and starts [`init`] behind them, as the calling user.
-pub fn build(order: &JailRequest, plan: InitPlan) -> io::Result<JailHandle> {
-    let (line, inner_line) = UnixStream::pair()?;
-    let container = container(order)?;
-    // SAFETY: the closure runs in a fork of this process, which has one thread, so no lock is left held by another.
+/// Builds the jail and starts [`init`] inside, as the calling user.
+pub fn build(request: &JailRequest, plan: InitPlan) -> io::Result<JailHandle> {
+    let (control_socket, inner_socket) = UnixStream::pair()?;
+    let container = container(request)?;
+    // SAFETY: the closure runs in a fork of this process, which has one thread, so no other thread
+    // holds a lock.
     let mut command = unsafe { container.command_from_closure(move || init::main(&plan)) };
-    command.stdin(OwnedFd::from(inner_line)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(OwnedFd::from(inner_socket)).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(io::Error::other)?;
     let ends = child.stdout.take().zip(child.stderr.take());
     let (stdout, stderr) = ends.ok_or_else(|| io::Error::other("the jail has no output"))?;
-    Ok(JailHandle { control_socket: line, stdout: stdout.into(), stderr: stderr.into(), child })
+    Ok(JailHandle { control_socket, stdout: stdout.into(), stderr: stderr.into(), child })
 }
 
-fn container(order: &JailRequest) -> io::Result<Container> {
+fn container(request: &JailRequest) -> io::Result<Container> {
     let mut container = Container::empty();
     for namespace in [Namespace::Mount, Namespace::Pid, Namespace::Network, Namespace::Ipc, Namespace::Uts] {
         container.unshare(namespace);
     }
-    if order.user_namespace {
-        container.unshare(Namespace::User).uidmap(order.uid).gidmap(order.gid);
+    if request.user_namespace {
+        container.unshare(Namespace::User).uidmap(request.uid).gidmap(request.gid);
     }
-    container.hostname("greenroom").rootdir(&order.sources.root);
+    container.hostname("greenroom").rootdir(&request.sources.root);
     programs(&mut container)?;
-    etc_files(&mut container, order)?;
-    own_directories(&mut container, order)?;
-    memory_file_systems(&mut container, order);
-    limits(&mut container, order);
+    etc_files(&mut container, request)?;
+    own_directories(&mut container, request)?;
+    memory_file_systems(&mut container, request);
+    limits(&mut container, request);
     if landlock_available() {
-        container.landlock_ruleset(landlock(order));
+        container.landlock_ruleset(landlock(request));
     }
     Ok(container)
 }
@@ -133,8 +142,8 @@ fn programs(container: &mut Container) -> io::Result<()> {
     Ok(())
 }
 
-fn etc_files(container: &mut Container, order: &JailRequest) -> io::Result<()> {
-    let (uid, gid) = (order.uid, order.gid);
+fn etc_files(container: &mut Container, request: &JailRequest) -> io::Result<()> {
+    let (uid, gid) = (request.uid, request.gid);
     container.dir("/etc", 0o755);
     for path in ETC_PATHS {
         if Path::new(path).exists() {
@@ -156,16 +165,16 @@ fn etc_files(container: &mut Container, order: &JailRequest) -> io::Result<()> {
     Ok(())
 }
 
-fn own_directories(container: &mut Container, order: &JailRequest) -> io::Result<()> {
-    let sources = &order.sources;
+fn own_directories(container: &mut Container, request: &JailRequest) -> io::Result<()> {
+    let sources = &request.sources;
     bind(container, &sources.agent, sandbox_paths::AGENT_BINARY, MountAccess::Read)?;
     bind(container, &sources.run, "/greenroom/run", MountAccess::Read)?;
     bind(container, &sources.run_agent, "/greenroom/run/agent", MountAccess::Write)?;
     bind(container, &sources.workspace, sandbox_paths::WORKSPACE, MountAccess::Write)?;
     bind(container, &sources.home, sandbox_paths::HOME, MountAccess::Write)?;
-    for volume in &order.volumes {
-        let right = if volume.writable { MountAccess::Write } else { MountAccess::Read };
-        bind(container, &volume.host, utf8_path(&volume.inside)?, right)?;
+    for volume in &request.volumes {
+        let access = if volume.writable { MountAccess::Write } else { MountAccess::Read };
+        bind(container, &volume.host, utf8_path(&volume.inside)?, access)?;
     }
     Ok(())
 }
@@ -176,16 +185,18 @@ enum MountAccess {
     Write,
 }
 
-/// Mounts a file or directory of the host. What its file system forbids stays forbidden: a user namespace may add to
-/// `nosuid`, `nodev` and the like, and is refused when it leaves one out.
-fn bind(container: &mut Container, host: &Path, inside: &str, right: MountAccess) -> io::Result<()> {
+/// Mounts a file or directory of the host. Restrictions of its file system stay.
+///
+/// A user namespace may add `nosuid`, `nodev` and similar flags. The kernel rejects a mount that
+/// omits an existing flag.
+fn bind(container: &mut Container, host: &Path, inside: &str, access: MountAccess) -> io::Result<()> {
     let described = |e: io::Error| io::Error::new(e.kind(), format!("mount `{}`: {e}", host.display()));
-    let forbidden = statvfs(host).map_err(|e| described(e.into()))?.f_flag;
+    let host_flags = statvfs(host).map_err(|e| described(e.into()))?.f_flag;
     let mut options = MountOptions::BIND | MountOptions::REC | MountOptions::NOSUID | MountOptions::NODEV;
-    if right == MountAccess::Read || forbidden.contains(StatVfsMountFlags::RDONLY) {
+    if access == MountAccess::Read || host_flags.contains(StatVfsMountFlags::RDONLY) {
         options |= MountOptions::RDONLY;
     }
-    if forbidden.contains(StatVfsMountFlags::NOEXEC) {
+    if host_flags.contains(StatVfsMountFlags::NOEXEC) {
         options |= MountOptions::NOEXEC;
     }
     container.mount(utf8_path(host)?, inside, "", options, None);
@@ -193,39 +204,41 @@ fn bind(container: &mut Container, host: &Path, inside: &str, right: MountAccess
 }
 
 fn utf8_path(path: &Path) -> io::Result<&str> {
-    let refused = || io::Error::new(io::ErrorKind::InvalidInput, format!("`{}` is not UTF-8", path.display()));
-    path.to_str().ok_or_else(refused)
+    let not_utf8 = || io::Error::new(io::ErrorKind::InvalidInput, format!("`{}` is not UTF-8", path.display()));
+    path.to_str().ok_or_else(not_utf8)
 }
 
-/// Files in memory count as memory where a control group counts it, and are limited here where none does.
-fn memory_file_systems(container: &mut Container, order: &JailRequest) {
+/// Mounts file systems in memory. A control group counts their files as memory. Without one, the
+/// size limits here apply.
+fn memory_file_systems(container: &mut Container, request: &JailRequest) {
     let options = MountOptions::NOSUID | MountOptions::NODEV;
-    let size = |part: u64| Some(format!("mode=1777,size={},nr_inodes=262144", order.limits.memory_bytes / part));
+    let size = |part: u64| Some(format!("mode=1777,size={},nr_inodes=262144", request.limits.memory_bytes / part));
     container.procfsmount("/proc").devfsmount("/dev");
     container.mount("tmpfs", "/tmp", "tmpfs", options, size(2));
     container.mount("tmpfs", "/dev/shm", "tmpfs", options, size(4));
     container.symlink("/tmp", "/var/tmp").dir("/var", 0o755);
 }
 
-fn limits(container: &mut Container, order: &JailRequest) {
-    let counted = order.cgroup.as_ref();
+fn limits(container: &mut Container, request: &JailRequest) {
+    let cgroup = request.cgroup.as_ref();
     container.setrlimit(Rlimit::Core, 0, 0);
-    let most =
+    let open_files =
         rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
-    container.setrlimit(Rlimit::Nofile, most, most);
-    if order.user_namespace && !counted.is_some_and(|cgroup| cgroup.limits_pids()) {
-        // Counted for each user namespace since Linux 5.14, which is to say for each sandbox; elsewhere for the user, whom
-        // all sandboxes share.
-        container.setrlimit(Rlimit::Nproc, order.limits.pids, order.limits.pids);
+    container.setrlimit(Rlimit::Nofile, open_files, open_files);
+    if request.user_namespace && !cgroup.is_some_and(|cgroup| cgroup.limits_pids()) {
+        // Since Linux 5.14, counted per user namespace, which is per sandbox. Before, counted per
+        // user, and all sandboxes share one user.
+        container.setrlimit(Rlimit::Nproc, request.limits.pids, request.limits.pids);
     }
-    if !counted.is_some_and(|cgroup| cgroup.limits_memory()) {
-        // What a process may write to, not what it reserves: node and browsers reserve far more than a machine has.
-        container.setrlimit(Rlimit::Data, order.limits.memory_bytes, order.limits.memory_bytes);
+    if !cgroup.is_some_and(|cgroup| cgroup.limits_memory()) {
+        // Limits memory that a process may write, not reserved memory: node and browsers reserve
+        // far more than a machine has.
+        container.setrlimit(Rlimit::Data, request.limits.memory_bytes, request.limits.memory_bytes);
     }
 }
 
-/// A second wall around files, which also holds where a mount below a read-only one is writable.
-fn landlock(order: &JailRequest) -> Ruleset {
+/// Second protection of files. Holds even if a mount below a read-only mount is writable.
+fn landlock(request: &JailRequest) -> Ruleset {
     let (read, write) = (FsAccess::R, FsAccess::R | FsAccess::W);
     let mut ruleset = Ruleset::default();
     ruleset.restrict(Resource::FS, CompatMode::Enforce).allow_path("/", read).allow_path("/proc", write);
@@ -239,7 +252,7 @@ fn landlock(order: &JailRequest) -> Ruleset {
     for path in [sandbox_paths::WORKSPACE, sandbox_paths::HOME, "/tmp", "/dev/shm"] {
         ruleset.allow_path(path, write | FsAccess::X);
     }
-    for volume in &order.volumes {
+    for volume in &request.volumes {
         let writable = if volume.writable { FsAccess::W } else { FsAccess::empty() };
         ruleset.allow_path(&volume.inside.to_string_lossy(), read | FsAccess::X | writable);
     }

@@ -1,21 +1,23 @@
-//! What a server and the keepers of its sandboxes have in common: the order and its answer, the files they leave for each
-//! other, and what both know of processes and control groups. The keeper itself is this crate's program.
+//! Types that the server and its jailers share: the jail request and its reply, the files of a
+//! sandbox dir, processes and control groups. The jailer itself is this crate's program.
 //!
-//! A keeper is a program of its own, and a small one, because there are so many: with a fork of it inside each sandbox, a
-//! thousand sandboxes map its pages two thousand times. Of a page that may be cold the kernel looks at every mapping, so
-//! each page that is not there is time that the agents have.
+//! The jailer is a small program of its own because many run at a time. With a fork of it inside
+//! each sandbox, a thousand sandboxes map its pages two thousand times. The kernel checks every
+//! mapping of a page that may be cold. Each page less leaves CPU time to the agents. See
+//! docs/adr/006-jailer-binary.md.
 
 pub mod cgroup;
 pub mod processes;
 pub mod request;
 pub mod sandbox_dir;
 
-/// Whether this kernel has Landlock, and has it switched on.
+/// Returns true if this kernel has Landlock and has it enabled.
 pub fn landlock_available() -> bool {
-    const ASK_FOR_THE_VERSION: libc::c_ulong = 1;
-    // SAFETY: with this flag the call reads no attributes and makes no ruleset; it returns a number.
+    const CREATE_RULESET_VERSION: libc::c_ulong = 1;
+    // SAFETY: with this flag the call reads no attributes and creates no ruleset. It returns a
+    // version.
     let version = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, ASK_FOR_THE_VERSION)
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, CREATE_RULESET_VERSION)
     };
     version > 0
 }

@@ -1,5 +1,5 @@
-//! The keeper's pen: what the sandbox writes goes into two files that take turns, so that a talkative agent cannot fill
-//! the disk.
+//! Log of a sandbox: the jailer copies stdout and stderr into two rotating files, so that a verbose
+//! agent cannot fill the disk.
 
 use std::{
     collections::VecDeque,
@@ -14,25 +14,27 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::oom::OomMonitor;
 
-/// When the newer file is this long, it becomes the older one.
+/// Size at which the newer file becomes the older file, in bytes.
 const ROTATE_BYTES: u64 = 512 << 10;
 
-/// Copies to the files in `place` until both streams have ended, that is until no process of the sandbox is left that could
-/// write; meanwhile it sees to `kills`. Returns the last words on stderr.
-pub fn copy(stdout: OwnedFd, stderr: OwnedFd, place: &Path, kills: &mut OomMonitor) -> io::Result<String> {
-    let mut log = JailLog { sandbox_dir: place, file: None, bytes: 0 };
+/// Copies both streams to the log files until they end, which is when the sandbox's last process
+/// has ended.
+///
+/// Meanwhile `oom_monitor` is served. Returns the last part of stderr.
+pub fn copy(stdout: OwnedFd, stderr: OwnedFd, sandbox_dir: &Path, oom_monitor: &mut OomMonitor) -> io::Result<String> {
+    let mut log = JailLog { sandbox_dir, file: None, bytes: 0 };
     let mut tail = VecDeque::with_capacity(STDERR_TAIL);
     let mut open = vec![(File::from(stdout), false), (File::from(stderr), true)];
     let mut buffer = [0; 8192];
     while !open.is_empty() {
         let mut ended = Vec::new();
-        for (index, (stream, is_stderr)) in ready_streams(&mut open, kills)? {
+        for (index, (stream, is_stderr)) in ready_streams(&mut open, oom_monitor)? {
             let read = stream.read(&mut buffer)?;
             if read == 0 {
                 ended.push(index);
             }
-            // A full disk, or a file in the way, costs the log, not the agent: it must not be held up, nor killed by a broken
-            // pipe.
+            // A full disk, or a directory in place of the log, costs the log only. The agent must
+            // neither block nor die of a broken pipe.
             let _ = log.write(&buffer[..read]);
             if *is_stderr {
                 tail.extend(&buffer[..read]);
@@ -49,33 +51,34 @@ pub fn copy(stdout: OwnedFd, stderr: OwnedFd, place: &Path, kills: &mut OomMonit
 
 type OutputStream = (File, bool);
 
-/// Waits until one of them can be read without blocking, or there is something to do about `kills`.
+/// Waits until a stream is readable without blocking, or the monitor has an event or a due check.
 fn ready_streams<'a>(
     open: &'a mut [OutputStream],
-    kills: &mut OomMonitor,
+    oom_monitor: &mut OomMonitor,
 ) -> io::Result<Vec<(usize, &'a mut OutputStream)>> {
-    let mut asked: Vec<_> =
+    let mut fds: Vec<_> =
         open.iter().map(|(stream, _)| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)).collect();
-    asked.extend(kills.poll_fd());
-    let patience = kills.poll_timeout();
+    fds.extend(oom_monitor.poll_fd());
+    let timeout = oom_monitor.poll_timeout();
     loop {
-        match poll(&mut asked, patience.as_ref()) {
+        match poll(&mut fds, timeout.as_ref()) {
             Err(rustix::io::Errno::INTR) => continue,
             other => other?,
         };
         break;
     }
-    let is_ready: Vec<bool> = asked.iter().map(|fd| !fd.revents().is_empty()).collect();
+    let is_ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
     match is_ready.get(open.len()) {
-        Some(true) => kills.event_received(),
-        Some(false) | None => kills.check_if_due(),
+        Some(true) => oom_monitor.event_received(),
+        Some(false) | None => oom_monitor.check_if_due(),
     }
     Ok(open.iter_mut().enumerate().filter(|(index, _)| is_ready[*index]).collect())
 }
 
 struct JailLog<'a> {
     sandbox_dir: &'a Path,
-    /// `None` before the first word, and where it could not be opened; that is tried again with the next one.
+    /// `None` before the first write, and if the file could not be opened. The next write tries
+    /// again.
     file: Option<File>,
     bytes: u64,
 }
@@ -85,7 +88,8 @@ impl JailLog<'_> {
         let mut options = File::options();
         options.create(true).append(true);
         match options.open(self.sandbox_dir.join(LOG)) {
-            // An earlier run was another user's. The directory is ours, and what that run wrote can still be read.
+            // The log belongs to the user of an earlier run. The directory is ours, and the old log
+            // stays readable.
             Err(e) if e.kind() == ErrorKind::PermissionDenied => {
                 self.rotate()?;
                 options.open(self.sandbox_dir.join(LOG))
@@ -122,31 +126,33 @@ mod tests {
 
     use super::*;
 
-    /// One with an old log that its user may not write.
+    /// Directory with an old log that its user may not write.
     struct LogTestDir(PathBuf);
 
     impl LogTestDir {
         fn make(name: &str) -> LogTestDir {
             let dir = std::env::temp_dir().join(format!("greenroom-jailer-{}-{name}", std::process::id()));
-            fs::create_dir(&dir).expect("it is made");
-            fs::write(dir.join(LOG), "old\n").expect("it is written");
-            fs::set_permissions(dir.join(LOG), fs::Permissions::from_mode(0o444)).expect("it is ours");
+            fs::create_dir(&dir).expect("the temporary directory is writable");
+            fs::write(dir.join(LOG), "old\n").expect("the directory is writable");
+            fs::set_permissions(dir.join(LOG), fs::Permissions::from_mode(0o444))
+                .expect("the log belongs to this test");
             LogTestDir(dir)
         }
 
-        /// Does it as an ordinary user, whose directory it is.
+        /// Runs the work as an ordinary user who owns the directory.
         fn as_its_user(&self, work: impl FnOnce(&Path) + Send) {
             const NOBODY: u32 = 65_534;
             thread::scope(|scope| {
                 let worker = scope.spawn(|| {
                     if rustix::process::geteuid().is_root() {
-                        std::os::unix::fs::chown(&self.0, Some(NOBODY), None).expect("root may");
-                        // SAFETY: it changes as whom this thread opens files, and the thread ends soon.
+                        std::os::unix::fs::chown(&self.0, Some(NOBODY), None).expect("root may change owners");
+                        // SAFETY: the call changes the user of this thread's file accesses, and the
+                        // thread ends soon.
                         unsafe { libc::setfsuid(NOBODY) };
                     }
                     work(&self.0);
                 });
-                worker.join().expect("it works");
+                worker.join().expect("the work passes");
             });
         }
     }
@@ -158,31 +164,31 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_another_user_becomes_the_older_one() {
-        let place = LogTestDir::make("log");
-        place.as_its_user(|dir| {
-            JailLog { sandbox_dir: dir, file: None, bytes: 0 }.write(b"new\n").expect("it is written");
+    fn log_of_another_user_becomes_the_older_log() {
+        let test_dir = LogTestDir::make("log");
+        test_dir.as_its_user(|dir| {
+            JailLog { sandbox_dir: dir, file: None, bytes: 0 }.write(b"new\n").expect("the directory is writable");
         });
-        let read = |name| fs::read_to_string(place.0.join(name)).expect("it is there");
+        let read = |name| fs::read_to_string(test_dir.0.join(name)).expect("the log exists");
         assert_eq!((read(OLDER_LOG).as_str(), read(LOG).as_str()), ("old\n", "new\n"));
     }
 
     #[test]
-    fn without_a_log_all_is_copied_and_it_is_begun_when_it_can_be() {
-        let place = LogTestDir::make("in-the-way");
-        fs::remove_file(place.0.join(LOG)).expect("it was there");
-        fs::create_dir(place.0.join(LOG)).expect("it is made");
-        let (mut log, text) = (JailLog { sandbox_dir: &place.0, file: None, bytes: 0 }, b"word\n");
+    fn log_that_cannot_be_opened_is_retried_and_blocks_no_copy() {
+        let test_dir = LogTestDir::make("in-the-way");
+        fs::remove_file(test_dir.0.join(LOG)).expect("the log exists");
+        fs::create_dir(test_dir.0.join(LOG)).expect("the directory is writable");
+        let (mut log, text) = (JailLog { sandbox_dir: &test_dir.0, file: None, bytes: 0 }, b"word\n");
         assert!(log.write(text).is_err());
-        let (stdout, _) = io::pipe().expect("a pipe");
-        let (stderr, mut writer) = io::pipe().expect("a pipe");
-        writer.write_all(b"last words").expect("there is room");
+        let (stdout, _) = io::pipe().expect("descriptors are left");
+        let (stderr, mut writer) = io::pipe().expect("descriptors are left");
+        writer.write_all(b"last words").expect("the pipe has space");
         drop(writer);
-        let tail =
-            copy(stdout.into(), stderr.into(), &place.0, &mut OomMonitor::of(None)).expect("nothing is in its way");
+        let tail = copy(stdout.into(), stderr.into(), &test_dir.0, &mut OomMonitor::of(None))
+            .expect("a missing log is no error");
         assert_eq!(tail, "last words");
-        fs::remove_dir(place.0.join(LOG)).expect("it is empty");
-        log.write(text).expect("it is written");
-        assert_eq!(fs::read(place.0.join(LOG)).expect("it is there"), text);
+        fs::remove_dir(test_dir.0.join(LOG)).expect("the directory is empty");
+        log.write(text).expect("the directory is writable");
+        assert_eq!(fs::read(test_dir.0.join(LOG)).expect("the log exists"), text);
     }
 }

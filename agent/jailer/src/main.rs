@@ -1,7 +1,8 @@
-//! The process that outlives the server: builds one jail, writes down what the agent says, and how it ended.
+//! Jailer: builds one jail, records the agent's output and exit, and outlives the server.
 //!
-//! A server starts it as `sandbox-jailer SESSION`, with an empty environment and no descriptor of the server's; it goes on
-//! in a session of its own. When it dies, the kernel ends its sandbox; when the server dies, it does not notice.
+//! A server starts the jailer as `sandbox-jailer SESSION`, with an empty environment and none of
+//! the server's descriptors. The jailer runs in a process session of its own. If the jailer dies,
+//! the kernel ends its sandbox. If the server dies, the jailer is unaffected.
 
 use std::{
     fs::File,
@@ -36,41 +37,42 @@ use jail::JailHandle;
 use oom::OomMonitor;
 use seccomp::SeccompFilters;
 
-/// The place is the keeper's working directory, as which user ever it goes on.
+/// Sandbox dir: the jailer's working directory, whichever user the jailer becomes.
 const CURRENT_DIR: &str = ".";
 
-/// Reads its order from stdin and answers on stdout.
+/// Reads the jail request from stdin and writes the reply to stdout.
 fn main() -> ExitCode {
-    let order = match receive() {
-        Ok(order) => order,
+    let request = match receive() {
+        Ok(request) => request,
         Err(e) => {
-            eprintln!("greenroom starts this program itself, for each sandbox: {e}");
+            eprintln!("`sandbox-jailer` reads a jail request from stdin; greenroom starts it for each sandbox: {e}");
             return ExitCode::FAILURE;
         }
     };
-    // SAFETY: this process has one thread, so the child finds no lock held.
+    // SAFETY: this process has one thread, so the child inherits no held lock.
     match unsafe { libc::fork() } {
-        0 => run_jailer(order),
+        0 => run_jailer(request),
         -1 => ExitCode::FAILURE,
-        // The server has no child that it would have to wait for, and the keeper no parent that could take it along.
+        // The server has no child left to wait for, and the jailer no parent whose end could end
+        // it.
         _ => ExitCode::SUCCESS,
     }
 }
 
 fn receive() -> io::Result<JailRequest> {
-    let mut order = String::new();
-    io::stdin().read_to_string(&mut order)?;
-    Ok(serde_json::from_str(&order)?)
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    Ok(serde_json::from_str(&text)?)
 }
 
-fn run_jailer(order: JailRequest) -> ExitCode {
-    let started = detach_from_server().map_err(failed("leave the server")).and_then(|()| start(order));
-    let (mut kept, answer) = match started {
-        Ok(kept) => (Some(kept), JailReply::Started),
-        Err(answer) => (None, answer),
+fn run_jailer(request: JailRequest) -> ExitCode {
+    let started = detach_from_server().map_err(failed("detach from the server")).and_then(|()| start(request));
+    let (mut running, reply) = match started {
+        Ok(running) => (Some(running), JailReply::Started),
+        Err(reply) => (None, reply),
     };
-    send_reply(&answer);
-    match kept.as_mut().map(RunningJail::supervise) {
+    send_reply(&reply);
+    match running.as_mut().map(RunningJail::supervise) {
         Some(Ok(())) => ExitCode::SUCCESS,
         Some(Err(_)) | None => ExitCode::FAILURE,
     }
@@ -80,11 +82,11 @@ fn detach_from_server() -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     rustix::thread::set_name(c"sandbox-jailer")?;
-    let nothing = File::options().read(true).write(true).open("/dev/null")?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
     for fd in [libc::STDIN_FILENO, libc::STDERR_FILENO] {
-        redirect_fd(fd, &nothing)?;
+        redirect_fd(fd, &null)?;
     }
-    drop(nothing);
+    drop(null);
     // SAFETY: no object of this process owns a descriptor above stderr at this point.
     match unsafe { libc::syscall(libc::SYS_close_range, libc::STDERR_FILENO + 1, libc::c_uint::MAX, 0) } {
         0 => Ok(()),
@@ -92,153 +94,159 @@ fn detach_from_server() -> io::Result<()> {
     }
 }
 
-fn redirect_fd(fd: i32, at: &File) -> io::Result<()> {
-    // SAFETY: only standard streams are replaced, which nothing here owns.
-    match unsafe { libc::dup2(at.as_raw_fd(), fd) } {
+fn redirect_fd(fd: i32, to: &File) -> io::Result<()> {
+    // SAFETY: only standard streams are replaced, and no object here owns them.
+    match unsafe { libc::dup2(to.as_raw_fd(), fd) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// Answers, and lets go of stdout: the server reads to its end.
-fn send_reply(answer: &JailReply) {
-    // A server that is gone finds the sandbox by its place.
-    let _ = serde_json::to_vec(answer).map(|text| io::stdout().write_all(&text));
+/// Sends the reply and closes stdout, which the server reads to its end.
+fn send_reply(reply: &JailReply) {
+    // If the server is gone, the next server finds the sandbox by its directory.
+    let _ = serde_json::to_vec(reply).map(|text| io::stdout().write_all(&text));
     let _ = io::stdout().flush();
-    if let Ok(nothing) = File::options().write(true).open("/dev/null") {
-        let _ = redirect_fd(libc::STDOUT_FILENO, &nothing);
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = redirect_fd(libc::STDOUT_FILENO, &null);
     }
 }
 
 fn failed(what: &'static str) -> impl Fn(io::Error) -> JailReply {
-    move |e| JailReply::Failed(format!("{what}: {e}"))
+    move |e| JailReply::Failed(format!("cannot {what}: {e}"))
 }
 
-/// A sandbox that runs, and its place.
+/// Running jail with its first process and its lock.
 struct RunningJail {
     handle: JailHandle,
     init: ProcessIdentity,
     oom_monitor: OomMonitor,
-    /// Never read: it is the lock's life that counts.
+    /// Never read: the lock is held while the jail runs.
     _lock: File,
 }
 
-fn start(mut order: JailRequest) -> Result<RunningJail, JailReply> {
-    std::env::set_current_dir(&order.sandbox_dir).map_err(failed("enter its state directory"))?;
+fn start(mut request: JailRequest) -> Result<RunningJail, JailReply> {
+    std::env::set_current_dir(&request.sandbox_dir).map_err(failed("enter the state directory"))?;
     let lock = take_lock()?;
-    clear_sandbox_dir().map_err(failed("clear its state directory"))?;
-    let doors = open_procs_files(&order).map_err(failed("open its control group"))?;
-    let kills = OomMonitor::of(order.cgroup.clone());
+    clear_sandbox_dir().map_err(failed("clear the state directory"))?;
+    let procs_files = open_procs_files(&request).map_err(failed("open the control group"))?;
+    let oom_monitor = OomMonitor::of(request.cgroup.clone());
     let root = rustix::process::geteuid().is_root();
     if root {
-        mount_setup::prepare(&mut order).map_err(mount_setup_error)?;
+        mount_setup::prepare(&mut request).map_err(mount_setup_error)?;
     } else {
-        std::fs::create_dir(&order.sources.root).map_err(failed("make a root directory"))?;
+        std::fs::create_dir(&request.sources.root).map_err(failed("create the root directory"))?;
     }
-    if root && order.user_namespace {
-        mount_setup::become_user(order.uid, order.gid).map_err(failed("become the sandbox's user"))?;
+    if root && request.user_namespace {
+        mount_setup::become_user(request.uid, request.gid).map_err(failed("become the sandbox's user"))?;
     }
-    let filters =
-        SeccompFilters::compile().map_err(|e| JailReply::Failed(format!("compile the system call filter: {e}")))?;
-    let user = (!order.user_namespace).then_some((order.uid, order.gid));
-    let plan = InitPlan { session: order.session.clone(), filters, user };
+    let filters = SeccompFilters::compile()
+        .map_err(|e| JailReply::Failed(format!("cannot compile the system call filter: {e}")))?;
+    let user = (!request.user_namespace).then_some((request.uid, request.gid));
+    let plan = InitPlan { session: request.session.clone(), filters, user };
     rustix::process::set_child_subreaper(Some(getpid())).map_err(|e| failed("become a subreaper")(e.into()))?;
-    let mut jailed = jail::build(&order, plan).map_err(failed("build the jail"))?;
-    let init = admit(&mut jailed, doors)?;
-    if order.user_namespace {
-        mount_setup::drop_last_capability().map_err(failed("give up its last right"))?;
+    let mut handle = jail::build(&request, plan).map_err(failed("build the jail"))?;
+    let init = admit(&mut handle, procs_files)?;
+    if request.user_namespace {
+        mount_setup::drop_last_capability().map_err(failed("drop the last capability"))?;
     }
-    let keeper = ProcessIdentity::of(std::process::id() as i32).map_err(failed("find itself in /proc"))?;
-    let keeper = keeper.ok_or_else(|| JailReply::Failed("find itself in /proc".into()))?;
-    let boot = sandbox_dir::kernel_boot_id().map_err(failed("tell which boot this is"))?;
-    let running = RunningSandbox { boot, jailer: keeper, init, cgroup: order.cgroup.clone() };
+    let jailer = ProcessIdentity::of(std::process::id() as i32).map_err(failed("find the jailer in `/proc`"))?;
+    let jailer = jailer.ok_or_else(|| JailReply::Failed("cannot find the jailer in `/proc`".into()))?;
+    let boot = sandbox_dir::kernel_boot_id().map_err(failed("read the kernel's boot id"))?;
+    let running = RunningSandbox { boot, jailer, init, cgroup: request.cgroup.clone() };
     sandbox_dir::write_json(Path::new(CURRENT_DIR), sandbox_dir::RUNNING, &running)
-        .map_err(failed("write down who runs"))?;
-    // Without it the end may still find room when it comes.
+        .map_err(failed("record the running processes"))?;
+    // Without the reserved space, the exit record may still fit when it is written.
     let _ = sandbox_dir::reserve_exit_space(Path::new(CURRENT_DIR));
-    Ok(RunningJail { handle: jailed, init, oom_monitor: kills, _lock: lock })
+    Ok(RunningJail { handle, init, oom_monitor, _lock: lock })
 }
 
-/// Root without the right to mount, as in most containers.
+/// Maps the error of a mount. Root may lack the right to mount, as in most containers.
 fn mount_setup_error(e: io::Error) -> JailReply {
     match e.raw_os_error() == Some(libc::EPERM) {
         true => JailReply::Unconfinable("root may not mount here (EPERM)".into()),
-        false => failed("bring the session's directories")(e),
+        false => failed("mount the session's directories")(e),
     }
 }
 
 fn take_lock() -> Result<File, JailReply> {
-    let lock = File::options().create(true).append(true).open(sandbox_dir::LOCK).map_err(failed("make a lock"))?;
+    let lock =
+        File::options().create(true).append(true).open(sandbox_dir::LOCK).map_err(failed("create the lock file"))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(JailReply::AlreadyLocked),
-        Err(e) => Err(JailReply::Failed(format!("take its lock: {e}"))),
+        Err(e) => Err(JailReply::Failed(format!("cannot lock the lock file: {e}"))),
         Ok(()) => Ok(lock),
     }
 }
 
-/// What the last run left; its log stays. What that one had not finished may belong to another user.
+/// Removes what the last run left, except its log.
+///
+/// An unfinished file is removed too, because it may belong to another user.
 fn clear_sandbox_dir() -> io::Result<()> {
-    for left in [sandbox_dir::RUNNING, sandbox_dir::EXIT, sandbox_dir::FROZEN] {
-        ignore_not_found(std::fs::remove_file(left))?;
-        ignore_not_found(std::fs::remove_file(sandbox_dir::unfinished(left)))?;
+    for name in [sandbox_dir::RUNNING, sandbox_dir::EXIT, sandbox_dir::FROZEN] {
+        ignore_not_found(std::fs::remove_file(name))?;
+        ignore_not_found(std::fs::remove_file(sandbox_dir::unfinished(name)))?;
     }
     ignore_not_found(std::fs::remove_dir_all("root"))
 }
 
-fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
+fn ignore_not_found(result: io::Result<()>) -> io::Result<()> {
+    match result {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
 }
 
-/// Opened while this process may; used when the sandbox's first process is there to be put in.
-fn open_procs_files(order: &JailRequest) -> io::Result<Vec<File>> {
-    let doors = order.cgroup.as_ref().map(Cgroup::procs_files).unwrap_or_default();
-    doors.into_iter().map(|door| File::options().write(true).open(door)).collect()
+/// Opens the `cgroup.procs` files while this process may do so. They admit the sandbox's first
+/// process later.
+fn open_procs_files(request: &JailRequest) -> io::Result<Vec<File>> {
+    let paths = request.cgroup.as_ref().map(Cgroup::procs_files).unwrap_or_default();
+    paths.into_iter().map(|path| File::options().write(true).open(path)).collect()
 }
 
-/// Sees the first process through the walls and into its control group, before it starts anything.
-fn admit(jailed: &mut JailHandle, doors: Vec<File>) -> Result<ProcessIdentity, JailReply> {
-    match read_status(jailed) {
+/// Waits until the first process is inside the jail, and moves it into its control group before it
+/// starts anything.
+fn admit(handle: &mut JailHandle, procs_files: Vec<File>) -> Result<ProcessIdentity, JailReply> {
+    match read_status(handle) {
         Some((init::JAIL_ENTERED, _)) => {}
-        Some((_, why)) => return Err(JailReply::Unconfinable(why)),
+        Some((_, reason)) => return Err(JailReply::Unconfinable(reason)),
         None => {
-            let why = jailed.failure_reason();
-            return Err(JailReply::Unconfinable(stderr_text(jailed).unwrap_or(why)));
+            let reason = handle.failure_reason();
+            return Err(JailReply::Unconfinable(stderr_text(handle).unwrap_or(reason)));
         }
     }
-    let first = only_child(jailed.builder()).map_err(failed("find its first process"))?;
-    let first = first.ok_or_else(|| JailReply::Failed("its first process is gone".into()))?;
-    jailed.dismiss_builder().map_err(failed("dismiss the builder of the jail"))?;
-    for mut door in doors {
-        door.write_all(first.pid.to_string().as_bytes()).map_err(failed("enter its control group"))?;
+    let first = only_child(handle.builder()).map_err(failed("find the first process"))?;
+    let first = first.ok_or_else(|| JailReply::Failed("the first process is gone".into()))?;
+    handle.dismiss_builder().map_err(failed("dismiss the builder of the jail"))?;
+    for mut file in procs_files {
+        file.write_all(first.pid.to_string().as_bytes()).map_err(failed("enter the control group"))?;
     }
-    jailed.control_socket.write_all(&[init::PROCEED]).map_err(failed("go on"))?;
-    match read_status(jailed) {
+    handle.control_socket.write_all(&[init::PROCEED]).map_err(failed("signal the first process to proceed"))?;
+    match read_status(handle) {
         Some((init::AGENT_RUNS, _)) => Ok(first),
-        Some((_, why)) => Err(JailReply::Failed(why)),
-        None => Err(JailReply::Failed(stderr_text(jailed).unwrap_or_else(|| "its first process has ended".into()))),
+        Some((_, reason)) => Err(JailReply::Failed(reason)),
+        None => Err(JailReply::Failed(stderr_text(handle).unwrap_or_else(|| "the first process has ended".into()))),
     }
 }
 
-/// A word of the first process, and the text that follows a bad one. `None` where it died without one.
-fn read_status(jailed: &mut JailHandle) -> Option<(u8, String)> {
-    let mut word = [0];
-    jailed.control_socket.read_exact(&mut word).ok()?;
-    let mut why = String::new();
-    if word[0] == init::FAILED {
-        jailed.control_socket.read_to_string(&mut why).ok()?;
+/// Reads a status byte of the first process, and the reason that follows a failure. Returns `None`
+/// if the process ended without a status.
+fn read_status(handle: &mut JailHandle) -> Option<(u8, String)> {
+    let mut status = [0];
+    handle.control_socket.read_exact(&mut status).ok()?;
+    let mut reason = String::new();
+    if status[0] == init::FAILED {
+        handle.control_socket.read_to_string(&mut reason).ok()?;
     }
-    Some((word[0], why))
+    Some((status[0], reason))
 }
 
-/// What those who have ended wrote to stderr.
-fn stderr_text(jailed: &JailHandle) -> Option<String> {
-    let mut written = String::new();
-    File::from(jailed.stderr.try_clone().ok()?).read_to_string(&mut written).ok()?;
-    let written = written.trim();
-    (!written.is_empty()).then(|| written.to_owned())
+/// Returns the stderr text of the builder and the first process after both have ended.
+fn stderr_text(handle: &JailHandle) -> Option<String> {
+    let mut text = String::new();
+    File::from(handle.stderr.try_clone().ok()?).read_to_string(&mut text).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 impl RunningJail {
@@ -248,14 +256,15 @@ impl RunningJail {
         let stderr_tail = log::copy(stdout, stderr, Path::new(CURRENT_DIR), &mut self.oom_monitor)?;
         let code = exit_code(self.init)?;
         let out_of_memory = code == 128 + libc::SIGKILL && self.oom_monitor.has_recent_kill();
-        let ended = JailExit { code: Some(code.into()), out_of_memory, stderr_tail };
-        sandbox_dir::write_json(Path::new(CURRENT_DIR), sandbox_dir::EXIT, &ended)
+        let exit = JailExit { code: Some(code.into()), out_of_memory, stderr_tail };
+        sandbox_dir::write_json(Path::new(CURRENT_DIR), sandbox_dir::EXIT, &exit)
     }
 }
 
-/// Waits for the first process's end, which is the sandbox's.
+/// Waits for the end of the first process, which is the end of the sandbox. Returns its exit code,
+/// or 128 + n for signal n.
 fn exit_code(init: ProcessIdentity) -> io::Result<i32> {
     let status = retry_on_intr(|| waitpid(Pid::from_raw(init.pid), WaitOptions::empty()))?;
     let status = status.and_then(|(_, status)| status.exit_status().or(status.terminating_signal().map(|it| 128 + it)));
-    status.ok_or_else(|| io::Error::other("the kernel does not say how the sandbox ended"))
+    status.ok_or_else(|| io::Error::other("the kernel does not report how the sandbox ended"))
 }

@@ -1,5 +1,7 @@
-//! What only root has to do, and only when the server is root: bring the session's directories, which nobody else may
-//! reach, to where an ordinary user can mount them, and then become that user.
+//! Setup that requires root, used if the server runs as root.
+//!
+//! The session's directories are closed to other users. Root mounts them where an ordinary user can
+//! mount them again, and then becomes that user.
 
 use std::{
     ffi::CString,
@@ -21,22 +23,26 @@ use rustix::{
 
 use crate::privileges;
 
-/// Every host has it. It is covered in the keeper's own view of the file system only.
+/// Mount point that every host has. Covered only in the jailer's own mount namespace.
 const STAGING_DIR: &str = "/tmp";
 
-/// Mounts every source of the order again on a stage of the keeper's own, and makes the order point there.
+/// Mounts every source of the request below [`STAGING_DIR`], in the jailer's own mount namespace,
+/// and updates the request's paths.
 ///
-/// The data directory is closed to everybody (mode 0700), the sandbox's user too, and stays so.
-pub fn prepare(order: &mut JailRequest) -> io::Result<()> {
-    // SAFETY: the keeper has one thread, and holds no descriptor that a view of its own could surprise.
+/// The data directory is closed to everybody (mode 0700), including the sandbox's user, and stays
+/// closed.
+pub fn prepare(request: &mut JailRequest) -> io::Result<()> {
+    // SAFETY: the jailer has one thread, and holds no descriptor that a new mount namespace
+    // affects.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
-    // What the host unmounts later is to vanish here too, and nothing from here may appear on the host.
+    // An unmount on the host propagates to this namespace. No mount of this namespace appears on
+    // the host.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-    let sources = &mut order.sources;
+    let sources = &mut request.sources;
     let mut staged: Vec<&mut PathBuf> =
         vec![&mut sources.agent, &mut sources.workspace, &mut sources.home, &mut sources.run, &mut sources.run_agent];
-    staged.extend(order.volumes.iter_mut().map(|volume| &mut volume.host));
-    // All are opened before the stage covers what may be some of them.
+    staged.extend(request.volumes.iter_mut().map(|volume| &mut volume.host));
+    // Sources are opened first: the mount on the staging directory may cover some of them.
     let opened: Vec<OwnedFd> = staged.iter().map(|path| open(path)).collect::<io::Result<_>>()?;
     let options = CString::new("mode=755,size=64k,nr_inodes=1k")?;
     mount("greenroom", STAGING_DIR, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())?;
@@ -45,12 +51,12 @@ pub fn prepare(order: &mut JailRequest) -> io::Result<()> {
     }
     sources.root = Path::new(STAGING_DIR).join("root");
     fs::create_dir(&sources.root)?;
-    chown(&sources.root, Some(order.uid), Some(order.gid))
+    chown(&sources.root, Some(request.uid), Some(request.gid))
 }
 
 fn open(path: &Path) -> io::Result<OwnedFd> {
     let opened = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    opened.map_err(|e| io::Error::new(io::Error::from(e).kind(), format!("mount `{}`: {e}", path.display())))
+    opened.map_err(|e| io::Error::new(io::Error::from(e).kind(), format!("`{}`: {e}", path.display())))
 }
 
 fn bind_into(source: &OwnedFd, target: &Path) -> io::Result<PathBuf> {
@@ -63,15 +69,19 @@ fn bind_into(source: &OwnedFd, target: &Path) -> io::Result<PathBuf> {
     Ok(target.to_owned())
 }
 
-/// Root becomes the sandbox's user, for good. One capability is kept until the walls stand: a distribution that forbids
-/// ordinary users to make user namespaces allows it with this one. The namespace itself takes it away from the sandbox.
+/// Changes from root to the sandbox's user permanently.
+///
+/// One capability, `CAP_SYS_ADMIN`, stays until the jail is built. With it, a distribution that
+/// forbids user namespaces to ordinary users permits them. The user namespace removes the
+/// capability from the sandbox.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     privileges::become_user(uid, gid)?;
     privileges::retain_capabilities(CapabilitySet::SYS_ADMIN)?;
-    // The change of user made `/proc/self` root's, and the map of users is written there.
+    // The change of user gave `/proc/self` to root. The jailer must write its user map there.
     Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
+/// Drops the capability that [`become_user`] kept.
 pub fn drop_last_capability() -> io::Result<()> {
     Ok(privileges::retain_capabilities(CapabilitySet::empty())?)
 }

@@ -1,4 +1,5 @@
-//! Whom a process is, and which capabilities it has: root becomes the sandbox's user, and what it may still do is given up.
+//! User and capabilities of a process: change from root to the sandbox's user, and dropping of
+//! capabilities.
 
 use rustix::{
     io::Result,
@@ -6,7 +7,8 @@ use rustix::{
     thread::{CapabilitySet, CapabilitySets},
 };
 
-/// Becomes this user for good, with all capabilities that it was permitted; the caller says next which of them it keeps.
+/// Changes to this user permanently. All permitted capabilities stay permitted, and the caller
+/// drops them next.
 pub fn become_user(uid: u32, gid: u32) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     rustix::thread::set_thread_groups(&[])?;
@@ -16,17 +18,19 @@ pub fn become_user(uid: u32, gid: u32) -> Result<()> {
     rustix::thread::set_keep_capabilities(false)
 }
 
-/// Gives up all capabilities but these. With the change of user they are permitted and not in effect; here they are.
+/// Drops all capabilities except `kept`, which become effective.
+///
+/// After a change of user, capabilities are permitted but not effective.
 pub fn retain_capabilities(kept: CapabilitySet) -> Result<()> {
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)
 }
 
-/// Gives up all of them, and the way in which a program could bring some back.
+/// Drops all capabilities, and every way for a program to regain them.
 pub fn drop_all() -> Result<()> {
-    for right in CapabilitySet::all().iter() {
-        // The newest kernels know more of them than older ones, which say that there is no such thing.
-        match rustix::thread::remove_capability_from_bounding_set(right) {
+    for capability in CapabilitySet::all().iter() {
+        // An older kernel rejects the capabilities that only newer kernels have.
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
             Ok(()) | Err(rustix::io::Errno::INVAL) => {}
             Err(e) => return Err(e),
         }

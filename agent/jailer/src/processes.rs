@@ -1,10 +1,12 @@
-//! Processes as `/proc` shows them: who is who, who descends from whom, and how to stop them all by signals.
+//! Processes as `/proc` shows them: identity, descent, and stopping of a whole process tree by
+//! signals.
 //!
-//! Everything that runs in a sandbox descends from its first process, because an orphan in a pid namespace falls to that
-//! namespace's first. So the family tree is the sandbox, and needs no right to look into namespaces.
+//! Every process of a sandbox descends from the sandbox's first process. An orphan in a pid
+//! namespace becomes a child of the namespace's first process. The process tree therefore is the
+//! sandbox, and no right to inspect namespaces is needed.
 //!
-//! Nobody is thought gone because `/proc` could not be read, as where descriptors have run out: that is an error, and whoever
-//! asks has learnt nothing.
+//! An unreadable `/proc` is an error, for example if descriptors have run out. No process counts as
+//! gone because of it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,36 +20,39 @@ use std::{
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-/// A process that cannot be mistaken for a later one of the same id.
+/// Identity of a process, distinct from a later process with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     pub pid: i32,
-    /// Clock ticks after boot: field 22 of `/proc/PID/stat`.
+    /// Start time in clock ticks after boot: field 22 of `/proc/PID/stat`.
     pub started: u64,
 }
 
 impl ProcessIdentity {
+    /// Reads the identity of a process. Returns `None` if it does not exist or is hidden.
     pub fn of(pid: i32) -> io::Result<Option<ProcessIdentity>> {
         Ok(ProcessStat::read(pid)?.map(|stat| stat.identity))
     }
 
-    /// A handle on the process, if it is still the same and has not ended.
+    /// Returns a handle on the process if it is still the same and has not ended.
     pub fn open(&self) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
         let handle = pidfd_open(pid, PidfdFlags::empty());
-        // Asked after the handle is there: whoever has the id now is whom the handle means. And why there is none does not
-        // matter where the process is gone: of a thread that has the id now, say, there is no handle.
+        // The check follows the open: if the identity still matches, the handle refers to this
+        // process. If the process is gone, the error of the open does not matter. For example, a
+        // thread that now has the id has no handle.
         match self.is_alive()? {
             true => Ok(Some(handle?)),
             false => Ok(None),
         }
     }
 
+    /// Returns true if the process is still the same and has not ended.
     pub fn is_alive(&self) -> io::Result<bool> {
         Ok(ProcessStat::read(self.pid)?.is_some_and(|stat| stat.identity == *self && !stat.is_dead()))
     }
 
-    /// Sends a signal. One that is gone is no error.
+    /// Sends a signal. A process that is gone is no error.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let Some(handle) = self.open()? else { return Ok(()) };
         match pidfd_send_signal(handle, signal) {
@@ -57,21 +62,22 @@ impl ProcessIdentity {
     }
 }
 
-/// The fields of `/proc/PID/stat` that are used here (proc_pid_stat(5)).
+/// Used fields of `/proc/PID/stat`, see proc_pid_stat(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ProcessStat {
     identity: ProcessIdentity,
     state: u8,
     parent: i32,
     cpu_ticks: u64,
-    /// Also the first one, when it has ended before the others.
+    /// Number of threads. Includes the first thread if it ended before the others.
     threads: u64,
     resident_pages: u64,
 }
 
-/// What `/proc` has of a process. `None` where there is no such one, or none that this user is shown (`hidepid`).
-fn if_visible<T>(asked: io::Result<T>) -> io::Result<Option<T>> {
-    match asked {
+/// Maps an error of `/proc` to `None` if the process does not exist or is hidden from this user
+/// (`hidepid`).
+fn if_visible<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
         Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(None),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => Ok(None),
         other => other.map(Some),
@@ -84,11 +90,11 @@ impl ProcessStat {
     }
 
     fn read_at(pid: i32, path: &Path) -> io::Result<Option<ProcessStat>> {
-        // A process may give itself a name that is no text, and is there all the same.
+        // A process may have a name that is not UTF-8. It must be found all the same.
         Ok(if_visible(fs::read(path))?.and_then(|line| ProcessStat::parse(pid, &String::from_utf8_lossy(&line))))
     }
 
-    /// Its threads, each as if it were a process.
+    /// Reads the process's threads, each as if it were a process.
     fn of_threads(&self) -> io::Result<Vec<ProcessStat>> {
         let pid = self.identity.pid;
         let mut threads = Vec::new();
@@ -101,7 +107,7 @@ impl ProcessStat {
     }
 
     fn parse(pid: i32, line: &str) -> Option<ProcessStat> {
-        // The name stands in parentheses and may hold any character, a closing one too.
+        // The name stands in parentheses and may hold any character, even a closing parenthesis.
         let fields: Vec<&str> = line.get(line.rfind(')')? + 2..)?.split(' ').collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         Some(ProcessStat {
@@ -114,7 +120,7 @@ impl ProcessStat {
         })
     }
 
-    /// Whose first thread has ended.
+    /// Returns true if the first thread has ended.
     fn is_headless(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
@@ -123,8 +129,10 @@ impl ProcessStat {
         self.is_headless() && self.threads <= 1
     }
 
-    /// In a call that no signal ends. Once it is told to stop it takes no step outside the kernel any more; and it may not
-    /// come out at all, as a parent in `vfork` does not while its child is stopped.
+    /// Returns true if the process is in a system call that no signal interrupts.
+    ///
+    /// After a stop signal, such a process executes no more code outside the kernel. It may stay in
+    /// the call, as a parent in `vfork` does while its child is stopped.
     fn is_uninterruptible(&self) -> bool {
         self.state == b'D'
     }
@@ -138,7 +146,7 @@ impl ProcessStat {
     }
 }
 
-/// The process and all that descend from it.
+/// Returns the process and all its descendants.
 fn process_tree(first: ProcessIdentity) -> io::Result<Vec<ProcessStat>> {
     let mut children: HashMap<i32, Vec<ProcessStat>> = HashMap::new();
     let mut found = Vec::new();
@@ -167,8 +175,10 @@ fn every_process() -> io::Result<Vec<ProcessStat>> {
     Ok(found)
 }
 
-/// The same, without looking at the rest of the host. The kernel may leave a child out while another one ends, so this
-/// finds whom to stop soonest, and not that all are stopped.
+/// Returns the process tree without reading the other processes of the host.
+///
+/// The kernel may omit a child while another child ends. The result therefore serves to stop
+/// processes soon, not to prove that all are stopped.
 fn process_tree_by_children(first: ProcessIdentity) -> io::Result<Vec<ProcessStat>> {
     let mut found: Vec<ProcessStat> =
         ProcessStat::read(first.pid)?.filter(|stat| stat.identity == first).into_iter().collect();
@@ -182,15 +192,18 @@ fn process_tree_by_children(first: ProcessIdentity) -> io::Result<Vec<ProcessSta
     Ok(found)
 }
 
-/// Of each thread. Empty where the kernel was built without this list (`CONFIG_PROC_CHILDREN`), or it cannot be read: whoever
-/// misses somebody in it looks at every process.
+/// Returns the children of all threads of a process.
+///
+/// Empty if the kernel lacks the list (`CONFIG_PROC_CHILDREN`), or if it is unreadable. A caller
+/// that needs all children must read every process.
 fn children(parent: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// The only child of a process, as the jail's first process is of its builder.
+/// Returns the only child of a process, such as the jail's first process, whose parent is the
+/// builder.
 pub fn only_child(parent: i32) -> io::Result<Option<ProcessIdentity>> {
     if let Some(child) = children(parent).first()
         && let Some(listed) = ProcessIdentity::of(*child)?
@@ -200,74 +213,78 @@ pub fn only_child(parent: i32) -> io::Result<Option<ProcessIdentity>> {
     Ok(every_process()?.into_iter().find(|stat| stat.parent == parent).map(|stat| stat.identity))
 }
 
-/// Who of the family stands still.
+/// Returns the stopped processes of the tree.
 pub fn stopped_processes(first: ProcessIdentity) -> io::Result<Vec<ProcessIdentity>> {
-    let mut still = Vec::new();
+    let mut stopped = Vec::new();
     for stat in process_tree(first)? {
         if stat.is_stopped()? {
-            still.push(stat.identity);
+            stopped.push(stat.identity);
         }
     }
-    Ok(still)
+    Ok(stopped)
 }
 
-/// Who of these goes on, and may yet do something before it stands still as it was told.
-fn not_yet_stopped(of: Vec<ProcessStat>, told: &HashSet<ProcessIdentity>) -> io::Result<Vec<ProcessStat>> {
-    let mut moving = Vec::new();
-    for stat in of {
-        let is_held = stat.is_uninterruptible() && told.contains(&stat.identity) || stat.is_stopped()?;
+/// Returns the processes that may still execute code before they stop as signalled.
+fn not_yet_stopped(stats: Vec<ProcessStat>, signalled: &HashSet<ProcessIdentity>) -> io::Result<Vec<ProcessStat>> {
+    let mut running = Vec::new();
+    for stat in stats {
+        let is_held = stat.is_uninterruptible() && signalled.contains(&stat.identity) || stat.is_stopped()?;
         if !is_held {
-            moving.push(stat);
+            running.push(stat);
         }
     }
-    Ok(moving)
+    Ok(running)
 }
 
-/// Stops the whole family, also one that forks meanwhile: who is stopped forks no more, so each round leaves fewer. Where not
-/// all of it stands still in time, or that cannot be told, some of it does.
-pub fn stop_all(first: ProcessIdentity, patience: Duration) -> io::Result<()> {
+/// Stops the whole process tree, even if it forks meanwhile. A stopped process forks no more, so
+/// each round leaves fewer.
+///
+/// # Errors
+/// Returns `TimedOut` if a process does not stop in time, or the error of `/proc`. Some processes
+/// may then be stopped.
+pub fn stop_all(first: ProcessIdentity, timeout: Duration) -> io::Result<()> {
     let began = Instant::now();
-    let mut now = process_tree(first)?;
-    let mut told = HashSet::new();
+    let mut stats = process_tree(first)?;
+    let mut signalled = HashSet::new();
     loop {
-        let mut left = not_yet_stopped(now, &told)?;
+        let mut left = not_yet_stopped(stats, &signalled)?;
         if left.is_empty() {
-            left = not_yet_stopped(process_tree(first)?, &told)?;
+            left = not_yet_stopped(process_tree(first)?, &signalled)?;
         }
         if left.is_empty() {
             return Ok(());
         }
-        if began.elapsed() > patience {
-            return Err(io::Error::new(ErrorKind::TimedOut, format!("{} processes do not stand still", left.len())));
+        if began.elapsed() > timeout {
+            return Err(io::Error::new(ErrorKind::TimedOut, format!("{} processes did not stop in time", left.len())));
         }
         for stat in left {
             stat.identity.signal(Signal::STOP)?;
-            told.insert(stat.identity);
+            signalled.insert(stat.identity);
         }
-        now = process_tree_by_children(first)?;
+        stats = process_tree_by_children(first)?;
     }
 }
 
-/// Lets the family go on, but for those who stood still before.
-pub fn continue_all(first: ProcessIdentity, but: &[ProcessIdentity]) -> io::Result<()> {
-    let but: HashSet<&ProcessIdentity> = but.iter().collect();
-    // The youngest first: a parent that wakes must not find its child stopped.
-    for stat in process_tree(first)?.into_iter().rev().filter(|stat| !but.contains(&stat.identity)) {
+/// Continues the process tree, except the processes in `stopped_before`.
+pub fn continue_all(first: ProcessIdentity, stopped_before: &[ProcessIdentity]) -> io::Result<()> {
+    let stopped_before: HashSet<&ProcessIdentity> = stopped_before.iter().collect();
+    // Children first: a parent that continues must not find its child stopped.
+    for stat in process_tree(first)?.into_iter().rev().filter(|stat| !stopped_before.contains(&stat.identity)) {
         stat.identity.signal(Signal::CONT)?;
     }
     Ok(())
 }
 
-/// What a sandbox takes right now.
+/// Current resource usage of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResourceUsage {
     pub memory_bytes: u64,
-    /// CPU time so far, microseconds.
+    /// CPU time so far, in microseconds.
     pub cpu_us: u64,
     pub processes: u64,
 }
 
-/// What the family takes: the sum of what each shows, so memory that they share is counted more than once.
+/// Sums the usage of all processes of the tree. Shared memory counts once per process.
 pub fn usage(first: ProcessIdentity) -> io::Result<ResourceUsage> {
     let (page, tick) = (rustix::param::page_size() as u64, rustix::param::clock_ticks_per_second());
     Ok(process_tree(first)?.iter().filter(|stat| !stat.is_dead()).fold(ResourceUsage::default(), |sum, stat| {
@@ -291,10 +308,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_hold_anything() {
+    fn process_name_may_hold_any_character() {
         let rest = "S 7 9 9 0 -1 4194560 100 0 0 0 30 12 0 0 20 0 1 0 4242 10000 55 184467";
         for name in ["sh", "a b", "x) R 1 (", ")"] {
-            let stat = ProcessStat::parse(9, &format!("9 ({name}) {rest}")).expect("it is understood");
+            let stat = ProcessStat::parse(9, &format!("9 ({name}) {rest}")).expect("the line is well-formed");
             let identity = ProcessIdentity { pid: 9, started: 4242 };
             let expected =
                 ProcessStat { identity, state: b'S', parent: 7, cpu_ticks: 42, threads: 1, resident_pages: 55 };
@@ -305,11 +322,11 @@ mod tests {
 
     const LOSE_FIRST_THREAD: &str = "GREENROOM_TEST_PROCESS_TO_LOSE_ITS_FIRST_THREAD";
 
-    /// Not a test of its own: the process of the next one.
+    /// Helper process of the next test, not a test of its own.
     #[test]
-    fn works_on_without_its_first_thread() {
+    fn helper_process_that_loses_its_first_thread() {
         extern "C" fn end(_: libc::c_int) {
-            // SAFETY: it ends this thread alone, which has nothing that anybody else uses.
+            // SAFETY: the call ends this thread alone, and no other thread uses its data.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         }
         if std::env::var_os(LOSE_FIRST_THREAD).is_none() {
@@ -317,7 +334,7 @@ mod tests {
         }
         std::thread::spawn(|| std::thread::sleep(Duration::from_secs(1000)));
         let first = std::process::id();
-        // SAFETY: the handler does one system call.
+        // SAFETY: the handler makes one system call.
         unsafe {
             libc::signal(libc::SIGUSR1, end as *const () as libc::sighandler_t);
             libc::syscall(libc::SYS_tgkill, first, first, libc::SIGUSR1);
@@ -326,74 +343,77 @@ mod tests {
     }
 
     #[test]
-    fn a_process_lives_as_long_as_any_of_its_threads() {
-        let mut child = std::process::Command::new(std::env::current_exe().expect("our own"))
-            .args(["--exact", "processes::tests::works_on_without_its_first_thread"])
+    fn process_lives_as_long_as_any_of_its_threads() {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("the test's executable is known"))
+            .args(["--exact", "processes::tests::helper_process_that_loses_its_first_thread"])
             .env(LOSE_FIRST_THREAD, "1")
             .stdout(std::process::Stdio::null())
             .spawn()
-            .expect("it runs");
-        let first = ProcessIdentity::of(child.id() as i32).expect("it is read").expect("it is there");
-        let is_headless = || ProcessStat::read(first.pid).expect("it is read").is_some_and(|stat| stat.is_headless());
-        let still = || stopped_processes(first).expect("they are read");
+            .expect("the process starts");
+        let first = ProcessIdentity::of(child.id() as i32).expect("`/proc` is readable").expect("the process exists");
+        let is_headless =
+            || ProcessStat::read(first.pid).expect("`/proc` is readable").is_some_and(|stat| stat.is_headless());
+        let stopped = || stopped_processes(first).expect("`/proc` is readable");
         let began = Instant::now();
         while !is_headless() {
-            assert!(began.elapsed() < Duration::from_secs(10), "its first thread goes on");
+            assert!(began.elapsed() < Duration::from_secs(10), "the first thread still runs");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(first.is_alive().expect("it is read"));
-        assert_eq!(usage(first).expect("they are read").processes, 1);
-        assert!(still().is_empty());
-        stop_all(first, Duration::from_secs(10)).expect("it stands still");
-        assert_eq!(still(), [first]);
-        continue_all(first, &[]).expect("it goes on");
+        assert!(first.is_alive().expect("`/proc` is readable"));
+        assert_eq!(usage(first).expect("`/proc` is readable").processes, 1);
+        assert!(stopped().is_empty());
+        stop_all(first, Duration::from_secs(10)).expect("the process stops in time");
+        assert_eq!(stopped(), [first]);
+        continue_all(first, &[]).expect("the process is continued");
         let began = Instant::now();
-        while !still().is_empty() {
-            assert!(began.elapsed() < Duration::from_secs(10), "it stands still");
+        while !stopped().is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(10), "the process is still stopped");
         }
-        first.signal(Signal::KILL).expect("it is told");
-        child.wait().expect("it ends");
-        assert!(!first.is_alive().expect("it is read"));
-        assert!(first.open().expect("it is read").is_none());
+        first.signal(Signal::KILL).expect("the signal is sent");
+        child.wait().expect("the process ends");
+        assert!(!first.is_alive().expect("`/proc` is readable"));
+        assert!(first.open().expect("`/proc` is readable").is_none());
     }
 
     #[test]
-    fn a_name_that_is_no_text_hides_nobody() {
+    fn process_whose_name_is_not_utf8_is_found() {
         let name = OsStr::from_bytes(b"greenroom-\xff");
         let dir = std::env::temp_dir().join(format!("greenroom-{}", std::process::id()));
-        fs::create_dir(&dir).expect("it is made");
+        fs::create_dir(&dir).expect("the temporary directory is writable");
         let program = dir.join(name);
-        std::os::unix::fs::symlink("/bin/sleep", &program).expect("it is made");
-        let mut child = std::process::Command::new(&program).arg0("sleep").arg("1000").spawn().expect("it runs");
+        std::os::unix::fs::symlink("/bin/sleep", &program).expect("the temporary directory is writable");
+        let mut child =
+            std::process::Command::new(&program).arg0("sleep").arg("1000").spawn().expect("the process starts");
         let pid = child.id() as i32;
-        let named = fs::read(format!("/proc/{pid}/comm")).expect("it is there");
-        let identity = ProcessIdentity::of(pid).expect("it is read").expect("it is there");
+        let named = fs::read(format!("/proc/{pid}/comm")).expect("the process exists");
+        let identity = ProcessIdentity::of(pid).expect("`/proc` is readable").expect("the process exists");
         let (alive, counted) = (identity.is_alive(), usage(identity));
-        child.kill().expect("it is killed");
-        child.wait().expect("it ends");
-        fs::remove_dir_all(dir).expect("it is removed");
+        child.kill().expect("the process is a child of this test");
+        child.wait().expect("the process ends");
+        fs::remove_dir_all(dir).expect("the directory belongs to this test");
         assert_eq!(named.trim_ascii_end(), name.as_bytes());
-        assert!(alive.expect("it is read"));
-        assert_eq!(counted.expect("they are read").processes, 1);
+        assert!(alive.expect("`/proc` is readable"));
+        assert_eq!(counted.expect("`/proc` is readable").processes, 1);
     }
 
     const WITHOUT_DESCRIPTORS: &str = "GREENROOM_TEST_PROCESS_WITHOUT_DESCRIPTORS";
 
-    /// In a process of its own, because the limit is one of the whole process.
+    /// Runs in a process of its own, because the limit holds for the whole process.
     #[test]
-    fn nobody_is_gone_because_descriptors_have_run_out() {
+    fn lack_of_descriptors_is_an_error_and_no_process_is_gone() {
         if std::env::var_os(WITHOUT_DESCRIPTORS).is_none() {
-            let alone = std::process::Command::new(std::env::current_exe().expect("our own"))
-                .args(["--exact", "processes::tests::nobody_is_gone_because_descriptors_have_run_out"])
+            let alone = std::process::Command::new(std::env::current_exe().expect("the test's executable is known"))
+                .args(["--exact", "processes::tests::lack_of_descriptors_is_an_error_and_no_process_is_gone"])
                 .env(WITHOUT_DESCRIPTORS, "1")
                 .output()
-                .expect("it runs");
+                .expect("the process starts");
             return assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stdout));
         }
-        let me = ProcessIdentity::of(std::process::id() as i32).expect("it is read").expect("this process lives");
+        let me =
+            ProcessIdentity::of(std::process::id() as i32).expect("`/proc` is readable").expect("this process exists");
         let before = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).expect("there may be fewer");
-        let told = [
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).expect("a lower limit is permitted");
+        let results = [
             ProcessIdentity::of(me.pid).map(drop),
             me.open().map(drop),
             me.is_alive().map(drop),
@@ -403,10 +423,10 @@ mod tests {
             continue_all(me, &[]),
             usage(me).map(drop),
         ];
-        setrlimit(Resource::Nofile, before).expect("as before");
-        for (index, told) in told.into_iter().enumerate() {
-            assert_eq!(told.map_err(|e| e.raw_os_error()), Err(Some(libc::EMFILE)), "question {index}");
+        setrlimit(Resource::Nofile, before).expect("the earlier limit is permitted");
+        for (index, result) in results.into_iter().enumerate() {
+            assert_eq!(result.map_err(|e| e.raw_os_error()), Err(Some(libc::EMFILE)), "call {index}");
         }
-        assert!(me.is_alive().expect("it is read"));
+        assert!(me.is_alive().expect("`/proc` is readable"));
     }
 }

@@ -1,6 +1,7 @@
-//! What the server tells a keeper, on its stdin, and what the keeper answers, on its stdout. One JSON document each way.
+//! Jail request and reply: one JSON document on the jailer's stdin, one on its stdout.
 //!
-//! Not by arguments: those can be read by every user of the host, and by the sandbox itself through its first process.
+//! Arguments are not used. Every user of the host can read them, and so can the sandbox through its
+//! first process.
 
 use std::path::PathBuf;
 
@@ -8,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
 
-/// Everything that a keeper needs to build one jail and to keep it.
+/// Request to build one jail and to hold it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JailRequest {
     pub session: String,
-    /// The session's state directory on this host.
+    /// Session's state directory on this host.
     #[serde(rename = "place")]
     pub sandbox_dir: PathBuf,
     pub uid: u32,
@@ -20,26 +21,26 @@ pub struct JailRequest {
     pub limits: JailLimits,
     pub sources: JailSources,
     pub volumes: Vec<VolumeBind>,
-    /// Where the sandbox is counted, limited and frozen, if this host lets us have such a place.
+    /// Control group that counts, limits and pauses the sandbox. `None` if this host permits none.
     pub cgroup: Option<Cgroup>,
-    /// Whether the walls are built by an ordinary user, in a user namespace. Otherwise root builds them, and the first
-    /// process becomes the user behind them.
+    /// True if an ordinary user builds the jail in a user namespace. Otherwise root builds the
+    /// jail, and the first process changes its user inside.
     pub user_namespace: bool,
 }
 
-/// What a sandbox may take.
+/// Resource limits of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct JailLimits {
     pub memory_bytes: u64,
-    /// In CPUs: 1.5 is one and a half.
+    /// CPU limit, in CPUs: 1.5 is one and a half.
     pub cpus: f64,
     pub pids: u64,
 }
 
-/// The directories and files of this host that become the sandbox's own.
+/// Directories and files of this host that become the sandbox's own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JailSources {
-    /// An empty directory, on which the sandbox's root is put together.
+    /// Empty directory on which the sandbox's root is assembled.
     pub root: PathBuf,
     pub agent: PathBuf,
     pub workspace: PathBuf,
@@ -48,7 +49,7 @@ pub struct JailSources {
     pub run_agent: PathBuf,
 }
 
-/// A further directory of this host.
+/// Additional directory of this host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VolumeBind {
     pub host: PathBuf,
@@ -56,15 +57,15 @@ pub struct VolumeBind {
     pub writable: bool,
 }
 
-/// What became of an order.
+/// Result of a jail request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JailReply {
-    /// The agent runs, and the keeper stays with it.
+    /// The agent runs, and the jailer holds its jail.
     Started,
-    /// Another keeper holds this session already.
+    /// Another jailer holds this session's lock.
     #[serde(rename = "Held")]
     AlreadyLocked,
-    /// The kernel refused a wall.
+    /// The kernel rejected a part of the isolation. The text is the reason.
     Unconfinable(String),
     Failed(String),
 }

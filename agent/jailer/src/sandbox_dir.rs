@@ -1,13 +1,16 @@
-//! The state directory of one sandbox: who keeps it, how it ended, what it wrote. All that a server needs to find again
-//! what a dead server has started.
+//! Sandbox dir: the state directory of one sandbox, from which a server finds the jail that an
+//! earlier server started.
 //!
-//! | file | written by | says |
+//! | file | written by | contents |
 //! |---|---|---|
-//! | `lock` | keeper | held while the keeper lives, so there is never a second one |
-//! | `running.json` | keeper | which processes these are |
-//! | `exit.json` | keeper | how it ended; until then `exit.json.new` keeps room for it |
-//! | `log`, `log.1` | keeper | stdout and stderr |
-//! | `frozen.json` | server | some may be stopped, and what to leave so on thaw; only where there is no cgroup |
+//! | `lock` | jailer | locked while the jailer lives, so that there is only one |
+//! | `running.json` | jailer | the running processes |
+//! | `exit.json` | jailer | the exit; until then `exit.json.new` reserves space |
+//! | `log`, `log.1` | jailer | stdout and stderr |
+//! | `frozen.json` | server | pause record: some processes may be stopped |
+//!
+//! The pause record also lists the processes that an unpause leaves stopped. It exists only without
+//! a control group.
 
 use std::{
     fs::{self, File},
@@ -19,41 +22,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::{cgroup::Cgroup, processes::ProcessIdentity};
 
+/// Lock file of the jailer.
 pub const LOCK: &str = "lock";
+/// File with the [`RunningSandbox`].
 pub const RUNNING: &str = "running.json";
+/// File with the [`JailExit`].
 pub const EXIT: &str = "exit.json";
+/// File with the pause record.
 pub const FROZEN: &str = "frozen.json";
+/// Newer log file.
 pub const LOG: &str = "log";
+/// Older log file.
 pub const OLDER_LOG: &str = "log.1";
 
-/// How much of stderr is told with the exit, bytes.
+/// Longest part of stderr in the exit, in bytes.
 pub const STDERR_TAIL: usize = 4096;
-/// An [`Ended`] is no longer, bytes: in JSON a byte of stderr takes up to six.
+/// Longest [`JailExit`], in bytes of JSON: a byte of stderr takes up to six.
 const MAX_EXIT_BYTES: usize = 6 * STDERR_TAIL + 256;
 
-/// Who runs, written once the agent does.
+/// Running processes, recorded once the agent runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningSandbox {
-    /// Process ids mean nothing after a reboot.
+    /// Kernel boot id. Process ids mean nothing after a reboot.
     pub boot: String,
     #[serde(rename = "keeper")]
     pub jailer: ProcessIdentity,
-    /// The first process of the sandbox: with it, all of them end.
+    /// First process of the sandbox. When it ends, all others end.
     pub init: ProcessIdentity,
     pub cgroup: Option<Cgroup>,
 }
 
-/// How it ended, as the keeper saw it.
+/// Exit of a sandbox, as the jailer saw it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JailExit {
-    /// The exit code, 128 + n for signal n; `None` where nobody can tell any more.
+    /// Exit code, or 128 + n for signal n. `None` if unknown.
     pub code: Option<i64>,
     pub out_of_memory: bool,
-    /// The last lines of what it wrote to stderr, at most [`STDERR_TAIL`].
+    /// Last part of stderr, at most [`STDERR_TAIL`] bytes.
     pub stderr_tail: String,
 }
 
-/// Writes a file whole or not at all. What lies under its unfinished name is written over, and so is its room on the disk.
+/// Writes a file completely or not at all.
+///
+/// Overwrites a leftover unfinished file in place, and so uses its reserved space.
 pub fn write_json<T: Serialize>(dir: &Path, name: &str, value: &T) -> io::Result<()> {
     let (unfinished, text) = (dir.join(unfinished(name)), serde_json::to_vec(value)?);
     let mut file = File::options().create(true).truncate(false).write(true).open(&unfinished)?;
@@ -62,17 +73,20 @@ pub fn write_json<T: Serialize>(dir: &Path, name: &str, value: &T) -> io::Result
     fs::rename(unfinished, dir.join(name))
 }
 
-/// The name of a file until it is whole.
+/// Name of a file until it is complete.
 pub fn unfinished(name: &str) -> PathBuf {
     PathBuf::from(format!("{name}.new"))
 }
 
-/// Takes the room that an [`Ended`] will need: a disk that is full by then does not hide how a sandbox ended.
+/// Reserves the space of a [`JailExit`], so that a full disk does not hide how a sandbox ended.
 pub fn reserve_exit_space(dir: &Path) -> io::Result<()> {
     fs::write(dir.join(unfinished(EXIT)), [0; MAX_EXIT_BYTES])
 }
 
-/// Empty where the kernel has none to tell. One that could not be read is an error: it is not another boot.
+/// Reads the kernel's boot id. Empty if the kernel has none.
+///
+/// # Errors
+/// Returns an error if the id exists but is unreadable: an unreadable id is not another boot.
 pub fn kernel_boot_id() -> io::Result<String> {
     match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -80,13 +94,13 @@ pub fn kernel_boot_id() -> io::Result<String> {
     }
 }
 
-/// The end of `text`, at most `bytes` long, cut between characters.
+/// Returns the end of `text`, at most `bytes` long, cut between characters.
 pub fn last_chars(text: &str, bytes: usize) -> &str {
-    let mut from = text.len().saturating_sub(bytes);
-    while !text.is_char_boundary(from) {
-        from += 1;
+    let mut start = text.len().saturating_sub(bytes);
+    while !text.is_char_boundary(start) {
+        start += 1;
     }
-    &text[from..]
+    &text[start..]
 }
 
 #[cfg(test)]
@@ -98,19 +112,20 @@ mod tests {
 
     use super::*;
 
-    /// As long as one can be.
+    /// Longest possible exit.
     fn longest_exit() -> JailExit {
         JailExit { code: Some(i64::MIN), out_of_memory: false, stderr_tail: "\0".repeat(STDERR_TAIL) }
     }
 
-    /// In a mount namespace of this thread, so that nobody has to clear it away. False where only root may do so.
+    /// Runs the test on a small file system in a mount namespace of its thread, which needs no
+    /// cleanup. Returns false without root.
     fn on_a_small_disk(test: impl FnOnce(&Path) + Send + 'static) -> bool {
         let dir = std::env::temp_dir().join(format!("greenroom-jailer-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("it is made");
+        fs::create_dir_all(&dir).expect("the temporary directory is writable");
         let tested = std::thread::spawn({
             let dir = dir.clone();
             move || {
-                // SAFETY: the thread holds no descriptor that a view of its own could surprise.
+                // SAFETY: the thread holds no descriptor that a new mount namespace affects.
                 unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.ok()?;
                 mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).ok()?;
                 mount("small", &dir, "tmpfs", MountFlags::empty(), Some(c"size=64k")).ok()?;
@@ -119,34 +134,34 @@ mod tests {
             }
         });
         let tested = tested.join().expect("the test passes");
-        fs::remove_dir(dir).expect("nothing is in it");
+        fs::remove_dir(dir).expect("the directory is empty");
         tested.is_some()
     }
 
     #[test]
-    fn an_end_is_told_on_a_full_disk() {
+    fn exit_is_recorded_on_a_full_disk() {
         let tested = on_a_small_disk(|dir| {
-            reserve_exit_space(dir).expect("there is room");
-            let mut filler = File::create(dir.join("filler")).expect("there is room");
+            reserve_exit_space(dir).expect("the disk has space");
+            let mut filler = File::create(dir.join("filler")).expect("the disk has space");
             while filler.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
             fs::write(dir.join("more"), "more").expect_err("the disk is full");
-            write_json(dir, EXIT, &longest_exit()).expect("there is room for it");
-            let told = fs::read(dir.join(EXIT)).expect("it is there");
-            assert_eq!(serde_json::from_slice::<JailExit>(&told).expect("nothing else is in it"), longest_exit());
+            write_json(dir, EXIT, &longest_exit()).expect("the space is reserved");
+            let exit = fs::read(dir.join(EXIT)).expect("the exit was written");
+            assert_eq!(serde_json::from_slice::<JailExit>(&exit).expect("the file holds one exit"), longest_exit());
             assert!(!dir.join(unfinished(EXIT)).exists());
         });
         if !tested {
-            eprintln!("only root can make a small disk");
+            eprintln!("skipped: only root can mount a small file system");
         }
     }
 
     #[test]
-    fn the_longest_end_has_room() {
-        assert!(serde_json::to_vec(&longest_exit()).expect("it is JSON").len() <= MAX_EXIT_BYTES);
+    fn longest_exit_fits_into_the_reserved_space() {
+        assert!(serde_json::to_vec(&longest_exit()).expect("an exit always serializes").len() <= MAX_EXIT_BYTES);
     }
 
     #[test]
-    fn a_tail_is_cut_between_characters() {
+    fn tail_is_cut_between_characters() {
         for (text, bytes, expected) in
             [("abc", 2, "bc"), ("abc", 9, "abc"), ("aéb", 2, "b"), ("aéb", 3, "éb"), ("é", 0, "")]
         {

@@ -1,7 +1,10 @@
-//! Which system calls the sandbox may not make: those that change the machine, open a way to new privileges, or reach
-//! parts of the kernel that namespaces do not divide. A list of what is refused, so that every ordinary tool works.
+//! System call filter of the sandbox: a list of denied calls, so that every ordinary tool works.
 //!
-//! `ptrace` is allowed: debuggers and sanitizers need it, and it reaches nobody outside the pid namespace.
+//! Denied calls change the machine, open a way to new privileges, or reach parts of the kernel that
+//! namespaces do not divide.
+//!
+//! `ptrace` is allowed. Debuggers and sanitizers need it, and it reaches no process outside the pid
+//! namespace.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +13,9 @@ use seccompiler::{
     TargetArch, apply_filter, sock_filter,
 };
 
-/// Refused whatever their arguments.
+/// System calls that are denied with any arguments.
 const DENIED_SYSCALLS: &[i64] = &[
-    // Mounts and roots: the file system stays as it was built.
+    // Mounts and roots: the file system stays as built.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -30,7 +33,7 @@ const DENIED_SYSCALLS: &[i64] = &[
     libc::SYS_swapon,
     libc::SYS_swapoff,
     libc::SYS_fanotify_init,
-    // Namespaces; making them is refused below, by flags.
+    // Namespaces. Their creation is denied below, by flags.
     libc::SYS_setns,
     // The machine.
     libc::SYS_reboot,
@@ -46,7 +49,7 @@ const DENIED_SYSCALLS: &[i64] = &[
     libc::SYS_setdomainname,
     libc::SYS_vhangup,
     libc::SYS_nfsservctl,
-    // Parts of the kernel that have been a way out of it more than once.
+    // Parts of the kernel that have allowed escapes more than once.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -60,7 +63,7 @@ const DENIED_SYSCALLS: &[i64] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-const REFUSED_HERE: &[i64] = &[
+const ARCH_DENIED_SYSCALLS: &[i64] = &[
     libc::SYS_kexec_file_load,
     libc::SYS_iopl,
     libc::SYS_ioperm,
@@ -70,7 +73,7 @@ const REFUSED_HERE: &[i64] = &[
     libc::SYS__sysctl,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const REFUSED_HERE: &[i64] = &[];
+const ARCH_DENIED_SYSCALLS: &[i64] = &[];
 
 const NEW_NAMESPACES: &[i32] = &[
     libc::CLONE_NEWUSER,
@@ -81,16 +84,18 @@ const NEW_NAMESPACES: &[i32] = &[
     libc::CLONE_NEWUTS,
     libc::CLONE_NEWCGROUP,
 ];
-/// In `clone` this bit is part of the exit signal; only in `unshare` it asks for a namespace.
+/// Flag of a new time namespace, in `unshare` only. In `clone` this bit is part of the exit signal.
 const NEW_TIME_NAMESPACE: i32 = 0x80;
 
-/// The network namespace divides these and no others: through `AF_VSOCK`, say, a guest speaks to its hypervisor.
+/// Socket families that the network namespace divides. Others are denied: a guest reaches its
+/// hypervisor through `AF_VSOCK`, for example.
 const SOCKET_FAMILIES: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// `TIOCSTI` and `TIOCLINUX`: they put keystrokes into a terminal, also into one that another process reads.
+/// `TIOCSTI` and `TIOCLINUX`, which put keystrokes into a terminal, even one that another process
+/// reads.
 const KEYSTROKE_IOCTLS: &[u64] = &[0x5412, 0x541c];
 
-/// The compiled filters.
+/// Compiled filters.
 #[derive(Clone)]
 pub struct SeccompFilters {
     denied: BpfProgram,
@@ -98,14 +103,19 @@ pub struct SeccompFilters {
 }
 
 impl SeccompFilters {
+    /// Compiles the filters for this CPU architecture.
+    ///
+    /// # Errors
+    /// Returns an error if the architecture is not supported.
     pub fn compile() -> seccompiler::Result<SeccompFilters> {
         let arch: TargetArch = std::env::consts::ARCH.try_into()?;
-        let refuse = SeccompAction::Errno(libc::EPERM as u32);
-        let filter = SeccompFilter::new(rules()?, SeccompAction::Allow, refuse, arch)?;
+        let deny = SeccompAction::Errno(libc::EPERM as u32);
+        let filter = SeccompFilter::new(rules()?, SeccompAction::Allow, deny, arch)?;
         Ok(SeccompFilters { denied: filter.try_into()?, hidden: hidden_syscalls() })
     }
 
-    /// Puts this thread, and all that it starts, under the filters for good. Sets `no_new_privs`.
+    /// Puts this thread, and all that it starts, under the filters permanently. Sets
+    /// `no_new_privs`.
     pub fn apply(&self) -> seccompiler::Result<()> {
         apply_filter(&self.hidden)?;
         apply_filter(&self.denied)
@@ -115,14 +125,15 @@ impl SeccompFilters {
 type SyscallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 fn rules() -> seccompiler::Result<SyscallRules> {
-    let mut rules: SyscallRules = DENIED_SYSCALLS.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
+    let mut rules: SyscallRules =
+        DENIED_SYSCALLS.iter().chain(ARCH_DENIED_SYSCALLS).map(|call| (*call, Vec::new())).collect();
     let namespaces = || NEW_NAMESPACES.iter().map(|flag| any_of(0, *flag));
     rules.insert(libc::SYS_clone, namespaces().collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_unshare, namespaces().chain([any_of(0, NEW_TIME_NAMESPACE)]).collect::<Result<_, _>>()?);
-    let others = SOCKET_FAMILIES.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family as u64));
-    let others = SeccompRule::new(others.collect::<Result<_, _>>()?)?;
-    rules.insert(libc::SYS_socket, vec![others.clone()]);
-    rules.insert(libc::SYS_socketpair, vec![others]);
+    let other_families = SOCKET_FAMILIES.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family as u64));
+    let other_families = SeccompRule::new(other_families.collect::<Result<_, _>>()?)?;
+    rules.insert(libc::SYS_socket, vec![other_families.clone()]);
+    rules.insert(libc::SYS_socketpair, vec![other_families]);
     let keystrokes =
         KEYSTROKE_IOCTLS.iter().map(|request| Ok(SeccompRule::new(vec![condition(1, SeccompCmpOp::Eq, *request)?])?));
     rules.insert(libc::SYS_ioctl, keystrokes.collect::<seccompiler::Result<_>>()?);
@@ -134,18 +145,22 @@ fn any_of(argument: u8, flag: i32) -> seccompiler::Result<SeccompRule> {
     Ok(SeccompRule::new(vec![condition(argument, SeccompCmpOp::MaskedEq(flag), flag)?])?)
 }
 
-/// The kernel reads these arguments as 32 bits, so a filter that looked at 64 could be passed with a set upper bit.
+/// Condition on the lower 32 bits of an argument. The kernel reads these arguments as 32 bits, so a
+/// set upper bit would bypass a 64-bit comparison.
 fn condition(argument: u8, is: SeccompCmpOp, value: u64) -> seccompiler::Result<SeccompCondition> {
     Ok(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value)?)
 }
 
-/// `clone3` hides its flags behind a pointer, where no filter can look; told that there is no such call, every libc falls
-/// back to `clone`. The x32 calls are the same calls by other numbers, so the list above would miss them.
+/// Filter that reports some calls as missing (`ENOSYS`).
+///
+/// `clone3` passes its flags behind a pointer, which no filter can read. If the call is missing,
+/// every libc falls back to `clone`. The x32 calls are the same calls under other numbers, so the
+/// list above would miss them.
 fn hidden_syscalls() -> BpfProgram {
     const X32: u32 = 0x4000_0000;
     let step = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
     vec![
-        // The number of the call is the first word of what a filter is shown.
+        // The call number is the first word of a filter's input.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 2, 0, X32),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, libc::SYS_clone3 as u32),
@@ -159,8 +174,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_filters_compile() {
-        let filters = SeccompFilters::compile().expect("they do");
+    fn filters_compile() {
+        let filters = SeccompFilters::compile().expect("the rules are valid");
         assert!(filters.denied.len() > DENIED_SYSCALLS.len());
     }
 }

@@ -1,4 +1,4 @@
-//! What a program that waits for long has in memory, where a thousand of it may wait.
+//! Memory release for a program that waits for a long time and may run a thousand times.
 
 use std::{ops::Range, ptr};
 
@@ -8,48 +8,51 @@ use rustix::{
 };
 
 unsafe extern "C" {
-    /// Made by the linker: where the program begins, and where its code ends.
+    /// Start of the program, and end of its code. Defined by the linker.
     static __executable_start: u8;
     static etext: u8;
 }
 
-/// Lets go of the program's code and constants until they are needed, when they come back from the page cache by themselves.
+/// Releases the program's code and constants. The kernel reads them back from the page cache when
+/// they are needed.
 ///
-/// They are in memory once, however many run the same program; but a kernel that wants to know whether a page of it is in
-/// use asks each process that has it mapped.
+/// All processes of a program share these pages. To find out if a page is in use, however, the
+/// kernel checks every process that maps the page.
 pub fn release_code_pages() {
     let Range { start, end } = code_range();
     let begin = ptr::with_exposed_provenance_mut(start);
-    // SAFETY: what is never written lies there and nothing else, so the program's file has all of it. (What the loader
-    // writes, addresses, comes behind the code.) Where the kernel refuses, all stays as it was.
+    // SAFETY: the range holds only data that is never written, so the program's file has all of it.
+    // Data that the loader writes (addresses) lies behind the code. If the kernel rejects the call,
+    // nothing changes.
     let _ = unsafe { madvise(begin, end.saturating_sub(start), Advice::LinuxDontNeed) };
 }
 
-/// Gives back what was allocated once and is free: an allocator keeps it for the next time, which may be days away.
+/// Returns free heap memory to the kernel. An allocator would keep the memory for its next use,
+/// which may be days away.
 pub fn release_free_memory() {
-    // Elsewhere allocators see to it by themselves.
+    // Other allocators return free memory by themselves.
     #[cfg(target_env = "gnu")]
-    // SAFETY: it has no conditions. What it answers, whether there was something to give back, changes nothing.
+    // SAFETY: the call has no preconditions. Its result (memory was returned or not) is not needed.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// The addresses of the pages in which nothing else lies.
+/// Address range of the pages that hold nothing but code and constants.
 fn code_range() -> Range<usize> {
     let page = page_size();
     ptr::addr_of!(__executable_start).addr().next_multiple_of(page)..ptr::addr_of!(etext).addr() / page * page
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a failed `unwrap` fails the test")]
 mod tests {
     use std::fs;
 
     use super::*;
 
-    /// How much of this program's code is mapped, KiB.
-    fn mapped() -> u64 {
+    /// Resident size of this program's code, in KiB.
+    fn resident_code() -> u64 {
         let maps = fs::read_to_string("/proc/self/smaps").unwrap();
         let code = maps.lines().skip_while(|line| !line.contains(" r-xp "));
         let resident = code.skip(1).find_map(|line| line.strip_prefix("Rss:")).unwrap();
@@ -58,12 +61,13 @@ mod tests {
 
     #[test]
     #[cfg(target_env = "gnu")]
-    fn what_is_free_goes() {
+    fn free_heap_is_returned() {
         let resident = || -> u64 {
             let pages = fs::read_to_string("/proc/self/statm").unwrap();
             pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * page_size() as u64
         };
-        // Each too small for a mapping of its own, and the last of them holds the end of the heap.
+        // Each block is too small for a mapping of its own. The last block holds the end of the
+        // heap.
         let mut blocks: Vec<_> = (0..1024).map(|_| vec![7_u8; 32 << 10]).collect();
         let last = blocks.pop();
         drop(blocks);
@@ -75,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn code_goes_and_comes_back() {
+    fn released_code_is_read_back() {
         for page in code_range().step_by(page_size()) {
-            // SAFETY: the program lies there, from its beginning to the end of its code.
+            // SAFETY: the program is mapped there, from its beginning to the end of its code.
             unsafe { ptr::with_exposed_provenance::<u8>(page).read_volatile() };
         }
-        let before = mapped();
+        let before = resident_code();
         release_code_pages();
-        let after = mapped();
+        let after = resident_code();
         assert!(after < before, "{after} of {before} KiB");
         let words = ["what", "runs", "goes", "on"];
         for _ in 0..100 {

@@ -1,24 +1,24 @@
-//! What somebody, a person or the agent, asked for or did.
+//! Actions: requests and acts of the user and the agent, as events record them.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// How many characters of a text stand in a line for a person.
+/// Longest text in a summary line, in characters.
 const SUMMARY_CHARS: usize = 200;
 
-/// An act, as it stands in an event: `"action"` names it, `"args"` holds the rest.
+/// Recorded action of an event: `"action"` holds its name, `"args"` holds the rest.
 ///
-/// The agent's own tool calls and the echoes of what the user asked for share this type; the event's `source` tells them
-/// apart.
+/// The agent's tool calls and the records of user requests share this type. The event's `source`
+/// distinguishes them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", content = "args", rename_all = "snake_case")]
 pub enum Action {
-    /// The task that a session begins with.
+    /// First task of a session.
     Start {
         task: String,
     },
-    /// A user's message, as it was sent. An observation `chat` says when the agent got it.
+    /// User's message, as it was sent. A `chat` observation reports when the agent received it.
     Message {
         content: String,
         #[serde(default)]
@@ -26,50 +26,51 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<String>,
     },
-    /// Run a shell command in the workspace.
+    /// Runs a shell command in the workspace.
     Run {
         command: String,
     },
-    /// Read a file of the workspace.
+    /// Reads a file of the workspace.
     Read {
         path: String,
     },
-    /// Write a whole file of the workspace.
+    /// Writes a whole file of the workspace.
     Write {
         path: String,
         content: String,
     },
-    /// Change part of a file of the workspace.
+    /// Changes part of a file of the workspace.
     Edit {
         path: String,
         #[serde(flatten)]
         edit: FileEdit,
     },
-    /// Fetch a page as text.
+    /// Fetches a page as text.
     Browse {
         url: String,
     },
-    /// A thought that the agent wanted to write down (its model's own thinking is an observation only).
+    /// Thought that the agent records by itself. The model's own thinking is an observation only.
     Think {
         content: String,
     },
-    /// The agent's plan, as markdown.
+    /// Agent's plan, as Markdown.
     Plan {
         content: String,
     },
-    /// The agent says that the task is done.
+    /// Agent's report that the task is done.
     Finish {
         #[serde(default)]
         message: String,
     },
-    /// Ask the person before doing `action` (kept here so that the record says who asked).
+    /// Person's decision on the approval request `request`. The event's `source` records who
+    /// decided.
     Confirm {
         request: String,
         decision: ApprovalDecision,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// The user changed the model.
+    /// Changes the model.
     SetModel {
         model: String,
     },
@@ -80,45 +81,46 @@ pub enum Action {
     End {},
 }
 
-/// When a message that comes while the agent works reaches it.
+/// Time at which a message reaches an agent that is working.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageMode {
-    /// After the turn that runs now.
+    /// After the current turn.
     #[default]
     Queue,
-    /// At the agent's next step, inside the turn that runs now.
+    /// At the agent's next step, inside the current turn.
     Steer,
-    /// At once: what runs now is interrupted first.
+    /// Immediately: the current turn is interrupted first.
     Interrupt,
 }
 
-/// How a file is changed: by line number, or by a text that occurs exactly once.
+/// Change of a file, addressed by line number or by a text that occurs exactly once.
 ///
 /// Lines count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "UPPERCASE")]
 pub enum FileEdit {
-    /// Replace the lines `line..=end_line`, or the text `old`, by `lines`.
+    /// Replaces the lines `line..=end_line`, or the text `old`, by `lines`.
     Replace {
         #[serde(flatten)]
         at: EditTarget,
         lines: Vec<String>,
     },
-    /// Put `lines` before line `line` (one past the last appends), or after the text `old`.
+    /// Inserts `lines` before line `line` (one past the last line appends), or after the text
+    /// `old`.
     Insert {
         #[serde(flatten)]
         at: EditTarget,
         lines: Vec<String>,
     },
-    /// Remove the lines `line..=end_line`, or the text `old`.
+    /// Removes the lines `line..=end_line`, or the text `old`.
     Delete {
         #[serde(flatten)]
         at: EditTarget,
     },
 }
 
-/// Where in a file a change happens. Exactly one of `line` and `old` is given.
+/// Place of a change in a file. Exactly one of `line` and `old` is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EditTarget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,7 +131,7 @@ pub struct EditTarget {
     pub old: Option<String>,
 }
 
-/// A person's answer to a request.
+/// Person's answer to an approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalDecision {
@@ -139,7 +141,7 @@ pub enum ApprovalDecision {
 }
 
 impl Action {
-    /// The name on the wire, which is also what `GET …/events?kind=` filters by.
+    /// Name on the wire. `GET …/events?kind=` filters by the same name.
     pub fn name(&self) -> &'static str {
         match self {
             Action::Start { .. } => "start",
@@ -162,7 +164,7 @@ impl Action {
         }
     }
 
-    /// One line for a person, and never a long one: what is being done.
+    /// Summary line for a person that describes the action. Long texts are abbreviated.
     pub fn summary_line(&self) -> String {
         match self {
             Action::Start { task } => format!("Task: {}", first_line(task)),
@@ -188,7 +190,7 @@ impl Action {
     }
 }
 
-/// The beginning of a text, where it is too long to be named whole in a line for a person.
+/// Returns the text, or its first `SUMMARY_CHARS` (200) characters and `…` if the text is longer.
 pub fn abbreviate(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(SUMMARY_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
@@ -205,9 +207,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_never_long() {
-        let check = |said: &str, line: &str| {
-            let action = Action::Message { content: said.into(), mode: MessageMode::Queue, attachments: vec![] };
+    fn summary_line_is_never_long() {
+        let check = |content: &str, line: &str| {
+            let action = Action::Message { content: content.into(), mode: MessageMode::Queue, attachments: vec![] };
             assert_eq!(action.summary_line(), line);
         };
         check("", "");

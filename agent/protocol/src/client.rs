@@ -1,24 +1,26 @@
-//! What a client may send over its socket, and what it is told about its own connection.
+//! Client frames: requests from a client's socket, and the status of the client's own connection.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::action::{ApprovalDecision, MessageMode};
 
-/// A client's frame: an action, and the client's own name for it.
+/// Frame from a client: a request with an optional idempotency key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientFrame {
-    /// Chosen by the client. The same wish with the same id again is answered with what it led to, and never acts twice; another
-    /// wish with that id is refused (`id_reused`).
+    /// Idempotency key, chosen by the client.
+    ///
+    /// The same request with the same id is answered with its first result, and never acts twice.
+    /// Another request with that id is rejected (`id_reused`).
     pub id: Option<String>,
     pub request: ClientRequest,
 }
 
-/// What a client asks for: `"action"` names it, `"args"` holds the rest.
+/// Client request: `"action"` holds its name, `"args"` holds the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", content = "args", rename_all = "snake_case")]
 pub enum ClientRequest {
-    /// Create the session, or configure it before it starts.
+    /// Creates the session, or configures the session before it starts.
     Initialize {
         #[serde(default)]
         model: Option<String>,
@@ -78,18 +80,23 @@ pub enum ClientRequest {
     Ping {},
 }
 
-/// Why a frame could not be read. The text is for the person who wrote the client.
+/// Reason a frame could not be read. The text addresses the author of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadFrame {
     /// `invalid_json`, `unknown_action` or `invalid_args`.
     pub code: &'static str,
     pub message: String,
-    /// The frame's own id, where it could be read.
+    /// The frame's own id, if it could be read.
     pub id: Option<String>,
 }
 
 impl ClientFrame {
     /// Reads a text frame.
+    ///
+    /// # Errors
+    /// - `invalid_json`: the text is not a JSON object.
+    /// - `unknown_action`: the action does not exist.
+    /// - `invalid_args`: a field of the frame or an argument is missing or has a wrong type.
     pub fn parse(text: &str) -> Result<ClientFrame, BadFrame> {
         #[derive(Deserialize)]
         struct RawClientFrame {
@@ -101,25 +108,25 @@ impl ClientFrame {
         }
 
         let bad = |code, message: String, id: Option<String>| BadFrame { code, message, id };
-        let envelope: RawClientFrame = serde_json::from_str(text).map_err(|e| {
-            bad("invalid_json", format!("a frame is a JSON object such as {{\"action\": \"ping\"}}: {e}"), None)
+        let raw: RawClientFrame = serde_json::from_str(text).map_err(|e| {
+            bad("invalid_json", format!("a frame must be a JSON object such as {{\"action\": \"ping\"}}: {e}"), None)
         })?;
-        let id = match envelope.id {
+        let id = match raw.id {
             None | Some(Value::Null) => None,
             Some(Value::String(id)) if !id.is_empty() && id.len() <= 128 => Some(id),
-            Some(_) => return Err(bad("invalid_args", "`id` is a string of 1 to 128 bytes".into(), None)),
+            Some(_) => return Err(bad("invalid_args", "`id` must be a string of 1 to 128 bytes".into(), None)),
         };
-        let Some(Value::String(action)) = envelope.action else {
-            return Err(bad("invalid_args", "`action` is missing, or is no string".into(), id));
+        let Some(Value::String(action)) = raw.action else {
+            return Err(bad("invalid_args", "`action` is missing or not a string".into(), id));
         };
-        let args = match envelope.args {
+        let args = match raw.args {
             None | Some(Value::Null) => Value::Object(Map::new()),
             Some(args @ Value::Object(_)) => args,
-            Some(_) => return Err(bad("invalid_args", format!("`args` of `{action}` is not an object"), id)),
+            Some(_) => return Err(bad("invalid_args", format!("`args` of `{action}` must be an object"), id)),
         };
         let tagged = serde_json::json!({ "action": action, "args": args });
         match serde_json::from_value(tagged) {
-            Ok(wish) => Ok(ClientFrame { id, request: wish }),
+            Ok(request) => Ok(ClientFrame { id, request }),
             Err(e) if e.to_string().starts_with("unknown variant") => {
                 Err(bad("unknown_action", e.to_string().replacen("unknown variant", "unknown action", 1), id))
             }
@@ -128,7 +135,7 @@ impl ClientFrame {
     }
 }
 
-/// An answer that concerns one frame, or the connection: never journalled.
+/// Error about one frame or about the connection. Never journalled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorFrame {
     pub error: ErrorBody,
@@ -136,30 +143,31 @@ pub struct ErrorFrame {
     pub id: Option<String>,
 }
 
-/// The body of every error, on the socket and in REST alike.
+/// Body of every error, on the socket and in REST.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// Stable, for programs.
+    /// Stable code, for programs.
     pub code: String,
-    /// For a person: names the thing and the way out.
+    /// Text for a person. Names the thing and the way out.
     pub message: String,
 }
 
-/// Status frames, about this connection alone. `session` is the session as REST shows it.
+/// Status frame about this connection alone. `session` is the session as REST shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum StatusFrame {
-    /// The first frame; without a session there is a second one as soon as there is one.
+    /// First frame of a connection. If no session exists yet, a second `hello` follows once it
+    /// does.
     Hello {
         session: Option<Value>,
         last_seq: u64,
         state: Option<crate::observation::AgentState>,
     },
-    /// Everything up to `seq` has been replayed; what follows is live.
+    /// Events up to `seq` have been replayed. Later events are live.
     Synced {
         seq: u64,
     },
-    /// The frame with this `id` was taken, and led to the event `seq` (absent where it left none).
+    /// The frame with this `id` was accepted and led to event `seq`. Absent if it led to no event.
     Accepted {
         id: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,7 +185,7 @@ mod tests {
 
     fn check(text: &str, expected: Result<ClientRequest, (&str, &str)>) {
         match (ClientFrame::parse(text), expected) {
-            (Ok(frame), Ok(wish)) => assert_eq!(frame.request, wish),
+            (Ok(frame), Ok(request)) => assert_eq!(frame.request, request),
             (Err(bad), Err((code, part))) => {
                 assert_eq!(bad.code, code);
                 assert!(bad.message.contains(part), "{}", bad.message);
@@ -187,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn frames() {
+    fn frames_are_parsed_or_rejected_with_a_code() {
         check(r#"{"action":"start","args":{"task":"go"}}"#, Ok(ClientRequest::Start { task: "go".into() }));
         check(r#"{"action":"interrupt"}"#, Ok(ClientRequest::Interrupt {}));
         check(r#"{"action":"interrupt","args":null}"#, Ok(ClientRequest::Interrupt {}));
@@ -198,7 +206,7 @@ mod tests {
         check(r#"{"action":"dance"}"#, Err(("unknown_action", "`dance`, expected one of `initialize`")));
         check(r#"{"action":"start"}"#, Err(("invalid_args", "missing field `task`")));
         check(r#"{"action":"start","args":{"task":7}}"#, Err(("invalid_args", "expected a string")));
-        check(r#"{"action":"start","args":"task"}"#, Err(("invalid_args", "not an object")));
-        check(r#"{"action":"ping","id":7}"#, Err(("invalid_args", "`id` is a string")));
+        check(r#"{"action":"start","args":"task"}"#, Err(("invalid_args", "must be an object")));
+        check(r#"{"action":"ping","id":7}"#, Err(("invalid_args", "`id` must be a string")));
     }
 }

@@ -1,31 +1,33 @@
-//! Durable events: what is journalled, numbered without gaps, and replayed for ever.
+//! Durable events: journalled, numbered without gaps, kept and replayed forever.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Action, Observation, observation::OpaqueFields};
 
-/// One entry of a session's journal, exactly as a client sees it.
+/// Entry of a session's journal, exactly as a client receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// 1, 2, 3 … in each session, without gaps. Given by the server, never by the agent.
+    /// Number of the event in its session: 1, 2, 3 … without gaps. Assigned by the server, never by
+    /// the agent.
     pub seq: u64,
-    /// When the server wrote it down: RFC 3339, UTC, milliseconds.
+    /// Time at which the server recorded the event: RFC 3339, UTC, milliseconds.
     pub at: String,
     pub source: EventSource,
-    /// The `seq` of the event that led to this one.
+    /// `seq` of the event that led to this event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<u64>,
-    /// Ties deltas, an action and its result together. The agent's tool calls use the model's own call id here.
+    /// Ties deltas, an action and its result together. The agent's tool calls use the model's own
+    /// call id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
     #[serde(flatten)]
     pub body: EventBody,
-    /// One line for a person.
+    /// Summary line for a person.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// Who an event comes from.
+/// Origin of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventSource {
@@ -34,19 +36,21 @@ pub enum EventSource {
     Server,
 }
 
-/// What the event says.
+/// Content of an event: an action, an observation, or a kind unknown to this version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum EventBody {
     Action(Action),
     Observation(Observation),
-    /// A kind that this version does not know, from a newer agent or an older journal: passed on as it came. Or one that has
-    /// more to it than its type ([`Observation::part_of`]), on its way out.
+    /// Content that is passed on unchanged.
+    ///
+    /// A kind unknown to this version, from a newer agent or an older journal. On the way
+    /// out, also an observation with more fields than its type ([`Observation::with_truncation`]).
     Opaque(OpaqueFields),
 }
 
 impl EventBody {
-    /// The name on the wire: the value of `action` or `observation`.
+    /// Name on the wire: the value of `action` or `observation`.
     pub fn name(&self) -> &str {
         match self {
             EventBody::Action(action) => action.name(),
@@ -59,7 +63,7 @@ impl EventBody {
         }
     }
 
-    /// One line for a person; empty for what this version does not know.
+    /// Summary line for a person. Empty for a kind unknown to this version.
     pub fn summary_line(&self) -> String {
         match self {
             EventBody::Action(action) => action.summary_line(),

@@ -1,20 +1,21 @@
-//! The vocabulary that agent, journal and browser share: actions, observations, deltas, and the frames of the link.
+//! Shared types of agent, journal and browser: actions, observations, deltas and link frames.
 //!
-//! Nothing here does anything. It is the one definition of the wire in code, so a type that changes here changes for
-//! everybody at once: read the old data with the new type and the new data with the old one before you commit.
+//! The crate holds data types only, and is the one definition of the wire format in code. A changed
+//! type changes for all readers and writers at once. Before a commit, read the old data with the
+//! new type, and the new data with the old type.
 //!
-//! | module | what it defines | who speaks it |
+//! | module | defines | travels |
 //! |---|---|---|
-//! | [`event`] | what is journalled and replayed for ever: numbered [`event::Event`]s | server → client, server → agent on restore |
-//! | [`action`] | what somebody asked for or did | inside events |
-//! | [`observation`] | what came of it | inside events |
-//! | [`delta`] | a piece of an item that is still growing; never numbered, never replayed | agent → server → client |
-//! | [`client`] | what a client may send, and what it is told about its own connection | client ↔ server |
-//! | [`link`] | the exactly-once conversation between server and agent | server ↔ agent |
-//! | [`inside`] | where in a sandbox they find each other | a driver, agent |
+//! | [`event`] | numbered events, kept and replayed forever | server → client, agent (on restore) |
+//! | [`action`] | requests and acts of user and agent | inside events |
+//! | [`observation`] | results and changes of state | inside events |
+//! | [`delta`] | unnumbered pieces of growing items, never replayed | agent → server → client |
+//! | [`client`] | client requests, and the status of a client's connection | client ↔ server |
+//! | [`link`] | the exactly-once protocol of server and agent | server ↔ agent |
+//! | [`sandbox_paths`] | paths inside a sandbox | (used by driver and agent) |
 //!
-//! Two rules hold for all of it: a field that a reader does not know is ignored, and a frame that it does not know is
-//! answered with an error, never with silence.
+//! Two rules hold for all types. A reader ignores a field that is unknown to the reader's version.
+//! A reader answers an unknown frame with an error, never with silence.
 
 pub mod action;
 pub mod client;
@@ -33,16 +34,18 @@ pub use observation::{Observation, ObservationKind};
 pub use size::JsonSize;
 pub use text::{Excerpt, excerpt, excerpt_remainder, omission_marker};
 
-/// The largest observation content, in bytes, that travels inside an event. What is larger is kept whole on disk, and the
-/// event carries its head and tail ([`excerpt`]).
+/// Largest observation content inside an event, in bytes.
+///
+/// Larger content is stored whole on disk. The event carries head and tail ([`excerpt`]).
 pub const CONTENT_LIMIT: usize = 64 * 1024;
 
-/// The most of one observation's text, in bytes, that is kept whole beside the journal. Of what is larger the beginning and
-/// the end are kept.
+/// Largest part of one observation's text that is stored whole beside the journal, in bytes.
+///
+/// If a text is larger, its beginning and its end are kept.
 pub const FULL_TEXT_LIMIT: u64 = 64 * 1024 * 1024;
 
-/// The largest frame that a client may send, in bytes.
+/// Largest frame that a client may send, in bytes.
 pub const CLIENT_FRAME_LIMIT: usize = 1024 * 1024;
 
-/// The largest frame on the link between server and agent, in bytes, in either direction.
+/// Largest frame on the link between server and agent, in bytes, in either direction.
 pub const LINK_FRAME_LIMIT: usize = 16 * 1024 * 1024;

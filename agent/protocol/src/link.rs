@@ -1,27 +1,34 @@
-//! The conversation between server and agent: exactly once in both directions, over any number of connections.
+//! Link protocol of server and agent: exactly once in both directions, over any number of
+//! connections.
 //!
-//! The agent listens (a Unix socket in its run directory), the server dials, both speak JSON text frames over a WebSocket.
+//! The agent listens on a Unix socket in its run directory, and the server dials. Both send JSON
+//! text frames over a WebSocket.
 //!
 //! ```text
-//! agent  → server   hello {boot, last_n, turn}            on every connection, first
-//! server → agent    welcome {acked, settings, restore}    what the server holds of this boot
-//! server → agent    history {events} …                    only where `restore` is true: the journal, oldest first
-//! agent  → server   report {n = acked+1 …}                everything that is not acknowledged, again
-//! server → agent    command …                             every command that is not taken, again
+//! agent  → server   hello {boot, last_n, turn}            first frame of every connection
+//! server → agent    welcome {acked, settings, restore}    what the server has stored of this boot
+//! server → agent    history {events} …                    if `restore`: the journal, oldest first
+//! agent  → server   report {n = acked+1 …}                all unacknowledged reports, again
+//! server → agent    command …                             all commands not yet taken, again
 //! ```
 //!
-//! Then both go on. A `report` is durable: the agent numbers it 1, 2, 3 … within its boot and keeps it until `ack {n}`; the
-//! server stores the number in the same batch as the event, so a report that comes twice is stored once. A `command`
-//! carries an id that the agent remembers for its whole boot, so one that comes twice acts once. A new `boot` tells the
-//! server that the agent itself started again and knows nothing but what `history` tells it.
+//! Normal operation follows:
 //!
-//! Deltas are neither: what a cut connection lost comes again as the item so far, with offset 0.
+//! - **Reports are durable.** The agent numbers its reports 1, 2, 3 … within its boot. The agent
+//!   keeps each report until `ack {n}`. The server stores the number in the same batch as the
+//!   event, so a repeated report is stored once.
+//! - **Commands act once.** Each command carries an id. The agent keeps the id for its whole boot,
+//!   so a repeated command acts once.
+//! - **Boot id.** A new `boot` shows the server that the agent has restarted. The agent then holds
+//!   nothing except what `history` contains.
+//! - **Deltas** are neither numbered nor repeated. If a connection is cut, the whole item so far
+//!   comes again, with offset 0.
+//! - **Fragments.** A message longer than [`FRAGMENT`] travels in fragments, in both directions. A
+//!   WebSocket library keeps a buffer as large as the largest frame it read or wrote, per session.
+//! - **Limits.** A report fits into a frame and has few enough values ([`AgentReport::fit`]). Its
+//!   kind is one that an agent may report ([`EventBody::accept_from_agent`]).
 //!
-//! What is longer than [`FRAGMENT`] goes as a fragmented message, in both directions: a WebSocket library keeps a buffer of the
-//! largest frame that it ever read or wrote, and there is one for each session.
-//!
-//! What is reported is small enough for a frame, and of few enough values ([`Report::fit`]), and of the kinds that are an agent's to say
-//! ([`Body::of_an_agent`]).
+//! See docs/internals/link.md.
 
 mod agent_event_policy;
 mod fragments;
@@ -41,10 +48,11 @@ use crate::{
     event::EventBody,
 };
 
-/// The version of this conversation. The server refuses an agent of another one, and says so.
+/// Version of the link protocol. The server rejects an agent with another version, and reports the
+/// reason.
 pub const LINK_VERSION: u32 = 1;
 
-/// What the agent says.
+/// Frame from agent to server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]
 pub enum FromAgent {
@@ -53,7 +61,7 @@ pub enum FromAgent {
         n: u64,
         report: AgentReport,
     },
-    /// The command is known and will be carried out; it need not be sent again.
+    /// The agent has the command and will execute it. The server does not send the command again.
     Taken {
         command: String,
     },
@@ -61,40 +69,47 @@ pub enum FromAgent {
     Delta(Delta),
 }
 
-/// How an agent introduces itself.
+/// First frame of an agent on a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentHello {
     pub link_version: u32,
-    /// Made anew each time the agent's process starts, and for each `hello` until it has its history, or a command without
-    /// one: until then it has nothing to report.
+    /// Boot id. New for each start of the agent's process.
+    ///
+    /// Until the agent has its history, or a command without a history, each `hello` has a new id.
+    /// Until then the agent has nothing to report.
     pub boot: String,
     pub agent_version: String,
-    /// The number of the newest report of this boot, 0 before the first.
+    /// Number of the newest report of this boot, 0 before the first.
     pub last_n: u64,
-    /// The turn that runs, if one does.
+    /// Id of the running turn, if any.
     pub turn: Option<String>,
 }
 
-/// What must not be lost on the way from agent to server.
+/// Report that must not be lost between agent and server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "snake_case")]
 pub enum AgentReport {
-    /// Something for the journal. The server gives it its `seq`, and its `cause`: the newest action with the same item.
+    /// Entry for the journal. The server assigns `seq` and `cause`: the newest action with the same
+    /// item.
     Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         item: Option<String>,
         body: EventBody,
     },
-    /// A piece of the whole text of the observation that will end `item`, where that is too large for one report. Pieces
-    /// come one after the other and before the observation, which has head and tail and says so by `truncated`.
+    /// Piece of an observation's whole text, if the text is too large for one report. The
+    /// observation ends `item`.
+    ///
+    /// Pieces come in order and before the observation. The observation has head and tail, and is
+    /// marked by `truncated`.
     Piece { item: String, offset: u64, text: String },
-    /// The turn is over; nothing more of it follows. Exactly one for each `prompt`.
+    /// The turn is over, and no report of it follows. Exactly one for each `prompt`.
     TurnEnded { turn: String, outcome: WorkOutcome },
-    /// The message of this `steer` command is in the conversation, from here on.
+    /// The message of this `steer` command is in the conversation from here on.
     Steered { command: String },
-    /// No turn ran any more when this `steer` command came; the server prompts with it instead.
+    /// No turn was running when this `steer` command arrived. The server sends the message as a
+    /// prompt instead.
     SteerMissed { command: String },
-    /// The user's act is over; its observation, if there was one, came before. Exactly one for each `act`.
+    /// The user action is over. Its observation, if any, came before. Exactly one for each `act`.
     #[serde(rename = "act_ended")]
     UserActionEnded {
         #[serde(rename = "act")]
@@ -103,62 +118,63 @@ pub enum AgentReport {
     },
 }
 
-/// How a turn, or a user's act, ended.
+/// Outcome of a turn or a user action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum WorkOutcome {
-    /// By itself.
+    /// Ended by itself.
     Done,
-    /// By `cancel`. `what` was stopped, in words (`the command cargo test`); `partial`: a cut text was kept.
+    /// Ended by `cancel`. `what` names the stopped work (`the command cargo test`). `partial` is
+    /// true if a partial text was kept.
     Cancelled { what: String, partial: bool },
-    /// It could not go on. `code` is stable, `detail` is for a person.
+    /// Could not continue. `code` is stable, `detail` is for a person.
     Failed { code: String, detail: String },
 }
 
-/// What the server says.
+/// Frame from server to agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]
 pub enum ToAgent {
     Welcome(ServerWelcome),
-    /// A part of the journal, oldest first; `complete` on the last part.
+    /// Part of the journal, oldest first. `complete` on the last part.
     History {
         events: Vec<Event>,
         complete: bool,
     },
-    /// Every report up to `n` is on disk. Comes for several at once, up to half a second late.
+    /// Reports up to `n` are on disk. Covers several reports, up to half a second late.
     Ack {
         n: u64,
     },
     Command(CommandFrame),
 }
 
-/// How the server answers an agent's `hello`.
+/// Server's answer to an agent's `hello`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerWelcome {
     pub session: String,
-    /// The newest report of this boot that is on disk, 0 where there is none.
+    /// Newest report of this boot that is on disk, 0 if there is none.
     pub acked: u64,
-    /// Whether `history` follows. True for a boot that the server has not welcomed before.
+    /// True if `history` follows, as for a boot that the server has not welcomed before.
     pub restore: bool,
     pub settings: AgentSettings,
 }
 
-/// What the agent works with. Changed by `settings`.
+/// Settings of the agent. Changed by the command `settings`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentSettings {
-    /// As the provider names it.
+    /// Model name, as the provider spells it.
     pub model: String,
-    /// Which of the gateway's endpoints serves it.
+    /// Gateway endpoint that serves the model.
     pub api: ProviderApi,
-    /// Where commands run: an absolute path inside the sandbox.
+    /// Working directory of commands: an absolute path inside the sandbox.
     pub directory: String,
-    /// How long one command may run, seconds.
+    /// Time limit of one command, in seconds.
     pub run_timeout_s: u64,
-    /// How many steps (calls of the model) a turn may take before it is ended with an error.
+    /// Limit of steps (model calls) per turn. A turn that exceeds the limit ends with an error.
     pub max_steps: u32,
 }
 
-/// A provider's own wire format.
+/// Wire format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderApi {
@@ -168,7 +184,7 @@ pub enum ProviderApi {
     Openai,
 }
 
-/// A command with the id by which the agent knows whether it has seen it.
+/// Command with the id by which the agent recognises a repeated command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandFrame {
     pub id: String,
@@ -176,37 +192,39 @@ pub struct CommandFrame {
     pub command: AgentCommand,
 }
 
-/// What the agent is told to do.
+/// Command to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum AgentCommand {
-    /// Begin a turn. The server sends none while one runs.
+    /// Begins a turn. The server sends no prompt while a turn runs.
     Prompt {
         turn: String,
         content: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<String>,
     },
-    /// Take this message into the turn that runs, at its next step. Answered by the report `steered`, or, where no turn
-    /// runs any more, by `steer_missed`.
+    /// Adds the message to the running turn at its next step. The report `steered` answers, or
+    /// `steer_missed` if no turn runs any more.
     Steer {
         content: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<String>,
     },
-    /// The user acts in the sandbox: `run`, `read`, `write` or `browse`, beside the agent. One at a time.
+    /// Starts a user action in the sandbox beside the agent: `run`, `read`, `write` or `browse`.
+    /// Only one runs at a time.
     #[serde(rename = "act")]
     UserAction {
         #[serde(rename = "act")]
         user_action: String,
         action: Action,
     },
-    /// Stop the turn and the user's act: the model's stream, and the whole process tree of whatever runs.
+    /// Stops the turn and the user action: the model's stream, and the whole process tree of
+    /// running work.
     Cancel {},
-    /// Kill every process that the turn started and that is still there, at once.
+    /// Kills every remaining process that the turn started, at once.
     KillProcesses {},
     Settings(AgentSettings),
-    /// The person's answer to a `confirm` observation.
+    /// Person's decision on a `confirm` observation.
     Answer {
         request: String,
         decision: ApprovalDecision,
@@ -221,12 +239,12 @@ mod tests {
     use crate::{DeltaKind, Observation, ObservationKind};
 
     fn round_trip<T: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug>(value: T, json: &str) {
-        assert_eq!(serde_json::to_string(&value).expect("it serializes"), json);
-        assert_eq!(serde_json::from_str::<T>(json).expect("it reads back"), value);
+        assert_eq!(serde_json::to_string(&value).expect("a frame always serializes"), json);
+        assert_eq!(serde_json::from_str::<T>(json).expect("a serialized frame is readable"), value);
     }
 
     #[test]
-    fn the_wire() {
+    fn frames_have_a_stable_wire_format() {
         round_trip(
             FromAgent::Delta(Delta { kind: DeltaKind::Text, item: "i".into(), offset: 3, content: "x".into() }),
             r#"{"delta":"text","item":"i","offset":3,"content":"x"}"#,
@@ -256,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_kept_as_it_came() {
+    fn unknown_kind_is_kept_unchanged() {
         let json = r#"{"frame":"report","n":1,"report":{"report":"event","body":{"observation":"smell","extras":{"of":"smoke"}}}}"#;
-        let frame: FromAgent = serde_json::from_str(json).expect("it is read");
+        let frame: FromAgent = serde_json::from_str(json).expect("an unknown kind is readable");
         assert!(matches!(
             &frame,
             FromAgent::Report { report: AgentReport::Event { body: EventBody::Opaque(_), .. }, .. }
         ));
-        assert_eq!(serde_json::to_string(&frame).expect("it serializes"), json);
+        assert_eq!(serde_json::to_string(&frame).expect("a frame always serializes"), json);
     }
 }

@@ -1,25 +1,25 @@
-//! What came of an act, or happened by itself.
+//! Observations: results of actions, and changes that happen by themselves.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::EventBody;
 
-/// Something seen: its text in `content`, the rest by kind in `extras`.
+/// Recorded observation of an event: text in `content`, the rest by kind in `extras`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     #[serde(flatten)]
     pub kind: ObservationKind,
-    /// The whole text, or its head and tail where `extras.truncated` is set.
+    /// Whole text, or its head and tail if `extras.truncated` is set.
     #[serde(default)]
     pub content: String,
 }
 
-/// What was seen: `"observation"` names it, `"extras"` holds the rest.
+/// Kind of observation: `"observation"` holds its name, `"extras"` holds the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "observation", content = "extras", rename_all = "snake_case")]
 pub enum ObservationKind {
-    /// A command ended. `exit_code` is absent where a signal or the timeout ended it.
+    /// A command ended. `exit_code` is absent if a signal or the timeout ended the command.
     Run {
         command: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub enum ObservationKind {
         path: String,
         bytes: u64,
     },
-    /// A file was changed at `line` (counted from 1); `diff` is unified.
+    /// A file was changed at `line` (counted from 1). `diff` is a unified diff.
     Edit {
         path: String,
         line: usize,
@@ -47,7 +47,7 @@ pub enum ObservationKind {
         lines: Vec<String>,
         diff: String,
     },
-    /// A page, as text. `screenshot` is a reference to a file.
+    /// A page, as text. `screenshot` refers to a file.
     Browse {
         url: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,26 +61,26 @@ pub enum ObservationKind {
     Chat {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<String>,
-        /// The turn that it began, or joined.
+        /// Turn that the message began or joined.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         turn: Option<String>,
     },
-    /// What the agent said. `partial` where it was cut short.
+    /// Agent's message. `partial` if it was cut short.
     Message {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         partial: bool,
     },
-    /// What the agent, or its model, thought.
+    /// Thinking of the agent or its model. `partial` if it was cut short.
     Think {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         partial: bool,
     },
-    /// The agent's plan: markdown in `content`, kept in the workspace at `path`.
+    /// Agent's plan: Markdown in `content`, stored in the workspace at `path`.
     Plan {
         path: String,
         items: Vec<PlanItem>,
     },
-    /// Somebody has to decide. `options` are the decisions that make sense here.
+    /// A person's decision is required. `options` holds the decisions that apply.
     Confirm {
         request: String,
         action: String,
@@ -96,62 +96,66 @@ pub enum ObservationKind {
         agent_state: AgentState,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// When the state began, or that in it which this says, RFC 3339.
+        /// Start of the state, or of the reported change within the state: RFC 3339.
         since: String,
-        /// The state is the same, but the agent's turn is over: what still runs is the user's own, or it was just paused.
+        /// The state is unchanged, but the agent's turn is over. A user action still runs, or the
+        /// agent was just paused.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         turn_over: bool,
     },
-    /// The receipt of an interrupt.
+    /// Receipt of an interrupt.
     Interrupted {
-        /// What was stopped, in words (`the command cargo test`).
+        /// Stopped work, in words (`the command cargo test`).
         what: String,
-        /// From the wish to the end of the last process, milliseconds.
+        /// Time from the request to the end of the last process, in milliseconds.
         stopped_ms: u64,
-        /// Which step of the ladder ended it.
+        /// Escalation step that ended the work.
         #[serde(rename = "rung")]
         escalation_step: EscalationStep,
-        /// Whether a partial text was kept.
+        /// True if a partial text was kept.
         partial: bool,
     },
-    /// The messages that wait for the agent, oldest first. The newest of these observations is the queue.
+    /// Messages that wait for the agent, oldest first. The newest of these observations is the
+    /// current queue.
     Queue {
         items: Vec<QueueItem>,
     },
-    /// The sandbox changed its phase, or died.
+    /// The sandbox changed its phase or exited unexpectedly.
     Sandbox {
         phase: SandboxPhase,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_code: Option<i64>,
-        /// Whether the memory limit ended it.
+        /// True if the memory limit ended the sandbox.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         out_of_memory: bool,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stderr_tail: Option<String>,
-        /// Which driver, and what its wall does and does not hold, in words.
+        /// Driver, and what its isolation does and does not cover, in words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         isolation: Option<String>,
     },
-    /// Something went wrong. `code` is stable, `detail` is for a person.
+    /// An error occurred. `code` is stable, `detail` is for a person.
     Error {
         code: String,
         detail: String,
     },
 }
 
-/// Says that `content` is only a part, and where the whole is. It stands in `extras.truncated`, whatever the kind: a field of
-/// those of which an agent leaves something out, and put there by [`Observation::part_of`] in any.
+/// Marks `content` as a part of a longer text, and points at the whole text.
+///
+/// Stored in `extras.truncated` of any kind. Kinds that an agent can shorten have a field for the
+/// mark. [`Observation::with_truncation`] adds the mark to any kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TruncationMark {
-    /// How many bytes the whole has.
+    /// Size of the whole text, in bytes.
     pub bytes: u64,
-    /// Where to fetch the whole: a path on this server. Absent where nobody kept it.
+    /// Path on this server that returns the whole text. Absent if the whole text was not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub href: Option<String>,
 }
 
 impl TruncationMark {
-    /// The mark that an event bears, whatever its kind, from its JSON.
+    /// Reads the mark from the JSON of an event of any kind.
     pub fn of(event: &[u8]) -> Option<TruncationMark> {
         #[derive(Deserialize)]
         struct MarkedEvent {
@@ -165,7 +169,7 @@ impl TruncationMark {
     }
 }
 
-/// What kind of change an edit was.
+/// Kind of change that an edit made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EditKind {
@@ -174,14 +178,14 @@ pub enum EditKind {
     Replace,
 }
 
-/// One line of a plan with a checkbox.
+/// Line of a plan with a checkbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanItem {
     pub text: String,
     pub done: bool,
 }
 
-/// What one call of a model took, and what the session has taken so far.
+/// Usage of one model call, and totals of the session so far.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelUsage {
     pub model: String,
@@ -191,29 +195,29 @@ pub struct ModelUsage {
     pub cache_read_tokens: u64,
     #[serde(default)]
     pub cache_write_tokens: u64,
-    /// `null` where the model's price is not known.
+    /// Cost of this call in US dollars. `null` if the model's price is unknown.
     pub cost_usd: Option<f64>,
     pub total_input_tokens: u64,
     pub total_output_tokens: u64,
-    /// `null` where the price of any call so far is not known.
+    /// Total cost in US dollars. `null` if the price of any call so far is unknown.
     pub total_cost_usd: Option<f64>,
-    /// How many tokens of the model's context the last call used.
+    /// Tokens of the model's context that the last call used.
     pub context_used: u64,
-    /// How large that context is; `null` where it is not known.
+    /// Size of the model's context, in tokens. `null` if unknown.
     pub context_limit: Option<u64>,
 }
 
-/// A message that waits.
+/// Message that waits in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueItem {
-    /// Names it in `edit_queue`.
+    /// Id of the message in `edit_queue`.
     pub item: String,
     pub content: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<String>,
 }
 
-/// Whose turn it is, as clients see it.
+/// State of the agent, as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentState {
@@ -228,21 +232,21 @@ pub enum AgentState {
     Ended,
 }
 
-/// The steps by which an interrupt gets its way, in their order.
+/// Steps of an interrupt's escalation, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EscalationStep {
-    /// The agent was asked and stopped.
+    /// The agent was asked to stop, and stopped.
     Cancel,
-    /// What was left of the turn's processes was killed.
+    /// The remaining processes of the turn were killed.
     KillProcesses,
-    /// The agent was killed, and started again from the journal.
+    /// The agent was killed and restarted from the journal.
     RestartAgent,
-    /// The sandbox was taken away.
+    /// The sandbox was removed.
     Sandbox,
 }
 
-/// What a sandbox is going through.
+/// Phase of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxPhase {
@@ -253,14 +257,14 @@ pub enum SandboxPhase {
     Ready,
     Paused,
     Stopped,
-    /// It died.
+    /// Exited unexpectedly.
     Lost,
-    /// It could not be started.
+    /// Could not be started.
     Failed,
 }
 
 impl Observation {
-    /// The name on the wire, which is also what `GET …/events?kind=` filters by.
+    /// Name on the wire. `GET …/events?kind=` filters by the same name.
     pub fn name(&self) -> &'static str {
         match self.kind {
             ObservationKind::Run { .. } => "run",
@@ -285,14 +289,15 @@ impl Observation {
 }
 
 impl Observation {
-    /// The same, marked as a part of what is kept elsewhere.
+    /// Returns the observation as an event body, marked as a part of `whole`.
     ///
-    /// For a reader that asks for no such mark it is the observation that it was.
+    /// A reader that does not read the mark sees the observation unchanged.
     pub fn with_truncation(self, whole: TruncationMark) -> EventBody {
-        // Every type of the vocabulary has string keys and no fallible `Serialize`, so neither can fail.
-        let fields = serde_json::to_value(&self).expect("an observation is JSON");
-        let whole = serde_json::to_value(whole).expect("a mark is JSON");
-        let Value::Object(mut fields) = fields else { unreachable!("an observation is an object") };
+        // Types of this crate have string keys and no fallible `Serialize`, so neither call can
+        // fail.
+        let fields = serde_json::to_value(&self).expect("an observation always serializes");
+        let whole = serde_json::to_value(whole).expect("a mark always serializes");
+        let Value::Object(mut fields) = fields else { unreachable!("an observation serializes to an object") };
         if let Some(Value::Object(extras)) = fields.get_mut("extras") {
             extras.insert("truncated".to_owned(), whole);
         }
@@ -301,7 +306,7 @@ impl Observation {
 }
 
 impl Observation {
-    /// One line for a person: what came of it.
+    /// Summary line for a person that describes the result.
     pub fn summary_line(&self) -> String {
         match &self.kind {
             ObservationKind::Run { timed_out: true, .. } => "The command ran out of time.".to_owned(),
@@ -341,7 +346,7 @@ impl Observation {
 }
 
 impl AgentState {
-    /// The name on the wire.
+    /// Name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             AgentState::Starting => "starting",
@@ -357,7 +362,8 @@ impl AgentState {
     }
 }
 
-/// An observation or action of a kind that this version does not know: kept and passed on as it came.
+/// Fields of an observation or action of a kind unknown to this version. Kept and passed on
+/// unchanged.
 pub type OpaqueFields = Map<String, Value>;
 
 #[cfg(test)]
@@ -366,15 +372,15 @@ mod tests {
     use crate::{Event, EventSource};
 
     #[test]
-    fn every_kind_says_in_one_place_that_it_is_a_part_and_is_read_as_before() {
+    fn truncation_mark_has_one_place_in_every_kind_and_hides_nothing() {
         let whole = || TruncationMark { bytes: 9, href: Some("/api/x".into()) };
         let agents = TruncationMark { bytes: 7, href: None };
-        for seen in [
+        for kind in [
             ObservationKind::Message { partial: true },
             ObservationKind::Plan { path: "p".into(), items: Vec::new() },
             ObservationKind::Read { path: "p".into(), truncated: Some(agents) },
         ] {
-            let part = Observation { kind: seen, content: "head and tail".into() };
+            let part = Observation { kind, content: "head and tail".into() };
             let (name, line) = (part.name(), part.summary_line());
             let body = part.clone().with_truncation(whole());
             assert_eq!((body.name(), body.summary_line()), (name, line));
@@ -387,10 +393,12 @@ mod tests {
                 body,
                 message: String::new(),
             };
-            let json = serde_json::to_value(&event).expect("it serializes");
+            let json = serde_json::to_value(&event).expect("an event always serializes");
             assert_eq!(json["extras"]["truncated"], serde_json::json!({ "bytes": 9, "href": "/api/x" }));
-            let EventBody::Observation(read) = serde_json::from_value::<Event>(json).expect("an event").body else {
-                panic!("`{name}` is not read as an observation any more")
+            let EventBody::Observation(read) =
+                serde_json::from_value::<Event>(json).expect("the JSON is an event").body
+            else {
+                panic!("`{name}` is no longer read as an observation")
             };
             assert_eq!((read.name(), read.content), (name, part.content));
         }

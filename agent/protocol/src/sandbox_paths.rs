@@ -1,14 +1,14 @@
-//! Where things are inside every sandbox, whatever the driver.
+//! Paths inside every sandbox, with any driver.
 
-/// The agent's binary, read-only.
+/// Agent's binary, read-only.
 pub const AGENT_BINARY: &str = "/greenroom/bin/greenroom-agent";
-/// The agent listens here. The only part of the run directory that the sandbox can write.
+/// Agent's listening socket, in the only part of the run directory that the sandbox can write.
 pub const AGENT_SOCKET: &str = "/greenroom/run/agent/agent.sock";
-/// The model gateway listens here, on the server's side.
+/// Listening socket of the model gateway, on the server's side.
 pub const GATEWAY_SOCKET: &str = "/greenroom/run/gateway/gateway.sock";
-/// Where the agent works, and where its commands start.
+/// Agent's working directory, and the initial directory of its commands.
 pub const WORKSPACE: &str = "/workspace";
-/// The agent's home, kept beside the workspace over stop and start.
+/// Agent's home directory. Kept beside the workspace when the sandbox stops and starts.
 pub const HOME: &str = "/home/agent";
-/// Which acts of the user were begun.
+/// File with the ids of the user actions and turns that the agent has begun.
 pub const EXECUTED_IDS: &str = "/home/agent/.greenroom-acts";

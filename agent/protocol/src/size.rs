@@ -1,11 +1,12 @@
-//! How much there is to a JSON text beside its bytes: a short one can hold many values, and each is large in memory.
+//! Size of a JSON text: its bytes and its values. A short text can hold many values, and each value
+//! takes much memory once read.
 
 use std::io::{self, Write};
 
-/// Counts what is written to it: bytes, and values.
+/// Writer that counts the bytes and the JSON values written to it.
 ///
-/// Values are counted by what divides them, so only of JSON it is right: at least half of those that a reader would make, at
-/// most one more.
+/// Counts values by their separators, so the count holds for JSON only. It is at least half of the
+/// values that a reader would create, and at most one more.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct JsonSize {
     pub bytes: usize,
@@ -22,6 +23,7 @@ enum JsonScanState {
 }
 
 impl JsonSize {
+    /// Counts a complete JSON text.
     pub fn of(json: &[u8]) -> JsonSize {
         let mut size = JsonSize::default();
         size.add(json);
@@ -67,11 +69,11 @@ mod tests {
         assert_eq!((whole.bytes, whole.values), (json.len(), values), "{json}");
         let mut in_parts = JsonSize::default();
         json.as_bytes().chunks(1).for_each(|byte| in_parts.add(byte));
-        assert_eq!(in_parts, whole, "it does not matter how it comes");
+        assert_eq!(in_parts, whole, "the count does not depend on the pieces");
     }
 
     #[test]
-    fn what_divides_values_counts_and_not_what_stands_in_texts() {
+    fn separators_count_outside_strings_only() {
         check("7", 0);
         check("[1,2,3]", 3);
         check(r#"{"a":[[0],[0]],"b":{}}"#, 7);

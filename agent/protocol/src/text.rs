@@ -1,19 +1,20 @@
-//! Cutting a text down without losing what a reader looks for first: its beginning and its end.
+//! Excerpts: a long text reduced to its beginning and its end, which readers look for first.
 
 use std::borrow::Cow;
 
-/// The head and the tail of a text that was too long.
+/// Head and tail of a text that exceeds a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
-    /// Head, a line that says how much is left out, tail.
+    /// Head, a line with the number of omitted bytes, tail.
     pub text: String,
-    /// How many bytes were left out.
+    /// Number of omitted bytes.
     pub omitted: usize,
 }
 
-/// The head and the tail of `text` in at most about `limit` bytes, or `None` where the whole of it fits.
+/// Returns head and tail of `text` in at most about `limit` bytes, or `None` if all of `text` fits.
 ///
-/// Cuts only between characters. The tail gets as much as the head: a build log says what went wrong at its end.
+/// Cuts only between characters. Head and tail are equally long, because a build log reports the
+/// failure at its end.
 pub fn excerpt(text: &str, limit: usize) -> Option<Excerpt> {
     if text.len() <= limit {
         return None;
@@ -25,35 +26,38 @@ pub fn excerpt(text: &str, limit: usize) -> Option<Excerpt> {
     Some(Excerpt { text, omitted })
 }
 
-/// What stands in the place of so many bytes that are left out of a text.
+/// Returns the line that replaces this number of omitted bytes. [`excerpt_remainder`] parses it.
 pub fn omission_marker(bytes: usize) -> String {
     format!("\n… {bytes} bytes left out …\n")
 }
 
-/// What somebody lacks who has the first `told` bytes of a text of `whole` bytes, as far as its [`excerpt`] `cut` knows: what
-/// is left out in between is said. `None` where `cut` is no such excerpt.
-pub fn excerpt_remainder<'a>(cut: &'a str, whole: usize, told: usize) -> Option<Cow<'a, str>> {
-    let (head, tail) = head_and_tail(cut, whole)?;
-    let tail_from = whole - tail.len();
-    if told <= head.len() {
-        return cut.get(told..).map(Cow::Borrowed);
+/// Returns the rest of a text of `total` bytes for a reader that has its first `received` bytes.
+///
+/// Source of the rest is `shortened`, the text's [`excerpt`]. A marker with the number of bytes
+/// replaces a gap that the excerpt does not cover. Returns `None` if `shortened` is not such an
+/// excerpt.
+pub fn excerpt_remainder<'a>(shortened: &'a str, total: usize, received: usize) -> Option<Cow<'a, str>> {
+    let (head, tail) = head_and_tail(shortened, total)?;
+    let tail_from = total - tail.len();
+    if received <= head.len() {
+        return shortened.get(received..).map(Cow::Borrowed);
     }
-    match told.checked_sub(tail_from) {
-        Some(told) => Some(Cow::Borrowed(tail.get(told..).unwrap_or_default())),
-        None => Some(Cow::Owned(omission_marker(tail_from - told) + tail)),
+    match received.checked_sub(tail_from) {
+        Some(in_tail) => Some(Cow::Borrowed(tail.get(in_tail..).unwrap_or_default())),
+        None => Some(Cow::Owned(omission_marker(tail_from - received) + tail)),
     }
 }
 
-/// Head and tail of an excerpt of a text of `whole` bytes. They are as long as each other, up to a character.
-fn head_and_tail(cut: &str, whole: usize) -> Option<(&str, &str)> {
-    // What is left out is told in a line whose length depends on that number: but only on how many digits it has.
+/// Splits an excerpt of a text of `total` bytes into head and tail, equally long up to a character.
+fn head_and_tail(shortened: &str, total: usize) -> Option<(&str, &str)> {
+    // The marker's length depends only on the number of digits of the omitted byte count.
     (1..=20).find_map(|digits| {
-        let omitted = whole.checked_add(omission_marker(0).len() - 1 + digits)?.checked_sub(cut.len())?;
-        let (mark, kept) = (omission_marker(omitted), whole.checked_sub(omitted)?);
+        let omitted = total.checked_add(omission_marker(0).len() - 1 + digits)?.checked_sub(shortened.len())?;
+        let (mark, kept) = (omission_marker(omitted), total.checked_sub(omitted)?);
         let about = (kept / 2).saturating_sub(3)..=kept / 2 + 3;
         about.into_iter().find_map(|head| {
-            let tail = cut.get(head..)?.strip_prefix(&mark)?;
-            (head + tail.len() == kept).then(|| (&cut[..head], tail))
+            let tail = shortened.get(head..)?.strip_prefix(&mark)?;
+            (head + tail.len() == kept).then(|| (&shortened[..head], tail))
         })
     })
 }
@@ -65,39 +69,40 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Of whatever was left out, somebody has as much as they were told before, and knows how much they lack.
+        /// The remainder continues at the reader's position, and states the number of missing
+        /// bytes.
         #[test]
-        fn the_rest_goes_on_where_somebody_is(text in "[aä…\n]{0,600}", limit in 0usize..300, told in 0usize..2000) {
-            let told = text.floor_char_boundary(told);
-            let Some(Excerpt { text: cut, omitted }) = excerpt(&text, limit) else { return Ok(()) };
-            let (head, tail) = head_and_tail(&cut, text.len()).expect("it is one");
+        fn rest_begins_at_reader_position(text in "[aä…\n]{0,600}", limit in 0usize..300, received in 0usize..2000) {
+            let received = text.floor_char_boundary(received);
+            let Some(Excerpt { text: shortened, omitted }) = excerpt(&text, limit) else { return Ok(()) };
+            let (head, tail) = head_and_tail(&shortened, text.len()).expect("`shortened` is an excerpt");
             prop_assert_eq!(head.len() + omitted + tail.len(), text.len());
-            let rest = excerpt_remainder(&cut, text.len(), told).expect("it is one");
-            let lacked = (text.len() - tail.len()).saturating_sub(told.max(head.len()));
-            let (known, end) = (&text[..told.max(head.len())], &text[told.max(text.len() - tail.len())..]);
-            let expected = if lacked == 0 { text.clone() } else { format!("{known}{}{end}", omission_marker(lacked)) };
-            prop_assert_eq!(format!("{}{rest}", &text[..told]), expected);
+            let rest = excerpt_remainder(&shortened, text.len(), received).expect("`shortened` is an excerpt");
+            let missing = (text.len() - tail.len()).saturating_sub(received.max(head.len()));
+            let (known, end) = (&text[..received.max(head.len())], &text[received.max(text.len() - tail.len())..]);
+            let expected = if missing == 0 { text.clone() } else { format!("{known}{}{end}", omission_marker(missing)) };
+            prop_assert_eq!(format!("{}{rest}", &text[..received]), expected);
         }
     }
 
     #[test]
-    fn what_is_no_excerpt_is_not_taken_for_one() {
+    fn text_that_is_no_excerpt_has_no_remainder() {
         assert_eq!(excerpt_remainder("as short as this", 5_000_000, 3), None);
         assert_eq!(excerpt_remainder("as long as an import file says", usize::MAX, 3), None);
         assert_eq!(excerpt_remainder(&format!("a{}b", omission_marker(7)), 5_000_000, 3), None);
     }
 
     #[test]
-    fn what_fits_is_left_alone() {
+    fn text_within_limit_has_no_excerpt() {
         assert_eq!(excerpt("short", 5), None);
     }
 
     #[test]
-    fn head_and_tail_survive_and_characters_stay_whole() {
+    fn excerpt_keeps_head_and_tail_and_whole_characters() {
         let long = format!("BEGIN{}END", "ä".repeat(100));
-        let cut = excerpt(&long, 21).expect("it is longer than 21 bytes");
-        assert!(cut.text.starts_with("BEGIN"), "{}", cut.text);
-        assert!(cut.text.ends_with("END"), "{}", cut.text);
-        assert_eq!(cut.omitted + cut.text.chars().filter(|c| *c == 'ä').count() * 2 + 8, long.len());
+        let shortened = excerpt(&long, 21).expect("the text is longer than 21 bytes");
+        assert!(shortened.text.starts_with("BEGIN"), "{}", shortened.text);
+        assert!(shortened.text.ends_with("END"), "{}", shortened.text);
+        assert_eq!(shortened.omitted + shortened.text.chars().filter(|c| *c == 'ä').count() * 2 + 8, long.len());
     }
 }

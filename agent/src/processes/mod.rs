@@ -1,4 +1,5 @@
-//! The commands that tools run: started in groups of their own, killed with everything that came of them.
+//! Commands of the tools: started in process groups of their own, killed with everything they
+//! started.
 
 use std::{
     collections::HashMap,
@@ -18,52 +19,65 @@ use tokio::{
 
 mod proc_table;
 
-/// How long between two looks at what is left of a tree that is being killed.
+/// Delay between two scans while a process tree is being killed.
 const KILL_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Who a command belongs to.
+/// Owner of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessOwner {
     Agent,
     User,
 }
 
-/// Whether somebody has to know whose a process is.
+/// Selects whether a scan reads the owner of each process.
 enum OwnerMarks {
     Read,
     Unread,
 }
 
-/// All that was started and not yet waited for. One for the whole program.
+/// Child processes that are not waited for yet. The agent has one such set.
 #[derive(Debug, Clone)]
 pub struct ChildProcesses(Arc<ProcessesShared>);
 
 #[derive(Debug)]
 struct ProcessesShared {
-    /// The item of each child that is ours to wait for, by pid. The reaper leaves these alone.
+    /// Item of each child that a tool waits for, by pid. The reaper skips these.
     children: Mutex<HashMap<i32, String>>,
-    /// Where any program in here finds the model gateway.
+    /// Address of the model gateway for programs in the sandbox.
     gateway_url: Option<String>,
 }
 
-/// A command that runs. Whoever holds it waits for it, then calls [`Processes::gone`].
+/// Running command. Its holder waits for `child`, then calls [`ChildProcesses::forget_child`].
 #[derive(Debug)]
 pub struct RunningCommand {
     pub child: Child,
+    /// Pid of the shell, which is also its process group.
     pub pid: i32,
-    /// Its stdout and stderr, in the order written.
+    /// Stdout and stderr, in the order written.
     pub output: pipe::Receiver,
 }
 
 impl ChildProcesses {
-    /// Makes this process the parent of every orphan below it.
+    /// Makes the agent the parent of every orphan below it (`PR_SET_CHILD_SUBREAPER`).
+    ///
+    /// # Errors
+    /// Fails if the kernel rejects that.
     pub fn new(gateway_url: Option<String>) -> io::Result<ChildProcesses> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         Ok(ChildProcesses(Arc::new(ProcessesShared { children: Mutex::default(), gateway_url })))
     }
 
-    /// Runs `command` by a shell in `directory`.
-    pub fn spawn(&self, item: &str, by: ProcessOwner, command: &str, directory: &Path) -> io::Result<RunningCommand> {
+    /// Runs `command` with a shell in `directory`.
+    ///
+    /// # Errors
+    /// Fails if the pipe or the shell cannot be made, for example if `directory` is missing.
+    pub fn spawn(
+        &self,
+        item: &str,
+        owner: ProcessOwner,
+        command: &str,
+        directory: &Path,
+    ) -> io::Result<RunningCommand> {
         let (output, input) = io::pipe()?;
         let mut shell = Command::new(shell());
         shell
@@ -75,53 +89,65 @@ impl ChildProcesses {
             .process_group(0)
             .envs(self.environment())
             .env(proc_table::ITEM_VARIABLE, item)
-            .env(proc_table::OWNER_VARIABLE, if by == ProcessOwner::User { proc_table::OWNER_USER } else { "agent" });
+            .env(
+                proc_table::OWNER_VARIABLE,
+                if owner == ProcessOwner::User { proc_table::OWNER_USER } else { "agent" },
+            );
         let child = shell.spawn()?;
-        // A child that was just started and not waited for has a pid.
+        // A child that was just spawned and not waited for has a pid.
         let pid = child.id().map_or(0, |pid| pid as i32);
         self.children().insert(pid, item.to_owned());
         Ok(RunningCommand { child, pid, output: pipe::Receiver::from_owned_fd(output.into())? })
     }
 
-    /// Says that a child has been waited for.
+    /// Records that a child has been waited for.
     pub fn forget_child(&self, pid: i32) {
         self.children().remove(&pid);
     }
 
-    /// Kills what `item` started, wherever it went, and returns when nothing of it is left.
+    /// Kills everything that `item` started, and returns when nothing of it is left.
     pub async fn kill_tree(&self, item: &str) {
-        let roots: Vec<i32> = self.children().iter().filter(|(_, of)| *of == item).map(|(pid, _)| *pid).collect();
-        // Before the first blow: what that orphans is our child, and without marks nothing tells whose it was.
+        let roots: Vec<i32> =
+            self.children().iter().filter(|(_, child_item)| *child_item == item).map(|(pid, _)| *pid).collect();
+        // Scanned before the first kill: a kill makes orphans, and an orphan without marks cannot
+        // be assigned.
         let mut tree =
             proc_table::descendants().map(|rows| proc_table::ProcessTree::of(&rows, &roots)).unwrap_or_default();
         for group in roots.iter().filter_map(|root| Pid::from_raw(*root)) {
-            // The most of it at one blow, also where there is no `/proc`. The group may be gone already.
+            // Kills most of the tree at once, also without `/proc`. The group may be gone already.
             let _ = kill_process_group(group, Signal::KILL);
         }
-        // A process that has no marks and was not seen below a root may be another command's while one runs.
-        let alone = self.children().values().all(|of| of == item);
+        // An unmarked process outside the tree may belong to another running command.
+        let is_only_command = self.children().values().all(|child_item| child_item == item);
         self.kill_until_gone(OwnerMarks::Read, |rows| {
             tree.grow(rows);
-            rows.retain(|row| tree.contains(row) || row.item.as_ref().map_or(alone, |of| of == item));
+            rows.retain(|row| {
+                tree.contains(row) || row.item.as_ref().map_or(is_only_command, |row_item| row_item == item)
+            });
         })
         .await;
     }
 
-    /// Kills everything that the agent's own commands started, of whatever turn; what the user runs stays.
+    /// Kills everything that the agent's own commands started, in any turn. The user's processes
+    /// stay.
     pub async fn kill_agent_processes(&self) {
         self.kill_until_gone(OwnerMarks::Read, |rows| rows.retain(|row| !row.by_user)).await;
     }
 
-    /// Kills everything below us.
+    /// Kills every process below the agent.
     pub async fn kill_all(&self) {
         self.kill_until_gone(OwnerMarks::Unread, |_| {}).await;
     }
 
-    /// Takes the exit of every orphan that became our child, for ever, and leaves our own children to those who wait.
+    /// Reaps every orphan that became a child of the agent, until dropped. Children of the tools
+    /// are left to their holders.
+    ///
+    /// # Errors
+    /// Fails if SIGCHLD cannot be handled.
     pub async fn reap_orphans(self) -> io::Result<()> {
-        let mut deaths = signal(SignalKind::child())?;
+        let mut exits = signal(SignalKind::child())?;
         loop {
-            deaths.recv().await;
+            exits.recv().await;
             if let Ok(rows) = proc_table::descendants() {
                 self.reap(&rows);
             }
@@ -132,29 +158,31 @@ impl ChildProcesses {
         for pid in proc_table::zombie_children(rows) {
             let known = self.children().contains_key(&pid);
             if let (false, Some(pid)) = (known, Pid::from_raw(pid)) {
-                // It is a zombie and ours, so this takes its exit; which one it was does not matter.
+                // The process is a zombie and a child of the agent, so this reaps it at once. Its
+                // exit status does not matter.
                 let _ = waitpid(Some(pid), WaitOptions::NOHANG);
             }
         }
     }
 
-    /// Looks and kills until two looks in a row find nobody: what forked while we looked is found by the next look. What
-    /// died becomes our child and is reaped here, so that its pid is gone too. `choose` takes out what is to live.
-    async fn kill_until_gone(&self, marks: OwnerMarks, mut choose: impl FnMut(&mut Vec<proc_table::ProcessRow>)) {
-        let mut clean = 0;
-        while clean < 2 {
+    /// Scans and kills until two scans in a row find nothing. A process that forks during one scan
+    /// is found by the next. Dead processes become children of the agent and are reaped here, so
+    /// their pids are gone too. `select` removes the processes that must survive from the list.
+    async fn kill_until_gone(&self, marks: OwnerMarks, mut select: impl FnMut(&mut Vec<proc_table::ProcessRow>)) {
+        let mut empty_scans = 0;
+        while empty_scans < 2 {
             let Ok(mut rows) = proc_table::descendants() else { return };
             self.reap(&rows);
             rows.retain(|row| !row.zombie);
             if let OwnerMarks::Read = marks {
                 rows = proc_table::with_marks(rows).await;
             }
-            choose(&mut rows);
+            select(&mut rows);
             if rows.is_empty() {
-                clean += 1;
+                empty_scans += 1;
                 continue;
             }
-            clean = 0;
+            empty_scans = 0;
             rows.iter().for_each(proc_table::kill);
             tokio::time::sleep(KILL_POLL_INTERVAL).await;
         }
@@ -172,7 +200,7 @@ impl ChildProcesses {
                 ("GREENROOM_GATEWAY_URL", url.clone()),
                 ("ANTHROPIC_BASE_URL", format!("{url}/anthropic")),
                 ("OPENAI_BASE_URL", format!("{url}/openai/v1")),
-                // The gateway sets the real ones; programs refuse to start without any.
+                // The gateway sets the real keys. Programs refuse to start without any.
                 ("ANTHROPIC_API_KEY", "set-by-the-gateway".to_owned()),
                 ("OPENAI_API_KEY", "set-by-the-gateway".to_owned()),
             ]);
@@ -186,7 +214,7 @@ impl ChildProcesses {
     }
 }
 
-/// `bash` where there is one.
+/// Returns `bash` if it is installed, else `sh`.
 fn shell() -> &'static str {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let has_bash = std::env::split_paths(&path).any(|directory| directory.join("bash").is_file());

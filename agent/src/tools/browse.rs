@@ -1,4 +1,4 @@
-//! `browse`: a page, fetched without a browser, as text.
+//! `browse`: fetches a page without a browser and returns it as text.
 
 use std::{error::Error, io, time::Duration};
 
@@ -8,24 +8,24 @@ use reqwest::{Client, Response, header::CONTENT_TYPE, redirect};
 use super::{ToolContext, ToolError, ToolResult, for_model, shorten_label, tool_output::ToolOutput};
 use crate::{clock, threads::off_thread, tls};
 
-/// How much of a page is read, in bytes.
+/// Size limit of a page, in bytes.
 const PAGE_LIMIT: usize = 2 * 1024 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Columns of the text that a page is rendered to.
 const WIDTH: usize = 100;
 
-pub(super) async fn browse(url: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+pub(super) async fn browse(url: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     tokio::select! {
-        page = fetch(url, bench) => page,
+        page = fetch(url, context) => page,
         () = clock::sleep(TIMEOUT) => {
             Err(ToolError::Failed(format!("`{url}` did not answer within {} s", TIMEOUT.as_secs())))
         }
     }
 }
 
-async fn fetch(url: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+async fn fetch(url: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     if !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err(ToolError::Failed(format!("`{url}` is no http or https address; use `read` for a file")));
+        return Err(ToolError::Failed(format!("`{url}` is not an http or https address; use `read` for a file")));
     }
     let client = Client::builder()
         .tls_backend_preconfigured(tls::web_roots())
@@ -36,7 +36,7 @@ async fn fetch(url: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolErr
     let response = client.get(url).send().await.map_err(|error| unreachable(url, &error))?;
     let status = response.status();
     let url = response.url().to_string();
-    let html = response.headers().get(CONTENT_TYPE).is_none_or(|kind| {
+    let is_html = response.headers().get(CONTENT_TYPE).is_none_or(|kind| {
         let kind = kind.as_bytes().to_ascii_lowercase();
         kind.starts_with(b"text/html") || kind.starts_with(b"application/xhtml")
     });
@@ -45,8 +45,9 @@ async fn fetch(url: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolErr
         return Err(ToolError::Failed(format!("`{url}` is not text; fetch it with `run` and curl, if there is one")));
     }
     let size = body.len() as u64;
-    let (title, content) = if html {
-        // A large page takes a while, and the one thread has to hear an interrupt meanwhile.
+    let (title, content) = if is_html {
+        // Rendering a large page takes long, and the agent's only thread must receive interrupts
+        // meanwhile.
         off_thread(move || page(&body)).await
     } else {
         (None, String::from_utf8_lossy(&body).into_owned())
@@ -55,20 +56,20 @@ async fn fetch(url: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolErr
         return Err(ToolError::Failed(format!("`{url}` answered {status}:\n{}", for_model(&content))));
     }
     let title = title.map(|title| shorten_label(&title));
-    let told = match &title {
+    let model_text = match &title {
         Some(title) => format!("{title}\n{url}\n\n{}", for_model(&content)),
         None => for_model(&content),
     };
-    // A page may be many times longer as text: a rule of four bytes is a line.
-    let mut whole = ToolOutput::new();
-    whole.push(&content);
-    let kept = whole.finish(bench).await;
-    let truncated = kept.truncated().or(cut.then_some(TruncationMark { bytes: size, href: None }));
-    let seen = ObservationKind::Browse { url, title, screenshot: None, truncated };
-    Ok(ToolResult { observation: Observation { kind: seen, content: kept.content() }, model_text: told })
+    // The text may be many times longer than its page: `<hr>` has four bytes and becomes a line.
+    let mut output = ToolOutput::new();
+    output.push(&content);
+    let output = output.finish(context).await;
+    let truncated = output.truncated().or(cut.then_some(TruncationMark { bytes: size, href: None }));
+    let kind = ObservationKind::Browse { url, title, screenshot: None, truncated };
+    Ok(ToolResult { observation: Observation { kind, content: output.content() }, model_text })
 }
 
-/// The body, and whether it was longer than that.
+/// Reads the body up to [`PAGE_LIMIT`]. Returns `true` with it if the body is longer.
 async fn body(mut response: Response, url: &str) -> Result<(Vec<u8>, bool), ToolError> {
     let mut body = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| unreachable(url, &error))? {
@@ -92,7 +93,7 @@ fn title(html: &str) -> Option<String> {
     let open = lower.find("<title")?;
     let start = open + lower[open..].find('>')? + 1;
     let end = start + lower[start..].find("</title")?;
-    // Entities are the renderer's business, and it knows them.
+    // The renderer decodes entities.
     let text = html2text::from_read(&html.as_bytes()[start..end], usize::MAX / 2).ok()?;
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     (!text.is_empty()).then_some(text)
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_a_title_and_text() {
+    fn page_yields_title_and_text() {
         let (title, text) =
             page(b"<html><head><TITLE>\n A &amp; B </TITLE></head><body><p>Hello <b>you</b></p></body>");
         assert_eq!(title.as_deref(), Some("A & B"));

@@ -1,4 +1,4 @@
-//! `edit`: part of a file, by line or by a text that occurs exactly once.
+//! `edit`: changes part of a file, by line or by a text that occurs exactly once.
 
 use std::{borrow::Cow, mem::take, ops::Range, path::Path, time::Duration};
 
@@ -18,18 +18,19 @@ use super::{
 };
 use crate::threads::off_thread;
 
-/// After this long a diff is finished roughly: the change waits for it.
+/// Time limit for an exact diff. After it, the diff is finished roughly, because the change waits
+/// for it.
 const DIFF_TIME: Duration = Duration::from_millis(300);
 
-/// How much of one line is shown, in bytes: a file that no person wrote may have all of its text in one.
+/// Bytes shown of one line. A generated file may have all its text in one line.
 const LINE_LIMIT: usize = 2 * 1024;
 
-/// How a line ends where a file comes from Windows. A model writes `\n`, whatever the file has.
+/// Line ending of files from Windows. A model writes `\n`, whatever the file has.
 const CRLF: &str = "\r\n";
 
-pub(super) async fn edit(path: &str, edit: &FileEdit, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
-    let file = files::locate(&bench.directory, path)?;
-    let (path, edit, stop) = (path.to_owned(), edit.clone(), bench.stop.clone());
+pub(super) async fn edit(path: &str, edit: &FileEdit, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+    let file = files::locate(&context.directory, path)?;
+    let (path, edit, stop) = (path.to_owned(), edit.clone(), context.stop.clone());
     off_thread(move || carry_out(&file, &path, &edit, &stop)).await
 }
 
@@ -37,7 +38,7 @@ fn carry_out(file: &Path, path: &str, edit: &FileEdit, stop: &CancellationToken)
     let before = files::read_text(file, path)?;
     let (line, after) = apply(&before, path, edit).map_err(ToolError::Failed)?;
     if after == before {
-        return Err(ToolError::Failed(format!("the change would leave `{path}` as it is")));
+        return Err(ToolError::Failed(format!("the change leaves `{path}` as it is; change its text")));
     }
     let (change, lines) = match edit {
         FileEdit::Replace { lines, .. } => (EditKind::Replace, limit_lines(lines)),
@@ -52,31 +53,31 @@ fn carry_out(file: &Path, path: &str, edit: &FileEdit, stop: &CancellationToken)
         .header(&format!("a/{path}"), &format!("b/{path}"))
         .to_string();
     let diff = shorten_lines(&diff, column(&before, &after));
-    let told = for_model(&diff);
+    let model_text = for_model(&diff);
     let diff = excerpt(&diff, CONTENT_LIMIT).map_or(diff, |cut| cut.text);
-    let seen = ObservationKind::Edit { path: path.to_owned(), line, change, lines, diff };
-    // At the very end: a stop that comes before this leaves the file as it is.
+    let kind = ObservationKind::Edit { path: path.to_owned(), line, change, lines, diff };
+    // Written last: a stop before this leaves the file unchanged.
     FileReplacement { file, path, content: &after, before: Some(&before) }.write(stop)?;
-    Ok(ToolResult { observation: Observation { kind: seen, content: String::new() }, model_text: told })
+    Ok(ToolResult { observation: Observation { kind, content: String::new() }, model_text })
 }
 
-/// How far into its line the change begins, in bytes.
+/// Returns the offset of the change within its line, in bytes.
 fn column(before: &str, after: &str) -> usize {
     let same = before.bytes().zip(after.bytes()).take_while(|(one, other)| one == other).count();
     let end = before.as_bytes()[..same].iter().rposition(|byte| *byte == b'\n');
     end.map_or(same, |end| same - end - 1)
 }
 
-/// A unified diff without what is too long in its lines. `column` is where the first that goes and the first that comes
-/// begin to differ.
+/// Shortens the long lines of a unified diff. `column` is the offset at which the first removed and
+/// the first added line begin to differ.
 fn shorten_lines(diff: &str, column: usize) -> String {
-    let (mut goes, mut comes) = (column, column);
+    let (mut removed, mut added) = (column, column);
     let mut text = String::new();
     // The first two lines name the file.
     for (index, line) in diff.split_inclusive('\n').enumerate() {
         let from = match line.as_bytes()[0] {
-            b'-' if index > 1 => take(&mut goes),
-            b'+' if index > 1 => take(&mut comes),
+            b'-' if index > 1 => take(&mut removed),
+            b'+' if index > 1 => take(&mut added),
             _ => 0,
         };
         match line.strip_suffix('\n') {
@@ -87,7 +88,8 @@ fn shorten_lines(diff: &str, column: usize) -> String {
     text
 }
 
-/// A line, or of a long one its first character, which is a diff's sign, and what stands around `from`.
+/// Returns the line, or an excerpt of a long one: its first character, which is the diff's sign,
+/// and the text around `from`.
 fn shorten_line(line: &str, from: usize) -> Cow<'_, str> {
     if line.len() <= LINE_LIMIT {
         return line.into();
@@ -96,11 +98,11 @@ fn shorten_line(line: &str, from: usize) -> Cow<'_, str> {
     let start = line.floor_char_boundary(from.saturating_sub(LINE_LIMIT / 4)).max(sign);
     let end = line.floor_char_boundary(start + LINE_LIMIT);
     let left_out = |bytes: usize| if bytes > 0 { format!("… {bytes} bytes left out …") } else { String::new() };
-    let (before, behind) = (left_out(start - sign), left_out(line.len() - end));
-    format!("{}{before}{}{behind}", &line[..sign], &line[start..end]).into()
+    let (before, after) = (left_out(start - sign), left_out(line.len() - end));
+    format!("{}{before}{}{after}", &line[..sign], &line[start..end]).into()
 }
 
-/// The lines of a change, as far as they are told.
+/// Returns the lines of a change up to [`CONTENT_LIMIT`].
 fn limit_lines(lines: &[String]) -> Vec<String> {
     let (mut few, mut room) = (Vec::new(), CONTENT_LIMIT);
     for (index, line) in lines.iter().enumerate() {
@@ -115,7 +117,7 @@ fn limit_lines(lines: &[String]) -> Vec<String> {
     few
 }
 
-/// The line where the change begins, and the text after it.
+/// Returns the line where the change begins, and the changed text.
 fn apply(before: &str, path: &str, edit: &FileEdit) -> Result<(usize, String), String> {
     let (at, lines) = match edit {
         FileEdit::Replace { at, lines } | FileEdit::Insert { at, lines } => (at, Some(lines)),
@@ -127,7 +129,7 @@ fn apply(before: &str, path: &str, edit: &FileEdit) -> Result<(usize, String), S
         EditTarget { old: None, line: Some(line), end_line } => {
             (by_lines(before, path, *line, *end_line, inserting)?, true)
         }
-        _ => return Err("say where by exactly one of `old` and `line` (with `end_line` if you like)".to_owned()),
+        _ => return Err("give exactly one of `old` and `line` (`line` optionally with `end_line`)".to_owned()),
     };
     let end = line_end(before, range.start);
     if inserting {
@@ -137,7 +139,7 @@ fn apply(before: &str, path: &str, edit: &FileEdit) -> Result<(usize, String), S
     let mut new = lines.map(|lines| lines.join("\n")).unwrap_or_default();
     if by_line && lines.is_some_and(|lines| !lines.is_empty()) {
         new.push('\n');
-        // A last line without an end stays the one without an end.
+        // A last line without a line ending stays without one.
         if range.end == before.len() && !before.is_empty() && !before.ends_with('\n') {
             new.pop();
         }
@@ -150,18 +152,19 @@ fn apply(before: &str, path: &str, edit: &FileEdit) -> Result<(usize, String), S
     Ok((line, format!("{}{new}{}", &before[..range.start], &before[range.end..])))
 }
 
-/// How the line at `at` ends; where it has no end, how the one before it does.
+/// Returns the line ending of the line at `at`. For a last line without an ending, returns that of
+/// the line before.
 fn line_end(text: &str, at: usize) -> &'static str {
     let end = text[at..].find('\n').map(|end| at + end).or_else(|| text[..at].rfind('\n'));
     if end.is_some_and(|end| text[..end].ends_with('\r')) { CRLF } else { "\n" }
 }
 
-/// `text` with the line ends of the place that it comes to.
+/// Returns `text` with the line endings of its destination.
 fn with_line_ending(end: &str, text: String) -> String {
     if end == CRLF { text.replace(CRLF, "\n").replace('\n', CRLF) } else { text }
 }
 
-/// Where `old` stands, as it is given or, where it nowhere does, but for the line ends.
+/// Returns the range of `old`. If `old` does not occur as given, line endings are ignored.
 fn find(text: &str, path: &str, old: &str) -> Result<Range<usize>, String> {
     if old.is_empty() {
         return Err("`old` is empty; give a text that occurs exactly once, or a `line`".to_owned());
@@ -171,7 +174,7 @@ fn find(text: &str, path: &str, old: &str) -> Result<Range<usize>, String> {
     }
     if text.contains(old) {
         let Range { start, end } = find_as_given(text, path, old)?;
-        // A line end is taken whole, or its half would stay behind.
+        // `\r\n` is replaced as a whole: otherwise its `\r` would stay behind.
         let halved = old.starts_with('\n') && text[..start].ends_with('\r');
         return Ok(start - usize::from(halved)..end);
     }
@@ -179,7 +182,7 @@ fn find(text: &str, path: &str, old: &str) -> Result<Range<usize>, String> {
     Ok(with_crlf(text, start)..with_crlf(text, end))
 }
 
-/// Where in `text` that stands which is at `at` when every [`CRLF`] in it is a `\n`.
+/// Translates an offset in the text with `\n` for every [`CRLF`] into an offset in `text`.
 fn with_crlf(text: &str, at: usize) -> usize {
     let (mut original, mut left) = (0, at);
     for line in text.split_inclusive('\n') {
@@ -194,8 +197,8 @@ fn with_crlf(text: &str, at: usize) -> usize {
 }
 
 fn find_as_given(text: &str, path: &str, old: &str) -> Result<Range<usize>, String> {
-    let places: Vec<usize> = text.match_indices(old).map(|(at, _)| at).collect();
-    match places.as_slice() {
+    let offsets: Vec<usize> = text.match_indices(old).map(|(at, _)| at).collect();
+    match offsets.as_slice() {
         [at] => Ok(*at..*at + old.len()),
         [] => Err(match find_similar_line(text, old) {
             Some(line) => {
@@ -212,7 +215,7 @@ fn find_as_given(text: &str, path: &str, old: &str) -> Result<Range<usize>, Stri
     }
 }
 
-/// The line that holds the first line of `old` but for white space.
+/// Returns the line that contains the first line of `old`, with white space ignored.
 fn find_similar_line(text: &str, old: &str) -> Option<usize> {
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let wanted = words(old.lines().find(|line| !line.trim().is_empty())?);
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn by_line() {
+    fn edit_by_line() {
         check("a\nb\nc\n", r#"{"change":"REPLACE","line":2,"lines":["x","y"]}"#, Ok((2, "a\nx\ny\nc\n")));
         check("a\nb\nc\n", r#"{"change":"REPLACE","line":2,"end_line":3,"lines":["x"]}"#, Ok((2, "a\nx\n")));
         check("a\nb", r#"{"change":"REPLACE","line":2,"lines":["x"]}"#, Ok((2, "a\nx")));
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn by_text() {
+    fn edit_by_text() {
         check("one two\n", r#"{"change":"REPLACE","old":"two","lines":["2"]}"#, Ok((1, "one 2\n")));
         check("one\ntwo\n", r#"{"change":"INSERT","old":"one\n","lines":["x",""]}"#, Ok((2, "one\nx\ntwo\n")));
         check("one\ntwo\n", r#"{"change":"DELETE","old":"one\n"}"#, Ok((1, "two\n")));
@@ -285,20 +288,20 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_ends_its_lines_as_the_file_does() {
+    fn new_lines_use_line_endings_of_file() {
         check("a\r\nb\r\n", r#"{"change":"REPLACE","line":2,"lines":["x","y"]}"#, Ok((2, "a\r\nx\r\ny\r\n")));
         check("a\r\nb", r#"{"change":"REPLACE","line":2,"lines":["x","y"]}"#, Ok((2, "a\r\nx\r\ny")));
         check("a\r\nb", r#"{"change":"INSERT","line":3,"lines":["x"]}"#, Ok((2, "a\r\nb\r\nx")));
         check("a\r\nb\r\n", r#"{"change":"INSERT","line":3,"lines":["x"]}"#, Ok((3, "a\r\nb\r\nx\r\n")));
         check("a b\r\n", r#"{"change":"REPLACE","old":"b","lines":["x","y"]}"#, Ok((1, "a x\r\ny\r\n")));
         check("a\r\n", r#"{"change":"REPLACE","line":1,"lines":["x\r","y\r"]}"#, Ok((1, "x\r\ny\r\n")));
-        // As the line does that is changed, where they differ.
+        // In a file with mixed line endings, the changed line decides.
         check("a\nb\r\n", r#"{"change":"REPLACE","old":"a","lines":["x","y"]}"#, Ok((1, "x\ny\nb\r\n")));
         check("a\nb\r\n", r#"{"change":"REPLACE","old":"b","lines":["x","y"]}"#, Ok((2, "a\nx\r\ny\r\n")));
     }
 
     #[test]
-    fn a_text_is_found_whatever_ends_its_lines() {
+    fn text_is_found_with_any_line_endings() {
         let xy = r#"{"change":"REPLACE","old":"a\nb","lines":["x","y"]}"#;
         check("ä\r\na\r\nb\r\nc\r\n", xy, Ok((2, "ä\r\nx\r\ny\r\nc\r\n")));
         check("c\na\r\nb\nc\r\n", xy, Ok((2, "c\nx\r\ny\nc\r\n")));
@@ -317,30 +320,30 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_line_the_part_is_shown_where_it_changes() {
+    fn long_line_shows_changed_part() {
         let line = |word: &str| format!("{}{word}{}", "a".repeat(1 << 20), "ä".repeat(1 << 20));
         let (before, after) = (format!("one\n{}\ntwo\n", line("old")), format!("one\n{}\ntwo\n", line("new")));
         let diff = format!("--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n one\n-{}\n+{}\n two\n", line("old"), line("new"));
         let shown = shorten_lines(&diff, column(&before, &after));
         assert!(shown.len() < 3 * LINE_LIMIT, "{} bytes", shown.len());
         let lines: Vec<&str> = shown.lines().collect();
-        let [_, _, _, " one", goes, comes, " two"] = lines[..] else { panic!("{shown}") };
-        assert!(goes.starts_with("-… 1048063 bytes left out …aaa") && goes.contains("aaaoldäää"), "{goes}");
-        assert!(comes.starts_with("+… 1048063 bytes left out …aaa") && comes.contains("aaanewäää"), "{comes}");
-        assert!(comes.ends_with("bytes left out …"), "{comes}");
+        let [_, _, _, " one", removed, added, " two"] = lines[..] else { panic!("{shown}") };
+        assert!(removed.starts_with("-… 1048063 bytes left out …aaa") && removed.contains("aaaoldäää"), "{removed}");
+        assert!(added.starts_with("+… 1048063 bytes left out …aaa") && added.contains("aaanewäää"), "{added}");
+        assert!(added.ends_with("bytes left out …"), "{added}");
     }
 
     #[test]
-    fn many_lines_are_told_in_part() {
-        let told = limit_lines(&vec!["x".repeat(99); 10_000]);
-        assert_eq!(told.last().map(String::as_str), Some("… 9345 lines left out …"));
+    fn many_lines_are_limited() {
+        let model_text = limit_lines(&vec!["x".repeat(99); 10_000]);
+        assert_eq!(model_text.last().map(String::as_str), Some("… 9345 lines left out …"));
         assert!(limit_lines(&["x".repeat(1 << 20)])[0].len() < LINE_LIMIT + 100);
         assert_eq!(limit_lines(&["a".into(), String::new()]), ["a", ""]);
     }
 
     #[test]
-    fn where_is_said_once() {
+    fn edit_takes_exactly_one_target() {
         let both = r#"{"change":"DELETE","old":"x","line":1}"#;
-        check("x\n", both, Err("say where by exactly one of `old` and `line` (with `end_line` if you like)"));
+        check("x\n", both, Err("give exactly one of `old` and `line` (`line` optionally with `end_line`)"));
     }
 }

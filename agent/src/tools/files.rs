@@ -1,4 +1,4 @@
-//! Files as tools read and write them: whole, as text, within limits, replaced atomically.
+//! Files as the tools read and write them: whole, as text, within limits, replaced atomically.
 
 use std::{
     fs::{self, File},
@@ -11,10 +11,10 @@ use ulid::Ulid;
 
 use super::ToolError;
 
-/// The largest file that is read as text, in bytes.
+/// Largest file that is read as text, in bytes.
 const READ_LIMIT: u64 = 16 * 1024 * 1024;
 
-/// `path` as the tools mean it: relative to `directory`, or absolute.
+/// Resolves a tool's `path`: relative to `directory`, or absolute.
 pub(super) fn locate(directory: &Path, path: &str) -> Result<PathBuf, ToolError> {
     if path.is_empty() {
         return Err(ToolError::Failed("`path` is empty; name a file".into()));
@@ -22,10 +22,10 @@ pub(super) fn locate(directory: &Path, path: &str) -> Result<PathBuf, ToolError>
     Ok(directory.join(path))
 }
 
-/// The whole of a text file. `path` is how the caller named it.
+/// Reads a whole text file. `path` is the caller's name for it.
 pub(super) fn read_text(file: &Path, path: &str) -> Result<String, ToolError> {
-    let about = fs::metadata(file).map_err(|error| unreadable(file, path, &error))?;
-    if about.is_dir() {
+    let metadata = fs::metadata(file).map_err(|error| unreadable(file, path, &error))?;
+    if metadata.is_dir() {
         let mut names: Vec<String> = fs::read_dir(file)
             .map_err(|error| unreadable(file, path, &error))?
             .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
@@ -34,16 +34,16 @@ pub(super) fn read_text(file: &Path, path: &str) -> Result<String, ToolError> {
         names.truncate(100);
         return Err(ToolError::Failed(format!("`{path}` is a directory; it holds {}", list(&names))));
     }
-    if !about.is_file() {
+    if !metadata.is_file() {
         return Err(ToolError::Failed(format!("`{path}` is not a regular file; use `run` to look at it")));
     }
-    if about.len() > READ_LIMIT {
-        let size = about.len();
+    if metadata.len() > READ_LIMIT {
+        let size = metadata.len();
         return Err(ToolError::Failed(format!(
             "`{path}` has {size} bytes, too many to read whole; use `run` with sed or head"
         )));
     }
-    let bytes = read_bytes(file, about.len()).map_err(|error| unreadable(file, path, &error))?;
+    let bytes = read_bytes(file, metadata.len()).map_err(|error| unreadable(file, path, &error))?;
     if bytes.len() as u64 > READ_LIMIT {
         return Err(ToolError::Failed(format!("`{path}` has no end, or grows; use `run` with head")));
     }
@@ -58,46 +58,48 @@ pub(super) fn read_text(file: &Path, path: &str) -> Result<String, ToolError> {
     })
 }
 
-/// What is in a file of about that size, and no more than one byte beyond the limit: what the kernel makes up says that it has
-/// no bytes, and may have more than there is memory.
+/// Reads a file of about `size` bytes, and at most one byte beyond the limit. Files that the kernel
+/// generates report a size of 0, and may exceed the memory.
 fn read_bytes(file: &Path, size: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(size.min(READ_LIMIT) as usize + 1);
     File::open(file)?.take(READ_LIMIT + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// A file that is to have other content.
+/// New content for a file.
 pub(super) struct FileReplacement<'a> {
     pub(super) file: &'a Path,
-    /// How the caller named it.
+    /// Caller's name of the file, for errors.
     pub(super) path: &'a str,
     pub(super) content: &'a str,
-    /// What the content was made of. A file that has something else by now is left alone: the user, or a command, changed it.
+    /// Text that the new content was made from. A file with other content by now is left alone: the
+    /// user or a command changed it.
     pub(super) before: Option<&'a str>,
 }
 
 impl FileReplacement<'_> {
-    /// Puts it in place in one step, with the permissions of what was there. Until that step a stop leaves all as it was, however
-    /// long the file system kept us waiting: whoever stopped it has gone on, and may have written something newer.
+    /// Replaces the file in one step and keeps its permissions. Before that step, a stop leaves
+    /// everything as it was, however long the file system took. The user who stopped may have
+    /// written something newer since.
     pub(super) fn write(&self, stop: &CancellationToken) -> Result<(), ToolError> {
         let FileReplacement { file, path, content, before } = *self;
         let failed = |error: io::Error| ToolError::Failed(format!("`{path}` cannot be written: {error}"));
         if file.is_dir() {
             return Err(ToolError::Failed(format!("`{path}` is a directory; name a file in it")));
         }
-        // A link stays a link; what it points at is replaced, or made where it is not there yet.
-        let pointed_at =
+        // A link stays a link. Its target is replaced, or created if missing.
+        let target =
             || file.parent().unwrap_or(Path::new("/")).join(fs::read_link(file).unwrap_or_else(|_| file.to_owned()));
-        let file = fs::canonicalize(file).unwrap_or_else(|_| pointed_at());
+        let file = fs::canonicalize(file).unwrap_or_else(|_| target());
         if let Some(parent) = file.parent() {
             fs::create_dir_all(parent).map_err(failed)?;
         }
-        // A name of our own: another one may be taken by a file of somebody's, or by a pipe that would have us wait.
-        let beside = file.with_file_name(format!(".{}.new", Ulid::generate()));
-        let mut new = File::create_new(&beside).map_err(failed)?;
+        // A unique name: a fixed one may belong to another file, or to a pipe that would block.
+        let temporary = file.with_file_name(format!(".{}.new", Ulid::generate()));
+        let mut new = File::create_new(&temporary).map_err(failed)?;
         let written = new.write_all(content.as_bytes()).map_err(failed).and_then(|()| {
             if let Ok(old) = fs::metadata(&file) {
-                fs::set_permissions(&beside, old.permissions()).map_err(failed)?;
+                fs::set_permissions(&temporary, old.permissions()).map_err(failed)?;
             }
             if before.is_some_and(|before| !has_content(&file, before)) {
                 return Err(ToolError::Failed(format!("`{path}` was changed at the same time; read it again")));
@@ -105,11 +107,11 @@ impl FileReplacement<'_> {
             if stop.is_cancelled() {
                 return Err(ToolError::Stopped { what: format!("the change of `{path}`"), partial_result: None });
             }
-            fs::rename(&beside, &file).map_err(failed)
+            fs::rename(&temporary, &file).map_err(failed)
         });
         written.inspect_err(|_| {
-            // What was not put in place is of no use to anybody.
-            let _ = fs::remove_file(&beside);
+            // The temporary file is of no use any more; a failure to remove it changes nothing.
+            let _ = fs::remove_file(&temporary);
         })
     }
 }
@@ -123,7 +125,7 @@ fn unreadable(file: &Path, path: &str, error: &io::Error) -> ToolError {
         return ToolError::Failed(format!("`{path}` cannot be read: {error}"));
     }
     let wanted = file.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let near: Vec<String> = file
+    let similar: Vec<String> = file
         .parent()
         .and_then(|parent| fs::read_dir(parent).ok())
         .into_iter()
@@ -132,9 +134,9 @@ fn unreadable(file: &Path, path: &str, error: &io::Error) -> ToolError {
         .filter(|name| name.to_lowercase().contains(&wanted) || wanted.contains(&name.to_lowercase()))
         .take(5)
         .collect();
-    match near.as_slice() {
+    match similar.as_slice() {
         [] => ToolError::Failed(format!("there is no `{path}`")),
-        near => ToolError::Failed(format!("there is no `{path}`; beside it there is {}", list(near))),
+        similar => ToolError::Failed(format!("there is no `{path}`; its directory has {}", list(similar))),
     }
 }
 
@@ -155,17 +157,17 @@ mod tests {
         FileReplacement { file, path: "it", content, before: None }.write(&CancellationToken::new())
     }
 
-    /// How many files were made to be put in place, and are still there.
+    /// Counts temporary files that are still there.
     fn left_behind(dir: &Path) -> usize {
-        let left = fs::read_dir(dir).expect("it can be read").flatten();
+        let left = fs::read_dir(dir).expect("the directory is readable").flatten();
         left.filter(|entry| entry.file_name().to_string_lossy().ends_with(".new")).count()
     }
 
     #[test]
-    fn what_was_stopped_or_made_of_something_older_is_not_put_in_place() {
+    fn stopped_or_outdated_replacement_is_not_made() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = &dir.path().join("file");
-        put(file, "newer").expect("it is written");
+        put(file, "newer").expect("the file is writable");
         let (going, stopped) = (CancellationToken::new(), CancellationToken::new());
         stopped.cancel();
         let replacement = |before| FileReplacement { file, path: "file", content: "mine", before };
@@ -173,35 +175,36 @@ mod tests {
         assert!(matches!(late, Err(ToolError::Stopped { partial_result: None, .. })), "{late:?}");
         let overtaken = replacement(Some("older")).write(&going);
         assert!(matches!(overtaken, Err(ToolError::Failed(_))), "{overtaken:?}");
-        assert_eq!(fs::read_to_string(file).expect("it is there"), "newer");
+        assert_eq!(fs::read_to_string(file).expect("the file exists"), "newer");
         assert_eq!(left_behind(dir.path()), 0);
-        replacement(Some("newer")).write(&going).expect("it is written");
-        assert_eq!(fs::read_to_string(file).expect("it is there"), "mine");
+        replacement(Some("newer")).write(&going).expect("the file is writable");
+        assert_eq!(fs::read_to_string(file).expect("the file exists"), "mine");
     }
 
-    /// A quarter of a terabyte, of which its size says nothing.
+    /// The file has a quarter of a terabyte and reports a size of 0.
     #[test]
-    fn a_file_without_an_end_is_not_read_to_its_end() {
+    fn endless_file_is_rejected() {
         let path = "/proc/self/pagemap";
-        // Its own words may be others: this one also refuses to be read by a single byte.
+        // The text of the error may differ: the kernel also rejects reads of a single byte from
+        // this file.
         assert!(matches!(read_text(Path::new(path), path), Err(ToolError::Failed(_))));
     }
 
     #[test]
-    fn a_file_may_have_any_name_and_a_link_stays_a_link() {
+    fn replacement_keeps_any_name_and_links() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         let long = "x".repeat(255);
         for name in [long.as_str(), "a/b/c", "plain"] {
             for content in ["first", "second"] {
-                put(&at(name), content).expect("it is written");
-                assert_eq!(fs::read_to_string(at(name)).expect("it is there"), content);
+                put(&at(name), content).expect("the file is writable");
+                assert_eq!(fs::read_to_string(at(name)).expect("the file exists"), content);
             }
         }
-        symlink("not/yet", at("link")).expect("it is made");
+        symlink("not/yet", at("link")).expect("a symlink");
         for content in ["first", "second"] {
-            put(&at("link"), content).expect("it is written");
-            assert_eq!(fs::read_to_string(at("not/yet")).expect("it is there"), content);
+            put(&at("link"), content).expect("the file is writable");
+            assert_eq!(fs::read_to_string(at("not/yet")).expect("the file exists"), content);
             assert!(at("link").is_symlink());
         }
         assert_eq!(left_behind(dir.path()), 0);

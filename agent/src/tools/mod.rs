@@ -1,5 +1,5 @@
-//! What a model, or the user, can do in the sandbox. One file for each tool; its arguments are those of the
-//! [`Action`] of the same name, so that the journal and the model speak of the same thing.
+//! Tools of a model or the user in the sandbox, one file per tool. A tool takes the arguments
+//! of the [`Action`] of the same name, so journal and model use the same terms.
 
 use std::{any::Any, panic::AssertUnwindSafe, path::PathBuf, time::Duration};
 
@@ -26,25 +26,30 @@ mod write;
 
 pub use schema::{ToolSchema, all};
 
-/// How much of a result the model sees, in bytes.
+/// Size limit of a result for the model, in bytes.
 const MODEL_TEXT_LIMIT: usize = 30 * 1024;
 
-/// How much of a command or a title stands in a sentence, in bytes.
+/// Size limit of a command or a title within a sentence, in bytes.
 const LABEL_LIMIT: usize = 500;
 
-/// What a tool works with.
+/// Everything that a tool may use.
 pub struct ToolContext<'a> {
-    /// The item that its output grows.
+    /// Item that the tool's output grows.
     pub item: &'a str,
+    /// Owner of the processes that the tool starts.
     pub owner: ProcessOwner,
+    /// Working directory; relative paths start here.
     pub directory: PathBuf,
+    /// Time limit of the tool, in which a pause of the sandbox does not count.
     pub timeout: Duration,
     pub outgoing: &'a OutgoingQueue,
     pub processes: &'a ChildProcesses,
+    /// Cancelled by an interrupt.
     pub stop: &'a CancellationToken,
 }
 
 impl<'a> ToolContext<'a> {
+    /// Makes the context from the current settings.
     pub fn new(
         item: &'a str,
         owner: ProcessOwner,
@@ -59,21 +64,21 @@ impl<'a> ToolContext<'a> {
     }
 }
 
-/// What a tool did.
+/// Result of a tool.
 #[derive(Debug)]
 pub struct ToolResult {
     pub observation: Observation,
-    /// What the model is told.
+    /// Result as text for the model.
     pub model_text: String,
 }
 
-/// Why a tool did not do it.
+/// Reason why a tool did not complete.
 #[derive(Debug)]
 pub enum ToolError {
-    /// In words, for the model and the person: what is wrong and what there is instead.
+    /// Error text for the model and the user: the problem, and the way out.
     Failed(String),
-    /// By an interrupt. `done` holds what there was until then, for the model to know as well: the journal has it, and a
-    /// model that did not would do the same again.
+    /// Stopped by an interrupt. `partial_result` holds the result until then, and the model
+    /// receives it too. The journal has it, and a model without it would do the same again.
     Stopped { what: String, partial_result: Option<Box<ToolResult>> },
 }
 
@@ -83,14 +88,14 @@ impl ToolError {
     }
 }
 
-/// Reads a tool call of a model. The error is for the model.
+/// Parses a tool call of a model. The error text is for the model.
 pub fn parse(name: &str, mut arguments: Value) -> Result<Action, String> {
     if !all().iter().any(|tool| tool.name == name) {
         let known: Vec<String> = all().iter().map(|tool| format!("`{}`", tool.name)).collect();
         return Err(format!("there is no tool `{name}`; the tools are {}", known.join(", ")));
     }
     if let Value::String(broken) = &arguments {
-        return Err(format!("the arguments of `{name}` are not complete JSON ({} bytes came)", broken.len()));
+        return Err(format!("the arguments of `{name}` are not complete JSON ({} bytes received)", broken.len()));
     }
     if let Some(Value::String(text)) = arguments.get("lines") {
         arguments["lines"] = text.lines().collect();
@@ -99,26 +104,26 @@ pub fn parse(name: &str, mut arguments: Value) -> Result<Action, String> {
         .map_err(|error| format!("the arguments of `{name}` do not fit: {error}; it takes {}", schema::fields(name)))
 }
 
-/// Does `action`. A tool that has a fault of its own is a failed tool, not a dead agent.
-pub async fn perform(action: &Action, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
-    let work = AssertUnwindSafe(dispatch(action, bench)).catch_unwind();
+/// Executes `action`. A panic in a tool fails that tool, not the agent.
+pub async fn perform(action: &Action, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+    let work = AssertUnwindSafe(dispatch(action, context)).catch_unwind();
     work.await.unwrap_or_else(|panic| {
-        Err(ToolError::Failed(format!("the tool `{}` has a fault: {}", action.name(), panic_text(&*panic))))
+        Err(ToolError::Failed(format!("the tool `{}` panicked: {}", action.name(), panic_text(&*panic))))
     })
 }
 
-async fn dispatch(action: &Action, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
-    // Also what nobody waits for any more is not to be done later.
-    let stop = bench.stop.child_token();
-    let bench = &ToolContext { stop: &stop, directory: bench.directory.clone(), ..*bench };
+async fn dispatch(action: &Action, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+    // A tool that is abandoned at its timeout must not take effect later.
+    let stop = context.stop.child_token();
+    let context = &ToolContext { stop: &stop, directory: context.directory.clone(), ..*context };
     let work = async {
         match action {
-            Action::Run { command } => run::run(command, bench).await,
-            Action::Read { path } => read::read(path, bench).await,
-            Action::Write { path, content } => write::write(path, content, bench).await,
-            Action::Edit { path, edit } => edit::edit(path, edit, bench).await,
-            Action::Browse { url } => browse::browse(url, bench).await,
-            Action::Plan { content } => plan::plan(content, bench).await,
+            Action::Run { command } => run::run(command, context).await,
+            Action::Read { path } => read::read(path, context).await,
+            Action::Write { path, content } => write::write(path, content, context).await,
+            Action::Edit { path, edit } => edit::edit(path, edit, context).await,
+            Action::Browse { url } => browse::browse(url, context).await,
+            Action::Plan { content } => plan::plan(content, context).await,
             Action::Think { content } => Ok(think(content)),
             Action::Start { .. }
             | Action::Message { .. }
@@ -129,24 +134,26 @@ async fn dispatch(action: &Action, bench: &ToolContext<'_>) -> Result<ToolResult
             | Action::Pause {}
             | Action::Resume {}
             | Action::Stop {}
-            | Action::End {} => Err(ToolError::Failed(format!("`{}` is nothing that a tool does", action.name()))),
+            | Action::End {} => Err(ToolError::Failed(format!("`{}` is not a tool", action.name()))),
         }
     };
-    // A command has processes to end and output to keep, so it listens for the stop itself, and looks at the clock.
+    // A command has processes to kill and output to keep, so it handles the stop and the timeout
+    // itself.
     if let Action::Run { .. } = action {
         return work.await;
     }
-    // A file system that does not answer is left alone with its call. What was to be written then lands no more, unless it was
-    // being put in place at this very moment (`files::Replacement`). Nobody knows, so nobody is told that it was not done: the
-    // call stays without a result, and the model hears that it was interrupted before it had one.
+    // If a file system does not answer, the call is abandoned. A write that is abandoned is not put
+    // in place later, unless its rename runs at that very moment (`files::FileReplacement`). The
+    // outcome is unknown, so no result claims that nothing was done. The call stays without a
+    // result, and the model reads that it was interrupted before it had one.
     tokio::select! {
         biased;
-        () = bench.stop.cancelled() => Err(ToolError::Stopped { what: format!("`{}`", action.name()), partial_result: None }),
+        () = context.stop.cancelled() => Err(ToolError::Stopped { what: format!("`{}`", action.name()), partial_result: None }),
         result = work => result,
-        () = clock::sleep(bench.timeout) => {
+        () = clock::sleep(context.timeout) => {
             stop.cancel();
-            let (name, limit) = (action.name(), bench.timeout.as_secs());
-            Err(ToolError::Failed(format!("`{name}` did not come to an end within {limit} s; look whether it has done anything")))
+            let (name, limit) = (action.name(), context.timeout.as_secs());
+            Err(ToolError::Failed(format!("`{name}` did not end within {limit} s; check whether it had an effect")))
         }
     }
 }
@@ -156,12 +163,12 @@ fn think(content: &str) -> ToolResult {
     ToolResult { observation, model_text: "Noted.".to_owned() }
 }
 
-/// `text` as the model is told it.
+/// Returns `text` within the model's limit.
 fn for_model(text: &str) -> String {
     excerpt(text, MODEL_TEXT_LIMIT).map_or_else(|| text.to_owned(), |cut| cut.text)
 }
 
-/// `text` as it stands in a sentence.
+/// Returns `text` short enough for a sentence.
 fn shorten_label(text: &str) -> String {
     match text.floor_char_boundary(LABEL_LIMIT) {
         end if end < text.len() => format!("{}…", &text[..end]),
@@ -169,8 +176,8 @@ fn shorten_label(text: &str) -> String {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it did not say")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -1,24 +1,24 @@
-//! `plan`: the agent's plan, kept in the workspace as markdown.
+//! `plan`: keeps the agent's plan in the workspace, as markdown.
 
 use greenroom_protocol::{Observation, ObservationKind, observation::PlanItem};
 
 use super::{ToolContext, ToolError, ToolResult, files::FileReplacement};
 use crate::threads::off_thread;
 
-/// Where the plan is, below the working directory.
+/// Path of the plan, below the working directory.
 const PATH: &str = ".greenroom/plan.md";
 
-pub(super) async fn plan(content: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
-    let (file, text, stop) = (bench.directory.join(PATH), content.to_owned(), bench.stop.clone());
+pub(super) async fn plan(content: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+    let (file, text, stop) = (context.directory.join(PATH), content.to_owned(), context.stop.clone());
     off_thread(move || FileReplacement { file: &file, path: PATH, content: &text, before: None }.write(&stop)).await?;
     let items = items(content);
     let done = items.iter().filter(|item| item.done).count();
-    let told = format!("The plan is kept: {done} of {} steps done.", items.len());
-    let seen = ObservationKind::Plan { path: PATH.to_owned(), items };
-    Ok(ToolResult { observation: Observation { kind: seen, content: content.to_owned() }, model_text: told })
+    let model_text = format!("The plan is kept: {done} of {} steps done.", items.len());
+    let kind = ObservationKind::Plan { path: PATH.to_owned(), items };
+    Ok(ToolResult { observation: Observation { kind, content: content.to_owned() }, model_text })
 }
 
-/// The lines with a checkbox.
+/// Returns the lines with a checkbox.
 fn items(markdown: &str) -> Vec<PlanItem> {
     let item = |line: &str| {
         let line = line.trim_start();
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkbox_is_an_item() {
+    fn checkbox_lines_are_items() {
         let check = |line: &str, expected: Option<(&str, bool)>| {
             let found = items(line).pop().map(|item| (item.text, item.done));
             assert_eq!(found, expected.map(|(text, done)| (text.to_owned(), done)), "{line}");

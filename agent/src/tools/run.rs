@@ -1,4 +1,4 @@
-//! `run`: a shell command, with its output as it comes.
+//! `run`: runs a shell command and reports its output as it comes.
 
 use std::{fs, future::Future, io, pin::pin, process::ExitStatus, time::Duration};
 
@@ -17,48 +17,48 @@ use crate::{
 
 const CHUNK: usize = 16 * 1024;
 
-/// How much is still read after the command has ended: more than a pipe holds, so all that the command itself wrote, and
-/// not for ever from what it left in the background.
+/// Bytes that are still read after the command has ended. More than a pipe holds, so all output of
+/// the command itself is read. Output of processes left in the background ends here.
 const DRAIN_LIMIT: usize = 1024 * 1024;
 
-/// How a command ended.
+/// End of a command.
 enum CommandEnd {
     Exited(ExitStatus),
-    /// After this long.
+    /// Killed after this time.
     TimedOut(Duration),
-    /// By the user.
+    /// Killed by the user's interrupt.
     Stopped,
 }
 
-pub(super) async fn run(command: &str, bench: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
-    check_directory(command, bench).await?;
-    let spawned = bench.processes.spawn(bench.item, bench.owner, command, &bench.directory);
+pub(super) async fn run(command: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+    check_directory(command, context).await?;
+    let spawned = context.processes.spawn(context.item, context.owner, command, &context.directory);
     let RunningCommand { mut child, pid, output } = spawned.map_err(|error| {
-        ToolError::Failed(format!("the command cannot be started in `{}`: {error}", bench.directory.display()))
+        ToolError::Failed(format!("the command cannot be started in `{}`: {error}", context.directory.display()))
     })?;
     let mut output = CommandOutput::new(output);
     let mut watch = Stopwatch::start();
     let end = tokio::select! {
         biased;
-        () = bench.stop.cancelled() => CommandEnd::Stopped,
+        () = context.stop.cancelled() => CommandEnd::Stopped,
         status = child.wait() => CommandEnd::Exited(status.map_err(ToolError::from_error)?),
-        () = watch.reaches(bench.timeout) => CommandEnd::TimedOut(bench.timeout),
-        never = output.stream(bench) => match never {},
+        () = watch.reaches(context.timeout) => CommandEnd::TimedOut(context.timeout),
+        never = output.stream(context) => match never {},
     };
     if !matches!(end, CommandEnd::Exited(_)) {
-        bench.processes.kill_tree(bench.item).await;
-        // It is dead; only its exit has to be taken.
+        context.processes.kill_tree(context.item).await;
+        // The command is dead; only its exit status is reaped.
         let _ = child.wait().await;
     }
-    bench.processes.forget_child(pid);
+    context.processes.forget_child(pid);
     tokio::select! {
         biased;
-        () = bench.stop.cancelled() => output.read_available(),
-        () = output.drain(bench) => {}
+        () = context.stop.cancelled() => output.read_available(),
+        () = output.drain(context) => {}
     }
     let duration = watch.read();
-    let kept = output.finish().finish(bench).await;
-    let done = tool_result(command, &kept, &end, duration);
+    let finished = output.finish().finish(context).await;
+    let done = tool_result(command, &finished, &end, duration);
     match end {
         CommandEnd::Exited(_) | CommandEnd::TimedOut(_) => Ok(done),
         CommandEnd::Stopped => {
@@ -67,19 +67,20 @@ pub(super) async fn run(command: &str, bench: &ToolContext<'_>) -> Result<ToolRe
     }
 }
 
-/// Looks whether the directory answers. The one thread starts the shell, and does nothing else before that has entered it.
-async fn check_directory(command: &str, bench: &ToolContext<'_>) -> Result<(), ToolError> {
-    let inside = bench.directory.join(".");
-    let look = off_thread(move || {
-        // What else is wrong with it, the start says.
+/// Returns when the directory answers. `spawn` blocks the agent's only thread until the shell has
+/// entered the directory.
+async fn check_directory(command: &str, context: &ToolContext<'_>) -> Result<(), ToolError> {
+    let inside = context.directory.join(".");
+    let check = off_thread(move || {
+        // `spawn` reports any other problem with the directory.
         let _ = fs::metadata(inside);
     });
     tokio::select! {
         biased;
-        () = bench.stop.cancelled() => Err(ToolError::Stopped { what: describe_command(command), partial_result: None }),
-        () = look => Ok(()),
-        () = clock::sleep(bench.timeout) => {
-            let (directory, limit) = (bench.directory.display(), bench.timeout.as_secs());
+        () = context.stop.cancelled() => Err(ToolError::Stopped { what: describe_command(command), partial_result: None }),
+        () = check => Ok(()),
+        () = clock::sleep(context.timeout) => {
+            let (directory, limit) = (context.directory.display(), context.timeout.as_secs());
             Err(ToolError::Failed(format!("the command was not started: `{directory}` did not answer within {limit} s")))
         }
     }
@@ -89,38 +90,38 @@ fn describe_command(command: &str) -> String {
     format!("the command `{}`", shorten_label(command))
 }
 
-fn tool_result(command: &str, kept: &FinishedToolOutput, end: &CommandEnd, duration: Duration) -> ToolResult {
+fn tool_result(command: &str, finished: &FinishedToolOutput, end: &CommandEnd, duration: Duration) -> ToolResult {
     let exit_code = match end {
         CommandEnd::Exited(status) => status.code(),
         CommandEnd::TimedOut(_) | CommandEnd::Stopped => None,
     };
-    let mut told = kept.for_model();
-    if !told.is_empty() && !told.ends_with('\n') {
-        told.push('\n');
+    let mut model_text = finished.for_model();
+    if !model_text.is_empty() && !model_text.ends_with('\n') {
+        model_text.push('\n');
     }
-    told.push_str(&match (end, exit_code) {
+    model_text.push_str(&match (end, exit_code) {
         (CommandEnd::Exited(_), Some(code)) => format!("[Exit code {code}.]"),
         (CommandEnd::Exited(_), None) => "[It was killed by a signal.]".to_owned(),
         (CommandEnd::TimedOut(limit), _) => format!("[It was killed: it ran longer than {} s.]", limit.as_secs()),
         (CommandEnd::Stopped, _) => "[It was killed: the user stopped it.]".to_owned(),
     });
-    let seen = ObservationKind::Run {
+    let kind = ObservationKind::Run {
         command: command.to_owned(),
         exit_code,
         duration_ms: duration.as_millis() as u64,
         timed_out: matches!(end, CommandEnd::TimedOut(_)),
-        truncated: kept.truncated(),
+        truncated: finished.truncated(),
     };
-    ToolResult { observation: Observation { kind: seen, content: kept.content() }, model_text: told }
+    ToolResult { observation: Observation { kind, content: finished.content() }, model_text }
 }
 
-/// What a command prints: read only as fast as it can be told, so that a flood is held back by its own pipe.
+/// Output of a command. Read only as fast as it is sent, so its own pipe holds back a flood.
 struct CommandOutput {
     pipe: pipe::Receiver,
     text: ToolOutput,
-    /// The beginning of a character whose end has not come yet.
+    /// Beginning of a character whose end has not come yet.
     partial_char: Vec<u8>,
-    /// What was read and kept, and is not told yet.
+    /// Text that was read and is not sent yet.
     unsent: String,
     ended: bool,
 }
@@ -132,11 +133,11 @@ impl CommandOutput {
         CommandOutput { pipe, text: ToolOutput::new(), partial_char: Vec::new(), unsent: String::new(), ended: false }
     }
 
-    /// Reads and tells, for ever. May be dropped at any point: nothing read is lost.
-    async fn stream(&mut self, bench: &ToolContext<'_>) -> StreamNever {
+    /// Reads and sends until dropped. Cancel-safe: no byte that was read is lost.
+    async fn stream(&mut self, context: &ToolContext<'_>) -> StreamNever {
         let mut chunk = vec![0; CHUNK];
         loop {
-            self.send(bench).await;
+            self.send(context).await;
             if self.ended {
                 std::future::pending::<()>().await;
             }
@@ -147,9 +148,9 @@ impl CommandOutput {
         }
     }
 
-    /// Reads and tells what the pipe holds now.
-    async fn drain(&mut self, bench: &ToolContext<'_>) {
-        self.send(bench).await;
+    /// Reads and sends what the pipe holds now.
+    async fn drain(&mut self, context: &ToolContext<'_>) {
+        self.send(context).await;
         let (mut chunk, mut left) = (vec![0; CHUNK], DRAIN_LIMIT);
         while left > 0 && !self.ended {
             match self.pipe.try_read(&mut chunk) {
@@ -157,7 +158,7 @@ impl CommandOutput {
                 Ok(n) => {
                     left = left.saturating_sub(n);
                     self.push_bytes(&chunk[..n]);
-                    self.send(bench).await;
+                    self.send(context).await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => match ready_now(&self.pipe).await {
                     true => {}
@@ -168,7 +169,7 @@ impl CommandOutput {
         }
     }
 
-    /// Reads what the pipe holds now, and tells nothing more.
+    /// Reads what the pipe holds now, without sending it.
     fn read_available(&mut self) {
         let (mut chunk, mut left) = (vec![0; CHUNK], DRAIN_LIMIT);
         while let (true, Ok(n @ 1..)) = (left > 0, self.pipe.try_read(&mut chunk)) {
@@ -177,29 +178,29 @@ impl CommandOutput {
         }
     }
 
-    async fn send(&mut self, bench: &ToolContext<'_>) {
+    async fn send(&mut self, context: &ToolContext<'_>) {
         if !self.unsent.is_empty() {
-            bench.outgoing.delta(DeltaKind::Output, bench.item, &self.unsent).await;
+            context.outgoing.delta(DeltaKind::Output, context.item, &self.unsent).await;
             self.unsent.clear();
         }
-        self.text.send_full_pieces(bench).await;
+        self.text.send_full_pieces(context).await;
     }
 
     fn push_bytes(&mut self, bytes: &[u8]) {
         let mut all = std::mem::take(&mut self.partial_char);
         all.extend_from_slice(bytes);
-        let whole = all.len() - incomplete_char_len(&all);
-        self.partial_char = all.split_off(whole);
+        let complete = all.len() - incomplete_char_len(&all);
+        self.partial_char = all.split_off(complete);
         let text = String::from_utf8_lossy(&all);
         self.text.push(&text);
         self.unsent.push_str(&text);
     }
 
-    /// What is kept. What the command left in the background may go on writing; nobody reads it any more, but it must not
-    /// die of that.
+    /// Returns the text. Background processes of the command may go on writing. Their output is
+    /// discarded, and the open pipe keeps them from dying of SIGPIPE.
     fn finish(mut self) -> ToolOutput {
-        let half = std::mem::take(&mut self.partial_char);
-        self.text.push(&String::from_utf8_lossy(&half));
+        let partial = std::mem::take(&mut self.partial_char);
+        self.text.push(&String::from_utf8_lossy(&partial));
         if !self.ended {
             tokio::spawn(async move { tokio::io::copy(&mut self.pipe, &mut tokio::io::sink()).await });
         }
@@ -207,7 +208,7 @@ impl CommandOutput {
     }
 }
 
-/// Whether the pipe has something at this moment, whatever the runtime last knew of it.
+/// Returns `true` if the pipe has data now, regardless of the runtime's cached state.
 async fn ready_now(pipe: &pipe::Receiver) -> bool {
     let mut readable = pin!(pipe.readable());
     for _ in 0..2 {
@@ -220,7 +221,7 @@ async fn ready_now(pipe: &pipe::Receiver) -> bool {
     false
 }
 
-/// How many bytes at the end are the beginning of a character that may yet be completed: 0 to 3.
+/// Returns the number of bytes at the end that begin an incomplete character: 0 to 3.
 fn incomplete_char_len(bytes: &[u8]) -> usize {
     let Some(last) = bytes.utf8_chunks().last() else { return 0 };
     let invalid = last.invalid();
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_character_that_may_be_completed_is_held_back() {
+    fn only_incomplete_characters_are_held_back() {
         let check = |bytes: &[u8], expected| assert_eq!(incomplete_char_len(bytes), expected, "{bytes:?}");
         check(b"", 0);
         check(b"abc", 0);

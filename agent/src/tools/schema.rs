@@ -1,16 +1,18 @@
-//! The tools as a model is told of them.
+//! Descriptions of the tools for a model.
 
 use serde_json::{Value, json};
 
-/// One tool: its name, what it is for, and the JSON schema of its arguments.
+/// Description of a tool for a model.
 #[derive(Debug, Clone)]
 pub struct ToolSchema {
     pub name: &'static str,
+    /// Purpose and use, in words for the model.
     pub about: &'static str,
+    /// JSON schema of the arguments.
     pub arguments: Value,
 }
 
-/// Every tool, in the order in which a model is told of them.
+/// Returns every tool, in the order in which a model sees them.
 pub fn all() -> Vec<ToolSchema> {
     let text = |about: &str| json!({ "type": "string", "description": about });
     let number = |about: &str| json!({ "type": "integer", "description": about });
@@ -83,7 +85,7 @@ pub fn all() -> Vec<ToolSchema> {
     ]
 }
 
-/// The fields of a tool, for an error message.
+/// Returns the fields of a tool, for an error message.
 pub(super) fn fields(name: &str) -> String {
     let properties = all().into_iter().find(|tool| tool.name == name).map(|tool| tool.arguments);
     let names = properties.as_ref().and_then(|arguments| arguments["properties"].as_object());

@@ -1,5 +1,5 @@
-//! A result that may be too large for one report. What does not fit is told in pieces while it grows, so that all of it can
-//! be fetched later and none of it has to be in memory.
+//! Result that may be too large for one report. The excess is sent in pieces while the result
+//! grows. So all of it can be fetched later, and none of it has to be in memory.
 
 use greenroom_protocol::{
     CONTENT_LIMIT, FULL_TEXT_LIMIT,
@@ -10,24 +10,25 @@ use greenroom_protocol::{
 use super::{MODEL_TEXT_LIMIT, ToolContext, for_model};
 use crate::headtail::HeadTail;
 
-/// How much goes into one piece, bytes.
+/// Size of one piece, in bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Where the pieces stop, so that the end of a longer text still has room.
+/// Bytes after which no pieces are sent, so that the end of a longer text still has room.
 const PIECES_LIMIT: u64 = FULL_TEXT_LIMIT - REPORT_LIMIT as u64;
 
-/// A result that grows.
+/// Growing result.
 pub(super) struct ToolOutput {
     text: HeadTail,
     in_pieces: bool,
-    /// What is to be told in pieces, and how much was.
+    /// Text to send in pieces.
     unsent: String,
+    /// Bytes sent in pieces so far.
     sent_bytes: u64,
-    /// From here on only the end counts.
+    /// Set when [`PIECES_LIMIT`] is reached. From then on only the end is kept.
     is_full: bool,
 }
 
-/// A result that is complete.
+/// Complete result.
 pub(super) struct FinishedToolOutput {
     text: HeadTail,
     in_pieces: bool,
@@ -58,23 +59,26 @@ impl ToolOutput {
         }
     }
 
-    /// Tells the pieces that are full. May be dropped at any point: nothing is told twice or left out.
-    pub(super) async fn send_full_pieces(&mut self, bench: &ToolContext<'_>) {
+    /// Sends the pieces that are full. Cancel-safe: no piece is sent twice or left out.
+    pub(super) async fn send_full_pieces(&mut self, context: &ToolContext<'_>) {
         while self.unsent.len() >= PIECE_BYTES {
-            self.send_piece(bench).await;
+            self.send_piece(context).await;
         }
     }
 
-    async fn send_piece(&mut self, bench: &ToolContext<'_>) {
+    async fn send_piece(&mut self, context: &ToolContext<'_>) {
         let end = self.unsent.floor_char_boundary(PIECE_BYTES);
         let text = self.unsent[..end].to_owned();
-        bench.outgoing.report(AgentReport::Piece { item: bench.item.to_owned(), offset: self.sent_bytes, text }).await;
+        context
+            .outgoing
+            .report(AgentReport::Piece { item: context.item.to_owned(), offset: self.sent_bytes, text })
+            .await;
         self.sent_bytes += end as u64;
         self.unsent.drain(..end);
     }
 
-    /// It does not grow any more: the last pieces are told.
-    pub(super) async fn finish(mut self, bench: &ToolContext<'_>) -> FinishedToolOutput {
+    /// Sends the last pieces and returns the complete result.
+    pub(super) async fn finish(mut self, context: &ToolContext<'_>) -> FinishedToolOutput {
         if self.in_pieces {
             let left_out = self.text.total() - self.sent_bytes - self.unsent.len() as u64;
             if left_out > 0 {
@@ -83,7 +87,7 @@ impl ToolOutput {
                 self.unsent.push_str(&format!("\n… {omitted} bytes left out …\n{end}"));
             }
             while !self.unsent.is_empty() {
-                self.send_piece(bench).await;
+                self.send_piece(context).await;
             }
         }
         FinishedToolOutput { text: self.text, in_pieces: self.in_pieces }

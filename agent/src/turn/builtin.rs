@@ -1,4 +1,5 @@
-//! Our own loop: ask the model, do what it calls for, tell it the results, until it says no more.
+//! Built-in turn driver: asks the model, executes its tool calls, returns the results, until the
+//! model makes no more calls.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -20,38 +21,40 @@ use crate::{
     tools::{self, ToolContext, ToolError},
 };
 
-/// How often a step is asked again after the model, not the gateway, broke off.
+/// Retries of a model step after the provider, not the gateway, broke off.
 const RETRIES: u32 = 2;
-/// How long to wait for the gateway: doubled from the first to the last.
+/// Waits for the gateway: doubled from the first to the last.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LAST_WAIT: Duration = Duration::from_secs(2);
-/// How long a stop may take to come here after the gateway has heard of it. It may wait behind a long report, or a dial.
+/// Limit for a stop to arrive after the gateway has reported the interrupt. The stop may wait
+/// behind a long report or a dial.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// The smallest conversation that is worth sending, in bytes.
+/// Smallest conversation that is worth sending, in bytes.
 const MIN_BUDGET: usize = 16 * 1024;
-/// After how many equal failures in a row the model is told that it goes round in circles.
+/// Number of equal failures in a row after which the error contains a hint to the model.
 const REPEAT_HINT_AFTER: u32 = 5;
 
-/// The driver that talks to a model itself.
+/// Turn driver that calls a model itself.
 pub struct BuiltinDriver {
     conversation: AgentConversation,
-    /// Reads the journal into it.
+    /// Reads the journal into `conversation`.
     reader: HistoryReader,
     model: ModelClient,
-    /// How many bytes of conversation the model takes; less once it has said that it was too much, until another is asked.
+    /// Bytes of conversation that the model accepts. Halved when the model reports that the
+    /// conversation is too long; reset when the model changes.
     budget: usize,
-    /// The model that was asked last: what one has signed, another refuses.
+    /// Model of the last request. A model rejects thoughts that another model signed.
     last_model: Option<(ProviderApi, String)>,
 }
 
-/// What came of one tool call.
+/// Result of one tool call, as far as the turn is concerned.
 enum CallOutcome {
     Done,
     Finished,
     Stopped(WorkOutcome),
 }
 
-/// The same call that fails again and again.
+/// Counts how often the same call failed in a row.
 #[derive(Default)]
 struct RepeatedFailure {
     call: Option<(String, serde_json::Value)>,
@@ -59,6 +62,7 @@ struct RepeatedFailure {
 }
 
 impl BuiltinDriver {
+    /// Makes a driver with an empty conversation. `gateway` is the path of the gateway's socket.
     pub fn new(gateway: PathBuf) -> BuiltinDriver {
         let (conversation, reader) = (AgentConversation::default(), HistoryReader::default());
         BuiltinDriver {
@@ -70,120 +74,122 @@ impl BuiltinDriver {
         }
     }
 
-    async fn run_steps(&mut self, stage: &TurnContext) -> WorkOutcome {
-        let (mut steps, mut circle) = (0, RepeatedFailure::default());
+    async fn run_steps(&mut self, context: &TurnContext) -> WorkOutcome {
+        let (mut steps, mut repeated) = (0, RepeatedFailure::default());
         loop {
-            self.catch_up(stage).await;
-            let settings = stage.settings();
+            self.catch_up(context).await;
+            let settings = context.settings();
             if steps >= settings.max_steps {
-                let detail = format!("the turn took {steps} steps, which is its limit; send a message to go on");
+                let detail = format!("the turn reached its limit of {steps} steps; send a message to continue");
                 return WorkOutcome::Failed { code: "too_many_steps".into(), detail };
             }
             steps += 1;
-            let said = match self.step(&settings, stage).await {
-                Ok(said) => said,
+            let message = match self.step(&settings, context).await {
+                Ok(message) => message,
                 Err(outcome) => return outcome,
             };
-            let calls = said.calls.clone();
-            self.conversation.add_assistant_message(said);
-            let mut over = calls.is_empty();
+            let calls = message.calls.clone();
+            self.conversation.add_assistant_message(message);
+            let mut finished = calls.is_empty();
             let mut calls = calls.into_iter();
             while let Some(call) = calls.next() {
-                match self.call(call, &settings, stage, &mut circle).await {
+                match self.call(call, &settings, context, &mut repeated).await {
                     CallOutcome::Done => {}
-                    CallOutcome::Finished => over = true,
+                    CallOutcome::Finished => finished = true,
                     CallOutcome::Stopped(outcome) => {
-                        // The calls behind it never happen, so no event ends their items.
-                        calls.for_each(|call| stage.outgoing.forget(&call.id));
+                        // The remaining calls never run, so no event ends their items.
+                        calls.for_each(|call| context.outgoing.forget(&call.id));
                         return outcome;
                     }
                 }
             }
-            if over && stage.steer_queue.close_if_empty() {
+            if finished && context.steer_queue.close_if_empty() {
                 return WorkOutcome::Done;
             }
         }
     }
 
-    /// Takes in what the user said and did since the last step.
-    async fn catch_up(&mut self, stage: &TurnContext) {
-        self.add_user_activity(stage);
-        for SteerMessage { command, message } in stage.steer_queue.take() {
+    /// Adds the user's actions and steering messages since the last step.
+    async fn catch_up(&mut self, context: &TurnContext) {
+        self.add_user_activity(context);
+        for SteerMessage { command, message } in context.steer_queue.take() {
             self.conversation.add_user_message(&message);
-            stage.outgoing.report(AgentReport::Steered { command }).await;
+            context.outgoing.report(AgentReport::Steered { command }).await;
         }
     }
 
-    fn add_user_activity(&mut self, stage: &TurnContext) {
-        for aside in stage.take_user_activity() {
-            self.conversation.add_user_text(&aside);
+    fn add_user_activity(&mut self, context: &TurnContext) {
+        for text in context.take_user_activity() {
+            self.conversation.add_user_text(&text);
         }
     }
 
-    /// One answer of the model, asked for as often as it takes.
-    async fn step(&mut self, settings: &AgentSettings, stage: &TurnContext) -> Result<AssistantMessage, WorkOutcome> {
+    /// Requests one answer of the model, with retries.
+    async fn step(&mut self, settings: &AgentSettings, context: &TurnContext) -> Result<AssistantMessage, WorkOutcome> {
         let (mut failures, mut wait) = (0, FIRST_WAIT);
-        // Also of an answer that was cut before this one: if there is no more, it is what the person has read.
+        // Also holds the text of an earlier incomplete answer: if no more comes, the user has read
+        // that text.
         let (mut text, mut partial) = (String::new(), false);
         loop {
-            let broken = match self.ask(settings, stage).await {
-                Ok(said) => return Ok(said),
-                Err(broken) => broken,
+            let incomplete = match self.ask(settings, context).await {
+                Ok(message) => return Ok(message),
+                Err(incomplete) => incomplete,
             };
-            partial |= broken.partial;
-            if !broken.text.is_empty() {
-                text = broken.text;
+            partial |= incomplete.partial;
+            if !incomplete.text.is_empty() {
+                text = incomplete.text;
             }
-            let begun = broken.calls;
-            let end_with_the_turn = |outcome| {
-                begun.iter().for_each(|item| stage.outgoing.forget(item));
+            let open_calls = incomplete.calls;
+            let forget_calls = |outcome| {
+                open_calls.iter().for_each(|item| context.outgoing.forget(item));
                 Err(outcome)
             };
-            let error = match broken.reason {
-                IncompleteReason::Stopped => return end_with_the_turn(self.stopped(text, partial)),
+            let error = match incomplete.reason {
+                IncompleteReason::Stopped => return forget_calls(self.stopped(text, partial)),
                 IncompleteReason::Failed(error) => error,
             };
-            tracing::warn!(%error, "no answer");
+            tracing::warn!(%error, "the model did not answer");
             match error {
-                ModelError::Budget(detail) => return end_with_the_turn(failed("budget", detail)),
-                ModelError::Rejected(detail) => return end_with_the_turn(failed("model_error", detail)),
+                ModelError::Budget(detail) => return forget_calls(failed("budget", detail)),
+                ModelError::Rejected(detail) => return forget_calls(failed("model_error", detail)),
                 ModelError::TooLong(detail) if self.budget <= MIN_BUDGET => {
-                    return end_with_the_turn(failed("model_error", detail));
+                    return forget_calls(failed("model_error", detail));
                 }
                 ModelError::TooLong(_) => {
                     self.budget /= 2;
-                    model_step::fail_unfinished_calls(begun, &stage.outgoing).await;
+                    model_step::fail_unfinished_calls(open_calls, &context.outgoing).await;
                     continue;
                 }
                 ModelError::Interrupted(detail) => {
-                    return end_with_the_turn(tokio::select! {
+                    return forget_calls(tokio::select! {
                         biased;
-                        () = stage.stop.cancelled() => self.stopped(text, partial),
+                        () = context.stop.cancelled() => self.stopped(text, partial),
                         () = clock::sleep(STOP_TIMEOUT) => failed("model_error", detail),
                     });
                 }
                 ModelError::Unreachable(_) => {}
                 ModelError::ProviderFailed(_) | ModelError::Cut(_) => {
-                    // A gateway that is gone takes its streams with it; that is no fault of the model.
+                    // A gateway that is gone ends its streams. Such a failure does not count
+                    // against the model.
                     if gateway::is_reachable(self.model.socket()).await {
                         failures += 1;
                     }
                     if failures > RETRIES {
-                        return end_with_the_turn(failed("model_error", error.to_string()));
+                        return forget_calls(failed("model_error", error.to_string()));
                     }
                 }
             }
-            // It is asked for again, and nobody is to wait for these.
-            model_step::fail_unfinished_calls(begun, &stage.outgoing).await;
+            // The answer is requested again, so readers must not wait for these calls.
+            model_step::fail_unfinished_calls(open_calls, &context.outgoing).await;
             tokio::select! {
                 biased;
-                () = stage.stop.cancelled() => return Err(self.stopped(text, partial)),
+                () = context.stop.cancelled() => return Err(self.stopped(text, partial)),
                 () = clock::sleep(wait) => wait = (wait * 2).min(LAST_WAIT),
             }
         }
     }
 
-    /// The user stopped the model's answer, of which there is this much.
+    /// Records the partial answer that the user stopped, and returns the outcome.
     fn stopped(&mut self, text: String, partial: bool) -> WorkOutcome {
         self.conversation.add_assistant_message(AssistantMessage { text, ..AssistantMessage::default() });
         cancelled("the model's answer", partial)
@@ -192,25 +198,26 @@ impl BuiltinDriver {
     async fn ask(
         &mut self,
         settings: &AgentSettings,
-        stage: &TurnContext,
+        context: &TurnContext,
     ) -> Result<AssistantMessage, IncompleteAnswer> {
         self.select_model((settings.api, settings.model.clone()));
         self.conversation.fit(self.budget);
-        let asked = tokio::select! {
+        let response = tokio::select! {
             biased;
-            () = stage.stop.cancelled() => Err(IncompleteReason::Stopped),
+            () = context.stop.cancelled() => Err(IncompleteReason::Stopped),
             answer = self.model.ask(settings, prompt(settings), self.conversation.to_send()) => answer.map_err(IncompleteReason::Failed),
         };
-        let answer = asked.map_err(|why| IncompleteAnswer {
-            reason: why,
+        let answer = response.map_err(|reason| IncompleteAnswer {
+            reason,
             text: String::new(),
             partial: false,
             calls: Vec::new(),
         })?;
-        model_step::relay_answer(answer, &mut self.conversation, &stage.outgoing, &stage.stop).await
+        model_step::relay_answer(answer, &mut self.conversation, &context.outgoing, &context.stop).await
     }
 
-    /// That model is asked next. Another one may take more than the one before it did.
+    /// Sets the model of the next request. Another model may accept more than the one before, so
+    /// the budget is reset.
     fn select_model(&mut self, model: (ProviderApi, String)) {
         if self.last_model.as_ref() != Some(&model) {
             self.conversation.drop_thoughts();
@@ -223,59 +230,59 @@ impl BuiltinDriver {
         &mut self,
         call: ToolCallRequest,
         settings: &AgentSettings,
-        stage: &TurnContext,
-        circle: &mut RepeatedFailure,
+        context: &TurnContext,
+        repeated: &mut RepeatedFailure,
     ) -> CallOutcome {
-        // An answer may hold thousands, and the link has its turn between them.
+        // An answer may hold thousands of calls. The link runs between them.
         tokio::task::yield_now().await;
         let ToolCallRequest { id, name, arguments } = call;
-        if stage.stop.is_cancelled() {
-            stage.outgoing.forget(&id);
+        if context.stop.is_cancelled() {
+            context.outgoing.forget(&id);
             return CallOutcome::Stopped(cancelled("the agent between two steps", false));
         }
         let action = match tools::parse(&name, arguments.clone()) {
             Ok(action) => action,
             Err(error) => {
-                self.report_failed_call(&id, circle.error_text(name, arguments, error), stage).await;
+                self.report_failed_call(&id, repeated.error_text(name, arguments, error), context).await;
                 return CallOutcome::Done;
             }
         };
-        stage.outgoing.event(Some(&id), action.clone()).await;
+        context.outgoing.event(Some(&id), action.clone()).await;
         if let Action::Finish { .. } = action {
             self.conversation.add_result(&id, "The turn is over.".to_owned());
             return CallOutcome::Finished;
         }
-        let bench =
-            ToolContext::new(&id, ProcessOwner::Agent, settings, &stage.outgoing, &stage.processes, &stage.stop);
-        match tools::perform(&action, &bench).await {
+        let tool_context =
+            ToolContext::new(&id, ProcessOwner::Agent, settings, &context.outgoing, &context.processes, &context.stop);
+        match tools::perform(&action, &tool_context).await {
             Ok(done) => {
-                *circle = RepeatedFailure::default();
-                stage.outgoing.event(Some(&id), done.observation).await;
+                *repeated = RepeatedFailure::default();
+                context.outgoing.event(Some(&id), done.observation).await;
                 self.conversation.add_result(&id, done.model_text);
                 CallOutcome::Done
             }
             Err(ToolError::Failed(detail)) => {
-                self.report_failed_call(&id, circle.error_text(name, arguments, detail), stage).await;
+                self.report_failed_call(&id, repeated.error_text(name, arguments, detail), context).await;
                 CallOutcome::Done
             }
             Err(ToolError::Stopped { what, partial_result: done }) => {
                 let partial = done.is_some();
                 match done {
                     Some(done) => {
-                        stage.outgoing.event(Some(&id), done.observation).await;
+                        context.outgoing.event(Some(&id), done.observation).await;
                         self.conversation.add_result(&id, done.model_text);
                     }
-                    None => stage.outgoing.forget(&id),
+                    None => context.outgoing.forget(&id),
                 }
                 CallOutcome::Stopped(cancelled(&what, partial))
             }
         }
     }
 
-    /// Tells journal and model that a call failed.
-    async fn report_failed_call(&mut self, id: &str, detail: String, stage: &TurnContext) {
-        let seen = ObservationKind::Error { code: "tool_failed".into(), detail: detail.clone() };
-        stage.outgoing.event(Some(id), Observation { kind: seen, content: String::new() }).await;
+    /// Reports a failed call to the journal and to the model.
+    async fn report_failed_call(&mut self, id: &str, detail: String, context: &TurnContext) {
+        let kind = ObservationKind::Error { code: "tool_failed".into(), detail: detail.clone() };
+        context.outgoing.event(Some(id), Observation { kind, content: String::new() }).await;
         self.conversation.add_result(id, format!("Error: {detail}"));
     }
 }
@@ -290,32 +297,33 @@ impl TurnDriver for BuiltinDriver {
         (self.conversation, self.reader) = (AgentConversation::default(), HistoryReader::default());
     }
 
-    fn record_message(&mut self, message: UserMessage, stage: &TurnContext) {
+    fn record_message(&mut self, message: UserMessage, context: &TurnContext) {
         self.reader.flush_user_activity(&mut self.conversation);
-        self.add_user_activity(stage);
-        // A model wants its thoughts back within a turn, and no longer.
+        self.add_user_activity(context);
+        // A model needs its thoughts back within a turn only.
         self.conversation.drop_thoughts();
         self.conversation.add_user_message(&message);
     }
 
-    async fn run_turn(&mut self, message: UserMessage, stage: &TurnContext) -> WorkOutcome {
-        self.record_message(message, stage);
-        let outcome = if stage.stop.is_cancelled() {
+    async fn run_turn(&mut self, message: UserMessage, context: &TurnContext) -> WorkOutcome {
+        self.record_message(message, context);
+        let outcome = if context.stop.is_cancelled() {
             cancelled("a turn that had not begun", false)
         } else {
-            self.run_steps(stage).await
+            self.run_steps(context).await
         };
         if let WorkOutcome::Cancelled { .. } = outcome {
             self.conversation.add_user_text(history::INTERRUPTED);
         }
-        // What was said too late for a step is known to the next turn.
-        self.catch_up(stage).await;
+        // A message that came too late for a step is part of the next turn's conversation.
+        self.catch_up(context).await;
         outcome
     }
 }
 
 impl RepeatedFailure {
-    /// The error as the model is told it, with a hint where it has had the same one too often.
+    /// Returns the error text for the model. After [`REPEAT_HINT_AFTER`] equal failures in a row,
+    /// the text contains a hint.
     fn error_text(&mut self, name: String, arguments: serde_json::Value, error: String) -> String {
         let call = Some((name, arguments));
         self.count = if self.call == call { self.count + 1 } else { 1 };
@@ -362,7 +370,7 @@ mod tests {
         };
         TurnContext {
             outgoing: OutgoingQueue::default(),
-            processes: ChildProcesses::new(None).expect("processes can be seen"),
+            processes: ChildProcesses::new(None).expect("the process can become a subreaper"),
             settings: Arc::new(Mutex::new(settings)),
             user_activity: Arc::default(),
             stop: CancellationToken::new(),
@@ -371,36 +379,36 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_user_did_before_a_restart_and_after_it_is_told_before_the_next_message() {
-        let act = |body: &str| {
+    async fn user_actions_around_a_restart_precede_next_message() {
+        let event = |body: &str| {
             let json = format!(r#"{{"seq":1,"at":"2026-01-01T00:00:00.000Z","source":"user","item":"a1",{body}}}"#);
             serde_json::from_str::<Event>(&json).expect("an event")
         };
-        let mut own = BuiltinDriver::new(PathBuf::new());
-        own.restore(&[
-            act(r#""action":"read","args":{"path":"f"}"#),
-            act(r#""observation":"read","extras":{"path":"f"},"content":"it reads""#),
+        let mut driver = BuiltinDriver::new(PathBuf::new());
+        driver.restore(&[
+            event(r#""action":"read","args":{"path":"f"}"#),
+            event(r#""observation":"read","extras":{"path":"f"},"content":"it reads""#),
         ]);
-        let stage = turn_context();
-        stage.user_activity.lock().expect("nobody panicked").push("it ran".into());
-        stage.stop.cancel();
-        own.run_turn(UserMessage { content: "go".into(), attachments: Vec::new() }, &stage).await;
-        let Some(ConversationEntry::User(told)) = own.conversation.to_send().into_iter().next() else {
-            panic!("it was the user")
+        let context = turn_context();
+        context.user_activity.lock().expect("lock is never poisoned: no holder panics").push("it ran".into());
+        context.stop.cancel();
+        driver.run_turn(UserMessage { content: "go".into(), attachments: Vec::new() }, &context).await;
+        let Some(ConversationEntry::User(text)) = driver.conversation.to_send().into_iter().next() else {
+            panic!("the first entry is the user's")
         };
         let expected = "[The user did this in the sandbox: Reading file: f]\nit reads\n\nit ran\n\ngo\n\n[";
-        assert!(told.starts_with(expected), "{told}");
+        assert!(text.starts_with(expected), "{text}");
     }
 
     #[test]
-    fn another_model_is_told_as_much_as_the_first_was() {
-        let mut own = BuiltinDriver::new(PathBuf::new());
+    fn other_model_resets_budget() {
+        let mut driver = BuiltinDriver::new(PathBuf::new());
         let (small, large) = ((ProviderApi::Openai, "small".to_owned()), (ProviderApi::Openai, "large".to_owned()));
-        own.select_model(small.clone());
-        own.budget = MIN_BUDGET;
-        own.select_model(small);
-        assert_eq!(own.budget, MIN_BUDGET, "it is the same one");
-        own.select_model(large);
-        assert_eq!(own.budget, conversation::BUDGET);
+        driver.select_model(small.clone());
+        driver.budget = MIN_BUDGET;
+        driver.select_model(small);
+        assert_eq!(driver.budget, MIN_BUDGET, "the model is the same");
+        driver.select_model(large);
+        assert_eq!(driver.budget, conversation::BUDGET);
     }
 }

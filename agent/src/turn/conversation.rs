@@ -1,7 +1,7 @@
-//! What a model is told of the session so far. Pure; knows no provider's format.
+//! Conversation as it is sent to a model. Pure; independent of the providers' formats.
 //!
-//! It always keeps the order that providers insist on: users and assistant take turns, and every tool call is answered
-//! before anything else is said.
+//! Keeps the order that providers require: user and assistant alternate, and every tool call has a
+//! result before any other message.
 
 use std::collections::HashSet;
 
@@ -9,35 +9,35 @@ use serde_json::Value;
 
 use super::{UserMessage, model::SignedThought, truncate};
 
-/// How many bytes of conversation are kept and sent: about 120,000 tokens of English or code.
+/// Bytes of conversation that are kept and sent: about 120,000 tokens of English or code.
 pub(super) const BUDGET: usize = 480 * 1024;
 
-/// What stands in place of a result that had to go.
+/// Text that replaces a dropped tool result.
 const OUTPUT_DROPPED: &str = "[This output was left out to save room. Run the tool again if you need it.]";
 const INTERRUPTED: &str = "[Interrupted before it had a result.]";
-/// What makes another id of one that was given before.
+/// Suffix that makes a duplicate id unique.
 const DUPLICATE_SUFFIX: &str = "-again";
 const DROPPED: &str = "[What came here was left out to save room.]";
 
-/// How many of the newest entries are never shortened.
+/// Number of newest entries whose results are never dropped.
 const UNSHORTENED_ENTRIES: usize = 6;
 
-/// One message of the conversation.
+/// Message of the conversation.
 #[derive(Debug, Clone)]
 pub(super) enum ConversationEntry {
     User(String),
     Assistant(AssistantMessage),
-    /// The answers to the calls of the assistant's message before it, and what the user said after them.
+    /// Results of the calls in the assistant's message before, and the user's text after them.
     Results {
         results: Vec<ToolCallResult>,
         user: String,
     },
 }
 
-/// What the assistant said in one or more steps without a result between them.
+/// Assistant's message: the output of one or more steps without a result between them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AssistantMessage {
-    /// The model's signed thoughts, which it wants back as they were.
+    /// Thoughts that the model signed. It requires them back unchanged.
     pub thoughts: Vec<SignedThought>,
     pub text: String,
     pub calls: Vec<ToolCallRequest>,
@@ -56,15 +56,16 @@ pub(super) struct ToolCallResult {
     pub text: String,
 }
 
-/// The session so far.
+/// Conversation of a session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AgentConversation {
     entries: Vec<ConversationEntry>,
-    /// Of all calls.
+    /// Ids of all calls.
     call_ids: HashSet<String>,
-    /// Of calls that were begun: asked again, a model may give the same id to a call that is another one for whoever reads along.
+    /// Ids of calls that were begun. When asked again, a model may give the same id to another
+    /// call. Readers of the stream would then see one item for both.
     begun_call_ids: HashSet<String>,
-    /// Of the calls in the assistant's last message that have no result yet.
+    /// Ids of the calls in the assistant's last message that have no result yet.
     open_call_ids: HashSet<String>,
 }
 
@@ -78,49 +79,51 @@ impl AgentConversation {
         self.add_user_text(&text);
     }
 
-    /// Something from the user's side.
+    /// Adds a text to the user's side. Open calls are answered first.
     pub(super) fn add_user_text(&mut self, text: &str) {
         self.answer_open_calls();
         match self.entries.last_mut() {
-            Some(ConversationEntry::User(said) | ConversationEntry::Results { user: said, .. }) => join(said, text),
+            Some(ConversationEntry::User(message) | ConversationEntry::Results { user: message, .. }) => {
+                join(message, text)
+            }
             Some(ConversationEntry::Assistant(_)) | None => self.entries.push(ConversationEntry::User(text.to_owned())),
         }
     }
 
-    pub(super) fn add_assistant_message(&mut self, mut said: AssistantMessage) {
-        // A text of white space alone is none for a provider.
-        if said.text.trim().is_empty() {
-            said.text.clear();
+    pub(super) fn add_assistant_message(&mut self, mut message: AssistantMessage) {
+        // Providers reject a text of white space alone.
+        if message.text.trim().is_empty() {
+            message.text.clear();
         }
-        if said.text.is_empty() && said.calls.is_empty() {
+        if message.text.is_empty() && message.calls.is_empty() {
             return;
         }
-        let goes_on = match self.entries.last() {
-            // Calls that follow a text, or a text that follows a text, are one message; after calls come results.
-            Some(ConversationEntry::Assistant(before)) => before.calls.is_empty() || said.text.is_empty(),
+        let continues = match self.entries.last() {
+            // Text or calls after a text join the same message. After calls come results.
+            Some(ConversationEntry::Assistant(before)) => before.calls.is_empty() || message.text.is_empty(),
             _ => false,
         };
-        if !goes_on {
+        if !continues {
             self.answer_open_calls();
         }
-        for call in &mut said.calls {
-            // In a journal that an earlier version wrote, two calls may share an id, which no provider takes.
+        for call in &mut message.calls {
+            // In a journal of an earlier version, two calls may share an id. Providers reject that.
             while !self.call_ids.insert(call.id.clone()) {
                 call.id.push_str(DUPLICATE_SUFFIX);
             }
             self.open_call_ids.insert(call.id.clone());
         }
         match self.entries.last_mut() {
-            Some(ConversationEntry::Assistant(before)) if goes_on => {
-                join(&mut before.text, &said.text);
-                before.thoughts.extend(said.thoughts);
-                before.calls.extend(said.calls);
+            Some(ConversationEntry::Assistant(before)) if continues => {
+                join(&mut before.text, &message.text);
+                before.thoughts.extend(message.thoughts);
+                before.calls.extend(message.calls);
             }
-            _ => self.entries.push(ConversationEntry::Assistant(said)),
+            _ => self.entries.push(ConversationEntry::Assistant(message)),
         }
     }
 
-    /// The result of a call. One that nobody made is left out.
+    /// Adds the result of a call. A result without a call is ignored.
     pub(super) fn add_result(&mut self, id: &str, text: String) {
         let mut id = id.to_owned();
         while !self.open_call_ids.remove(&id) {
@@ -136,26 +139,28 @@ impl AgentConversation {
         }
     }
 
-    /// Drops what only the model that thought it can make use of.
+    /// Drops the signed thoughts, which only the model that made them can use.
     pub(super) fn drop_thoughts(&mut self) {
         for entry in &mut self.entries {
-            if let ConversationEntry::Assistant(said) = entry {
-                said.thoughts.clear();
+            if let ConversationEntry::Assistant(message) = entry {
+                message.thoughts.clear();
             }
         }
     }
 
-    /// A call is begun under that id.
+    /// Records that a call was begun under this id.
     pub(super) fn begin_call(&mut self, id: String) {
         self.begun_call_ids.insert(id);
     }
 
-    /// Whether a call of that id was made, or begun, before: some servers count from 0 in each step, or name two alike.
+    /// Returns `true` if a call with this id was made or begun before. Some servers count from 0 in
+    /// each step, or give two calls the same id.
     pub(super) fn has_call(&self, id: &str) -> bool {
         self.call_ids.contains(id) || self.begun_call_ids.contains(id)
     }
 
-    /// The conversation as it is sent.
+    /// Returns the conversation as it is sent: open calls are answered, and the user's message
+    /// comes first.
     pub(super) fn to_send(&self) -> Vec<ConversationEntry> {
         let mut sent = self.clone();
         sent.answer_open_calls();
@@ -165,20 +170,24 @@ impl AgentConversation {
         sent.entries
     }
 
-    /// Makes a conversation of more than `budget` bytes smaller for good: first old results go, then old messages; the first
-    /// message, which is the task, and the newest stay, and are cut at last where they alone are too much. It shrinks well
-    /// below the budget, so that the beginning of what is sent stays the same over many steps, and a provider that remembers
-    /// beginnings need not read it anew each time.
+    /// Shrinks a conversation of more than `budget` bytes for good. First old results are dropped,
+    /// then old messages. The first message, which is the task, and the newest messages stay. They
+    /// are truncated if they alone are too large.
+    ///
+    /// The target is three quarters of the budget. So the beginning of the conversation stays the
+    /// same over many steps. A provider that caches beginnings then does not read it anew each
+    /// time.
     pub(super) fn fit(&mut self, budget: usize) {
         if self.size() <= budget {
             return;
         }
-        let enough = budget / 4 * 3;
-        // A text that alone is too much cannot stay whole, whatever else goes; cut, it leaves room for some of the others.
-        truncate::to_length(&mut self.entries, enough, budget / 2);
-        self.drop_old(enough);
+        let target = budget / 4 * 3;
+        // A text that alone exceeds the target cannot stay whole. Truncated, it leaves room for
+        // other texts.
+        truncate::to_length(&mut self.entries, target, budget / 2);
+        self.drop_old(target);
         if self.size() > budget {
-            truncate::to_fit(&mut self.entries, enough);
+            truncate::to_fit(&mut self.entries, target);
         }
     }
 
@@ -186,11 +195,11 @@ impl AgentConversation {
         self.entries.iter().map(ConversationEntry::size).sum()
     }
 
-    /// Old results go, then old messages.
-    fn drop_old(&mut self, enough: usize) {
+    /// Drops old results, then old messages, until `target` is reached.
+    fn drop_old(&mut self, target: usize) {
         let (mut size, old) = (self.size(), self.entries.len().saturating_sub(UNSHORTENED_ENTRIES));
         for entry in &mut self.entries[..old] {
-            if size <= enough {
+            if size <= target {
                 break;
             }
             let before = entry.size();
@@ -198,7 +207,7 @@ impl AgentConversation {
             size -= before - entry.size();
         }
         let all = self.entries.len();
-        while size > enough && self.entries.len() > UNSHORTENED_ENTRIES + 1 {
+        while size > target && self.entries.len() > UNSHORTENED_ENTRIES + 1 {
             size -= self.entries.remove(1).size();
         }
         if self.entries.len() < all {
@@ -206,8 +215,8 @@ impl AgentConversation {
         }
     }
 
-    /// After messages behind the first were taken out: results whose calls are gone go too, and what the user said in them,
-    /// or after them, joins the first message.
+    /// Restores the order after messages behind the first were removed. Results without their calls
+    /// are removed. The user's text in or after them joins the first message.
     fn repair_beginning(&mut self) {
         if !matches!(self.entries.first(), Some(ConversationEntry::User(_))) {
             self.entries[0] = ConversationEntry::User(String::new());
@@ -232,12 +241,12 @@ impl AgentConversation {
         if self.open_call_ids.is_empty() {
             return;
         }
-        let ([.., ConversationEntry::Assistant(said)]
-        | [.., ConversationEntry::Assistant(said), ConversationEntry::Results { .. }]) = self.entries.as_slice()
+        let ([.., ConversationEntry::Assistant(message)]
+        | [.., ConversationEntry::Assistant(message), ConversationEntry::Results { .. }]) = self.entries.as_slice()
         else {
             return;
         };
-        let ids = said.calls.iter().map(|call| &call.id).filter(|id| self.open_call_ids.contains(*id));
+        let ids = message.calls.iter().map(|call| &call.id).filter(|id| self.open_call_ids.contains(*id));
         for id in ids.cloned().collect::<Vec<_>>() {
             self.add_result(&id, INTERRUPTED.to_owned());
         }
@@ -248,9 +257,9 @@ impl ConversationEntry {
     pub(super) fn size(&self) -> usize {
         match self {
             ConversationEntry::User(text) => text.len(),
-            ConversationEntry::Assistant(said) => {
-                let calls = said.calls.iter().map(|call| call.name.len() + call.arguments.to_string().len());
-                said.text.len() + calls.sum::<usize>()
+            ConversationEntry::Assistant(message) => {
+                let calls = message.calls.iter().map(|call| call.name.len() + call.arguments.to_string().len());
+                message.text.len() + calls.sum::<usize>()
             }
             ConversationEntry::Results { results, user } => {
                 user.len() + results.iter().map(|result| result.text.len()).sum::<usize>()
@@ -286,9 +295,9 @@ mod tests {
         Text(usize),
         Blank,
         Calls(u8),
-        /// With arguments of about so many bytes: one text, or many.
+        /// Call with arguments of about this many bytes: one text if `true`, else many.
         LongCall(usize, bool),
-        /// As it was named before.
+        /// Two calls with the id of the newest one.
         SameCall,
         Result(u8, usize),
     }
@@ -308,25 +317,25 @@ mod tests {
         proptest::collection::vec(one, 0..60)
     }
 
-    /// What every provider insists on.
+    /// Asserts what every provider requires.
     fn assert_acceptable(entries: &[ConversationEntry]) {
         let mut ids = HashSet::new();
         for (at, entry) in entries.iter().enumerate() {
             let next = entries.get(at + 1);
             match entry {
                 ConversationEntry::User(_) => assert!(matches!(next, None | Some(ConversationEntry::Assistant(_)))),
-                ConversationEntry::Assistant(said) if !said.text.is_empty() && said.text.trim().is_empty() => {
+                ConversationEntry::Assistant(message) if !message.text.is_empty() && message.text.trim().is_empty() => {
                     panic!("a blank text")
                 }
-                ConversationEntry::Assistant(said) if said.calls.is_empty() => {
+                ConversationEntry::Assistant(message) if message.calls.is_empty() => {
                     assert!(matches!(next, None | Some(ConversationEntry::User(_))))
                 }
-                ConversationEntry::Assistant(said) => {
+                ConversationEntry::Assistant(message) => {
                     let Some(ConversationEntry::Results { results, .. }) = next else {
                         panic!("calls without results")
                     };
-                    assert!(said.calls.iter().all(|call| ids.insert(&call.id)), "an id twice");
-                    let mut asked: Vec<_> = said.calls.iter().map(|call| &call.id).collect();
+                    assert!(message.calls.iter().all(|call| ids.insert(&call.id)), "duplicate id");
+                    let mut asked: Vec<_> = message.calls.iter().map(|call| &call.id).collect();
                     let mut answered: Vec<_> = results.iter().map(|result| &result.id).collect();
                     asked.sort();
                     answered.sort();
@@ -341,21 +350,21 @@ mod tests {
         assert!(matches!(entries.first(), None | Some(ConversationEntry::User(_))));
     }
 
-    /// What a text, a result or a call takes in any case, in bytes.
+    /// Smallest size of a text, a result or a call, in bytes.
     const MIN_PART_BYTES: usize = 64;
 
     fn count_parts(entries: &[ConversationEntry]) -> usize {
-        let of_one = |entry: &ConversationEntry| match entry {
+        let parts = |entry: &ConversationEntry| match entry {
             ConversationEntry::User(_) => 1,
-            ConversationEntry::Assistant(said) => 1 + said.calls.len(),
+            ConversationEntry::Assistant(message) => 1 + message.calls.len(),
             ConversationEntry::Results { results, .. } => results.len() + 1,
         };
-        entries.iter().map(of_one).sum()
+        entries.iter().map(parts).sum()
     }
 
     proptest! {
         #[test]
-        fn a_provider_accepts_it_whatever_happened(moves in steps(), budget in 0usize..20_000, fit: bool) {
+        fn any_history_is_acceptable_to_providers(moves in steps(), budget in 0usize..20_000, fit: bool) {
             let (mut conversation, mut calls) = (AgentConversation::default(), 0u32);
             for step in moves {
                 if fit { conversation.fit(budget); }
@@ -387,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_task_and_the_newest_survive_the_trimming() {
+    fn task_and_newest_entries_survive_fit() {
         let mut conversation = AgentConversation::default();
         conversation.add_user_text("the task");
         for n in 0..50 {
@@ -405,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn one_text_that_is_too_long_costs_no_turn_and_no_other_message() {
+    fn overlong_text_is_truncated_and_other_messages_stay() {
         let mut conversation = AgentConversation::default();
         conversation.add_user_text("the task");
         for n in 0..20 {
@@ -417,14 +426,16 @@ mod tests {
         let entries = conversation.entries.len();
         conversation.fit(BUDGET);
         assert!(conversation.size() <= BUDGET);
-        assert_eq!(conversation.entries.len(), entries, "nothing else had to go");
-        let Some(ConversationEntry::User(last)) = conversation.entries.last() else { panic!("the user spoke last") };
+        assert_eq!(conversation.entries.len(), entries, "no other entry is removed");
+        let Some(ConversationEntry::User(last)) = conversation.entries.last() else {
+            panic!("the last entry is not the user's")
+        };
         assert!(last.starts_with("question 19\n\nBEGIN") && last.ends_with("END"));
         assert!(last.contains(" bytes left out …"));
     }
 
     #[test]
-    fn fresh_results_that_are_too_long_together_are_cut() {
+    fn newest_results_over_budget_are_truncated() {
         let mut conversation = AgentConversation::default();
         conversation.add_user_text("the task");
         let calls = (0..20).map(|n| ToolCallRequest { id: n.to_string(), name: "run".into(), arguments: Value::Null });

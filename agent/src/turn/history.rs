@@ -1,4 +1,4 @@
-//! From the journal to the conversation that a model is told: how an agent that starts anew knows what was.
+//! Reads the journal into the conversation for a model, after a restart of the agent.
 
 use std::collections::HashMap;
 
@@ -10,20 +10,21 @@ use super::{
     conversation::{AgentConversation, AssistantMessage, ToolCallRequest},
 };
 
-/// How much of one old result is told, in bytes.
+/// Size limit of one old result for the model, in bytes.
 const RESULT_LIMIT: usize = 30 * 1024;
 
-/// What the model is told where an interrupt stopped its turn.
+/// Text for the model at the place where an interrupt stopped its turn.
 pub(super) const INTERRUPTED: &str = "[The user interrupted you here.]";
 
 /// Reads a journal, oldest event first, into a conversation.
 #[derive(Default)]
 pub(super) struct HistoryReader {
-    /// What the user did beside the agent, by item, until its result comes.
+    /// User actions without a result, by item.
     pending_user_actions: HashMap<String, String>,
-    /// What the user has done since the agent last said, did or heard something.
+    /// User actions since the agent's last output or input.
     user_activity: UserActivity,
-    /// A message that was cut. It counts if the user cut it; else the model was asked again, and said it anew.
+    /// Text of a partial message. Used if the user interrupted it; otherwise the model was asked
+    /// again, and answered anew.
     partial_message: Option<String>,
 }
 
@@ -42,20 +43,20 @@ impl HistoryReader {
                     self.pending_user_actions.insert(item.to_owned(), action.summary_line());
                 }
             }
-            EventBody::Observation(seen) => match self.pending_user_actions.remove(item) {
+            EventBody::Observation(observation) => match self.pending_user_actions.remove(item) {
                 Some(line) => {
                     self.user_activity
-                        .push(format!("[The user did this in the sandbox: {line}]\n{}", model_text(seen)));
+                        .push(format!("[The user did this in the sandbox: {line}]\n{}", model_text(observation)));
                 }
-                None => self.read_observation(conversation, item, seen),
+                None => self.read_observation(conversation, item, observation),
             },
             EventBody::Opaque(_) => {}
         }
     }
 
-    /// Tells what the user did beside the agent up to here. To be called at the end too.
+    /// Adds the pending user actions to the conversation. Must also be called after the last event.
     pub(super) fn flush_user_activity(&mut self, conversation: &mut AgentConversation) {
-        self.user_activity.take().iter().for_each(|aside| conversation.add_user_text(aside));
+        self.user_activity.take().iter().for_each(|text| conversation.add_user_text(text));
     }
 
     fn read_observation(&mut self, conversation: &mut AgentConversation, item: &str, observation: &Observation) {
@@ -77,8 +78,9 @@ impl HistoryReader {
                 self.partial_message.take().into_iter().for_each(|text| add_text(conversation, text));
                 conversation.add_user_text(INTERRUPTED);
             }
-            // What the model thought is not told again: a thought without its signature is refused. A thought that it wrote
-            // down by its tool is that call's result, like those below.
+            // Thoughts are not sent again: a provider rejects a thought without its signature. A
+            // thought written with the `think` tool is that call's result, as are the observations
+            // below.
             ObservationKind::Think { .. }
             | ObservationKind::Run { .. }
             | ObservationKind::Read { .. }
@@ -117,7 +119,7 @@ fn add_call(conversation: &mut AgentConversation, item: &str, action: &Action) {
     }
 }
 
-/// A result as the model is told it.
+/// Returns a result as text for the model.
 fn model_text(observation: &Observation) -> String {
     let short = |text: &String| excerpt(text, RESULT_LIMIT).map_or_else(|| text.clone(), |cut| cut.text);
     let content = short(&observation.content);
@@ -147,14 +149,14 @@ mod tests {
         lines.iter().enumerate().map(event).collect()
     }
 
-    /// The conversation in short: `user: …`, `agent: … call(…)`, `result: …`.
+    /// Compares the conversation in short form: `user: …`, `agent: … call(…)`, `result: …`.
     fn check(lines: &[&str], expected: &[&str]) {
         let short = |entry: ConversationEntry| match entry {
             ConversationEntry::User(text) => format!("user: {text}"),
-            ConversationEntry::Assistant(said) => {
+            ConversationEntry::Assistant(message) => {
                 let calls: Vec<String> =
-                    said.calls.iter().map(|call| format!("{}#{}{}", call.name, call.id, call.arguments)).collect();
-                format!("agent: {} {}", said.text, calls.join(" "))
+                    message.calls.iter().map(|call| format!("{}#{}{}", call.name, call.id, call.arguments)).collect();
+                format!("agent: {} {}", message.text, calls.join(" "))
             }
             ConversationEntry::Results { results, user } => {
                 let results: Vec<String> =
@@ -165,8 +167,8 @@ mod tests {
         let (mut reader, mut conversation) = (HistoryReader::default(), AgentConversation::default());
         journal(lines).iter().for_each(|event| reader.read(event, &mut conversation));
         reader.flush_user_activity(&mut conversation);
-        let told: Vec<String> = conversation.to_send().into_iter().map(short).collect();
-        assert_eq!(told, expected);
+        let text: Vec<String> = conversation.to_send().into_iter().map(short).collect();
+        assert_eq!(text, expected);
     }
 
     const START: &str = r#""source":"user","action":"start","args":{"task":"do"}"#;
@@ -176,7 +178,7 @@ mod tests {
     const MESSAGE: &str = r#""source":"agent","item":"m1","observation":"message","extras":{},"content":"Looking.""#;
 
     #[test]
-    fn a_turn_with_a_tool() {
+    fn turn_with_tool_call() {
         check(
             &[START, CHAT, MESSAGE, RUN, RAN],
             &["user: do", r#"agent: Looking. run#c1{"command":"ls"}"#, "result: c1=a\n[Exit code 0.] "],
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_a_result_was_interrupted() {
+    fn call_without_result_reads_as_interrupted() {
         check(
             &[CHAT, RUN, CHAT],
             &["user: do", r#"agent:  run#c1{"command":"ls"}"#, "result: c1=[Interrupted before it had a result.] do"],
@@ -192,9 +194,9 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_result_the_model_is_told_head_and_tail() {
+    fn long_result_keeps_head_and_tail_for_model() {
         let diff = format!("BEGIN{}END", "x".repeat(RESULT_LIMIT));
-        for seen in [
+        for observation in [
             ObservationKind::Edit {
                 path: "a".into(),
                 line: 1,
@@ -204,13 +206,13 @@ mod tests {
             },
             ObservationKind::Error { code: "c".into(), detail: diff.clone() },
         ] {
-            let told = model_text(&Observation { kind: seen, content: String::new() });
-            assert!(told.starts_with("BEGIN") && told.ends_with("END") && told.len() < RESULT_LIMIT + 100);
+            let text = model_text(&Observation { kind: observation, content: String::new() });
+            assert!(text.starts_with("BEGIN") && text.ends_with("END") && text.len() < RESULT_LIMIT + 100);
         }
     }
 
     #[test]
-    fn of_an_answer_that_was_cut_the_model_is_told_what_the_user_cut() {
+    fn only_user_interrupted_partial_answers_are_kept() {
         let cut = &MESSAGE.replace("{}", r#"{"partial":true}"#);
         let interrupted = r#""source":"server","observation":"interrupted","extras":{"what":"it","stopped_ms":1,"rung":"cancel","partial":true}"#;
         check(&[CHAT, cut, MESSAGE, CHAT], &["user: do", "agent: Looking. ", "user: do"]);
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_in_which_two_calls_share_an_id_is_told_so_that_a_provider_takes_it() {
+    fn duplicate_call_ids_of_a_journal_are_made_unique() {
         let run = |id: &str| format!(r#"run#{id}{{"command":"ls"}}"#);
         check(
             &[CHAT, RUN, RAN, RUN, RAN],
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_did_is_told() {
+    fn user_action_reaches_model() {
         check(
             &[r#""source":"user","item":"a1","action":"run","args":{"command":"ls"}"#, &RAN.replace("c1", "a1"), CHAT],
             &["user: [The user did this in the sandbox: Running command: ls]\na\n[Exit code 0.]\n\ndo"],
@@ -249,10 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_did_while_the_agent_worked_takes_no_result_away() {
-        let act = r#""source":"user","item":"a1","action":"run","args":{"command":"ls"}"#;
+    fn user_action_during_call_keeps_its_result() {
+        let action = r#""source":"user","item":"a1","action":"run","args":{"command":"ls"}"#;
         check(
-            &[CHAT, RUN, act, &RAN.replace("c1", "a1"), RAN],
+            &[CHAT, RUN, action, &RAN.replace("c1", "a1"), RAN],
             &[
                 "user: do",
                 r#"agent:  run#c1{"command":"ls"}"#,
@@ -262,18 +264,20 @@ mod tests {
     }
 
     #[test]
-    fn of_many_things_that_the_user_did_the_newest_are_told() {
-        let acts = (0..2000).flat_map(|n| {
-            let act = format!(r#""source":"user","item":"a{n}","action":"run","args":{{"command":"echo {n}"}}"#);
-            [act, RAN.replace("c1", &format!("a{n}"))]
+    fn newest_of_many_user_actions_are_kept() {
+        let actions = (0..2000).flat_map(|n| {
+            let action = format!(r#""source":"user","item":"a{n}","action":"run","args":{{"command":"echo {n}"}}"#);
+            [action, RAN.replace("c1", &format!("a{n}"))]
         });
-        let acts: Vec<String> = acts.collect();
-        let lines: Vec<&str> = acts.iter().map(String::as_str).collect();
+        let actions: Vec<String> = actions.collect();
+        let lines: Vec<&str> = actions.iter().map(String::as_str).collect();
         let (mut reader, mut conversation) = (HistoryReader::default(), AgentConversation::default());
         journal(&lines).iter().for_each(|event| reader.read(event, &mut conversation));
         reader.flush_user_activity(&mut conversation);
-        let Some(ConversationEntry::User(told)) = conversation.to_send().pop() else { panic!("it was the user") };
-        assert!(told.len() < 70 << 10 && told.starts_with("[Before this the user did"), "{}", told.len());
-        assert!(told.contains("echo 1999]") && !told.contains("echo 0]"));
+        let Some(ConversationEntry::User(text)) = conversation.to_send().pop() else {
+            panic!("the last entry is the user's")
+        };
+        assert!(text.len() < 70 << 10 && text.starts_with("[Before this the user did"), "{}", text.len());
+        assert!(text.contains("echo 1999]") && !text.contains("echo 0]"));
     }
 }

@@ -1,7 +1,8 @@
-//! What drives a turn, and the stage on which it does so.
+//! Port between a turn's driver and the rest of the agent.
 //!
-//! A [`Driver`] knows nothing of links, numbers or sockets: it takes messages from the [`Stage`], says what happens through
-//! it, and stops when the stage says so. Our own loop is one driver; another program spoken to over stdio can be another.
+//! A [`TurnDriver`] is independent of links, numbers and sockets. It takes messages from the
+//! [`TurnContext`], reports through it, and stops when its token is cancelled. [`BuiltinDriver`] is
+//! one driver. Another could run a program over stdio.
 
 use std::{
     collections::VecDeque,
@@ -30,7 +31,7 @@ mod user_activity;
 pub use builtin::BuiltinDriver;
 pub use user_activity::UserActivity;
 
-/// What the user said.
+/// Message of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserMessage {
     pub content: String,
@@ -38,56 +39,64 @@ pub struct UserMessage {
     pub attachments: Vec<String>,
 }
 
-/// Something that can carry out a turn.
+/// Carries out turns.
 pub trait TurnDriver {
-    /// Takes in the next part of the journal, to take up the session where that leaves it. Comes before the first turn.
+    /// Reads the next part of the journal, to continue the session from its end. Called before the
+    /// first turn.
     fn restore(&mut self, part: &[Event]);
 
-    /// Forgets what [`Driver::restore`] took in: the journal was cut off, and comes again from its beginning.
+    /// Forgets the parts that [`TurnDriver::restore`] read. The journal was cut off, and comes
+    /// again from its beginning.
     fn reset(&mut self);
 
-    /// Takes in a message that nothing is done about: the person has seen it said, and speaks on from there.
-    fn record_message(&mut self, message: UserMessage, stage: &TurnContext);
+    /// Records a message without acting on it. The user has seen the message sent, and continues
+    /// from there.
+    fn record_message(&mut self, message: UserMessage, context: &TurnContext);
 
-    /// Works on `message` until there is an outcome. Ends soon after `stage.stop` is cancelled, whatever it is doing. Where that
-    /// was cancelled before, it does nothing, but takes in the message and that the user interrupted it there: a driver whose
-    /// program can be told only by a prompt tells it so with the next one.
-    fn run_turn(&mut self, message: UserMessage, stage: &TurnContext) -> impl Future<Output = WorkOutcome> + Send;
+    /// Works on `message` until there is an outcome. Ends soon after `context.stop` is cancelled,
+    /// at any point.
+    ///
+    /// If `context.stop` is cancelled before the call, the driver only records the message and its
+    /// interrupt. A driver whose program accepts prompts only passes both on with the next prompt.
+    fn run_turn(&mut self, message: UserMessage, context: &TurnContext) -> impl Future<Output = WorkOutcome> + Send;
 }
 
-/// What a turn has to do with the world.
+/// Access of a turn to the rest of the agent.
 pub struct TurnContext {
     pub outgoing: OutgoingQueue,
     pub processes: ChildProcesses,
-    /// May change between steps.
+    /// Settings. They may change between steps.
     pub settings: Arc<Mutex<AgentSettings>>,
-    /// What the user did beside the agent since it last looked.
+    /// User actions since the driver last took them.
     pub user_activity: Arc<Mutex<UserActivity>>,
+    /// Cancelled by an interrupt.
     pub stop: CancellationToken,
+    /// Messages that steer this turn.
     pub steer_queue: SteerQueue,
 }
 
 impl TurnContext {
-    /// The settings as they are now.
+    /// Returns the current settings.
     pub fn settings(&self) -> AgentSettings {
         lock(&self.settings).clone()
     }
 
-    /// What the user did beside the agent; each is told once.
+    /// Takes the user actions beside the agent. Each is returned once.
     pub fn take_user_activity(&self) -> Vec<String> {
         lock(&self.user_activity).take()
     }
 }
 
-/// A message that steers a turn while it runs.
+/// Message that steers a running turn.
 #[derive(Debug)]
 pub struct SteerMessage {
-    /// The command that brought it; the server is told what became of it.
+    /// Id of the command that brought the message. The server receives a report about it.
     pub command: String,
     pub message: UserMessage,
 }
 
-/// Where messages wait that steer a turn while it runs. Bounded by what people type.
+/// Queue of messages that steer a running turn. Bound: none, since people type them. The end of the
+/// turn closes the queue.
 #[derive(Debug, Clone)]
 pub struct SteerQueue(Arc<Mutex<Option<VecDeque<SteerMessage>>>>);
 
@@ -98,7 +107,7 @@ impl Default for SteerQueue {
 }
 
 impl SteerQueue {
-    /// Leaves a message for the next step, or gives it back where there will be none.
+    /// Queues a message for the next step. Returns the message if the queue is closed.
     pub fn offer(&self, steer: SteerMessage) -> Option<SteerMessage> {
         match &mut *lock(&self.0) {
             Some(waiting) => {
@@ -109,12 +118,12 @@ impl SteerQueue {
         }
     }
 
-    /// All that waits.
+    /// Takes all queued messages.
     pub fn take(&self) -> Vec<SteerMessage> {
         lock(&self.0).as_mut().map(|waiting| waiting.drain(..).collect()).unwrap_or_default()
     }
 
-    /// Ends the taking if nothing waits, and says whether it has.
+    /// Closes the queue if it is empty. Returns `true` if the queue is closed.
     pub fn close_if_empty(&self) -> bool {
         let mut waiting = lock(&self.0);
         let empty = waiting.as_ref().is_none_or(VecDeque::is_empty);
@@ -124,7 +133,7 @@ impl SteerQueue {
         empty
     }
 
-    /// Ends the taking. What still waits is given back.
+    /// Closes the queue and returns the messages that still wait.
     pub fn close(&self) -> impl Iterator<Item = SteerMessage> + use<> {
         lock(&self.0).take().into_iter().flatten()
     }

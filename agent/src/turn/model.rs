@@ -1,4 +1,5 @@
-//! The model behind the gateway. The only file that knows the crate that speaks the providers' formats.
+//! Client of the model behind the gateway. Only this file uses `genai`, the crate for the
+//! providers' formats.
 
 use std::{
     collections::VecDeque,
@@ -28,21 +29,21 @@ use super::{
 };
 use crate::{tls, tools};
 
-/// A thought that the model has signed, or encrypted, and wants back untouched.
+/// Thought that the model signed or encrypted, and requires back unchanged.
 pub(super) type SignedThought = ContentPart;
 
-/// One piece of an answer.
+/// Piece of an answer.
 #[derive(Debug)]
 pub(super) enum AnswerPiece {
     Text(String),
     Thinking(String),
     /// More of a tool call's arguments.
     ToolInput(ToolCallDelta),
-    /// The whole answer. The last piece.
+    /// Complete answer, always the last piece.
     End(AssistantMessage),
 }
 
-/// Why there is no answer, or no whole one.
+/// Reason why there is no answer, or no complete one.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ModelError {
     /// The session may not call its model any more.
@@ -50,14 +51,15 @@ pub(super) enum ModelError {
     Budget(String),
     #[error("the conversation is too long for the model: {0}")]
     TooLong(String),
-    /// The provider, or the gateway, will not answer this request.
+    /// The provider or the gateway rejected the request.
     #[error("{0}")]
     Rejected(String),
-    /// The gateway has cut the call, or takes none, because the user interrupts the turn; the order to stop it is on its way.
+    /// The gateway cut or rejected the call because the user interrupts the turn. The stop follows
+    /// soon.
     #[error("{0}")]
     Interrupted(String),
     /// The provider broke off with an error of its own.
-    #[error("the model broke off: {0}")]
+    #[error("the model broke off with an error: {0}")]
     ProviderFailed(String),
     /// The gateway cannot be reached.
     #[error("the model gateway does not answer: {0}")]
@@ -67,7 +69,7 @@ pub(super) enum ModelError {
     Cut(String),
 }
 
-/// The way to the model. Nothing is built before the first call.
+/// Client that reaches the model through the gateway's socket. Built at the first call.
 pub(super) struct ModelClient {
     socket: PathBuf,
     client: Option<Client>,
@@ -78,12 +80,12 @@ impl ModelClient {
         ModelClient { socket, client: None }
     }
 
-    /// Where the gateway listens.
+    /// Path of the gateway's socket.
     pub(super) fn socket(&self) -> &PathBuf {
         &self.socket
     }
 
-    /// Asks for one answer, as a stream that ends with [`Piece::End`] or an error.
+    /// Requests one answer. The stream ends with [`AnswerPiece::End`] or an error.
     pub(super) async fn ask(
         &mut self,
         settings: &AgentSettings,
@@ -93,7 +95,8 @@ impl ModelClient {
         let client = self.client()?;
         let mut messages: Vec<_> = entries.into_iter().flat_map(|entry| messages(entry, settings.api)).collect();
         if let (ProviderApi::Anthropic, Some(last)) = (settings.api, messages.last_mut()) {
-            // The next step sends all of this again and a little more; other providers notice that by themselves.
+            // The next step sends all of this again and a little more. Other providers cache
+            // without a mark.
             last.options = Some(CacheControl::Ephemeral.into());
         }
         let request = ChatRequest::new(messages).with_system(system).with_tools(tools());
@@ -101,19 +104,19 @@ impl ModelClient {
             .with_capture_usage(true)
             .with_capture_content(true)
             .with_capture_reasoning_content(true);
-        let (options, gathered) = match settings.api {
+        let (options, tool_calls) = match settings.api {
             ProviderApi::Anthropic => (options.with_capture_tool_calls(true), None),
             ProviderApi::Openai => {
                 let calls = Arc::new(Mutex::new(ToolCallParser::default()));
-                let heard = calls.clone();
-                (options.with_raw_frame_fn(move |_, frame| lock(&heard).parse_frame(frame.data)), Some(calls))
+                let parser = calls.clone();
+                (options.with_raw_frame_fn(move |_, frame| lock(&parser).parse_frame(frame.data)), Some(calls))
             }
         };
         let answer =
             client.exec_chat_stream(target(settings), request, Some(&options)).await.map_err(to_model_error)?;
         let answer = AnswerStream {
             events: answer.stream,
-            tool_calls: gathered,
+            tool_calls,
             begun_calls: Vec::new(),
             text: String::new(),
             ready: VecDeque::new(),
@@ -129,7 +132,7 @@ impl ModelClient {
         let http = reqwest::Client::builder()
             .unix_socket(self.socket.clone())
             .tls_backend_preconfigured(tls::no_roots())
-            // A connection kept from before a restart of the server would be found dead by the next call.
+            // After a restart of the server, a kept connection would fail the next call.
             .pool_max_idle_per_host(0)
             .build()
             .map_err(|error| ModelError::Rejected(error.to_string()))?;
@@ -159,14 +162,15 @@ fn tools() -> Vec<Tool> {
 fn messages(entry: ConversationEntry, api: ProviderApi) -> Vec<ChatMessage> {
     match entry {
         ConversationEntry::User(text) => vec![ChatMessage::user(text)],
-        ConversationEntry::Assistant(said) => {
-            let mut parts = said.thoughts;
-            if !said.text.is_empty() {
-                parts.push(ContentPart::Text(said.text));
+        ConversationEntry::Assistant(message) => {
+            let mut parts = message.thoughts;
+            if !message.text.is_empty() {
+                parts.push(ContentPart::Text(message.text));
             }
-            parts.extend(said.calls.into_iter().map(|call| {
+            parts.extend(message.calls.into_iter().map(|call| {
                 let ToolCallRequest { id, name, arguments } = call;
-                // A call that was not valid JSON was answered with an error; providers want an object all the same.
+                // A call with invalid JSON was answered with an error. Providers still require an
+                // object.
                 let arguments = if arguments.is_object() { arguments } else { Value::Object(Default::default()) };
                 ContentPart::ToolCall(ToolCall {
                     call_id: id_to_send(id),
@@ -181,7 +185,8 @@ fn messages(entry: ConversationEntry, api: ProviderApi) -> Vec<ChatMessage> {
             let responses = results.into_iter().map(|result| ToolResponse::new(id_to_send(result.id), result.text));
             let mut parts: Vec<ContentPart> = responses.map(ContentPart::ToolResponse).collect();
             match api {
-                // Results are the user's side there, so what the user said goes into the same message.
+                // In this format, results are part of the user's message, so the user's text joins
+                // them.
                 ProviderApi::Anthropic => {
                     parts.extend((!user.is_empty()).then_some(ContentPart::Text(user)));
                     vec![ChatMessage::user(MessageContent::from_parts(parts))]
@@ -196,13 +201,14 @@ fn messages(entry: ConversationEntry, api: ProviderApi) -> Vec<ChatMessage> {
     }
 }
 
-/// What every provider takes for an id or a name.
+/// Returns `true` for an id or a name that every provider accepts.
 fn is_plain(text: &str, longest: usize) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     !text.is_empty() && text.len() <= longest && text.bytes().all(is_plain)
 }
 
-/// An id of a call as the providers take it. One refuses what another gave, and a session may have calls of both.
+/// Returns a call id that the provider accepts. Providers reject ids of other providers, and a
+/// session may hold both.
 fn id_to_send(id: String) -> String {
     if is_plain(&id, 40) {
         return id;
@@ -212,17 +218,19 @@ fn id_to_send(id: String) -> String {
     format!("call_{:016x}", hasher.finish())
 }
 
-/// A model's slip in a tool's name was answered with an error; sent back as it was, the provider would refuse all the rest.
+/// Returns a tool name that the provider accepts. A misspelt name was answered with an error; sent
+/// back unchanged, the provider would reject the whole request.
 fn name_to_send(name: String) -> String {
     if is_plain(&name, 64) { name } else { "no_such_tool".to_owned() }
 }
 
-/// An answer on its way.
+/// Answer that is being received.
 struct AnswerStream {
     events: ChatStream,
-    /// The calls so far, of an answer in OpenAI's format.
+    /// Calls so far, for an answer in OpenAI's format.
     tool_calls: Option<Arc<Mutex<ToolCallParser>>>,
-    /// In Anthropic's format: id and arguments of each call so far. They come one after the other.
+    /// Id and arguments of each call so far, for Anthropic's format. The calls come one after the
+    /// other.
     begun_calls: Vec<(String, String)>,
     text: String,
     ready: VecDeque<AnswerPiece>,
@@ -245,7 +253,7 @@ impl AnswerStream {
                     continue;
                 }
                 Some(Err(error)) => error,
-                None => ModelError::Cut("it ended in the middle".into()),
+                None => ModelError::Cut("the stream ended early".into()),
             };
             match error {
                 ModelError::Cut(_) if self.tool_calls().is_some_and(|calls| calls.is_complete()) => {
@@ -266,7 +274,7 @@ impl AnswerStream {
                 self.ready.push_back(AnswerPiece::Text(chunk.content));
             }
             ChatStreamEvent::ReasoningChunk(chunk) => self.ready.push_back(AnswerPiece::Thinking(chunk.content)),
-            // Else it is known from the frame.
+            // In OpenAI's format, the calls come from the raw frames instead.
             ChatStreamEvent::ToolCallChunk(chunk) if self.tool_calls.is_none() => self.tool_call(chunk.tool_call),
             ChatStreamEvent::End(end) => return self.end(captured_message(end)),
             ChatStreamEvent::Start
@@ -294,21 +302,21 @@ impl AnswerStream {
     }
 
     fn take_deltas(&mut self) {
-        let fresh = self.tool_calls().map(|mut calls| calls.take_deltas()).unwrap_or_default();
-        self.ready.extend(fresh.into_iter().map(AnswerPiece::ToolInput));
+        let deltas = self.tool_calls().map(|mut calls| calls.take_deltas()).unwrap_or_default();
+        self.ready.extend(deltas.into_iter().map(AnswerPiece::ToolInput));
     }
 
     fn tool_calls(&self) -> Option<MutexGuard<'_, ToolCallParser>> {
         self.tool_calls.as_deref().map(lock)
     }
 
-    fn end(&mut self, mut said: AssistantMessage) {
+    fn end(&mut self, mut message: AssistantMessage) {
         self.take_deltas();
-        if said.text.is_empty() {
-            said.text = std::mem::take(&mut self.text);
+        if message.text.is_empty() {
+            message.text = std::mem::take(&mut self.text);
         }
-        said.calls.extend(self.tool_calls().map(|mut calls| calls.take()).unwrap_or_default());
-        self.ready.push_back(AnswerPiece::End(said));
+        message.calls.extend(self.tool_calls().map(|mut calls| calls.take()).unwrap_or_default());
+        self.ready.push_back(AnswerPiece::End(message));
         self.is_over = true;
     }
 }
@@ -318,21 +326,25 @@ fn lock(calls: &Mutex<ToolCallParser>) -> MutexGuard<'_, ToolCallParser> {
 }
 
 fn captured_message(end: StreamEnd) -> AssistantMessage {
-    let mut said = AssistantMessage::default();
+    let mut message = AssistantMessage::default();
     for part in end.captured_content.into_iter().flat_map(MessageContent::into_parts) {
         match part {
-            ContentPart::Text(text) => said.text.push_str(&text),
+            ContentPart::Text(text) => message.text.push_str(&text),
             ContentPart::ToolCall(call) => {
-                said.calls.push(ToolCallRequest { id: call.call_id, name: call.fn_name, arguments: call.fn_arguments });
+                message.calls.push(ToolCallRequest {
+                    id: call.call_id,
+                    name: call.fn_name,
+                    arguments: call.fn_arguments,
+                });
             }
             thought
             @ (ContentPart::ThoughtSignature(_) | ContentPart::ReasoningContent(_) | ContentPart::Custom(_)) => {
-                said.thoughts.push(thought);
+                message.thoughts.push(thought);
             }
             ContentPart::Binary(_) | ContentPart::ToolResponse(_) => {}
         }
     }
-    said
+    message
 }
 
 fn to_model_error(error: genai::Error) -> ModelError {
@@ -341,7 +353,7 @@ fn to_model_error(error: genai::Error) -> ModelError {
         genai::Error::WebStream { error, cause, .. } => match error.downcast::<genai::Error>() {
             Ok(inner) => to_model_error(*inner),
             Err(error) => match error.downcast::<reqwest::Error>() {
-                // Before the first byte of an answer there was nobody to answer; after it, the answer was cut.
+                // Before the first byte the gateway did not answer. After it, the answer was cut.
                 Ok(error) if error.is_connect() || error.is_request() => ModelError::Unreachable(innermost(&error)),
                 Ok(error) => ModelError::Cut(innermost(&error)),
                 Err(_) => ModelError::Cut(cause),

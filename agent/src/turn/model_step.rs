@@ -1,4 +1,4 @@
-//! One answer of a model, told as it comes: deltas while an item grows, one event when it is whole.
+//! Relays one answer of a model as it comes: deltas while an item grows, one event at its end.
 
 use std::pin::pin;
 
@@ -14,17 +14,19 @@ use super::{
 };
 use crate::outgoing::OutgoingQueue;
 
-/// The longest id of a call that names its item, in bytes. The link ends for a name of more than 256.
+/// Longest call id that is used as an item name, in bytes. The link closes on a name over 256
+/// bytes.
 const ID_LIMIT: usize = 128;
 
-/// Why an answer did not become whole. What there was of it has been told, marked as partial, and is in `text`.
+/// Answer that did not complete. Its text has been reported as partial, and is in `text`.
 #[derive(Debug)]
 pub(super) struct IncompleteAnswer {
     pub reason: IncompleteReason,
     pub text: String,
-    /// Whether something partial was told.
+    /// Set if a partial event was reported.
     pub partial: bool,
-    /// The items of calls that were begun, which are still open: they end with the turn, or by [`never_made`].
+    /// Open items of calls that were begun. They end with the turn, or by
+    /// [`fail_unfinished_calls`].
     pub calls: Vec<String>,
 }
 
@@ -34,49 +36,50 @@ pub(super) enum IncompleteReason {
     Failed(ModelError),
 }
 
-/// Tells the answer until its end. The calls in what it returns have ids that no other call of the session has.
+/// Relays the answer to its end. The calls in the returned message have ids that are unique in the
+/// session.
 pub(super) async fn relay_answer(
     answer: impl Stream<Item = Result<AnswerPiece, ModelError>>,
     conversation: &mut AgentConversation,
     outgoing: &OutgoingQueue,
     stop: &CancellationToken,
 ) -> Result<AssistantMessage, IncompleteAnswer> {
-    let mut teller = AnswerRelay { outgoing, conversation, growing: None, calls: Vec::new(), text: String::new() };
+    let mut relay = AnswerRelay { outgoing, conversation, growing: None, calls: Vec::new(), text: String::new() };
     let end = tokio::select! {
         biased;
         () = stop.cancelled() => Err(IncompleteReason::Stopped),
-        end = teller.follow(answer) => end.map_err(IncompleteReason::Failed),
+        end = relay.follow(answer) => end.map_err(IncompleteReason::Failed),
     };
     match end {
-        Ok(said) => {
-            fail_unfinished_calls(teller.calls, outgoing).await;
-            Ok(said)
+        Ok(message) => {
+            fail_unfinished_calls(relay.calls, outgoing).await;
+            Ok(message)
         }
-        Err(why) => {
-            let partial = teller.close(true).await;
-            let AnswerRelay { calls, text, .. } = teller;
-            Err(IncompleteAnswer { reason: why, text, partial, calls })
+        Err(reason) => {
+            let partial = relay.close(true).await;
+            let AnswerRelay { calls, text, .. } = relay;
+            Err(IncompleteAnswer { reason, text, partial, calls })
         }
     }
 }
 
-/// Ends the items of calls that were begun and of which no more comes, where the turn goes on.
+/// Reports an error for each call that was begun and never made, while the turn goes on.
 pub(super) async fn fail_unfinished_calls(calls: Vec<String>, outgoing: &OutgoingQueue) {
     for item in calls {
-        let detail = "the model's answer broke off before it had made this call".to_owned();
-        let seen = ObservationKind::Error { code: "cut".to_owned(), detail };
-        outgoing.event(Some(&item), Observation { kind: seen, content: String::new() }).await;
+        let detail = "the model's answer was cut before this call was complete".to_owned();
+        let kind = ObservationKind::Error { code: "cut".to_owned(), detail };
+        outgoing.event(Some(&item), Observation { kind, content: String::new() }).await;
     }
 }
 
 struct AnswerRelay<'a> {
     outgoing: &'a OutgoingQueue,
     conversation: &'a mut AgentConversation,
-    /// The text, or the thinking, that grows now.
+    /// Text or thinking that grows now.
     growing: Option<GrowingText>,
-    /// The items of the calls of which some was told, in their order.
+    /// Items of the calls with at least one delta, in order.
     calls: Vec<String>,
-    /// All text of this answer.
+    /// Full text of this answer.
     text: String,
 }
 
@@ -96,15 +99,15 @@ impl AnswerRelay<'_> {
             match piece? {
                 AnswerPiece::Text(text) => self.grow(DeltaKind::Text, &text).await,
                 AnswerPiece::Thinking(text) => self.grow(DeltaKind::Thinking, &text).await,
-                // What was said before it stays open: if the answer is cut here, all of it is.
-                AnswerPiece::ToolInput(fresh) => self.tool_input(fresh).await,
-                AnswerPiece::End(said) => {
+                // The text before stays open: if the answer is cut here, all of it is partial.
+                AnswerPiece::ToolInput(delta) => self.tool_input(delta).await,
+                AnswerPiece::End(message) => {
                     self.close(false).await;
-                    return Ok(self.assign_call_ids(said));
+                    return Ok(self.assign_call_ids(message));
                 }
             }
         }
-        Err(ModelError::Cut("it ended in the middle".into()))
+        Err(ModelError::Cut("the stream ended early".into()))
     }
 
     async fn grow(&mut self, kind: DeltaKind, text: &str) {
@@ -128,38 +131,39 @@ impl AnswerRelay<'_> {
         self.outgoing.delta(DeltaKind::ToolInput, &self.calls[call], &arguments).await;
     }
 
-    /// Ends what grows by its event, and says whether there was anything. Given up in the middle, it has not been done.
+    /// Ends the growing item with its event. Returns `false` if no item grows. Cancel-safe: if
+    /// dropped before completion, no event was reported.
     async fn close(&mut self, partial: bool) -> bool {
         let Some(growing) = &self.growing else { return false };
-        let seen = match growing.kind {
+        let kind = match growing.kind {
             DeltaKind::Thinking => ObservationKind::Think { partial },
             DeltaKind::Text | DeltaKind::ToolInput | DeltaKind::Output => ObservationKind::Message { partial },
         };
-        let observation = Observation { kind: seen, content: growing.text.clone() };
+        let observation = Observation { kind, content: growing.text.clone() };
         self.outgoing.event(Some(&growing.item), observation).await;
         self.growing = None;
         true
     }
 
-    /// How a call of this id is named here: as the model does, if it can be.
+    /// Returns the item name for a call id: the model's own id if it is short enough and unused.
     fn item_of(&mut self, id: &str) -> String {
-        let own = Ulid::generate();
+        let new_id = Ulid::generate();
         let item = match id {
-            long if long.is_empty() || long.len() > ID_LIMIT => own.to_string(),
-            id if self.conversation.has_call(id) => format!("{id}-{own}"),
+            long if long.is_empty() || long.len() > ID_LIMIT => new_id.to_string(),
+            id if self.conversation.has_call(id) => format!("{id}-{new_id}"),
             id => id.to_owned(),
         };
         self.conversation.begin_call(item.clone());
         item
     }
 
-    /// What is left in `calls` then has been begun and not made.
-    fn assign_call_ids(&mut self, mut said: AssistantMessage) -> AssistantMessage {
+    /// Gives the calls their item names. `calls` then holds the items that were begun and not made.
+    fn assign_call_ids(&mut self, mut message: AssistantMessage) -> AssistantMessage {
         let mut begun = std::mem::take(&mut self.calls).into_iter();
-        for call in &mut said.calls {
+        for call in &mut message.calls {
             call.id = begun.next().unwrap_or_else(|| self.item_of(&call.id));
         }
         self.calls = begun.collect();
-        said
+        message
     }
 }

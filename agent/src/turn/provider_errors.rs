@@ -1,16 +1,18 @@
-//! What an error of a provider means for the turn. Pure; knows neither the provider nor how its answer came.
+//! Maps a provider's error to its effect on the turn. Pure; independent of the provider and the
+//! transport.
 
 use serde_json::Value;
 
 use super::model::ModelError;
 
-/// Where an error says of what kind it is, besides its message. A relay keeps under `raw` what the provider behind it said.
+/// JSON pointers to the kind of an error, besides its message. Under `raw`, a relay keeps the error
+/// of the provider behind it.
 const KINDS: [&str; 5] = ["/error/type", "/error/code", "/error/metadata/raw", "/type", "/code"];
 
-/// What the gateway calls an error that an interrupt made.
+/// Gateway's type for an error that an interrupt caused.
 const INTERRUPTED: &str = "interrupted";
 
-/// How a request for which the conversation is too long is refused, in small letters.
+/// Phrases with which providers reject a conversation that is too long, in lower case.
 const TOO_LONG: [&str; 10] = [
     "too long",
     "too many tokens",
@@ -24,64 +26,68 @@ const TOO_LONG: [&str; 10] = [
     "maximum prompt length",
 ];
 
-/// What a provider answered instead of a stream.
+/// Reads an error that a provider sent instead of a stream.
 pub(super) fn from_response(status: u16, body: &str) -> ModelError {
     let body = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.trim().to_owned()));
-    let words = error_text(&body);
+    let text = error_text(&body);
     if is_interrupted(&body) {
-        return ModelError::Interrupted(words);
+        return ModelError::Interrupted(text);
     }
     let too_long = match status {
-        402 => return ModelError::Budget(words),
+        402 => return ModelError::Budget(text),
         413 => true,
         400 => mentions_length(&body),
         500 => is_context_overflow(&body),
         _ => false,
     };
     if too_long {
-        ModelError::TooLong(words)
+        ModelError::TooLong(text)
     } else {
-        ModelError::Rejected(format!("the model answered {status}: {words}"))
+        ModelError::Rejected(format!("the model answered {status}: {text}"))
     }
 }
 
-/// What a provider said in the middle of a stream.
+/// Reads an error in the middle of a stream.
 pub(super) fn from_stream(body: &Value) -> ModelError {
-    let words = error_text(body);
+    let text = error_text(body);
     if is_interrupted(body) {
-        ModelError::Interrupted(words)
+        ModelError::Interrupted(text)
     } else if is_context_overflow(body) {
-        ModelError::TooLong(words)
+        ModelError::TooLong(text)
     } else {
-        ModelError::ProviderFailed(words)
+        ModelError::ProviderFailed(text)
     }
 }
 
-/// In the middle of a stream the error may come without its wrapping.
+/// Returns `true` for an error that an interrupt caused. In a stream, the error may come without
+/// its wrapper.
 fn is_interrupted(body: &Value) -> bool {
-    ["/error/type", "/type"].iter().any(|place| body.pointer(place).and_then(Value::as_str) == Some(INTERRUPTED))
+    ["/error/type", "/type"].iter().any(|pointer| body.pointer(pointer).and_then(Value::as_str) == Some(INTERRUPTED))
 }
 
 fn mentions_length(body: &Value) -> bool {
     let kind = kind(body);
-    TOO_LONG.iter().any(|sign| kind.contains(sign))
+    TOO_LONG.iter().any(|phrase| kind.contains(phrase))
 }
 
-/// llama.cpp says so with status 500, or within the stream. Other errors of a server speak of tokens and contexts too, and must
-/// not cost the conversation its beginning, so this is narrower than [`TOO_LONG`].
+/// Recognizes a conversation that is too long in errors other than status 400. llama.cpp reports it
+/// with status 500, or within the stream.
+///
+/// Narrower than [`TOO_LONG`]: other server errors mention tokens and contexts too, and must not
+/// shorten the conversation.
 fn is_context_overflow(body: &Value) -> bool {
     let kind = kind(body);
     kind.contains("context_length_exceeded")
         || kind.contains("exceed") && (kind.contains("context size") || kind.contains("context_size"))
 }
 
-/// All by which an error may be known, in small letters.
+/// Joins all texts that identify an error, in lower case.
 fn kind(body: &Value) -> String {
-    let kinds = KINDS.iter().filter_map(|place| body.pointer(place)?.as_str());
+    let kinds = KINDS.iter().filter_map(|pointer| body.pointer(pointer)?.as_str());
     kinds.fold(error_text(body), |all, kind| all + "\n" + kind).to_lowercase()
 }
 
-/// What a provider's error says, without its wrapping.
+/// Returns the message of a provider's error, without its wrapper.
 fn error_text(body: &Value) -> String {
     let message = body.pointer("/error/message").or_else(|| body.get("message")).unwrap_or(body);
     message.as_str().map_or_else(|| body.to_string(), str::to_owned)
@@ -102,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_that_is_too_long_is_known_by_what_is_said_of_it() {
+    fn too_long_is_recognized_by_message() {
         for message in [
             "prompt is too long: 213462 tokens > 200000 maximum",
             "input length and `max_tokens` exceed context limit: 143291 + 64000 > 200000, decrease input length",
@@ -120,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_by_type_and_code_whatever_the_message() {
+    fn too_long_is_recognized_by_type_and_code() {
         for status in [400, 500] {
             for (key, kind) in [("type", "exceed_context_size_error"), ("code", "context_length_exceeded")] {
                 let body = json!({ "error": { "message": "no", key: kind } });
                 assert!(is_too_long(status, &body.to_string()), "{status} {kind}");
-                assert!(matches!(from_stream(&body), ModelError::TooLong(said) if said == "no"), "{kind}");
+                assert!(matches!(from_stream(&body), ModelError::TooLong(text) if text == "no"), "{kind}");
                 assert!(matches!(from_stream(&body["error"]), ModelError::TooLong(_)), "{kind}");
             }
         }
@@ -135,21 +141,21 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_is_known_by_its_type_alone() {
+    fn interrupt_is_recognized_by_type_only() {
         let error = json!({ "message": "no", "type": "interrupted" });
         for body in [json!({ "error": error }), json!({ "type": "error", "error": error })] {
             for status in [402, 403] {
                 let answered = from_response(status, &body.to_string());
-                assert!(matches!(answered, ModelError::Interrupted(said) if said == "no"), "{status} {body}");
+                assert!(matches!(answered, ModelError::Interrupted(text) if text == "no"), "{status} {body}");
             }
-            assert!(matches!(from_stream(&body), ModelError::Interrupted(said) if said == "no"), "{body}");
+            assert!(matches!(from_stream(&body), ModelError::Interrupted(text) if text == "no"), "{body}");
         }
         assert!(matches!(from_stream(&error), ModelError::Interrupted(_)));
         assert!(matches!(from_response(403, &self::error("interrupted")), ModelError::Rejected(_)));
     }
 
     #[test]
-    fn of_a_servers_own_errors_only_the_one_about_the_context_size_shortens_anything() {
+    fn only_context_size_errors_of_a_server_shorten() {
         for too_long in ["Context size has been exceeded.", "the request exceeds the available context size."] {
             assert!(is_too_long(500, &error(too_long)), "{too_long}");
             assert!(matches!(from_stream(&json!({ "message": too_long })), ModelError::TooLong(_)), "{too_long}");

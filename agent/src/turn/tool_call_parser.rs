@@ -1,26 +1,28 @@
-//! The tool calls of an answer in OpenAI's format, put together from its frames. The crate that speaks the format takes it that
-//! calls are numbered from 0 and without a gap; services that imitate it number them otherwise, or not at all.
+//! Parses the tool calls of an answer in OpenAI's format from its frames.
+//!
+//! `genai` expects calls that are numbered from 0 without a gap. Services that imitate the format
+//! number them otherwise, or not at all.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::conversation::ToolCallRequest;
 
-/// What the frames so far say.
+/// Collects the calls of the frames so far.
 #[derive(Debug, Default)]
 pub(super) struct ToolCallParser {
     calls: Vec<ParsedToolCall>,
-    /// What was heard of which call and has not been asked for yet.
+    /// Pieces of arguments that were not taken yet.
     deltas: Vec<ToolCallDelta>,
     is_complete: bool,
 }
 
-/// A further piece of a call's arguments.
+/// Further piece of a call's arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ToolCallDelta {
-    /// Which call of the answer it is, from 0.
+    /// Index of the call in the answer, from 0.
     pub call: usize,
-    /// The model's own id; may be empty.
+    /// Model's own id; may be empty.
     pub id: String,
     pub arguments: String,
 }
@@ -65,7 +67,7 @@ struct ToolCallFunction {
 
 impl ToolCallParser {
     pub(super) fn parse_frame(&mut self, frame: &str) {
-        // What is no such frame, the crate itself complains of.
+        // `genai` itself reports an error for an invalid frame.
         let Ok(ToolCallFrame { choices }) = serde_json::from_str(frame) else { return };
         let Some(ToolCallChoice { delta, finish_reason }) = choices.into_iter().next() else { return };
         let parts = delta.and_then(|delta| delta.tool_calls).unwrap_or_default();
@@ -80,24 +82,24 @@ impl ToolCallParser {
         let arguments = match arguments {
             Some(Value::String(arguments)) => arguments,
             None | Some(Value::Null) => String::new(),
-            // Some say them as they mean them.
+            // Some services send the arguments as a JSON value instead of a string.
             Some(arguments) => arguments.to_string(),
         };
         let last = self.calls.len().saturating_sub(1);
-        let goes_on = |(at, call): (usize, &ParsedToolCall)| match &index {
+        let continues = |(at, call): (usize, &ParsedToolCall)| match &index {
             Some(_) => call.index == index && (id.is_empty() || call.id.is_empty() || id == call.id),
             None if id.is_empty() => at == last && (name.is_empty() || call.name.is_empty()),
             None => id == call.id,
         };
-        let known = (0..self.calls.len()).rev().find(|at| goes_on((*at, &self.calls[*at])));
-        let at = known.unwrap_or_else(|| {
+        let existing = (0..self.calls.len()).rev().find(|at| continues((*at, &self.calls[*at])));
+        let at = existing.unwrap_or_else(|| {
             self.calls.push(ParsedToolCall { index, id: String::new(), name: String::new(), arguments: String::new() });
             self.calls.len() - 1
         });
         let call = &mut self.calls[at];
-        for (field, said) in [(&mut call.id, id), (&mut call.name, name)] {
+        for (field, value) in [(&mut call.id, id), (&mut call.name, name)] {
             if field.is_empty() {
-                *field = said;
+                *field = value;
             }
         }
         call.arguments.push_str(&arguments);
@@ -108,7 +110,8 @@ impl ToolCallParser {
         std::mem::take(&mut self.deltas)
     }
 
-    /// Whether the model has said why it ends. Then nothing is missing, even if the service hangs up without a word.
+    /// Returns `true` if the model has sent a finish reason. Then nothing is missing, even if the
+    /// service closes the connection without an end.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -131,14 +134,14 @@ mod tests {
 
     use super::*;
 
-    /// What comes of frames with these `tool_calls` each: id, name and arguments of each call.
+    /// Parses frames with these `tool_calls`, and compares id, name and arguments of each call.
     fn check(frames: &[Value], expected: &[(&str, &str, Value)]) {
         let mut calls = ToolCallParser::default();
         for frame in frames {
             calls.parse_frame(&json!({ "choices": [{ "index": 0, "delta": { "tool_calls": frame } }] }).to_string());
         }
-        let mut told = vec![String::new(); expected.len()];
-        calls.take_deltas().into_iter().for_each(|fresh| told[fresh.call].push_str(&fresh.arguments));
+        let mut streamed = vec![String::new(); expected.len()];
+        calls.take_deltas().into_iter().for_each(|delta| streamed[delta.call].push_str(&delta.arguments));
         let found = calls.take();
         let expected = expected.iter().map(|(id, name, arguments)| ToolCallRequest {
             id: (*id).to_owned(),
@@ -146,9 +149,9 @@ mod tests {
             arguments: arguments.clone(),
         });
         assert_eq!(found, expected.collect::<Vec<_>>(), "{frames:?}");
-        for (call, told) in found.iter().zip(told) {
-            let told = if told.is_empty() { "{}".to_owned() } else { told };
-            assert!(serde_json::from_str(&told).unwrap_or(Value::String(told)) == call.arguments);
+        for (call, streamed) in found.iter().zip(streamed) {
+            let streamed = if streamed.is_empty() { "{}".to_owned() } else { streamed };
+            assert!(serde_json::from_str(&streamed).unwrap_or(Value::String(streamed)) == call.arguments);
         }
     }
 
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_two_calls_find_their_call() {
+    fn interleaved_pieces_join_their_calls() {
         let begun = json!([part(json!(0), "a", "run", ""), part(json!(1), "b", "read", r#"{"pa"#)]);
         let more = json!([{ "index": 1, "function": { "arguments": r#"th":1}"# } }]);
         let rest = json!([{ "index": 0, "function": { "arguments": "{}" } }]);
@@ -165,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_one_call_whatever_its_number() {
+    fn any_index_yields_one_call() {
         for index in [json!(1), json!(300), json!(4_000_000_000_u64), json!("0"), Value::Null] {
             check(&[json!([part(index, "a", "run", "{}")])], &[("a", "run", json!({}))]);
         }
     }
 
     #[test]
-    fn calls_that_share_a_number_or_have_none_are_several() {
+    fn calls_with_shared_or_missing_index_stay_separate() {
         for index in [json!(0), Value::Null] {
             let both = json!([part(index.clone(), "a", "run", "{}"), part(index, "b", "run", "{}")]);
             check(&[both], &[("a", "run", json!({})), ("b", "run", json!({}))]);
@@ -182,19 +185,19 @@ mod tests {
     }
 
     #[test]
-    fn two_calls_of_one_id_are_two() {
+    fn two_calls_with_same_id_stay_separate() {
         let both = json!([part(json!(0), "a", "run", "{}"), part(json!(1), "a", "run", "[1]")]);
         check(&[both], &[("a", "run", json!({})), ("a", "run", json!([1]))]);
     }
 
     #[test]
-    fn arguments_that_are_no_json_are_kept_as_they_are() {
+    fn invalid_json_arguments_are_kept_as_text() {
         check(&[json!([part(json!(0), "a", "run", "{nope")])], &[("a", "run", json!("{nope"))]);
         check(&[json!([part(json!(0), "a", "finish", "")])], &[("a", "finish", json!({}))]);
     }
 
     #[test]
-    fn an_answer_is_whole_when_the_model_has_said_why_it_ends() {
+    fn answer_is_complete_after_finish_reason() {
         let mut calls = ToolCallParser::default();
         for frame in ["", "[DONE]", "{}", r#"{"choices":[]}"#, r#"{"choices":[{"delta":{},"finish_reason":null}]}"#] {
             calls.parse_frame(frame);

@@ -1,20 +1,22 @@
-//! The last resort where a conversation is too long: its longest texts keep their heads and tails. Pure.
+//! Last resort for a conversation that is too long: its longest texts keep their heads and tails.
+//! Pure.
 //!
-//! No entry comes or goes and every call keeps its result, so what a provider insists on still holds.
+//! No entry is added or removed, and every call keeps its result. So the order that providers
+//! require still holds.
 
 use greenroom_protocol::omission_marker;
 use serde_json::{Value, json};
 
 use super::conversation::{ConversationEntry, ToolCallRequest};
 
-/// The longest line that tells what was left out, in bytes, with its two line ends as they are in JSON.
+/// Longest line with a number of missing bytes, in bytes. Its two line breaks count as in JSON.
 const OMISSION_LINE_BYTES: usize = "\n… 18446744073709551615 bytes left out …\n".len() + 2;
-/// No text is cut to less: of its head and its tail nothing would remain.
+/// Shortest length of a truncated text, in bytes. Below it, no head or tail would remain.
 const MIN_TEXT_BYTES: usize = 64;
 
-/// Cuts the longest texts, all to one length, until the entries have no more than `enough` bytes.
-pub(super) fn to_fit(entries: &mut [ConversationEntry], enough: usize) {
-    let excess = size(entries).saturating_sub(enough);
+/// Truncates the longest texts, all to one length, until the entries have at most `target` bytes.
+pub(super) fn to_fit(entries: &mut [ConversationEntry], target: usize) {
+    let excess = size(entries).saturating_sub(target);
     if excess == 0 {
         return;
     }
@@ -28,7 +30,7 @@ pub(super) fn to_fit(entries: &mut [ConversationEntry], enough: usize) {
     to_length(entries, longest, longest);
 }
 
-/// Cuts every text of more than `over` bytes to `longest`.
+/// Truncates every text of more than `over` bytes to `longest` bytes.
 pub(super) fn to_length(entries: &mut [ConversationEntry], over: usize, longest: usize) {
     let longest = longest.max(MIN_TEXT_BYTES);
     for text in texts(entries).into_iter().filter(|text| text.len() > over.max(longest)) {
@@ -40,7 +42,7 @@ fn size(entries: &[ConversationEntry]) -> usize {
     entries.iter().map(ConversationEntry::size).sum()
 }
 
-/// The length to which all longer ones must be cut for `excess` bytes to go.
+/// Returns the length to which longer texts must be cut to save `excess` bytes.
 fn cut_length(mut lengths: Vec<usize>, excess: usize) -> usize {
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     let mut sum = 0;
@@ -55,23 +57,24 @@ fn cut_length(mut lengths: Vec<usize>, excess: usize) -> usize {
     0
 }
 
-/// Head and tail of `text` in at most `longest` bytes, with the line in between. What an earlier such line told of is told again.
+/// Returns head and tail of `text` in at most `longest` bytes, with the omission line in between.
+/// Its number includes the numbers of earlier omission lines that are removed.
 fn truncate_text(text: &str, longest: usize) -> String {
     let half = (longest - OMISSION_LINE_BYTES) / 2;
     let (head, rest) = text.split_at(text.floor_char_boundary(half));
-    let (gone, tail) = rest.split_at(rest.ceil_char_boundary(rest.len() - half));
-    let earlier = earlier_omissions(gone);
+    let (omitted, tail) = rest.split_at(rest.ceil_char_boundary(rest.len() - half));
+    let earlier = earlier_omissions(omitted);
     let lines: usize = earlier.iter().map(|bytes| omission_marker(*bytes).len()).sum();
-    let bytes = earlier.into_iter().fold(gone.len() - lines, usize::saturating_add);
+    let bytes = earlier.into_iter().fold(omitted.len() - lines, usize::saturating_add);
     format!("{head}{}{tail}", omission_marker(bytes))
 }
 
-/// What the lines in a text say was left out of it.
+/// Returns the numbers in the omission lines of a text.
 fn earlier_omissions(text: &str) -> Vec<usize> {
     let line = omission_marker(0);
     let Some((before, after)) = line.split_once('0') else { return Vec::new() };
     let numbers = text.split(before).skip(1).filter_map(|rest| rest.split_once(after));
-    // Only as we write it: another writing of the number has another length.
+    // Only the agent's own notation counts: another notation of the number has another length.
     numbers.filter_map(|(number, _)| number.parse().ok().filter(|bytes: &usize| bytes.to_string() == number)).collect()
 }
 
@@ -80,9 +83,9 @@ fn texts(entries: &mut [ConversationEntry]) -> Vec<&mut String> {
     for entry in entries {
         match entry {
             ConversationEntry::User(text) => texts.push(text),
-            ConversationEntry::Assistant(said) => {
-                texts.push(&mut said.text);
-                said.calls.iter_mut().for_each(|call| texts_in(&mut call.arguments, &mut texts));
+            ConversationEntry::Assistant(message) => {
+                texts.push(&mut message.text);
+                message.calls.iter_mut().for_each(|call| texts_in(&mut call.arguments, &mut texts));
             }
             ConversationEntry::Results { results, user } => {
                 texts.push(user);
@@ -93,7 +96,8 @@ fn texts(entries: &mut [ConversationEntry]) -> Vec<&mut String> {
     texts
 }
 
-/// The texts in a call's arguments. Arguments from a journal, or of a model, are nested no deeper than `serde_json` reads.
+/// Collects the texts in a call's arguments. Arguments from a journal or a model are nested no
+/// deeper than `serde_json` reads.
 fn texts_in<'a>(arguments: &'a mut Value, texts: &mut Vec<&'a mut String>) {
     match arguments {
         Value::String(text) if text.len() > MIN_TEXT_BYTES => texts.push(text),
@@ -105,13 +109,13 @@ fn texts_in<'a>(arguments: &'a mut Value, texts: &mut Vec<&'a mut String>) {
 
 fn calls(entries: &mut [ConversationEntry]) -> impl Iterator<Item = &mut ToolCallRequest> {
     let calls = entries.iter_mut().filter_map(|entry| match entry {
-        ConversationEntry::Assistant(said) => Some(&mut said.calls),
+        ConversationEntry::Assistant(message) => Some(&mut message.calls),
         ConversationEntry::User(_) | ConversationEntry::Results { .. } => None,
     });
     calls.flatten()
 }
 
-/// How long a call's arguments are, as JSON, beside the texts of which something can be cut.
+/// Returns the JSON size of a call's arguments without the texts that can be truncated, in bytes.
 fn fixed_size(arguments: &Value) -> usize {
     match arguments {
         Value::String(text) if text.len() > MIN_TEXT_BYTES => 0,
@@ -141,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_are_cut_to_one_length_and_the_others_stay() {
+    fn longest_texts_are_cut_to_one_length() {
         let mut entries = [user(900), user(700), results(&["ä".repeat(400).as_str(), "short"])];
         to_fit(&mut entries, 1000);
         let all: Vec<String> = texts(&mut entries).into_iter().map(|text| text.clone()).collect();
@@ -152,27 +156,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_again_says_how_much_is_missing_in_all() {
+    fn repeated_truncation_counts_all_missing_bytes() {
         let mut entries = [user(100_000)];
         for length in [50_000, 10_000, 700] {
             to_length(&mut entries, length, length);
             let text = texts(&mut entries).remove(0).clone();
-            let [missing] = earlier_omissions(&text)[..] else { panic!("one line: {text}") };
+            let [missing] = earlier_omissions(&text)[..] else { panic!("not one omission line: {text}") };
             assert_eq!(text.len() - omission_marker(missing).len() + missing, 100_000);
         }
     }
 
     #[test]
-    fn arguments_stay_what_the_tool_takes_where_they_can() {
+    fn truncated_arguments_keep_their_structure() {
         let mut entries = [call_entry(json!({ "path": "a.sh", "content": "\u{1}".repeat(5000) }))];
         to_fit(&mut entries, 1000);
         assert!(size(&entries) <= 1000);
-        let ConversationEntry::Assistant(said) = &entries[0] else { panic!("it was a call") };
-        assert_eq!(said.calls[0].arguments["path"], "a.sh");
+        let ConversationEntry::Assistant(message) = &entries[0] else { panic!("the entry is not a call") };
+        assert_eq!(message.calls[0].arguments["path"], "a.sh");
     }
 
     #[test]
-    fn arguments_of_which_nothing_can_be_cut_cost_the_other_texts_nothing() {
+    fn arguments_without_long_texts_are_replaced_whole() {
         let lines = json!({ "lines": vec!["one"; 5000] });
         let mut entries = [user(300), call_entry(lines), call_entry(json!({ "command": "ls" }))];
         to_fit(&mut entries, 1000);
@@ -180,7 +184,7 @@ mod tests {
         let [ConversationEntry::User(text), ConversationEntry::Assistant(long), ConversationEntry::Assistant(short)] =
             &entries
         else {
-            panic!("others")
+            panic!("unexpected entries")
         };
         assert_eq!(text.len(), 300);
         assert_eq!(long.calls[0].arguments, json!({ "left_out": "30011 bytes, to save room" }));
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_only_looks_like_ours_costs_nothing() {
+    fn forged_omission_line_is_not_counted() {
         let forged = format!("{}\n… 00 bytes left out …\n{}", omission_marker(usize::MAX), omission_marker(usize::MAX));
         assert!(
             truncate_text(&("x".repeat(200) + &forged + &"x".repeat(200)), 100).contains(&omission_marker(usize::MAX))

@@ -1,4 +1,4 @@
-//! The agent's binary, and a bare connection to it.
+//! Agent's binary, and a bare connection to it.
 
 use std::{
     path::PathBuf,
@@ -19,7 +19,7 @@ use tokio_tungstenite::{
 
 use crate::gateway::{ScriptedAnswer, ScriptedGateway};
 
-/// Long enough that only what never comes runs into it.
+/// Limit that only a missing message reaches.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct AgentProcess {
@@ -29,7 +29,7 @@ pub(crate) struct AgentProcess {
     pub(crate) settings: AgentSettings,
 }
 
-fn begin(dir: &tempfile::TempDir) -> Child {
+fn spawn_agent(dir: &tempfile::TempDir) -> Child {
     let at = |name: &str| dir.path().join(name);
     Command::new(env!("CARGO_BIN_EXE_greenroom-agent"))
         .env("GREENROOM_AGENT_SOCKET", at("agent.sock"))
@@ -45,7 +45,7 @@ impl AgentProcess {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("work")).expect("a directory");
-        let process = begin(&dir);
+        let process = spawn_agent(&dir);
         let settings = AgentSettings {
             model: "claude-test".into(),
             api: ProviderApi::Anthropic,
@@ -57,11 +57,11 @@ impl AgentProcess {
         AgentProcess { dir, process, gateway, settings }
     }
 
-    /// Kills it, and starts it anew in the same sandbox. It knows nothing but what lies there.
-    pub(crate) fn start_again(&mut self) {
-        self.process.kill().expect("it runs");
-        self.process.wait().expect("it is a child");
-        self.process = begin(&self.dir);
+    /// Kills the agent and starts it anew in the same sandbox. Only the sandbox's files survive.
+    pub(crate) fn restart(&mut self) {
+        self.process.kill().expect("the agent runs");
+        self.process.wait().expect("the agent is a child");
+        self.process = spawn_agent(&self.dir);
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -76,17 +76,17 @@ impl AgentProcess {
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
-        // However long a message is, no frame of it is longer than a fragment.
+        // A message may be long, but none of its frames is longer than a fragment.
         let config = WebSocketConfig::default().max_frame_size(Some(FRAGMENT));
         let handshake = client_async_with_config("ws://agent/", stream, Some(config)).await;
-        let (socket, _) = handshake.expect("it speaks WebSocket");
+        let (socket, _) = handshake.expect("the agent speaks WebSocket");
         AgentTestLink { socket }
     }
 }
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The agent may have ended by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -98,42 +98,42 @@ pub(crate) struct AgentTestLink {
 
 impl AgentTestLink {
     pub(crate) async fn send(&mut self, frame: &ToAgent) {
-        self.send_text(&serde_json::to_string(frame).expect("it serializes")).await;
+        self.send_text(&serde_json::to_string(frame).expect("a frame serializes")).await;
     }
 
     pub(crate) async fn send_text(&mut self, text: &str) {
-        // The other end may have closed; the test will hear of that.
+        // The peer may have closed; the next receive shows that.
         let _ = self.socket.send(Message::text(text)).await;
     }
 
-    /// All at once, so that the agent reads one right after the other.
+    /// Sends all frames in one write, so that the agent reads one right after the other.
     pub(crate) async fn send_together(&mut self, frames: &[ToAgent]) {
         for frame in frames {
-            let text = serde_json::to_string(frame).expect("it serializes");
+            let text = serde_json::to_string(frame).expect("a frame serializes");
             self.socket.feed(Message::text(text)).await.expect("the link stands");
         }
         self.socket.flush().await.expect("the link stands");
     }
 
-    /// Asks for a pong, and waits for it.
+    /// Sends a ping and waits for its pong.
     pub(crate) async fn ping(&mut self) {
         self.socket.send(Message::Ping("?".into())).await.expect("the link stands");
         while !matches!(self.message().await.expect("the link stands"), Message::Pong(_)) {}
     }
 
-    /// The next message, or `None` where the connection is over.
+    /// Returns the next message, or `None` if the connection is over.
     pub(crate) async fn message(&mut self) -> Option<Message> {
-        let next = tokio::time::timeout(TIMEOUT, self.socket.next()).await.expect("something comes");
+        let next = tokio::time::timeout(TIMEOUT, self.socket.next()).await.expect("a message within the timeout");
         next.and_then(Result::ok)
     }
 
     pub(crate) async fn receive(&mut self) -> FromAgent {
         match self.message().await {
             Some(Message::Text(text)) => {
-                assert!(text.len() <= LINK_FRAME_LIMIT, "the server takes no frame of {} bytes", text.len());
+                assert!(text.len() <= LINK_FRAME_LIMIT, "a frame of {} bytes exceeds the limit", text.len());
                 serde_json::from_str(text.as_str()).expect("a frame")
             }
-            other => panic!("no frame but {other:?}"),
+            other => panic!("not a frame: {other:?}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Interrupts: whatever runs is gone afterwards, and what there was of it is kept.
+//! Interrupts: everything that runs is gone afterwards, and its partial output is kept.
 
 use greenroom_protocol::{
     Action, DeltaKind,
@@ -29,7 +29,7 @@ fn run(command: &str) -> Action {
 }
 
 #[tokio::test]
-async fn a_model_stream_is_cut_and_its_text_kept() {
+async fn interrupt_cuts_model_stream_and_keeps_text() {
     let mut session =
         AgentTestSession::open(vec![Hangs(vec![text("I was about")]), Complete(vec![text("Yes?")])]).await;
     session.prompt("t1", "go").await;
@@ -44,36 +44,37 @@ async fn a_model_stream_is_cut_and_its_text_kept() {
     assert!(messages[2].to_string().contains("interrupted you here.]\\n\\nsorry"), "{messages}");
 }
 
-/// As after a thaw, or where a message was sent in the moment of the interrupt: the agent finds both at once.
+/// The agent receives prompt and stop at once. The same happens after an unpause, or when a message
+/// is sent at the moment of the interrupt.
 #[tokio::test]
-async fn a_message_that_was_interrupted_before_its_turn_began_is_known_to_the_model() {
+async fn message_interrupted_before_its_turn_reaches_model() {
     let mut session = AgentTestSession::open(vec![Complete(vec![text("Yes?")])]).await;
-    let us = Pid::from_raw(session.agent.process.id() as i32).expect("not zero");
-    kill_process(us, Signal::STOP).expect("it is ours");
+    let agent_pid = Pid::from_raw(session.agent.process.id() as i32).expect("not zero");
+    kill_process(agent_pid, Signal::STOP).expect("the agent is a child");
     session.prompt("t1", "go").await;
     session.send_command(AgentCommand::Cancel {}).await;
-    kill_process(us, Signal::CONT).expect("it is ours");
+    kill_process(agent_pid, Signal::CONT).expect("the agent is a child");
     assert_eq!(session.outcome("t1").await, cancelled("a turn that had not begun", false));
     session.prompt("t2", "or rather stay").await;
     assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
     let requests = session.agent.gateway.requests();
-    let told = requests[0]["messages"].to_string();
+    let sent = requests[0]["messages"].to_string();
     assert!(
-        requests.len() == 1 && told.contains(r"go\n\n[The user interrupted you here.]\n\nor rather stay"),
-        "{told}"
+        requests.len() == 1 && sent.contains(r"go\n\n[The user interrupted you here.]\n\nor rather stay"),
+        "{sent}"
     );
 }
 
-/// The gateway's cut and the order to stop come by different ways.
+/// The gateway's cut and the stop command travel different ways.
 #[tokio::test]
-async fn an_interrupt_that_the_gateway_hears_of_first_is_no_failure() {
+async fn interrupt_seen_by_gateway_first_is_no_failure() {
     let cut = r#"{"error":{"type":"interrupted","message":"the session interrupted this call"}}"#;
     let json = |text| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
     let half = json!({ "choices": [{ "index": 0, "delta": { "content": "Half a" }, "finish_reason": null }] });
     let call =
         json!([{ "index": 0, "id": "c1", "type": "function", "function": { "name": "run", "arguments": "{\"co" } }]);
     let begun = json!({ "choices": [{ "index": 0, "delta": { "tool_calls": call }, "finish_reason": null }] });
-    for (api, answers, said) in [
+    for (api, answers, partial_text) in [
         (ProviderApi::Openai, vec![Frames(vec![begun, json(cut)])], ""),
         (ProviderApi::Anthropic, vec![Status(403, cut)], ""),
         (ProviderApi::Openai, vec![Status(402, cut)], ""),
@@ -88,21 +89,25 @@ async fn an_interrupt_that_the_gateway_hears_of_first_is_no_failure() {
         while session.agent.gateway.requests().len() < asked {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-        // It has the answer soon after.
+        // The agent receives the answer soon after the gateway has the request.
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         session.send_command(AgentCommand::Cancel {}).await;
-        assert_eq!(session.outcome("t1").await, cancelled("the model's answer", !said.is_empty()), "{api:?} {said}");
+        assert_eq!(
+            session.outcome("t1").await,
+            cancelled("the model's answer", !partial_text.is_empty()),
+            "{api:?} {partial_text}"
+        );
         let events = session.events();
-        assert!(!events.iter().any(|event| event.starts_with("error")), "nobody made a mistake: {events:?}");
+        assert!(!events.iter().any(|event| event.starts_with("error")), "an error was reported: {events:?}");
         session.prompt("t2", "sorry").await;
         assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
-        let told = session.agent.gateway.requests()[asked]["messages"].to_string();
-        assert!(told.contains(r"[The user interrupted you here.]\n\nsorry") && told.contains(said), "{told}");
+        let sent = session.agent.gateway.requests()[asked]["messages"].to_string();
+        assert!(sent.contains(r"[The user interrupted you here.]\n\nsorry") && sent.contains(partial_text), "{sent}");
     }
 }
 
 #[tokio::test]
-async fn a_call_that_was_still_being_written_is_forgotten() {
+async fn interrupt_forgets_call_that_is_still_streamed() {
     let answers = vec![Hangs(vec![call("c1", "write", json!({ "path": "x", "content": "y" }))]), Complete(vec![])];
     let mut session = AgentTestSession::open(answers).await;
     session.prompt("t1", "go").await;
@@ -117,7 +122,7 @@ async fn a_call_that_was_still_being_written_is_forgotten() {
 }
 
 #[tokio::test]
-async fn calls_behind_a_stopped_one_are_forgotten_and_answered() {
+async fn calls_after_stopped_call_are_forgotten_and_answered() {
     let calls = vec![
         call("c1", "run", json!({ "command": "echo go; sleep 1000" })),
         call("c2", "run", json!({ "command": "touch never" })),
@@ -144,9 +149,10 @@ async fn calls_behind_a_stopped_one_are_forgotten_and_answered() {
     assert_eq!(results, ["c1", "c2"]);
 }
 
-/// As it is after a restart, when the journal tells it. A model that does not know does the same again.
+/// The same text as after a restart, when it comes from the journal. A model without it does the
+/// same again.
 #[tokio::test]
-async fn the_model_is_told_what_a_stopped_command_had_printed() {
+async fn model_receives_output_of_stopped_command() {
     let run_and_wait = |word: &str| json!({ "command": format!("echo {word}; sleep 1000") });
     let mut session = AgentTestSession::open(vec![
         Complete(vec![call("c1", "run", run_and_wait("agents"))]),
@@ -155,7 +161,7 @@ async fn the_model_is_told_what_a_stopped_command_had_printed() {
     .await;
     session.user_action("a1", run("echo users; sleep 1000")).await;
     session.prompt("t1", "go").await;
-    session.until(|session| session.deltas.values().filter(|heard| heard.ends_with("s\n")).count() == 2).await;
+    session.until(|session| session.deltas.values().filter(|received| received.ends_with("s\n")).count() == 2).await;
     session.send_command(AgentCommand::Cancel {}).await;
     session.outcome("t1").await;
     session.outcome("a1").await;
@@ -168,7 +174,7 @@ async fn the_model_is_told_what_a_stopped_command_had_printed() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_command_is_left_wherever_it_went() {
+async fn interrupt_kills_every_descendant_of_a_command() {
     let command = "sleep 1000 & echo child=$!; \
                    setsid sh -c 'echo session=$$; exec sleep 1000' & sleep 0.1; \
                    (setsid sh -c 'echo orphan=$$; exec sleep 1000' &) ; sleep 0.1; \
@@ -195,7 +201,7 @@ async fn nothing_of_a_command_is_left_wherever_it_went() {
 }
 
 #[tokio::test]
-async fn a_flood_is_stopped() {
+async fn interrupt_stops_flood_of_output() {
     let mut session =
         AgentTestSession::open(vec![Complete(vec![call("c1", "run", json!({ "command": "yes" }))])]).await;
     session.prompt("t1", "go").await;
@@ -205,22 +211,24 @@ async fn a_flood_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_flood_waits_for_a_server_that_does_not_read() {
+async fn flood_blocks_until_server_reads() {
     let mut session = AgentTestSession::open(vec![]).await;
     session.user_action("a1", run("yes | head -c 30000000; echo; echo END")).await;
     session.output_after("y").await;
-    // Nothing is read for a while; the command cannot have ended unless the agent took its output into memory.
+    // While the test reads nothing, the command can end only if the agent keeps its output in
+    // memory.
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    let status = std::fs::read_to_string(format!("/proc/{}/status", session.agent.process.id())).expect("it lives");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", session.agent.process.id())).expect("the agent runs");
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size").replace("kB", "");
     assert!(rss.trim().parse::<u64>().expect("a number") < 64 * 1024, "{rss} KiB");
     assert_eq!(session.outcome("a1").await, WorkOutcome::Done);
-    let heard = session.deltas.get(&("a1".into(), DeltaKind::Output)).map_or(0, String::len);
-    assert!(heard > 29_000_000, "only {heard} bytes were told");
+    let received = session.deltas.get(&("a1".into(), DeltaKind::Output)).map_or(0, String::len);
+    assert!(received > 29_000_000, "only {received} bytes arrived");
 }
 
 #[tokio::test]
-async fn waiting_for_a_gateway_is_interrupted() {
+async fn interrupt_ends_wait_for_gateway() {
     let mut session = AgentTestSession::open(vec![]).await;
     session.agent.gateway.die();
     session.prompt("t1", "go").await;
@@ -230,19 +238,19 @@ async fn waiting_for_a_gateway_is_interrupted() {
 }
 
 #[tokio::test]
-async fn an_act_and_those_behind_it_are_stopped() {
+async fn interrupt_stops_running_and_queued_user_actions() {
     let mut session = AgentTestSession::open(vec![]).await;
     session.user_action("a1", run("echo go; sleep 1000")).await;
     session.user_action("a2", run("touch never")).await;
     session.output_after("g").await;
     session.send_command(AgentCommand::Cancel {}).await;
     assert_eq!(session.outcome("a1").await, cancelled("the command `echo go; sleep 1000`", true));
-    assert_eq!(session.outcome("a2").await, cancelled("an act that had not begun", false));
+    assert_eq!(session.outcome("a2").await, cancelled("a user action that had not begun", false));
     assert!(!session.agent.file("never").exists());
 }
 
 #[tokio::test]
-async fn kill_processes_takes_the_agents_and_leaves_the_users() {
+async fn kill_processes_leaves_user_processes() {
     let answers = vec![
         Complete(vec![call("c1", "run", json!({ "command": "echo at=$$; sleep 1000" }))]),
         Complete(vec![text("Oh.")]),
@@ -259,7 +267,7 @@ async fn kill_processes_takes_the_agents_and_leaves_the_users() {
 }
 
 #[tokio::test]
-async fn a_command_that_takes_too_long_is_killed() {
+async fn command_is_killed_at_its_timeout() {
     let mut agent = AgentProcess::start(vec![]);
     agent.settings.run_timeout_s = 1;
     let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
@@ -269,7 +277,7 @@ async fn a_command_that_takes_too_long_is_killed() {
 }
 
 #[tokio::test]
-async fn what_hides_below_a_killed_command_goes_with_it_and_another_commands_stays() {
+async fn hidden_descendants_are_killed_and_other_commands_stay() {
     let hidden = |name: &str| format!("setsid env -i sh -c 'echo {name}=$$; exec sleep 1000' & sleep 1000");
     let mut session =
         AgentTestSession::open(vec![Complete(vec![call("c1", "run", json!({ "command": hidden("agents") }))])]).await;
@@ -280,43 +288,43 @@ async fn what_hides_below_a_killed_command_goes_with_it_and_another_commands_sta
     session.user_action("a1", run(&hidden("users"))).await;
     let users = pid(&session.output_after("users=").await);
     assert_eq!(session.outcome("a1").await, WorkOutcome::Done);
-    assert!(test_kill_process(users).is_err(), "it outlives its command");
-    assert!(test_kill_process(agents).is_ok(), "it belongs to another command");
+    assert!(test_kill_process(users).is_err(), "outlives its command");
+    assert!(test_kill_process(agents).is_ok(), "belongs to another command");
     session.send_command(AgentCommand::Cancel {}).await;
     session.outcome("t1").await;
-    assert!(test_kill_process(agents).is_err(), "its own has been stopped");
+    assert!(test_kill_process(agents).is_err(), "outlives its stopped command");
 }
 
 #[tokio::test]
-async fn a_freeze_takes_no_time_off_a_timeout() {
+async fn pause_does_not_count_towards_timeout() {
     let mut agent = AgentProcess::start(vec![]);
     agent.settings.run_timeout_s = 2;
-    let us = Pid::from_raw(agent.process.id() as i32).expect("not zero");
+    let agent_pid = Pid::from_raw(agent.process.id() as i32).expect("not zero");
     let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
-    session.user_action("a1", run("echo go; until [ -e thawed ]; do sleep 0.01; done; echo survived")).await;
+    session.user_action("a1", run("echo go; until [ -e unpaused ]; do sleep 0.01; done; echo survived")).await;
     session.output_after("g").await;
-    kill_process(us, Signal::STOP).expect("it is ours");
+    kill_process(agent_pid, Signal::STOP).expect("the agent is a child");
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-    kill_process(us, Signal::CONT).expect("it is ours");
-    // It has been awake for a while, so a timeout that was due at the thaw has fired.
+    kill_process(agent_pid, Signal::CONT).expect("the agent is a child");
+    // The agent has run for a while after SIGCONT, so a timeout that was due then has fired.
     for _ in 0..3 {
         session.link.ping().await;
     }
-    std::fs::write(session.agent.file("thawed"), "").expect("it is written");
+    std::fs::write(session.agent.file("unpaused"), "").expect("the file is writable");
     session.outcome("a1").await;
     assert_eq!(session.events(), ["run a1: [0] go\nsurvived\n"]);
 }
 
 #[tokio::test]
-async fn sigterm_takes_everything_along() {
+async fn sigterm_kills_all_processes() {
     let mut session = AgentTestSession::open(vec![]).await;
     session.user_action("a1", run("setsid sh -c 'echo pid=$$; exec sleep 1000' & sleep 1000")).await;
     let child = pid(&session.output_after("pid=").await);
-    let us = Pid::from_raw(session.agent.process.id() as i32).expect("not zero");
-    kill_process(us, Signal::TERM).expect("it is ours");
-    let status = session.agent.process.wait().expect("it ends");
+    let agent_pid = Pid::from_raw(session.agent.process.id() as i32).expect("not zero");
+    kill_process(agent_pid, Signal::TERM).expect("the agent is a child");
+    let status = session.agent.process.wait().expect("the agent ends");
     assert_eq!(status.code(), Some(0));
-    // Its new parent takes its exit in its own time.
+    // The new parent reaps the process at some later time.
     let gone = || match std::fs::read_to_string(format!("/proc/{}/stat", child.as_raw_nonzero())) {
         Ok(stat) => stat.contains(") Z "),
         Err(_) => true,

@@ -1,4 +1,4 @@
-//! A model gateway that plays a script: one answer for each request, in order.
+//! Model gateway that plays a script: one answer per request, in order.
 
 use std::{
     collections::VecDeque,
@@ -13,16 +13,16 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// One answer of the model.
+/// Scripted answer of the model.
 #[derive(Clone)]
 pub(crate) enum ScriptedAnswer {
-    /// Everything, then a proper end.
+    /// Sends everything, then a proper end.
     Complete(Vec<ScriptedPart>),
-    /// Everything, then silence.
+    /// Sends everything, then stays silent.
     Hangs(Vec<ScriptedPart>),
-    /// Everything, then the connection breaks.
+    /// Sends everything, then breaks the connection.
     Breaks(Vec<ScriptedPart>),
-    /// These frames of OpenAI's format, and the end of the body.
+    /// Sends these frames of OpenAI's format, then the end of the body.
     Frames(Vec<Value>),
     Status(u16, &'static str),
 }
@@ -60,19 +60,19 @@ impl ScriptedGateway {
         ScriptedGateway { socket: socket.to_owned(), task: serve(socket, script.clone()), script }
     }
 
-    /// Dies with all of its connections, as a killed server does: the socket stays and nobody listens.
+    /// Ends with all connections, like a killed server: the socket file stays, and dials fail.
     pub(crate) fn die(&mut self) {
         self.task.abort();
     }
 
     pub(crate) fn restart(&mut self) {
-        std::fs::remove_file(&self.socket).expect("the old socket lies there");
+        std::fs::remove_file(&self.socket).expect("the old socket file exists");
         self.task = serve(&self.socket, self.script.clone());
     }
 
-    /// The bodies of the requests so far.
+    /// Returns the bodies of the requests so far.
     pub(crate) fn requests(&self) -> Vec<Value> {
-        self.script.lock().expect("no test panicked in here").requests.clone()
+        self.script.lock().expect("lock is never poisoned: no holder panics").requests.clone()
     }
 }
 
@@ -83,7 +83,7 @@ impl Drop for ScriptedGateway {
 }
 
 fn serve(socket: &Path, script: Arc<Mutex<GatewayScript>>) -> JoinHandle<()> {
-    let listener = UnixListener::bind(socket).expect("the directory is there");
+    let listener = UnixListener::bind(socket).expect("the directory exists");
     tokio::spawn(async move {
         // Dropped, and so aborted, together with this task.
         let mut connections = tokio::task::JoinSet::new();
@@ -96,7 +96,7 @@ fn serve(socket: &Path, script: Arc<Mutex<GatewayScript>>) -> JoinHandle<()> {
 async fn answer(mut stream: UnixStream, script: Arc<Mutex<GatewayScript>>) {
     let Some((path, body)) = request(&mut stream).await else { return };
     let answer = {
-        let mut script = script.lock().expect("no test panicked in here");
+        let mut script = script.lock().expect("lock is never poisoned: no holder panics");
         script.requests.push(body);
         script
             .answers
@@ -106,13 +106,13 @@ async fn answer(mut stream: UnixStream, script: Arc<Mutex<GatewayScript>>) {
     let anthropic = path.starts_with("/anthropic/");
     let events = if anthropic { anthropic_events } else { openai_events };
     let event = |frame: &Value| format!("data: {frame}\n\n");
-    let (events, whole, hangs) = match answer {
+    let (events, complete, hangs) = match answer {
         ScriptedAnswer::Status(status, body) => {
             let head = format!(
                 "HTTP/1.1 {status} No\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
                 body.len()
             );
-            // The agent may have gone away; then nobody is told.
+            // The agent may be gone, so the result is ignored.
             let _ = stream.write_all((head + body).as_bytes()).await;
             return;
         }
@@ -131,7 +131,7 @@ async fn answer(mut stream: UnixStream, script: Arc<Mutex<GatewayScript>>) {
         }
         tokio::task::yield_now().await;
     }
-    if whole {
+    if complete {
         let _ = stream.write_all(b"0\r\n\r\n").await;
     }
     if hangs {
@@ -140,19 +140,19 @@ async fn answer(mut stream: UnixStream, script: Arc<Mutex<GatewayScript>>) {
 }
 
 async fn request(stream: &mut UnixStream) -> Option<(String, Value)> {
-    let (mut got, mut piece) = (Vec::new(), [0; 4096]);
+    let (mut received, mut piece) = (Vec::new(), [0; 4096]);
     loop {
-        if let Some(end) = got.windows(4).position(|four| four == b"\r\n\r\n") {
-            let head = String::from_utf8_lossy(&got[..end]).to_lowercase();
+        if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&received[..end]).to_lowercase();
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a body");
             let body = end + 4;
-            if got.len() >= body + length.trim().parse::<usize>().expect("a number") {
+            if received.len() >= body + length.trim().parse::<usize>().expect("a number") {
                 let path = head.split(' ').nth(1).expect("a path").to_owned();
-                return Some((path, serde_json::from_slice(&got[body..]).expect("JSON")));
+                return Some((path, serde_json::from_slice(&received[body..]).expect("JSON")));
             }
         }
         match stream.read(&mut piece).await {
-            Ok(n @ 1..) => got.extend_from_slice(&piece[..n]),
+            Ok(n @ 1..) => received.extend_from_slice(&piece[..n]),
             _ => return None,
         }
     }
@@ -163,7 +163,7 @@ fn halves(text: &str) -> [&str; 2] {
     [a, b]
 }
 
-fn anthropic_events(parts: &[ScriptedPart], whole: bool) -> Vec<String> {
+fn anthropic_events(parts: &[ScriptedPart], complete: bool) -> Vec<String> {
     let event = |value: Value| format!("event: {}\ndata: {value}\n\n", value["type"].as_str().expect("a type"));
     let usage = json!({ "input_tokens": 1, "output_tokens": 1 });
     let mut events = vec![event(json!({ "type": "message_start", "message": { "usage": usage } }))];
@@ -197,11 +197,11 @@ fn anthropic_events(parts: &[ScriptedPart], whole: bool) -> Vec<String> {
         for delta in deltas {
             events.push(event(json!({ "type": "content_block_delta", "index": index, "delta": delta })));
         }
-        if whole || index + 1 < parts.len() {
+        if complete || index + 1 < parts.len() {
             events.push(event(json!({ "type": "content_block_stop", "index": index })));
         }
     }
-    if whole {
+    if complete {
         let reason = if calls { "tool_use" } else { "end_turn" };
         events.push(event(json!({ "type": "message_delta", "delta": { "stop_reason": reason }, "usage": usage })));
         events.push(event(json!({ "type": "message_stop" })));
@@ -209,7 +209,7 @@ fn anthropic_events(parts: &[ScriptedPart], whole: bool) -> Vec<String> {
     events
 }
 
-fn openai_events(parts: &[ScriptedPart], whole: bool) -> Vec<String> {
+fn openai_events(parts: &[ScriptedPart], complete: bool) -> Vec<String> {
     let event = |delta: Value| format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": delta }] }));
     let (mut events, mut calls) = (Vec::new(), 0);
     for part in parts {
@@ -225,7 +225,7 @@ fn openai_events(parts: &[ScriptedPart], whole: bool) -> Vec<String> {
             }
         }
     }
-    if whole {
+    if complete {
         let reason = if calls > 0 { "tool_calls" } else { "stop" };
         events.push(format!(
             "data: {}\n\n",

@@ -1,4 +1,4 @@
-//! The real binary over its real sockets, between a server and a model that are scripts.
+//! Runs the real binary over its real sockets, between a scripted server and a scripted model.
 
 mod agent;
 mod cancel;

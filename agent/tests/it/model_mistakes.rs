@@ -1,4 +1,5 @@
-//! What models, and services that imitate one, get wrong: no call is made twice or lost, and the session goes on.
+//! Mistakes of models, and of services that imitate one. No call is made twice or lost, and the
+//! session goes on.
 
 use greenroom_protocol::link::{ProviderApi, WorkOutcome};
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::{
     session::AgentTestSession,
 };
 
-/// The requests of a turn with these answers.
+/// Runs a turn with these answers and returns its requests.
 async fn requests_of(api: ProviderApi, answers: Vec<ScriptedAnswer>, expected: &[&str]) -> Vec<Value> {
     let mut agent = AgentProcess::start(answers);
     agent.settings.api = api;
@@ -37,7 +38,7 @@ fn once(id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_call_is_made_once_whatever_its_number() {
+async fn call_with_any_index_is_made_once() {
     for index in [json!(0), json!(1), json!(300), json!(4_000_000_000_u64), Value::Null] {
         let mut call = once("c1");
         call["index"] = index;
@@ -47,13 +48,13 @@ async fn a_call_is_made_once_whatever_its_number() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_goodbye_is_whole_if_the_model_said_why_it_ends() {
+async fn answer_with_finish_reason_needs_no_done_frame() {
     let answer = Frames(vec![frame(&json!({ "content": "All of it." }), None), frame(&json!({}), Some("stop"))]);
     let requests = requests_of(ProviderApi::Openai, vec![answer], &["message _: All of it."]).await;
     assert_eq!(requests.len(), 1);
 }
 
-/// All ids of calls in a request, and of results, in order.
+/// Returns the ids of all calls in a request, and of all results, in order.
 fn ids(request: &Value) -> (Vec<String>, Vec<String>) {
     let (mut made, mut answered) = (Vec::new(), Vec::new());
     for message in request["messages"].as_array().expect("messages") {
@@ -69,7 +70,7 @@ fn ids(request: &Value) -> (Vec<String>, Vec<String>) {
     (made, answered)
 }
 
-/// Every provider takes what it is sent next.
+/// Asserts that the next request satisfies every provider.
 async fn check_accepted(api: ProviderApi, parts: Vec<ScriptedPart>, expected: &[&str]) {
     let requests = requests_of(api, vec![Complete(parts), Complete(vec![text("Done.")])], expected).await;
     let (made, answered) = ids(&requests[1]);
@@ -85,7 +86,7 @@ async fn check_accepted(api: ProviderApi, parts: Vec<ScriptedPart>, expected: &[
 }
 
 #[tokio::test]
-async fn ids_that_a_provider_would_refuse_are_not_sent_back() {
+async fn ids_that_providers_reject_are_not_sent_back() {
     let think = |id| call(id, "think", json!({ "content": "x" }));
     for api in [ProviderApi::Anthropic, ProviderApi::Openai] {
         check_accepted(
@@ -111,15 +112,15 @@ async fn ids_that_a_provider_would_refuse_are_not_sent_back() {
 }
 
 #[tokio::test]
-async fn a_blank_text_and_a_name_that_is_none_are_not_sent_back() {
+async fn blank_text_and_unknown_tool_name_are_not_sent_back() {
     for api in [ProviderApi::Anthropic, ProviderApi::Openai] {
         for name in ["functions.run", ""] {
             let answers = vec![Complete(vec![text(" \n"), call("c1", name, json!({}))]), Complete(vec![text("Done.")])];
-            let refused = format!(
+            let error = format!(
                 "error c1: there is no tool `{name}`; the tools are `run`, `read`, `write`, `edit`, `browse`, `think`, \
                  `plan`, `finish`"
             );
-            let requests = requests_of(api, answers, &["message _:  \n", &refused, "message _: Done."]).await;
+            let requests = requests_of(api, answers, &["message _:  \n", &error, "message _: Done."]).await;
             let sent = requests[1]["messages"].to_string();
             assert!(sent.contains("no_such_tool") && !sent.contains("\" \\n\""), "{sent}");
         }
@@ -127,7 +128,7 @@ async fn a_blank_text_and_a_name_that_is_none_are_not_sent_back() {
 }
 
 #[tokio::test]
-async fn thousands_of_calls_in_one_answer_are_as_many_calls() {
+async fn thousands_of_calls_in_one_answer_are_all_made() {
     let all = (0..3000).map(|n| {
         let mut call = json!({ "id": format!("c{n}"), "function": { "name": "dance", "arguments": "{}" } });
         call["index"] = json!(n);

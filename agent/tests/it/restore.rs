@@ -1,4 +1,4 @@
-//! An agent that starts anew takes up the session where its journal leaves it.
+//! A restarted agent continues the session from the end of its journal.
 
 use greenroom_protocol::{
     Event,
@@ -46,7 +46,7 @@ async fn request(api: ProviderApi) -> Value {
 }
 
 #[tokio::test]
-async fn by_anthropics_format() {
+async fn restored_conversation_in_anthropic_format() {
     let request = request(ProviderApi::Anthropic).await;
     assert_eq!(
         request["messages"],
@@ -72,7 +72,7 @@ async fn by_anthropics_format() {
 }
 
 #[tokio::test]
-async fn a_history_that_comes_again_disturbs_nothing() {
+async fn repeated_history_is_ignored() {
     let mut session = AgentTestSession::open(vec![Hangs(vec![text("I wor")])]).await;
     session.prompt("t1", "go").await;
     session.until(|session| !session.deltas.is_empty()).await;
@@ -86,7 +86,7 @@ async fn a_history_that_comes_again_disturbs_nothing() {
 }
 
 #[tokio::test]
-async fn by_openais_format() {
+async fn restored_conversation_in_openai_format() {
     let request = request(ProviderApi::Openai).await;
     let messages = request["messages"].as_array().expect("messages");
     let roles: Vec<&str> = messages.iter().map(|message| message["role"].as_str().expect("a role")).collect();

@@ -1,4 +1,4 @@
-//! A server that keeps what the agent reports, and checks at every frame what the link promises.
+//! Server that keeps the agent's reports and checks the link's promises at every frame.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ pub(crate) struct AgentTestSession {
     pub(crate) hello: AgentHello,
     /// Every report so far; the first has the number 1.
     pub(crate) reports: Vec<AgentReport>,
-    /// What a listener to deltas has of each item.
+    /// Text of each item, as a receiver of the deltas has it.
     pub(crate) deltas: HashMap<(String, DeltaKind), String>,
     pub(crate) taken: Vec<String>,
     /// Items that an observation has ended.
@@ -30,12 +30,12 @@ pub(crate) struct AgentTestSession {
 }
 
 impl AgentTestSession {
-    /// A session that begins.
+    /// Opens a session without a history.
     pub(crate) async fn open(answers: Vec<ScriptedAnswer>) -> AgentTestSession {
         AgentTestSession::with_history(AgentProcess::start(answers), Vec::new()).await
     }
 
-    /// A session that goes on in an agent that knows nothing.
+    /// Continues a session with `events` in an agent that was just started.
     pub(crate) async fn with_history(agent: AgentProcess, events: Vec<Event>) -> AgentTestSession {
         let mut link = agent.dial().await;
         let hello = hello(&mut link).await;
@@ -51,7 +51,7 @@ impl AgentTestSession {
         };
         session.welcome(true).await;
         session.link.send(&ToAgent::History { events, complete: true }).await;
-        // The agent answers in order: it has the history, and from now on its name.
+        // The agent answers in order: it now has the history, and keeps its boot id from here on.
         session.link.ping().await;
         session
     }
@@ -61,7 +61,7 @@ impl AgentTestSession {
         self.redial_to(false).await;
     }
 
-    /// The same as a server that may have forgotten that it knows this boot.
+    /// Redials. With `restore`, acts as a server that has lost its state of this boot.
     pub(crate) async fn redial_to(&mut self, restore: bool) {
         self.link = self.agent.dial().await;
         let before = self.hello.boot.clone();
@@ -77,7 +77,7 @@ impl AgentTestSession {
 
     pub(crate) async fn send_command(&mut self, command: AgentCommand) -> String {
         self.command_count += 1;
-        let id = format!("order-{}", self.command_count);
+        let id = format!("command-{}", self.command_count);
         self.resend_command(&id, command).await;
         id
     }
@@ -91,11 +91,11 @@ impl AgentTestSession {
         self.send_command(AgentCommand::Prompt { turn, content, attachments: Vec::new() }).await;
     }
 
-    pub(crate) async fn user_action(&mut self, act: &str, action: Action) {
-        self.send_command(AgentCommand::UserAction { user_action: act.to_owned(), action }).await;
+    pub(crate) async fn user_action(&mut self, user_action: &str, action: Action) {
+        self.send_command(AgentCommand::UserAction { user_action: user_action.to_owned(), action }).await;
     }
 
-    /// Takes one frame.
+    /// Receives one frame.
     pub(crate) async fn step(&mut self) {
         match self.link.receive().await {
             FromAgent::Hello(_) => panic!("a second hello"),
@@ -115,18 +115,18 @@ impl AgentTestSession {
 
     fn apply_delta(&mut self, Delta { kind, item, offset, content }: Delta) {
         assert!(!self.ended.contains(&item), "a delta after the end of `{item}`");
-        let heard = self.deltas.entry((item, kind)).or_default();
+        let received = self.deltas.entry((item, kind)).or_default();
         if offset == 0 {
-            heard.clear();
+            received.clear();
         }
-        assert_eq!(offset, heard.len() as u64, "a gap between deltas");
-        heard.push_str(&content);
+        assert_eq!(offset, received.len() as u64, "a gap between deltas");
+        received.push_str(&content);
     }
 
     fn record_report(&mut self, report: AgentReport) {
         if let AgentReport::Event { body, .. } = &report {
             assert_fits_into_an_event(body.clone());
-            assert!(body.clone().accept_from_agent().is_ok(), "`{}` is not for an agent to say", body.name());
+            assert!(body.clone().accept_from_agent().is_ok(), "`{}` is not an agent's event", body.name());
         }
         if let AgentReport::Event { item: Some(item), body: EventBody::Observation(_) } = &report {
             assert!(self.ended.insert(item.clone()), "two observations of `{item}`");
@@ -140,13 +140,13 @@ impl AgentTestSession {
         }
     }
 
-    /// Waits for the end of a turn or of an act.
-    pub(crate) async fn outcome(&mut self, of: &str) -> WorkOutcome {
+    /// Waits for the end of a turn or a user action.
+    pub(crate) async fn outcome(&mut self, target: &str) -> WorkOutcome {
         loop {
             let found = self.reports.iter().find_map(|report| match report {
                 AgentReport::TurnEnded { turn: id, outcome }
                 | AgentReport::UserActionEnded { user_action: id, outcome }
-                    if id == of =>
+                    if id == target =>
                 {
                     Some(outcome)
                 }
@@ -159,7 +159,7 @@ impl AgentTestSession {
         }
     }
 
-    /// Waits until an output contains `text`, and returns what follows it on its line.
+    /// Waits until an output contains `text`, and returns the rest of that line.
     pub(crate) async fn output_after(&mut self, text: &str) -> String {
         loop {
             let outputs = self.deltas.iter().filter(|((_, kind), _)| *kind == DeltaKind::Output);
@@ -174,7 +174,7 @@ impl AgentTestSession {
         }
     }
 
-    /// The observations, oldest first.
+    /// Returns the observations, oldest first.
     pub(crate) fn observations(&self) -> Vec<&Observation> {
         let observation = |report| match report {
             &AgentReport::Event { body: EventBody::Observation(ref observation), .. } => Some(observation),
@@ -183,7 +183,7 @@ impl AgentTestSession {
         self.reports.iter().filter_map(observation).collect()
     }
 
-    /// The names of what the events are about, oldest first.
+    /// Returns the items of the events, oldest first.
     pub(crate) fn items(&self) -> Vec<&str> {
         let events = self.reports.iter().filter_map(|report| match report {
             AgentReport::Event { item, .. } => item.as_deref(),
@@ -192,12 +192,12 @@ impl AgentTestSession {
         events.collect()
     }
 
-    /// What was told in pieces of the text that ends `item`.
+    /// Returns the joined pieces of the text that ends `item`.
     pub(crate) fn pieces(&self, item: &str) -> String {
         let mut whole = String::new();
         for report in &self.reports {
-            let AgentReport::Piece { item: of, offset, text } = report else { continue };
-            if of == item {
+            let AgentReport::Piece { item: target, offset, text } = report else { continue };
+            if target == item {
                 assert_eq!(*offset, whole.len() as u64, "a gap between pieces");
                 whole.push_str(text);
             }
@@ -205,15 +205,15 @@ impl AgentTestSession {
         whole
     }
 
-    /// Every event in short, as `name item: the gist of it`.
+    /// Returns every event in short form, as `name item: summary`.
     pub(crate) fn events(&self) -> Vec<String> {
         let short = |report: &AgentReport| match report {
             AgentReport::Event { item, body } => {
                 let item = item.as_deref().filter(|item| item.len() < 26).unwrap_or("_");
                 Some(match body {
                     EventBody::Action(action) => format!("{}! {item}", action.name()),
-                    EventBody::Observation(seen) => {
-                        format!("{} {item}: {}{}", seen.name(), summary(seen), seen.content)
+                    EventBody::Observation(observation) => {
+                        format!("{} {item}: {}{}", observation.name(), summary(observation), observation.content)
                     }
                     EventBody::Opaque(_) => panic!("an event of no known kind"),
                 })
@@ -225,12 +225,12 @@ impl AgentTestSession {
     }
 }
 
-/// The server keeps the content elsewhere if it is large, and nothing else.
+/// Asserts the size of an event. The server stores large content elsewhere, and nothing else.
 fn assert_fits_into_an_event(mut body: EventBody) {
     if let EventBody::Observation(observation) = &mut body {
         observation.content.clear();
     }
-    let size = serde_json::to_string(&body).expect("it serializes").len();
+    let size = serde_json::to_string(&body).expect("an event serializes").len();
     assert!(size <= EVENT_LIMIT / 2, "`{}` has {size} bytes", body.name());
 }
 

@@ -1,4 +1,4 @@
-//! Turns and acts that come to their end by themselves.
+//! Turns and user actions that end by themselves.
 
 use greenroom_protocol::{
     Action, DeltaKind, ObservationKind,
@@ -18,7 +18,7 @@ use crate::{
 fn failed(outcome: WorkOutcome) -> (String, String) {
     match outcome {
         WorkOutcome::Failed { code, detail } => (code, detail),
-        other => panic!("not failed but {other:?}"),
+        other => panic!("not failed: {other:?}"),
     }
 }
 
@@ -64,7 +64,7 @@ async fn full_turn(api: ProviderApi) {
             "finish! c6",
         ]
     );
-    assert_eq!(std::fs::read_to_string(session.agent.file("a/hi.sh")).expect("it is there"), "echo du\n");
+    assert_eq!(std::fs::read_to_string(session.agent.file("a/hi.sh")).expect("the file exists"), "echo du\n");
     let requests = session.agent.gateway.requests();
     assert_eq!(requests.len(), 4);
     let last = requests[3]["messages"].to_string();
@@ -73,17 +73,17 @@ async fn full_turn(api: ProviderApi) {
 }
 
 #[tokio::test]
-async fn a_whole_turn_by_anthropics_format() {
+async fn full_turn_in_anthropic_format() {
     full_turn(ProviderApi::Anthropic).await;
 }
 
 #[tokio::test]
-async fn a_whole_turn_by_openais_format() {
+async fn full_turn_in_openai_format() {
     full_turn(ProviderApi::Openai).await;
 }
 
 #[tokio::test]
-async fn deltas_come_before_the_events_that_hold_the_whole() {
+async fn deltas_precede_their_event() {
     let answers =
         vec![Hangs(vec![ScriptedPart::Thinking("Hm."), text("One two"), call("c1", "run", json!({ "command": "x" }))])];
     let mut session = AgentTestSession::open(answers).await;
@@ -95,7 +95,7 @@ async fn deltas_come_before_the_events_that_hold_the_whole() {
 }
 
 #[tokio::test]
-async fn signed_thoughts_go_back_to_the_model() {
+async fn signed_thoughts_are_sent_back() {
     let answers = vec![
         Complete(vec![ScriptedPart::Thinking("Hm."), call("c1", "think", json!({ "content": "so" }))]),
         Complete(vec![text("Done.")]),
@@ -108,7 +108,7 @@ async fn signed_thoughts_go_back_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_call_that_makes_no_sense_is_explained_to_the_model() {
+async fn invalid_call_returns_explanation_to_model() {
     let answers = vec![
         Complete(vec![call("c1", "dance", json!({})), call("c2", "run", json!({ "cmd": "ls" }))]),
         Complete(vec![call("c3", "read", json!({ "path": "none.txt" })), call("c4", "run", json!("{\"comm"))]),
@@ -125,14 +125,14 @@ async fn a_call_that_makes_no_sense_is_explained_to_the_model() {
             "error c2: the arguments of `run` do not fit: missing field `command`; it takes `command`",
             "read! c3",
             "error c3: there is no `none.txt`",
-            "error c4: the arguments of `run` are not complete JSON (6 bytes came)",
+            "error c4: the arguments of `run` are not complete JSON (6 bytes received)",
             "message _: I see.",
         ]
     );
 }
 
 #[tokio::test]
-async fn a_turn_has_a_limit_of_steps_and_is_told_when_it_goes_in_circles() {
+async fn step_limit_ends_turn_and_repeated_failures_get_hint() {
     let answers = (0..9).map(|_| Complete(vec![call("same", "read", json!({ "path": "none" }))])).collect();
     let mut agent = AgentProcess::start(answers);
     agent.settings.max_steps = 6;
@@ -144,7 +144,7 @@ async fn a_turn_has_a_limit_of_steps_and_is_told_when_it_goes_in_circles() {
 }
 
 #[tokio::test]
-async fn a_refusal_ends_the_turn_in_words() {
+async fn rejected_request_ends_turn_with_reason() {
     let check = async |answer, code: &str, words: &str| {
         let mut session = AgentTestSession::open(vec![answer]).await;
         session.prompt("t1", "go").await;
@@ -158,7 +158,7 @@ async fn a_refusal_ends_the_turn_in_words() {
 }
 
 #[tokio::test]
-async fn a_cut_answer_is_kept_and_asked_for_again() {
+async fn cut_answer_is_kept_and_requested_again() {
     let answers = vec![Breaks(vec![text("Half a")]), Complete(vec![text("Half a loaf.")])];
     let mut session = AgentTestSession::open(answers).await;
     session.prompt("t1", "go").await;
@@ -169,34 +169,34 @@ async fn a_cut_answer_is_kept_and_asked_for_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_amid_a_call_is_marked_as_cut() {
+async fn answer_cut_in_a_call_is_marked_partial() {
     let parts = || vec![text("Pre."), call("c1", "run", json!({ "command": "echo hi" }))];
     let mut session =
         AgentTestSession::open(vec![Breaks(parts()), Complete(parts()), Complete(vec![text("Done.")])]).await;
     session.prompt("t1", "go").await;
     assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     let events = session.events();
-    // Nobody waits for that call to go on while the turn does.
-    let never_made = "error c1: the model's answer broke off before it had made this call";
+    // The call is reported as failed, so readers do not wait for it while the turn goes on.
+    let never_made = "error c1: the model's answer was cut before this call was complete";
     assert_eq!(events[..3], ["message _: [partial] Pre.", never_made, "message _: Pre."]);
     assert_eq!(events.iter().filter(|event| event.starts_with("run!")).count(), 1);
 }
 
 #[tokio::test]
-async fn a_call_that_was_cut_and_one_of_the_same_id_are_two_items() {
+async fn reused_id_of_cut_call_gets_its_own_item() {
     let run = || call("c1", "run", json!({ "command": "echo hi" }));
     let mut session =
         AgentTestSession::open(vec![Breaks(vec![run()]), Complete(vec![run()]), Complete(vec![text("Done.")])]).await;
     session.prompt("t1", "go").await;
     assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
-    assert!(session.deltas.contains_key(&("c1".to_owned(), DeltaKind::ToolInput)), "it had been begun");
+    assert!(session.deltas.contains_key(&("c1".to_owned(), DeltaKind::ToolInput)), "the cut call had begun");
     let items = session.items();
     assert!(items[0] == "c1" && items[1].starts_with("c1-"), "{items:?}");
-    assert!(items[1..].iter().all(|item| *item != "c1"), "it has ended: {items:?}");
+    assert!(items[1..].iter().all(|item| *item != "c1"), "the cut item has ended: {items:?}");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_every_time_ends_the_turn() {
+async fn answer_cut_every_time_ends_turn() {
     let mut session = AgentTestSession::open((0..5).map(|_| Breaks(vec![])).collect()).await;
     session.prompt("t1", "go").await;
     assert_eq!(failed(session.outcome("t1").await).0, "model_error");
@@ -204,7 +204,7 @@ async fn an_answer_that_is_cut_every_time_ends_the_turn() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_goes_away_is_waited_for() {
+async fn step_is_retried_until_gateway_returns() {
     let mut session = AgentTestSession::open(vec![Hangs(vec![text("Half a")]), Complete(vec![text("Loaf.")])]).await;
     session.prompt("t1", "go").await;
     session.until(|session| !session.deltas.is_empty()).await;
@@ -217,7 +217,7 @@ async fn a_gateway_that_goes_away_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_steering_message_is_heard_at_the_next_step() {
+async fn steering_message_joins_next_step() {
     let answers = vec![
         Complete(vec![call("c1", "run", json!({ "command": "echo ready; until [ -e go ]; do sleep 0.01; done" }))]),
         Complete(vec![text("Blue it is.")]),
@@ -228,7 +228,7 @@ async fn a_steering_message_is_heard_at_the_next_step() {
     let steer = AgentCommand::Steer { content: "make it blue".into(), attachments: vec!["b.png".into()] };
     let command = session.send_command(steer).await;
     session.until(|session| session.taken.len() == 2).await;
-    std::fs::write(session.agent.file("go"), "").expect("it is written");
+    std::fs::write(session.agent.file("go"), "").expect("the file is writable");
     assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     assert!(session.reports.contains(&AgentReport::Steered { command }));
     let request = session.agent.gateway.requests().pop().expect("two requests");
@@ -236,9 +236,9 @@ async fn a_steering_message_is_heard_at_the_next_step() {
     assert!(last.contains("make it blue") && last.contains("`b.png`") && last.contains("tool_result"), "{last}");
 }
 
-/// As when both waited for an agent that was just coming up.
+/// Both commands arrive at once, as when they waited for an agent that was starting.
 #[tokio::test]
-async fn what_is_said_right_behind_a_prompt_is_for_its_turn() {
+async fn steering_right_after_prompt_reaches_its_turn() {
     let mut session = AgentTestSession::open(vec![Complete(vec![text("Blue, then.")])]).await;
     let prompt = AgentCommand::Prompt { turn: "t1".into(), content: "paint it".into(), attachments: vec![] };
     let steer = AgentCommand::Steer { content: "make it blue".into(), attachments: vec![] };
@@ -250,14 +250,14 @@ async fn what_is_said_right_behind_a_prompt_is_for_its_turn() {
 }
 
 #[tokio::test]
-async fn a_steering_message_that_comes_too_late_is_given_back() {
+async fn late_steering_message_is_reported_as_missed() {
     let mut session = AgentTestSession::open(vec![]).await;
     let command = session.send_command(AgentCommand::Steer { content: "hello".into(), attachments: vec![] }).await;
     session.until(|session| session.reports.contains(&AgentReport::SteerMissed { command: command.clone() })).await;
 }
 
 #[tokio::test]
-async fn the_user_acts_beside_the_agent_one_at_a_time() {
+async fn user_actions_run_in_order_beside_the_agent() {
     let mut session = AgentTestSession::open(vec![Hangs(vec![text("Hm.")]), Complete(vec![text("I saw that.")])]).await;
     session.prompt("t1", "go").await;
     let run = |command: &str| Action::Run { command: command.into() };
@@ -272,19 +272,19 @@ async fn the_user_acts_beside_the_agent_one_at_a_time() {
             "run a1: [0] ",
             "run a2: [1] one\n",
             "read a3: one\n",
-            "error a4: `ftp://x` is no http or https address; use `read` for a file",
+            "error a4: `ftp://x` is not an http or https address; use `read` for a file",
         ]
     );
     session.send_command(AgentCommand::Cancel {}).await;
     session.outcome("t1").await;
     session.prompt("t2", "what did I do?").await;
     session.outcome("t2").await;
-    let told = session.agent.gateway.requests()[1].to_string();
-    assert!(told.contains("cat f; false") && told.contains("what did I do?"), "{told}");
+    let sent = session.agent.gateway.requests()[1].to_string();
+    assert!(sent.contains("cat f; false") && sent.contains("what did I do?"), "{sent}");
 }
 
 #[tokio::test]
-async fn a_background_process_neither_hangs_the_tool_nor_dies_of_it() {
+async fn background_process_survives_and_does_not_block_run() {
     let mut session = AgentTestSession::open(vec![]).await;
     let command = "(while :; do echo x; sleep 0.02; done) & echo pid=$!";
     session.user_action("a1", Action::Run { command: command.into() }).await;
@@ -297,7 +297,7 @@ async fn a_background_process_neither_hangs_the_tool_nor_dies_of_it() {
 }
 
 #[tokio::test]
-async fn any_program_reaches_the_model_through_the_loopback_door() {
+async fn programs_reach_model_through_loopback_port() {
     let mut session = AgentTestSession::open(vec![Status(402, "spent")]).await;
     let command = "exec 3<>/dev/tcp/127.0.0.1/${GREENROOM_GATEWAY_URL##*:}; \
                    printf 'POST /openai/v1/x HTTP/1.1\\r\\ncontent-length: 2\\r\\n\\r\\n{}' >&3; cat <&3";
@@ -308,7 +308,7 @@ async fn any_program_reaches_the_model_through_the_loopback_door() {
 }
 
 #[tokio::test]
-async fn much_output_is_told_in_pieces_and_its_observation_has_head_and_tail() {
+async fn large_output_is_reported_in_pieces_with_head_and_tail() {
     let mut session = AgentTestSession::open(vec![]).await;
     session
         .user_action(
@@ -317,19 +317,22 @@ async fn much_output_is_told_in_pieces_and_its_observation_has_head_and_tail() {
         )
         .await;
     session.outcome("a1").await;
-    let seen = session.observations()[0];
-    let ObservationKind::Run { truncated: Some(truncated), .. } = &seen.kind else {
-        panic!("it is not marked: {:?}", seen.kind)
+    let observation = session.observations()[0];
+    let ObservationKind::Run { truncated: Some(truncated), .. } = &observation.kind else {
+        panic!("not marked as truncated: {:?}", observation.kind)
     };
     assert_eq!(truncated.bytes, 9_000_010);
-    assert!(seen.content.starts_with("BEGIN\nxx") && seen.content.ends_with("xxEND\n"));
-    assert!(seen.content.contains("\n… 8934474 bytes left out …\n"), "what is missing is told");
-    assert!(seen.content.len() < 70_000);
-    assert!(session.pieces("a1") == format!("BEGIN\n{}END\n", "x".repeat(9_000_000)), "the pieces are the whole");
+    assert!(observation.content.starts_with("BEGIN\nxx") && observation.content.ends_with("xxEND\n"));
+    assert!(observation.content.contains("\n… 8934474 bytes left out …\n"), "the omission line is missing");
+    assert!(observation.content.len() < 70_000);
+    assert!(
+        session.pieces("a1") == format!("BEGIN\n{}END\n", "x".repeat(9_000_000)),
+        "the pieces differ from the whole"
+    );
 }
 
 #[tokio::test]
-async fn of_a_text_without_end_the_beginning_and_the_end_are_told() {
+async fn output_over_limit_is_reported_with_beginning_and_end() {
     let mut session = AgentTestSession::open(vec![]).await;
     let command = "echo BEGIN; head -c 80000000 /dev/zero | tr '\\0' x; echo END";
     session.user_action("a1", Action::Run { command: command.into() }).await;
@@ -338,24 +341,25 @@ async fn of_a_text_without_end_the_beginning_and_the_end_are_told() {
     let limit = greenroom_protocol::FULL_TEXT_LIMIT as usize;
     assert!(whole.len() <= limit && whole.len() > limit - 2_000_000, "{} bytes", whole.len());
     assert!(whole.starts_with("BEGIN\nxx") && whole.ends_with("xxEND\n"));
-    let said = whole.split(" bytes left out …").next().and_then(|text| text.rsplit("… ").next()).expect("it says so");
-    let omitted: usize = said.parse().expect("a number");
+    let number =
+        whole.split(" bytes left out …").next().and_then(|text| text.rsplit("… ").next()).expect("an omission line");
+    let omitted: usize = number.parse().expect("a number");
     let line = format!("\n… {omitted} bytes left out …\n");
     assert_eq!(whole.len() - line.len() + omitted, 80_000_010);
 }
 
 #[tokio::test]
-async fn a_large_file_is_read_whole() {
+async fn large_file_is_read_whole() {
     let mut session = AgentTestSession::open(vec![]).await;
     let text: String = (0..400_000).map(|n| format!("line {n} ä\n")).collect();
     std::fs::write(session.agent.file("large"), &text).expect("a file");
     session.user_action("a1", Action::Read { path: "large".into() }).await;
     session.outcome("a1").await;
-    assert!(session.pieces("a1") == text, "the pieces are the whole");
+    assert!(session.pieces("a1") == text, "the pieces differ from the whole");
     assert!(session.observations()[0].content.starts_with("line 0 ä\n"));
 }
 #[tokio::test]
-async fn a_conversation_that_is_too_long_is_shortened_whatever_the_server_calls_it() {
+async fn too_long_conversation_is_shortened_for_any_wording() {
     let exceeded = r#"{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}"#;
     let answers = vec![
         Status(500, exceeded),

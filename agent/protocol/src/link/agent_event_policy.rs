@@ -1,52 +1,55 @@
-//! What an agent may have written down by itself.
+//! Policy for events that an agent may report by itself.
 //!
-//! The journal says who speaks by `source`, and clients believe kinds: a state, a bill, a receipt, a user's message. An agent
-//! is untrusted, so it says what agents do and see, and no more.
+//! The journal names the speaker by `source`, and clients rely on the kind: a state, a cost, a
+//! receipt, a user's message. An agent is untrusted. It may report what agents do and observe, and
+//! nothing else.
 
 use crate::{Action, EventBody, Observation, ObservationKind, observation::OpaqueFields};
 
-/// The fields of what an event says. All others are the server's (`seq`, `at`, `source`, `cause`, `item`, `message`), or make a
-/// frame of another family of it (`status`, `delta`, `error`).
+/// Fields that a reported body may have.
+///
+/// Some other fields belong to the server: `seq`, `at`, `source`, `cause`, `item`, `message`. Some
+/// would turn the event into a frame of another family: `status`, `delta`, `error`.
 const FIELDS: [&str; 5] = ["action", "args", "observation", "extras", "content"];
 
-/// The kinds that are the user's or the server's. An event that only bears such a name is no agent's either, in whatever
-/// shape it comes.
+/// Kinds that belong to the user or the server. An agent may not use such a name in any shape.
 const RESERVED_ACTIONS: [&str; 9] =
     ["start", "message", "confirm", "set_model", "interrupt", "pause", "resume", "stop", "end"];
 const RESERVED_OBSERVATIONS: [&str; 7] =
     ["chat", "confirmed", "usage", "agent_state_changed", "interrupted", "queue", "sandbox"];
 
-/// The longest name of a kind that is not known here, in bytes. Kinds are kept with their events, and asked for by them.
+/// Longest name of an unknown kind, in bytes. The journal stores the names, and clients filter by
+/// them.
 const NAME_LIMIT: usize = 64;
 
 impl EventBody {
-    /// What an agent says as it may be written down, without what only the server can know.
+    /// Returns the body if an agent may report it, without fields that only the server may set.
     ///
     /// # Errors
-    /// The name of what is not an agent's to say.
+    /// Returns the name of the kind if an agent may not report the kind.
     pub fn accept_from_agent(mut self) -> Result<EventBody, String> {
-        let may = match &self {
+        let allowed = match &self {
             EventBody::Action(action) => is_agent_action(action),
-            EventBody::Observation(Observation { kind: seen, .. }) => is_agent_observation(seen),
-            // A kind that is not known here may be a newer agent's.
+            EventBody::Observation(Observation { kind, .. }) => is_agent_observation(kind),
+            // An unknown kind may come from a newer agent.
             EventBody::Opaque(fields) => may_be_agent_kind(fields),
         };
-        if !may {
+        if !allowed {
             return Err(self.name().to_owned());
         }
-        // Where the whole of something is, the server says, which keeps it.
+        // The server stores whole texts, so only the server sets their location.
         match &mut self {
-            EventBody::Observation(Observation { kind: seen, .. }) => {
+            EventBody::Observation(Observation { kind, .. }) => {
                 if let ObservationKind::Run { truncated: Some(truncated), .. }
                 | ObservationKind::Read { truncated: Some(truncated), .. }
-                | ObservationKind::Browse { truncated: Some(truncated), .. } = seen
+                | ObservationKind::Browse { truncated: Some(truncated), .. } = kind
                 {
                     truncated.href = None;
                 }
             }
             EventBody::Opaque(fields) => {
                 fields.retain(|name, _| FIELDS.contains(&name.as_str()));
-                // In no other shape than an object: who reads it into a type might find the same in a list.
+                // Only objects are kept: a derived reader would accept the same fields from a list.
                 if let Some(extras) = object_or_remove(fields, "extras")
                     && let Some(truncated) = object_or_remove(extras, "truncated")
                 {
@@ -59,7 +62,7 @@ impl EventBody {
     }
 }
 
-/// The object of this name, if it is one; in another shape it goes.
+/// Returns the object of this name. A value of another shape is removed.
 fn object_or_remove<'a>(fields: &'a mut OpaqueFields, name: &str) -> Option<&'a mut OpaqueFields> {
     if fields.get(name).is_some_and(|field| !field.is_object()) {
         fields.remove(name);
@@ -89,8 +92,8 @@ fn is_agent_action(action: &Action) -> bool {
     }
 }
 
-fn is_agent_observation(seen: &ObservationKind) -> bool {
-    match seen {
+fn is_agent_observation(kind: &ObservationKind) -> bool {
+    match kind {
         ObservationKind::Run { .. }
         | ObservationKind::Read { .. }
         | ObservationKind::Write { .. }
@@ -113,14 +116,14 @@ fn is_agent_observation(seen: &ObservationKind) -> bool {
 
 fn may_be_agent_kind(fields: &OpaqueFields) -> bool {
     let name = |key: &str| fields.get(key).map(|name| name.as_str());
-    let (name, of_others): (_, &[&str]) = match (name("action"), name("observation")) {
+    let (name, reserved): (_, &[&str]) = match (name("action"), name("observation")) {
         (Some(Some(action)), None) => (action, &RESERVED_ACTIONS),
         (None, Some(Some(observation))) => (observation, &RESERVED_OBSERVATIONS),
-        // Neither, both, or no name at all: nobody could say what it is.
+        // Neither name, both names, or a name that is no string: the kind is ambiguous.
         (Some(_), _) | (None, Some(None) | None) => return false,
     };
-    // The journal has names as they are, between what is not text.
-    name.len() <= NAME_LIMIT && !name.contains(char::is_control) && !of_others.contains(&name)
+    // The journal stores names unescaped, between binary fields.
+    name.len() <= NAME_LIMIT && !name.contains(char::is_control) && !reserved.contains(&name)
 }
 
 #[cfg(test)]
@@ -130,57 +133,59 @@ mod tests {
     use super::*;
 
     fn accepted(body: Value) -> Result<Value, String> {
-        let body: EventBody = serde_json::from_value(body).expect("a body");
-        body.accept_from_agent().map(|body| serde_json::to_value(&body).expect("it serializes"))
+        let body: EventBody = serde_json::from_value(body).expect("every object is a body");
+        body.accept_from_agent().map(|body| serde_json::to_value(&body).expect("a body always serializes"))
     }
 
-    /// The names in the error that a foreign one leads to.
+    /// Returns the kinds that serde's error lists for an unknown kind.
     fn names<T: serde::de::DeserializeOwned + std::fmt::Debug>(tag: &str) -> Vec<String> {
-        let error = serde_json::from_value::<T>(json!({ tag: "no such kind" })).expect_err("it is foreign").to_string();
-        let (_, listed) = error.split_once("expected one of ").expect("it lists them");
+        let error =
+            serde_json::from_value::<T>(json!({ tag: "no such kind" })).expect_err("the kind is unknown").to_string();
+        let (_, listed) = error.split_once("expected one of ").expect("the error lists the kinds");
         listed.split(", ").map(|name| name.trim_matches('`').to_owned()).collect()
     }
 
     #[test]
-    fn every_kind_is_an_agents_or_is_not() {
+    fn every_kind_is_assigned_to_agents_or_to_others() {
         let check = |mut known: Vec<String>, agents: &[&str], others: &[&str]| {
             let mut listed: Vec<_> = agents.iter().chain(others).map(|name| (*name).to_owned()).collect();
             known.sort();
             listed.sort();
-            assert_eq!(listed, known, "say of a new kind whose it is, here and above");
+            assert_eq!(listed, known, "assign a new kind to agents or to others, here and above");
         };
         let actions = ["run", "read", "write", "edit", "browse", "think", "plan", "finish"];
         check(names::<Action>("action"), &actions, &RESERVED_ACTIONS);
-        let seen = ["run", "read", "write", "edit", "browse", "message", "think", "plan", "confirm", "error"];
-        check(names::<ObservationKind>("observation"), &seen, &RESERVED_OBSERVATIONS);
+        let observations = ["run", "read", "write", "edit", "browse", "message", "think", "plan", "confirm", "error"];
+        check(names::<ObservationKind>("observation"), &observations, &RESERVED_OBSERVATIONS);
     }
 
     #[test]
-    fn what_others_say_an_agent_cannot() {
-        let refused = |body: Value, name: &str| assert_eq!(accepted(body), Err(name.to_owned()));
-        refused(json!({ "action": "end", "args": {} }), "end");
-        refused(json!({ "action": "message", "args": { "content": "rm -rf /" } }), "message");
-        refused(json!({ "observation": "chat", "extras": {}, "content": "do it" }), "chat");
-        refused(
+    fn reserved_kinds_are_rejected() {
+        let rejected = |body: Value, name: &str| assert_eq!(accepted(body), Err(name.to_owned()));
+        rejected(json!({ "action": "end", "args": {} }), "end");
+        rejected(json!({ "action": "message", "args": { "content": "rm -rf /" } }), "message");
+        rejected(json!({ "observation": "chat", "extras": {}, "content": "do it" }), "chat");
+        rejected(
             json!({ "observation": "agent_state_changed", "extras": { "agent_state": "failed", "since": "" } }),
             "agent_state_changed",
         );
-        // Not in their shape, so nothing here reads them as what they are called; a client might.
-        refused(
+        // Reserved names in a wrong shape: no reader here parses them as that kind, but a client
+        // might.
+        rejected(
             json!({ "observation": "agent_state_changed", "extras": { "agent_state": "failed" } }),
             "agent_state_changed",
         );
-        refused(json!({ "action": "end" }), "end");
-        // What it is called depends on who reads it.
-        refused(json!({ "action": "dance", "observation": "usage" }), "dance");
-        refused(json!({ "action": 7, "observation": "usage" }), "unknown");
-        refused(json!({ "extras": {} }), "unknown");
+        rejected(json!({ "action": "end" }), "end");
+        // Ambiguous kinds: the name depends on the reader.
+        rejected(json!({ "action": "dance", "observation": "usage" }), "dance");
+        rejected(json!({ "action": 7, "observation": "usage" }), "unknown");
+        rejected(json!({ "extras": {} }), "unknown");
         let long = "x".repeat(NAME_LIMIT + 1);
-        refused(json!({ "observation": long }), &long);
+        rejected(json!({ "observation": long }), &long);
     }
 
     #[test]
-    fn what_agents_say_is_left_as_it_is() {
+    fn agent_kinds_are_accepted_unchanged() {
         for body in [
             json!({ "action": "run", "args": { "command": "ls" } }),
             json!({ "observation": "error", "extras": { "code": "c", "detail": "d" }, "content": "" }),
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_servers_cannot_be_said_beside_it() {
+    fn server_fields_are_removed() {
         let spoof = json!({
             "observation": "smell", "extras": { "of": "smoke" }, "content": "hm", "seq": 1, "at": "", "source": "user",
             "cause": 1, "item": "i", "message": "m", "status": "hello", "delta": "text", "error": {}, "local": "lost",
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_whole_is_only_the_server_says() {
+    fn location_of_the_whole_text_is_removed() {
         let read = json!({ "path": "a", "truncated": { "bytes": 9, "href": "/api/elsewhere" } });
         let cut = json!({ "path": "a", "truncated": { "bytes": 9 } });
         for name in ["read", "smell"] {
@@ -212,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_no_shape_of_the_protocol_cannot_say_it_either() {
+    fn extras_of_a_wrong_shape_are_removed() {
         let body = |extras: Value| json!({ "observation": "smell", "extras": extras, "content": "" });
         for extras in [json!([["/api/elsewhere"]]), json!([[9, "/api/elsewhere"]]), json!("/api/elsewhere")] {
             assert_eq!(accepted(body(extras)), Ok(json!({ "observation": "smell", "content": "" })));
         }
         for truncated in [json!([9, "/api/elsewhere"]), json!(["/api/elsewhere"]), json!("/api/elsewhere")] {
-            let said = accepted(body(json!({ "of": "smoke", "truncated": truncated })));
-            assert_eq!(said, Ok(body(json!({ "of": "smoke" }))));
+            let result = accepted(body(json!({ "of": "smoke", "truncated": truncated })));
+            assert_eq!(result, Ok(body(json!({ "of": "smoke" }))));
         }
     }
 }

@@ -1,21 +1,23 @@
-//! What is long goes in fragments (RFC 6455, section 5.4), so that neither end keeps a buffer of its size.
+//! Fragments of a WebSocket message (RFC 6455, section 5.4). Neither side keeps a buffer as large
+//! as a long message.
 
 use std::ops::Range;
 
-/// The longest payload of one WebSocket frame that this end sends, bytes.
+/// Largest payload of a WebSocket frame that this side sends, in bytes.
 pub const FRAGMENT: usize = 16 << 10;
 
-/// One WebSocket frame of a message.
+/// Single WebSocket frame of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fragment {
-    /// Which bytes of the message. They may end within a character.
+    /// Byte range within the message. A range may end inside a character.
     pub bytes: Range<usize>,
-    /// Whether the message begins with it: the others are continuations.
+    /// True for the first frame of the message. The other frames are continuations.
     pub first: bool,
     pub last: bool,
 }
 
-/// A message of `len` bytes, in frames of at most [`FRAGMENT`] each; at least one.
+/// Splits a message of `len` bytes into frames of at most [`FRAGMENT`] bytes each. Returns at least
+/// one frame.
 pub fn fragments(len: usize) -> impl Iterator<Item = Fragment> {
     let count = len.div_ceil(FRAGMENT).max(1);
     (0..count).map(move |n| Fragment {
@@ -33,13 +35,16 @@ mod tests {
     fn check(len: usize, lens: &[usize]) {
         let all: Vec<_> = fragments(len).collect();
         assert_eq!(all.iter().map(|fragment| fragment.bytes.len()).collect::<Vec<_>>(), lens);
-        assert!(all.iter().flat_map(|fragment| fragment.bytes.clone()).eq(0..len), "each byte once, in order");
+        assert!(
+            all.iter().flat_map(|fragment| fragment.bytes.clone()).eq(0..len),
+            "the fragments contain each byte once, in order"
+        );
         let last = all.len() - 1;
         assert!(all.iter().enumerate().all(|(n, f)| (f.first, f.last) == (n == 0, n == last)));
     }
 
     #[test]
-    fn they_are_the_message_and_none_is_long() {
+    fn fragments_cover_the_message_and_stay_within_the_limit() {
         check(0, &[0]);
         check(1, &[1]);
         check(FRAGMENT, &[FRAGMENT]);

@@ -1,8 +1,9 @@
-//! Reads what an agent says, the common frames without a detour.
+//! Reader of the agent's frames, with a fast path for the common frames.
 //!
-//! The derived readers of tagged enums first make a tree of each frame, of the report in it, and of its body once more, because
-//! a tag may stand anywhere. Agents write the tag first, and then a frame can be read as it comes. Whatever looks different
-//! takes the derived way: it is read the same, only slower.
+//! A tag may stand anywhere in a frame. Derived readers of tagged enums therefore build a tree of
+//! each frame, of its report, and of the report's body. Agents write the tag first, so a frame can
+//! be read in one pass. Any other frame goes to the derived reader, with the same result at less
+//! speed.
 
 use std::borrow::Cow;
 
@@ -19,18 +20,18 @@ impl FromAgent {
     /// Reads a frame.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes the first fault of the frame, or reports more than [`VALUES_LIMIT`] values.
     pub fn read(text: &str) -> serde_json::Result<FromAgent> {
-        // What is shorter has not the bytes for more of them.
+        // A shorter text has too few bytes for that many values.
         if text.len() > 2 * VALUES_LIMIT && JsonSize::of(text.as_bytes()).values > VALUES_LIMIT {
-            return Err(Error::custom(format_args!("it has more than {VALUES_LIMIT} values")));
+            return Err(Error::custom(format_args!("the frame has more than {VALUES_LIMIT} values")));
         }
-        let known = match text {
+        let fast = match text {
             delta if delta.starts_with(r#"{"delta":"#) => read_delta(delta),
             report if report.starts_with(r#"{"frame":"report","#) => read_event(report),
             _ => None,
         };
-        known.map_or_else(|| serde_json::from_str(text), Ok)
+        fast.map_or_else(|| serde_json::from_str(text), Ok)
     }
 }
 
@@ -87,11 +88,9 @@ fn read_body(text: &str) -> Option<EventBody> {
     if !text.starts_with(r#"{"observation":"#) {
         return None;
     }
-    let seen = serde_json::from_str(text).ok()?;
+    let kind = serde_json::from_str(text).ok()?;
     match serde_json::from_str(text).ok()? {
-        ObservationContent { content, action: None } => {
-            Some(EventBody::Observation(Observation { kind: seen, content }))
-        }
+        ObservationContent { content, action: None } => Some(EventBody::Observation(Observation { kind, content })),
         ObservationContent { action: Some(_), .. } => None,
     }
 }
@@ -100,14 +99,14 @@ fn read_body(text: &str) -> Option<EventBody> {
 mod tests {
     use super::*;
 
-    /// Whatever is read is read as the derived reader does, or refused as it does.
-    fn same(text: &str) {
+    /// Asserts that a frame is read, or rejected, exactly as the derived reader does it.
+    fn check_against_derived(text: &str) {
         let derived: Result<FromAgent, String> = serde_json::from_str(text).map_err(|e| e.to_string());
         assert_eq!(FromAgent::read(text).map_err(|e| e.to_string()), derived, "{text}");
     }
 
     #[test]
-    fn a_frame_of_very_many_values_is_refused() {
+    fn frame_with_too_many_values_is_rejected() {
         let read = |values: usize| {
             let lines = vec!["[]"; values].join(",");
             FromAgent::read(&format!(
@@ -115,23 +114,23 @@ mod tests {
             ))
         };
         assert!(read(VALUES_LIMIT / 2 - 64).is_ok());
-        let refused = read(VALUES_LIMIT).expect_err("there are too many");
-        assert_eq!(refused.to_string(), "it has more than 32768 values");
+        let error = read(VALUES_LIMIT).expect_err("the frame has too many values");
+        assert_eq!(error.to_string(), "the frame has more than 32768 values");
         let long = format!(r#"{{"delta":"text","item":"i","offset":0,"content":"{}"}}"#, "[,".repeat(VALUES_LIMIT));
-        assert!(FromAgent::read(&long).is_ok(), "a text is one value");
+        assert!(FromAgent::read(&long).is_ok(), "a string is one value");
     }
 
     #[test]
-    fn what_agents_write_is_read_without_a_detour() {
+    fn common_frames_take_the_fast_path() {
         let delta = r#"{"delta":"text","item":"i","offset":3,"content":"a \"b\" ü\n"}"#;
         let event = r#"{"frame":"report","n":4,"report":{"report":"event","item":"i","body":{"observation":"write","extras":{"path":"a","bytes":1},"content":"x\ny"}}}"#;
         let action = r#"{"frame":"report","n":4,"report":{"report":"event","item":"i","body":{"action":"run","args":{"command":"ls"}}}}"#;
         assert!(read_delta(delta).is_some() && read_event(event).is_some() && read_event(action).is_some());
-        [delta, event, action].into_iter().for_each(same);
+        [delta, event, action].into_iter().for_each(check_against_derived);
     }
 
     #[test]
-    fn what_looks_different_is_read_the_same() {
+    fn other_frames_are_read_like_the_derived_reader() {
         let report = |body: &str| format!(r#"{{"frame":"report","n":1,"report":{{"report":"event","body":{body}}}}}"#);
         for body in [
             r#"{"observation":"smell","extras":{"of":"smoke"},"content":"hm"}"#,
@@ -151,8 +150,8 @@ mod tests {
             "null",
             "7",
         ] {
-            same(&report(body));
-            same(&report(&format!(" {body} ")));
+            check_against_derived(&report(body));
+            check_against_derived(&report(&format!(" {body} ")));
         }
         for text in [
             r#"{"delta":"text","item":"i","offset":0,"content":"c","frame":"taken","command":"x"}"#,
@@ -173,7 +172,7 @@ mod tests {
             "nonsense",
             r#"{"frame":"report","n":1"#,
         ] {
-            same(text);
+            check_against_derived(text);
         }
     }
 }

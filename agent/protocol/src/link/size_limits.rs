@@ -1,34 +1,43 @@
-//! What is too large is cut, and says so: no report is too large for a frame, and no event for the journal.
+//! Size limits of reports and events: too large texts and lists are cut, with a note. A report
+//! always fits into a frame, and an event into the journal.
 
 use serde_json::Value;
 
 use super::{AgentReport, WorkOutcome};
 use crate::{CONTENT_LIMIT, EventBody, JsonSize, Observation, excerpt};
 
-/// The largest event, in bytes of JSON.
+/// Largest event, in bytes of JSON.
 pub const EVENT_LIMIT: usize = 2 * 1024 * 1024;
 
-/// How many values one frame may hold: a reader makes some hundred bytes of the shortest. (Lines of an edit are values.)
+/// Limit of values in one frame.
+///
+/// A reader needs some hundred bytes for the shortest value. Each line of an edit is a value.
 pub const VALUES_LIMIT: usize = 32 * 1024;
 
-/// How much of an observation's content goes into one report, in bytes. This much of the worst text (six bytes of JSON for
-/// each) still fits into a frame of the link, with all the rest of an event. What is more goes before it in pieces.
+/// Limit of an observation's content in one report, in bytes.
+///
+/// The worst text has six bytes of JSON per byte. Even so, this much content and the rest of an
+/// event fit into a frame of the link. Longer content is sent in pieces before the report.
 pub const REPORT_LIMIT: usize = 2 * 1024 * 1024;
 
-/// The longest line in which something is told of, and the longest name, in bytes.
+/// Longest description of stopped work, in bytes.
 const LINE: usize = 1024;
+/// Longest name, in bytes.
 const NAME: usize = 256;
 
-/// How far texts and lists are cut, until all fits: so many bytes of each text, so many parts of each list. No name of an
-/// item or of a request is as long as the least.
+/// Limits that are applied in turn until the event fits: bytes of each text, entries of each list.
+///
+/// Even the smallest text limit exceeds any name of an item or a request, so these names stay
+/// whole.
 const STEPS: [(usize, usize); 4] = [(CONTENT_LIMIT, 8192), (8192, 1024), (1024, 128), (NAME, 16)];
 
 impl AgentReport {
-    /// As it fits into a frame of the link, and without its content into an event.
+    /// Cuts the report so that it fits into a frame of the link, and without its content into an
+    /// event.
     pub fn fit(self) -> AgentReport {
         match self {
-            AgentReport::Event { item, body: EventBody::Observation(Observation { kind: seen, content }) } => {
-                let rest = EventBody::Observation(Observation { kind: seen, content: String::new() });
+            AgentReport::Event { item, body: EventBody::Observation(Observation { kind, content }) } => {
+                let rest = EventBody::Observation(Observation { kind, content: String::new() });
                 let mut body = rest.fit(EVENT_LIMIT / 2);
                 if let EventBody::Observation(observation) = &mut body {
                     observation.content = truncate_text(content, REPORT_LIMIT);
@@ -37,8 +46,8 @@ impl AgentReport {
             }
             AgentReport::Event { item, body } => AgentReport::Event { item, body: body.fit(EVENT_LIMIT / 2) },
             AgentReport::TurnEnded { turn, outcome } => AgentReport::TurnEnded { turn, outcome: outcome.fit() },
-            AgentReport::UserActionEnded { user_action: act, outcome } => {
-                AgentReport::UserActionEnded { user_action: act, outcome: outcome.fit() }
+            AgentReport::UserActionEnded { user_action, outcome } => {
+                AgentReport::UserActionEnded { user_action, outcome: outcome.fit() }
             }
             small @ (AgentReport::Piece { .. } | AgentReport::Steered { .. } | AgentReport::SteerMissed { .. }) => {
                 small
@@ -48,27 +57,30 @@ impl AgentReport {
 }
 
 impl EventBody {
-    /// In at most `limit` bytes of JSON, if that is possible at all: long texts have their heads and tails, and say how much
-    /// is left out; so have long lists of texts.
+    /// Cuts the body to at most `limit` bytes of JSON, if possible.
+    ///
+    /// Long texts keep head and tail, with the number of omitted bytes. Long lists of texts keep
+    /// their first and last entries, with the number of omitted entries.
     pub fn fit(self, limit: usize) -> EventBody {
         if fits(&self, limit) {
             return self;
         }
-        // Every type of the vocabulary has string keys and no fallible `Serialize`, so this cannot fail.
-        let mut value = serde_json::to_value(&self).expect("a body is JSON");
+        // Types of this crate have string keys and no fallible `Serialize`, so this call cannot
+        // fail.
+        let mut value = serde_json::to_value(&self).expect("a body always serializes");
         for (text, list) in STEPS {
             shorten(&mut value, text, list);
             if fits(&value, limit) {
                 break;
             }
         }
-        // An object at least, as it was one before.
-        serde_json::from_value(value).expect("a body whose texts are shorter is a body")
+        // The shortened value is still an object, and every object is a body (`Opaque` at least).
+        serde_json::from_value(value).expect("every object is a body")
     }
 }
 
 impl WorkOutcome {
-    /// In words that fit into an event, and into what a session remembers.
+    /// Cuts the words of the outcome so that they fit into an event and into the session state.
     pub fn fit(self) -> WorkOutcome {
         match self {
             WorkOutcome::Done => WorkOutcome::Done,
@@ -83,22 +95,22 @@ impl WorkOutcome {
 }
 
 fn truncate_text(text: String, limit: usize) -> String {
-    excerpt(&text, limit).map_or(text, |cut| cut.text)
+    excerpt(&text, limit).map_or(text, |excerpt| excerpt.text)
 }
 
 fn shorten(value: &mut Value, text: usize, list: usize) {
     match value {
-        Value::String(long) => {
-            if let Some(cut) = excerpt(long, text) {
-                *long = cut.text;
+        Value::String(string) => {
+            if let Some(excerpt) = excerpt(string, text) {
+                *string = excerpt.text;
             }
         }
         Value::Array(parts) => {
             if parts.len() > list {
                 let (head, tail) = (list / 2, parts.len() - list / 2);
                 let omitted = tail - head;
-                let says_so = parts[0].is_string().then(|| format!("… {omitted} left out …").into());
-                parts.splice(head..tail, says_so);
+                let marker = parts[0].is_string().then(|| format!("… {omitted} left out …").into());
+                parts.splice(head..tail, marker);
             }
             parts.iter_mut().for_each(|part| shorten(part, text, list));
         }
@@ -109,14 +121,14 @@ fn shorten(value: &mut Value, text: usize, list: usize) {
 
 fn fits(body: &impl serde::Serialize, limit: usize) -> bool {
     let JsonSize { bytes, values, .. } = size(body);
-    // A frame holds a few more than its event.
+    // A frame holds a few values more than its event.
     bytes <= limit && values < VALUES_LIMIT - 64
 }
 
 fn size(body: &impl serde::Serialize) -> JsonSize {
     let mut size = JsonSize::default();
-    // As above, and counting cannot fail either.
-    serde_json::to_writer(&mut size, body).expect("it is JSON");
+    // The body always serializes, and the counting writer never fails.
+    serde_json::to_writer(&mut size, body).expect("a body always serializes");
     size
 }
 
@@ -130,7 +142,7 @@ mod tests {
         observation::{EditKind, PlanItem},
     };
 
-    /// The worst text: each byte is six of JSON.
+    /// Worst text for the limits: each byte becomes six bytes of JSON.
     fn worst(bytes: usize) -> String {
         "\u{1}".repeat(bytes)
     }
@@ -139,12 +151,12 @@ mod tests {
         AgentReport::Event { item: Some("i".into()), body: body.into() }
     }
 
-    fn observation(seen: ObservationKind, content: String) -> AgentReport {
-        event(Observation { kind: seen, content })
+    fn observation(kind: ObservationKind, content: String) -> AgentReport {
+        event(Observation { kind, content })
     }
 
     #[test]
-    fn whatever_is_reported_fits_and_stays_what_it_was() {
+    fn large_reports_fit_and_keep_their_kind() {
         let large = 3 << 20;
         let lines = vec![worst(200); large / 200];
         let short = vec!["x".to_owned(); VALUES_LIMIT];
@@ -171,14 +183,18 @@ mod tests {
             observation(ObservationKind::Message { partial: true }, worst(large)),
             observation(ObservationKind::Error { code: worst(large), detail: worst(large) }, String::new()),
         ] {
-            let AgentReport::Event { body: before, .. } = report.clone() else { panic!("an event") };
+            let AgentReport::Event { body: before, .. } = report.clone() else { panic!("the report is not an event") };
             let fit = report.fit();
             let frame = FromAgent::Report { n: u64::MAX, report: fit.clone() };
             let size = size(&frame);
             assert!(size.bytes <= LINK_FRAME_LIMIT, "`{}`: {size:?}", before.name());
             assert!(size.values <= VALUES_LIMIT, "`{}`: {size:?}", before.name());
-            assert!(serde_json::to_string(&fit).expect("JSON").contains("left out …"), "`{}` says so", before.name());
-            let AgentReport::Event { mut body, .. } = fit else { panic!("an event") };
+            assert!(
+                serde_json::to_string(&fit).expect("a report always serializes").contains("left out …"),
+                "`{}` states the omission",
+                before.name()
+            );
+            let AgentReport::Event { mut body, .. } = fit else { panic!("the report is not an event") };
             assert_eq!(std::mem::discriminant(&body), std::mem::discriminant(&before));
             assert_eq!(body.name(), before.name());
             if let EventBody::Observation(observation) = &mut body {
@@ -189,23 +205,25 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_left_alone_and_what_does_not_says_so() {
+    fn small_report_is_unchanged_and_large_one_states_the_omission() {
         let small = event(Action::Write { path: "a".into(), content: "x".repeat(EVENT_LIMIT / 2 - 100) });
         assert_eq!(small.clone().fit(), small);
         let content = format!("BEGIN{}END", "x".repeat(EVENT_LIMIT));
         let AgentReport::Event { body, .. } = event(Action::Write { path: "a".into(), content }).fit() else {
-            panic!("an event")
+            panic!("the report is not an event")
         };
-        let EventBody::Action(Action::Write { path, content }) = body else { panic!("it is no `write` any more") };
+        let EventBody::Action(Action::Write { path, content }) = body else {
+            panic!("the action is no longer `write`")
+        };
         assert!(content.starts_with("BEGINxx") && content.ends_with("xxEND") && path == "a");
         assert!(
             content.contains(&format!("… {} bytes left out …", EVENT_LIMIT + 8 - CONTENT_LIMIT)),
-            "how much is missing"
+            "the content states the number of omitted bytes"
         );
     }
 
     #[test]
-    fn an_outcome_is_told_in_few_words() {
+    fn outcome_is_cut_to_its_limits() {
         let outcome = WorkOutcome::Failed { code: worst(1 << 20), detail: worst(1 << 20) };
         assert!(size(&outcome.fit()).bytes < EVENT_LIMIT / 2);
         let outcome = WorkOutcome::Cancelled { what: worst(1 << 20), partial: true };
