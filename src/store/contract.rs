@@ -1,4 +1,5 @@
-//! What every driver of the journal must do. A driver runs it with [`contract!`] and a way to make an empty store.
+//! Contract suite of the journal port. A driver runs it with [`contract!`] and an expression for an
+//! empty store.
 
 use std::sync::Arc;
 
@@ -11,16 +12,17 @@ use super::{
     SessionRecord, Store, StoreError, StoredEvent, UsageTotals,
 };
 
-/// One test per rule. `$fresh` makes an empty store and whatever must live as long as it.
+/// Generates one test per rule. `$fresh` returns a guard and an empty store that lives as long.
 macro_rules! contract {
     ($fresh:expr) => {
         $crate::store::contract::contract!($fresh;
-            appends_are_read_in_order, an_append_elsewhere_than_at_the_tail_conflicts, pipelined_appends_land_in_order,
-            what_follows_a_failed_append_is_not_applied, an_old_owner_is_fenced, mark_and_record_come_with_the_events,
-            a_record_changes_only_at_its_revision, lists_search_filter_and_page, live_sessions, forgetting_leaves_nothing,
-            contents_are_kept_per_session, contents_come_in_pieces, a_content_with_a_hole_is_none,
-            pieces_of_an_agent_that_is_gone_are_let_go, reads_stop_at_their_limits, many_sessions_at_once,
-            writers_of_one_session_race, a_session_that_is_not_there
+            appends_read_back_in_order, append_beside_tail_conflicts, pipelined_appends_commit_in_order,
+            appends_behind_failed_append_are_rejected, append_of_older_epoch_is_fenced,
+            mark_and_record_commit_with_events, record_changes_only_at_its_revision, list_searches_filters_and_pages,
+            live_lists_sessions_that_have_not_ended, forget_removes_every_trace, contents_are_stored_per_session,
+            content_is_assembled_from_pieces, content_with_hole_is_dropped,
+            unfinished_contents_of_stopped_sessions_are_dropped, read_stops_at_limits,
+            concurrent_sessions_keep_their_events_apart, racing_writers_append_exactly_once, missing_session_is_reported
         );
     };
     ($fresh:expr; $($rule:ident),* $(,)?) => {
@@ -58,7 +60,7 @@ pub(crate) fn record(title: &str) -> SessionRecord {
     }
 }
 
-/// An event whose text says which one it is, so that a reader can tell a wrong one.
+/// Returns an event whose text names its session and number, so a misplaced event is detected.
 pub(super) fn event(session: SessionId, seq: Seq) -> JournalEvent {
     let json = format!(r#"{{"seq":{seq},"of":"{session}","text":"{}"}}"#, "x".repeat((seq % 7) as usize * 40));
     JournalEvent { kind: format!("kind{}", seq % 3).into(), json: Bytes::from(json) }
@@ -83,7 +85,7 @@ async fn check_events(store: &impl Store, session: SessionId, tail: Seq) {
     assert_eq!(store.get(session).await.unwrap().unwrap().tail, tail);
 }
 
-pub(super) async fn appends_are_read_in_order(store: Arc<impl Store>) {
+pub(super) async fn appends_read_back_in_order(store: Arc<impl Store>) {
     let (session, epoch) = claimed(&*store, "a").await;
     check_events(&*store, session, 0).await;
     assert_eq!(store.append(session, epoch, 0, events(session, 0, 3)).await.unwrap(), 3);
@@ -95,7 +97,7 @@ pub(super) async fn appends_are_read_in_order(store: Arc<impl Store>) {
     }
 }
 
-pub(super) async fn an_append_elsewhere_than_at_the_tail_conflicts(store: Arc<impl Store>) {
+pub(super) async fn append_beside_tail_conflicts(store: Arc<impl Store>) {
     let (session, epoch) = claimed(&*store, "a").await;
     store.append(session, epoch, 0, events(session, 0, 2)).await.unwrap();
     for at in [0, 1, 3] {
@@ -105,7 +107,7 @@ pub(super) async fn an_append_elsewhere_than_at_the_tail_conflicts(store: Arc<im
     check_events(&*store, session, 2).await;
 }
 
-pub(super) async fn pipelined_appends_land_in_order(store: Arc<impl Store>) {
+pub(super) async fn pipelined_appends_commit_in_order(store: Arc<impl Store>) {
     let (session, epoch) = claimed(&*store, "a").await;
     let mut answers: FuturesOrdered<_> =
         (0..200).map(|at| store.append(session, epoch, at, events(session, at, 1))).collect();
@@ -115,7 +117,7 @@ pub(super) async fn pipelined_appends_land_in_order(store: Arc<impl Store>) {
     check_events(&*store, session, 200).await;
 }
 
-pub(super) async fn what_follows_a_failed_append_is_not_applied(store: Arc<impl Store>) {
+pub(super) async fn appends_behind_failed_append_are_rejected(store: Arc<impl Store>) {
     let (session, epoch) = claimed(&*store, "a").await;
     let first = store.append(session, epoch, 0, events(session, 0, 2));
     let failed = store.append(session, epoch, 5, events(session, 5, 1));
@@ -127,7 +129,7 @@ pub(super) async fn what_follows_a_failed_append_is_not_applied(store: Arc<impl 
     check_events(&*store, session, 3).await;
 }
 
-pub(super) async fn an_old_owner_is_fenced(store: Arc<impl Store>) {
+pub(super) async fn append_of_older_epoch_is_fenced(store: Arc<impl Store>) {
     let session = store.create(record("a")).await.unwrap().record.id;
     let unclaimed = store.append(session, 0, 0, events(session, 0, 1)).await;
     assert!(matches!(unclaimed, Err(AppendError::Fenced)), "{unclaimed:?}");
@@ -141,25 +143,25 @@ pub(super) async fn an_old_owner_is_fenced(store: Arc<impl Store>) {
     check_events(&*store, session, 2).await;
 }
 
-pub(super) async fn mark_and_record_come_with_the_events(store: Arc<impl Store>) {
+pub(super) async fn mark_and_record_commit_with_events(store: Arc<impl Store>) {
     let (session, epoch) = claimed(&*store, "before").await;
     let mark = ReportMark { boot: "b1".into(), n: 7 };
-    let named = SessionRecord { id: session, ..record("after") };
-    let whole =
-        AppendBatch { mark: Some(mark.clone()), record: Some(Arc::new(named.clone())), ..events(session, 0, 1) };
-    store.append(session, epoch, 0, whole).await.unwrap();
+    let renamed = SessionRecord { id: session, ..record("after") };
+    let full =
+        AppendBatch { mark: Some(mark.clone()), record: Some(Arc::new(renamed.clone())), ..events(session, 0, 1) };
+    store.append(session, epoch, 0, full).await.unwrap();
     let bare = AppendBatch { mark: Some(ReportMark { n: 8, ..mark.clone() }), ..AppendBatch::default() };
     assert_eq!(store.append(session, epoch, 1, bare).await.unwrap(), 1);
-    let refused = AppendBatch { mark: Some(ReportMark { n: 99, ..mark.clone() }), ..events(session, 7, 1) };
-    store.append(session, epoch, 7, refused).await.unwrap_err();
+    let rejected = AppendBatch { mark: Some(ReportMark { n: 99, ..mark.clone() }), ..events(session, 7, 1) };
+    store.append(session, epoch, 7, rejected).await.unwrap_err();
 
     let found = store.get(session).await.unwrap().unwrap();
-    assert_eq!((found.record, found.mark, found.tail), (named, Some(ReportMark { n: 8, ..mark }), 1));
-    let stranger = AppendBatch { record: Some(Arc::new(record("another's"))), ..AppendBatch::default() };
-    assert!(matches!(store.append(session, epoch, 1, stranger).await, Err(AppendError::NotWritten(_))));
+    assert_eq!((found.record, found.mark, found.tail), (renamed, Some(ReportMark { n: 8, ..mark }), 1));
+    let foreign = AppendBatch { record: Some(Arc::new(record("another's"))), ..AppendBatch::default() };
+    assert!(matches!(store.append(session, epoch, 1, foreign).await, Err(AppendError::NotWritten(_))));
 }
 
-pub(super) async fn a_record_changes_only_at_its_revision(store: Arc<impl Store>) {
+pub(super) async fn record_changes_only_at_its_revision(store: Arc<impl Store>) {
     let first = store.create(record("one")).await.unwrap();
     let session = first.record.id;
     let again = store.create(first.record.clone()).await;
@@ -172,7 +174,7 @@ pub(super) async fn a_record_changes_only_at_its_revision(store: Arc<impl Store>
     assert_eq!(store.get(session).await.unwrap().unwrap(), second);
 }
 
-pub(super) async fn lists_search_filter_and_page(store: Arc<impl Store>) {
+pub(super) async fn list_searches_filters_and_pages(store: Arc<impl Store>) {
     for n in 0..7 {
         let updated_at = format!("2026-01-0{}T00:00:00.000Z", 1 + n / 2);
         let state = if n == 3 { AgentState::Running } else { AgentState::Idle };
@@ -218,7 +220,7 @@ pub(super) async fn lists_search_filter_and_page(store: Arc<impl Store>) {
     assert!(matches!(bad, Err(StoreError::BadCursor(text)) if text == "nonsense"));
 }
 
-pub(super) async fn live_sessions(store: Arc<impl Store>) {
+pub(super) async fn live_lists_sessions_that_have_not_ended(store: Arc<impl Store>) {
     let kept = store.create(record("live")).await.unwrap();
     let archived = store.create(SessionRecord { archived: true, ..record("archived") }).await.unwrap();
     store.create(SessionRecord { state: AgentState::Ended, ..record("ended") }).await.unwrap();
@@ -227,7 +229,7 @@ pub(super) async fn live_sessions(store: Arc<impl Store>) {
     assert_eq!(live, [kept, archived]);
 }
 
-pub(super) async fn forgetting_leaves_nothing(store: Arc<impl Store>) {
+pub(super) async fn forget_removes_every_trace(store: Arc<impl Store>) {
     let (session, epoch) = claimed(&*store, "a").await;
     let (other, other_epoch) = claimed(&*store, "b").await;
     store.append(session, epoch, 0, events(session, 0, 2)).await.unwrap();
@@ -251,18 +253,18 @@ async fn read_content(store: &impl Store, session: SessionId, name: &str) -> Opt
     Some(part.bytes)
 }
 
-pub(super) async fn contents_come_in_pieces(store: Arc<impl Store>) {
+pub(super) async fn content_is_assembled_from_pieces(store: Arc<impl Store>) {
     let (session, _) = claimed(&*store, "a").await;
     let name = "01KAHTXV3M9W6N2Q4ZB8C5R7DE";
     let extend =
         |offset, text: &'static str| store.extend_content(session, name, offset, Bytes::from_static(text.as_bytes()));
-    assert!(!store.finish_content(session, name).await.unwrap(), "none came");
+    assert!(!store.finish_content(session, name).await.unwrap(), "no piece was written");
     extend(0, "one two ").await.unwrap();
     extend(8, "three").await.unwrap();
     extend(8, "three").await.unwrap();
-    assert_eq!(read_content(&*store, session, name).await, None, "it is not whole yet");
+    assert_eq!(read_content(&*store, session, name).await, None, "the content is not finished yet");
     assert!(store.finish_content(session, name).await.unwrap());
-    assert!(store.finish_content(session, name).await.unwrap(), "asked twice");
+    assert!(store.finish_content(session, name).await.unwrap(), "the second call returns the same answer");
     assert_eq!(read_content(&*store, session, name).await.as_deref(), Some(&b"one two three"[..]));
     let part = |from, len| store.content(session, name, from, len);
     assert_eq!(part(4, 3).await.unwrap(), Some(ContentSlice { bytes: Bytes::from_static(b"two"), total: 13 }));
@@ -273,13 +275,13 @@ pub(super) async fn contents_come_in_pieces(store: Arc<impl Store>) {
     assert_eq!(
         read_content(&*store, session, name).await.map(|it| it.len()),
         Some(13),
-        "what is whole does not change"
+        "a finished content does not change"
     );
     store.forget(session).await.unwrap();
     assert!(matches!(extend(0, "late").await, Err(StoreError::NoSession(_))));
 }
 
-pub(super) async fn a_content_with_a_hole_is_none(store: Arc<impl Store>) {
+pub(super) async fn content_with_hole_is_dropped(store: Arc<impl Store>) {
     let (session, _) = claimed(&*store, "a").await;
     let extend = |name: &'static str, offset, text: &'static str| {
         store.extend_content(session, name, offset, Bytes::from_static(text.as_bytes()))
@@ -301,40 +303,40 @@ pub(super) async fn a_content_with_a_hole_is_none(store: Arc<impl Store>) {
     assert_eq!(
         read_content(&*store, session, begun).await.as_deref(),
         Some(&b"anew"[..]),
-        "what is whole does not change"
+        "a finished content does not change"
     );
 }
 
-pub(super) async fn pieces_of_an_agent_that_is_gone_are_let_go(store: Arc<impl Store>) {
+pub(super) async fn unfinished_contents_of_stopped_sessions_are_dropped(store: Arc<impl Store>) {
     let (session, epoch) = claimed(&*store, "a").await;
-    let [whole_one, unfinished] = ["01KAHTXV3M9W6N2Q4ZB8C5R7DE", "01KAHTXV3M9W6N2Q4ZB8C5R7DF"];
+    let [finished, unfinished] = ["01KAHTXV3M9W6N2Q4ZB8C5R7DE", "01KAHTXV3M9W6N2Q4ZB8C5R7DF"];
     let begin = |name| store.extend_content(session, name, 0, Bytes::from_static(b"text"));
-    begin(whole_one).await.unwrap();
-    assert!(store.finish_content(session, whole_one).await.unwrap());
+    begin(finished).await.unwrap();
+    assert!(store.finish_content(session, finished).await.unwrap());
     begin(unfinished).await.unwrap();
     store.compact().await.unwrap();
     store.compact().await.unwrap();
     store.extend_content(session, unfinished, 4, Bytes::from_static(b", more")).await.unwrap();
     store.drop_unfinished(session).await.unwrap();
     store.drop_unfinished(SessionId::generate()).await.unwrap();
-    assert!(!store.finish_content(session, unfinished).await.unwrap(), "it was let go");
+    assert!(!store.finish_content(session, unfinished).await.unwrap(), "the unfinished content was dropped");
 
     let mut at = 0;
     for state in [AgentState::Stopped, AgentState::Failed, AgentState::Ended] {
         begin(unfinished).await.unwrap();
-        let resting = SessionRecord { id: session, state, ..record("a") };
+        let stopped = SessionRecord { id: session, state, ..record("a") };
         at = store
-            .append(session, epoch, at, AppendBatch { record: Some(Arc::new(resting)), ..events(session, at, 1) })
+            .append(session, epoch, at, AppendBatch { record: Some(Arc::new(stopped)), ..events(session, at, 1) })
             .await
             .unwrap();
         store.compact().await.unwrap();
         store.compact().await.unwrap();
         assert!(!store.finish_content(session, unfinished).await.unwrap(), "{state:?}");
     }
-    assert_eq!(read_content(&*store, session, whole_one).await.as_deref(), Some(&b"text"[..]));
+    assert_eq!(read_content(&*store, session, finished).await.as_deref(), Some(&b"text"[..]));
 }
 
-pub(super) async fn contents_are_kept_per_session(store: Arc<impl Store>) {
+pub(super) async fn contents_are_stored_per_session(store: Arc<impl Store>) {
     let (session, _) = claimed(&*store, "a").await;
     let (other, _) = claimed(&*store, "b").await;
     let content = Bytes::from(vec![7; 100_000]);
@@ -348,11 +350,11 @@ pub(super) async fn contents_are_kept_per_session(store: Arc<impl Store>) {
     for name in ["", ".", "..", "../lock", "a/b", "nothing"] {
         assert_eq!(read_content(&*store, session, name).await, None, "{name}");
     }
-    let nobody = store.put_content(SessionId::generate(), Bytes::new()).await;
-    assert!(matches!(nobody, Err(StoreError::NoSession(_))));
+    let missing = store.put_content(SessionId::generate(), Bytes::new()).await;
+    assert!(matches!(missing, Err(StoreError::NoSession(_))));
 }
 
-pub(super) async fn reads_stop_at_their_limits(store: Arc<impl Store>) {
+pub(super) async fn read_stops_at_limits(store: Arc<impl Store>) {
     let (session, epoch) = claimed(&*store, "a").await;
     store.append(session, epoch, 0, events(session, 0, 10)).await.unwrap();
     let check = |after, events, bytes, count| {
@@ -371,7 +373,7 @@ pub(super) async fn reads_stop_at_their_limits(store: Arc<impl Store>) {
     check(3, usize::MAX, two - 1, 1).await;
 }
 
-pub(super) async fn many_sessions_at_once(store: Arc<impl Store>) {
+pub(super) async fn concurrent_sessions_keep_their_events_apart(store: Arc<impl Store>) {
     let workers = (0..20).map(|n| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -389,8 +391,9 @@ pub(super) async fn many_sessions_at_once(store: Arc<impl Store>) {
     }
 }
 
-/// Compare-and-swap: of those who append at the same place exactly one wins, and nothing of the others is there.
-pub(super) async fn writers_of_one_session_race(store: Arc<impl Store>) {
+/// Compare-and-swap: exactly one of several appends at the same end succeeds, and the others leave
+/// no trace.
+pub(super) async fn racing_writers_append_exactly_once(store: Arc<impl Store>) {
     let (session, epoch) = claimed(&*store, "a").await;
     let writers = (0..8).map(|_| {
         let store = store.clone();
@@ -411,14 +414,14 @@ pub(super) async fn writers_of_one_session_race(store: Arc<impl Store>) {
     check_events(&*store, session, 80).await;
 }
 
-pub(super) async fn a_session_that_is_not_there(store: Arc<impl Store>) {
-    let nobody = SessionId::generate();
-    assert_eq!(store.get(nobody).await.unwrap(), None);
-    assert!(matches!(store.claim(nobody).await, Err(StoreError::NoSession(id)) if id == nobody));
-    assert!(matches!(store.read(nobody, 0, ALL).await, Err(StoreError::NoSession(_))));
-    let put = store.put(SessionRecord { id: nobody, ..record("a") }, 1).await;
+pub(super) async fn missing_session_is_reported(store: Arc<impl Store>) {
+    let missing = SessionId::generate();
+    assert_eq!(store.get(missing).await.unwrap(), None);
+    assert!(matches!(store.claim(missing).await, Err(StoreError::NoSession(id)) if id == missing));
+    assert!(matches!(store.read(missing, 0, ALL).await, Err(StoreError::NoSession(_))));
+    let put = store.put(SessionRecord { id: missing, ..record("a") }, 1).await;
     assert!(matches!(put, Err(StoreError::NoSession(_))));
-    let append = store.append(nobody, 1, 0, events(nobody, 0, 1)).await;
-    assert!(matches!(append, Err(AppendError::NoSession(id)) if id == nobody));
+    let append = store.append(missing, 1, 0, events(missing, 0, 1)).await;
+    assert!(matches!(append, Err(AppendError::NoSession(id)) if id == missing));
     store.check().await.unwrap();
 }

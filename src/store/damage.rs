@@ -1,4 +1,4 @@
-//! What stands in the place of an event that cannot be read any more.
+//! Replacement events for events that can no longer be read.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -6,15 +6,18 @@ use serde_json::json;
 use super::{JournalEvent, ReadLimit, Seq, SessionId, Store, StoreError, StoredEvent};
 use crate::clock;
 
-/// The kind of what [`read_on`] puts in the place of an event: nobody knows of which kind that was.
+/// Kind of the events that [`read_past_damage`] puts in place of damaged events.
+///
+/// The original kind is lost with the event.
 const DAMAGED_KIND: &str = "damaged";
 
-/// Whether an event that was read on to is to be given to whoever asked for this kind.
+/// Reports if an event from [`read_past_damage`] passes a filter for `kind`.
 pub fn matches_kind(event: &JournalEvent, kind: &str) -> bool {
     event.kind == kind || event.kind == DAMAGED_KIND
 }
 
-/// [`Store::read`] for whoever reads on over what is damaged: an event that says so takes its place.
+/// Reads like [`Store::read`], but puts an event that reports the damage in place of a damaged
+/// event.
 pub async fn read_past_damage(
     store: &dyn Store,
     session: SessionId,
@@ -29,8 +32,10 @@ pub async fn read_past_damage(
     }
 }
 
-/// An event that says that event `seq` is damaged and in what way: so there is no gap for whoever reads on. It is the same however
-/// often it is read; its time is that of the session, as its own is lost.
+/// Returns an event that reports the damage of event `seq`, so a reader finds no gap.
+///
+/// Every read returns the same event. Its time is that of the session, because its own time is
+/// lost.
 pub fn damaged_event(session: SessionId, seq: Seq, detail: &str) -> JournalEvent {
     let detail = format!("this event is damaged on disk and cannot be read: {detail}");
     let event = json!({

@@ -1,4 +1,4 @@
-//! A store that fails, or takes its time, when it is told to.
+//! Test store that fails or delays its calls on request.
 
 use std::{
     sync::{
@@ -17,24 +17,24 @@ use crate::store::{
     SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, in_memory::MemoryStore,
 };
 
-/// A store that does what it is told, to the sessions that it is told about.
+/// In-memory store with switchable faults.
 #[derive(Default)]
 pub(crate) struct FaultyStore {
     inner: Arc<MemoryStore>,
     pub(crate) fail_writes: AtomicBool,
-    /// How many claims there were.
+    /// Number of claims so far.
     pub(crate) claim_count: AtomicUsize,
-    /// The next append alone is refused.
+    /// Fails the next append only.
     pub(crate) fail_next_append: AtomicBool,
-    /// Nothing is forgotten.
+    /// Fails every `forget`.
     pub(crate) fail_forget: AtomicBool,
-    /// The next append of this session panics.
+    /// Panics at the next append of this session.
     pub(crate) panic_on_append: Mutex<Option<SessionId>>,
-    /// Of this session no event from there on can be read, and none of its contents.
+    /// Makes events of this session unreadable from this number on, and all of its contents.
     pub(crate) unreadable_from: Mutex<Option<(SessionId, Seq)>>,
-    /// How long each page takes to be read.
+    /// Delay of each read.
     pub(crate) read_delay: Mutex<Duration>,
-    /// While there is one, appends wait until so many of them may pass.
+    /// While set, appends block until the gate admits them.
     append_gate: Mutex<Option<AppendGate>>,
 }
 
@@ -49,7 +49,7 @@ impl FaultyStore {
     }
 
     fn check_readable(&self, session: SessionId, last: Seq) -> Result<(), StoreError> {
-        match *self.unreadable_from.lock().expect("nobody panics here") {
+        match *self.unreadable_from.lock().expect("lock is never poisoned: no holder panics") {
             Some((lost, from)) if lost == session && last >= from => {
                 Err(std::io::Error::other("input/output error").into())
             }
@@ -58,18 +58,26 @@ impl FaultyStore {
     }
 
     pub(crate) fn gate_appends(&self) {
-        *self.append_gate.lock().expect("nobody panics here") =
+        *self.append_gate.lock().expect("lock is never poisoned: no holder panics") =
             Some(AppendGate { arrived: 0, passed: watch::Sender::new(0) });
     }
 
-    /// How many appends were held, or are.
+    /// Returns the number of appends that have reached the gate.
     pub(crate) fn gated_append_count(&self) -> usize {
-        self.append_gate.lock().expect("nobody panics here").as_ref().expect("appends are held").arrived
+        self.append_gate
+            .lock()
+            .expect("lock is never poisoned: no holder panics")
+            .as_ref()
+            .expect("the gate is set before appends are counted or released")
+            .arrived
     }
 
     pub(crate) fn release_one(&self) {
-        let gate = self.append_gate.lock().expect("nobody panics here");
-        gate.as_ref().expect("appends are held").passed.send_modify(|passed| *passed += 1);
+        let gate = self.append_gate.lock().expect("lock is never poisoned: no holder panics");
+        gate.as_ref()
+            .expect("the gate is set before appends are counted or released")
+            .passed
+            .send_modify(|passed| *passed += 1);
     }
 }
 
@@ -92,27 +100,33 @@ impl Store for FaultyStore {
         at: Seq,
         batch: AppendBatch,
     ) -> BoxFuture<'static, Result<Seq, AppendError>> {
-        if self.panic_on_append.lock().expect("nobody panics here").take_if(|wanted| *wanted == session).is_some() {
-            panic!("as the test asked");
+        if self
+            .panic_on_append
+            .lock()
+            .expect("lock is never poisoned: no holder panics")
+            .take_if(|target| *target == session)
+            .is_some()
+        {
+            panic!("requested by the test");
         }
         if self.fail_writes.load(SeqCst) || self.fail_next_append.swap(false, SeqCst) {
-            let why = Arc::new(std::io::Error::other("no space left on device"));
-            return Box::pin(async { Err(AppendError::NotWritten(why)) });
+            let error = Arc::new(std::io::Error::other("no space left on device"));
+            return Box::pin(async { Err(AppendError::NotWritten(error)) });
         }
-        let turn = self.append_gate.lock().expect("nobody panics here").as_mut().map(|gate| {
+        let turn = self.append_gate.lock().expect("lock is never poisoned: no holder panics").as_mut().map(|gate| {
             gate.arrived += 1;
             (gate.arrived, gate.passed.subscribe())
         });
         let Some((turn, mut passed)) = turn else { return self.inner.append(session, epoch, at, batch) };
         let inner = self.inner.clone();
         Box::pin(async move {
-            passed.wait_for(|passed| *passed >= turn).await.expect("the test outlives its appends");
+            passed.wait_for(|passed| *passed >= turn).await.expect("the gate outlives the appends that it holds");
             inner.append(session, epoch, at, batch).await
         })
     }
     async fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Result<Vec<StoredEvent>, StoreError> {
-        let slowness = *self.read_delay.lock().expect("nobody panics here");
-        tokio::time::sleep(slowness).await;
+        let delay = *self.read_delay.lock().expect("lock is never poisoned: no holder panics");
+        tokio::time::sleep(delay).await;
         let events = self.inner.read(session, after, limit).await?;
         self.check_readable(session, events.last().map_or(0, |(seq, _)| *seq))?;
         Ok(events)

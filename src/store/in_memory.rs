@@ -1,4 +1,4 @@
-//! A store that forgets all when the process ends: for tests, and for `--data memory`.
+//! Store driver that keeps sessions in memory: for tests, and for `--data memory`.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use super::{
     session_change::{ChangeFailure, SessionChange, SessionEntry, decide, reject_foreign_record},
 };
 
-/// See the module.
+/// Journal in memory. Lost at the end of the process.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     sessions: Mutex<HashMap<SessionId, InMemorySession>>,
@@ -25,10 +25,10 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct InMemorySession {
     entry: SessionEntry,
-    /// Event `seq` stands at index `seq - 1`.
+    /// Event `seq` is at index `seq - 1`.
     events: Vec<JournalEvent>,
     contents: HashMap<String, Bytes>,
-    /// Contents of which not all pieces have come.
+    /// Contents whose pieces have not all arrived.
     unfinished_contents: HashMap<String, Vec<u8>>,
 }
 
@@ -48,24 +48,25 @@ impl MemoryStore {
         events: Vec<JournalEvent>,
     ) -> Result<Option<SessionEntry>, ChangeFailure> {
         let mut sessions = self.sessions();
-        let after = decide(sessions.get(&session).map(|kept| &kept.entry), change).map_err(ChangeFailure::Rejected)?;
+        let after =
+            decide(sessions.get(&session).map(|stored| &stored.entry), change).map_err(ChangeFailure::Rejected)?;
         match &after {
             None => drop(sessions.remove(&session)),
             Some(entry) => {
-                let kept = sessions.entry(session).or_insert_with(|| InMemorySession {
+                let stored = sessions.entry(session).or_insert_with(|| InMemorySession {
                     entry: entry.clone(),
                     events: Vec::new(),
                     contents: HashMap::new(),
                     unfinished_contents: HashMap::new(),
                 });
-                kept.entry = entry.clone();
-                kept.events.extend(events);
+                stored.entry = entry.clone();
+                stored.events.extend(events);
             }
         }
         Ok(after)
     }
 
-    /// For the changes after which the session is there.
+    /// Carries out a change that does not remove the session.
     fn record_change(&self, session: SessionId, change: SessionChange) -> Result<SessionEntry, StoreError> {
         self.change(session, change, Vec::new())
             .map_err(|failure| failure.into_store_error(session))?
@@ -122,7 +123,7 @@ impl Store for MemoryStore {
     }
 
     async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError> {
-        Ok(self.sessions().get(&session).map(|kept| kept.entry.snapshot()))
+        Ok(self.sessions().get(&session).map(|stored| stored.entry.snapshot()))
     }
 
     async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError> {
@@ -130,13 +131,13 @@ impl Store for MemoryStore {
     }
 
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {
-        listing::page(self.sessions().values().map(|kept| &kept.entry), &query)
+        listing::page(self.sessions().values().map(|stored| &stored.entry), &query)
     }
 
     async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
         let sessions = self.sessions();
-        let live = sessions.values().filter(|kept| listing::is_live(&kept.entry.record));
-        Ok(live.map(|kept| kept.entry.snapshot()).collect())
+        let live = sessions.values().filter(|stored| listing::is_live(&stored.entry.record));
+        Ok(live.map(|stored| stored.entry.snapshot()).collect())
     }
 
     async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
@@ -147,16 +148,16 @@ impl Store for MemoryStore {
 
     async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError> {
         let mut sessions = self.sessions();
-        let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
+        let stored = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
         let name = ulid::Ulid::generate().to_string();
-        kept.contents.insert(name.clone(), content);
+        stored.contents.insert(name.clone(), content);
         Ok(name)
     }
 
     async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError> {
         let mut sessions = self.sessions();
-        let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
-        kept.contents.insert(name.to_owned(), content);
+        let stored = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
+        stored.contents.insert(name.to_owned(), content);
         Ok(())
     }
 
@@ -168,30 +169,30 @@ impl Store for MemoryStore {
         piece: Bytes,
     ) -> Result<(), StoreError> {
         let mut sessions = self.sessions();
-        let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
-        let growing = kept.unfinished_contents.entry(name.to_owned()).or_default();
+        let stored = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
+        let unfinished = stored.unfinished_contents.entry(name.to_owned()).or_default();
         let from = usize::try_from(offset).map_err(io::Error::other)?;
-        if from > growing.len() {
-            kept.unfinished_contents.remove(name);
+        if from > unfinished.len() {
+            stored.unfinished_contents.remove(name);
             return Ok(());
         }
-        growing.resize(growing.len().max(from + piece.len()), 0);
-        growing[from..from + piece.len()].copy_from_slice(&piece);
+        unfinished.resize(unfinished.len().max(from + piece.len()), 0);
+        unfinished[from..from + piece.len()].copy_from_slice(&piece);
         Ok(())
     }
 
     async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
         let mut sessions = self.sessions();
-        let kept = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
-        if let Some(whole) = kept.unfinished_contents.remove(name) {
-            kept.contents.entry(name.to_owned()).or_insert(whole.into());
+        let stored = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
+        if let Some(whole) = stored.unfinished_contents.remove(name) {
+            stored.contents.entry(name.to_owned()).or_insert(whole.into());
         }
-        Ok(kept.contents.contains_key(name))
+        Ok(stored.contents.contains_key(name))
     }
 
     async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
-        if let Some(kept) = self.sessions().get_mut(&session) {
-            kept.unfinished_contents.clear();
+        if let Some(stored) = self.sessions().get_mut(&session) {
+            stored.unfinished_contents.clear();
         }
         Ok(())
     }
@@ -204,7 +205,7 @@ impl Store for MemoryStore {
         len: usize,
     ) -> Result<Option<ContentSlice>, StoreError> {
         let sessions = self.sessions();
-        let content = sessions.get(&session).and_then(|kept| kept.contents.get(name));
+        let content = sessions.get(&session).and_then(|stored| stored.contents.get(name));
         Ok(content.map(|content| {
             let from = usize::try_from(from).map_or(content.len(), |from| from.min(content.len()));
             let bytes = content.slice(from..from.saturating_add(len).min(content.len()));
@@ -214,8 +215,8 @@ impl Store for MemoryStore {
 
     async fn compact(&self) -> Result<CompactionStats, StoreError> {
         let mut sessions = self.sessions();
-        let resting = sessions.values_mut().filter(|kept| !listing::has_agent(kept.entry.record.state));
-        resting.for_each(|kept| kept.unfinished_contents.clear());
+        let stopped = sessions.values_mut().filter(|stored| !listing::has_agent(stored.entry.record.state));
+        stopped.for_each(|stored| stored.unfinished_contents.clear());
         Ok(CompactionStats::default())
     }
 

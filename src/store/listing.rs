@@ -1,4 +1,4 @@
-//! Which sessions a query finds, and in what order. Pure.
+//! Selection and order of listed sessions. Pure.
 
 use greenroom_protocol::observation::AgentState;
 
@@ -7,7 +7,9 @@ use super::{SessionId, SessionListing, SessionQuery, SessionRecord, StoreError, 
 const DEFAULT_PAGE_SIZE: usize = 50;
 const MAX_PAGE_SIZE: usize = 500;
 
-/// Newest activity first; ids break ties, so that no session is on two pages and none on neither.
+/// Sort key of a list: newest activity first.
+///
+/// Ids break ties, so each session is on exactly one page.
 type ListingRank<'a> = (&'a str, SessionId);
 
 fn rank(record: &SessionRecord) -> ListingRank<'_> {
@@ -35,12 +37,15 @@ pub(super) fn page<'a>(
     Ok(SessionListing { items: found.into_iter().map(SessionEntry::snapshot).collect(), next_cursor, total })
 }
 
-/// Whether there is something to look after. Being archived says only where a session is listed.
+/// Reports if the session still needs supervision. The archived mark only decides where it is
+/// listed.
 pub(super) fn is_live(record: &SessionRecord) -> bool {
     record.state != AgentState::Ended
 }
 
-/// Whether there may be an agent that still says something. One whose session is at rest is gone or about to go.
+/// Reports if an agent may still send something.
+///
+/// The agent of a stopped, failed or ended session is gone or about to go.
 pub(super) fn has_agent(state: AgentState) -> bool {
     match state {
         AgentState::Starting
@@ -61,7 +66,9 @@ fn matches(record: &SessionRecord, query: &SessionQuery, text: Option<&str>) -> 
         })
 }
 
-/// `<updated_at>_<id>`: where the page ended, which holds also when that session has moved on since.
+/// Returns the cursor `<updated_at>_<id>`, the end of a page.
+///
+/// The cursor stays valid when the session's activity changes later.
 fn cursor(record: &SessionRecord) -> String {
     format!("{}_{}", record.updated_at, record.id)
 }

@@ -1,14 +1,14 @@
-//! The journal behind one trait: append-only, small, the same for one machine and for many.
+//! Journal port: the [`Store`] trait, append-only and small, the same for one node and for many.
 //!
-//! | driver | what it is for |
+//! | driver | purpose |
 //! |---|---|
-//! | [`local`] | one node: an append-only log is the durable truth, sled holds what is looked up and can be rebuilt |
-//! | [`memory`] | tests, and `--data memory`: nothing survives the process |
+//! | [`local`] | one node: the log is the durable truth, sled is an index that can be rebuilt |
+//! | [`in_memory`] | tests, and `--data memory`: nothing survives the process |
 //!
-//! Every driver passes `contract.rs` before the config offers it.
+//! Every driver passes `contract.rs` before the config offers it. See docs/internals/journal.md.
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 pub(crate) mod contract;
 pub mod damage;
 #[cfg(test)]
@@ -26,7 +26,7 @@ use greenroom_protocol::observation::AgentState;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use serde_json::value::RawValue;
 
-/// Names a session: a ULID, so ids sort by their age.
+/// Identifier of a session: a ULID. Ids sort by creation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(ulid::Ulid);
@@ -36,12 +36,12 @@ impl SessionId {
         SessionId(ulid::Ulid::generate())
     }
 
-    /// When it was made, in milliseconds since 1970.
+    /// Returns the creation time in milliseconds since 1970.
     pub fn created_ms(self) -> i64 {
         i64::try_from(self.0.timestamp_ms()).unwrap_or_default()
     }
 
-    /// The sixteen bytes, in the order in which ids sort.
+    /// Returns the sixteen bytes, which sort like the ids.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_bytes()
     }
@@ -57,9 +57,9 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// The text is no ULID, so it names no session.
+/// Error for a text that is no ULID and therefore no session id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a session id")]
+#[error("not a session id; a session id is a ULID of 26 characters")]
 pub struct InvalidSessionId;
 
 impl FromStr for SessionId {
@@ -70,59 +70,62 @@ impl FromStr for SessionId {
     }
 }
 
-/// The number of an event in its session: 1, 2, 3 … without gaps. 0 is "before the first".
+/// Number of an event in its session: 1, 2, 3 … without gaps. 0 stands for "before the first".
 pub type Seq = u64;
 
-/// Which tenure of a session an append belongs to. It grows with each [`Store::claim`], and an append of an older one is
-/// refused, so two writers can never interleave.
+/// Ownership period of a session. Each [`Store::claim`] raises the epoch.
+///
+/// An append of an older epoch is rejected, so two writers can never interleave.
 pub type Epoch = u64;
 
-/// One event, ready for the journal.
+/// Event that is ready for the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalEvent {
-    /// What `GET …/events?kind=` filters by: the name of the action or observation.
+    /// Name of the action or observation. `GET …/events?kind=` filters by this name.
     pub kind: Cow<'static, str>,
-    /// The event as clients see it: one JSON object that holds its own `seq`. The store does not look inside.
+    /// Event as clients see it: one JSON object that holds its own `seq`. Opaque to the store.
     pub json: Bytes,
 }
 
-/// An event as it is read back.
+/// Event that was read back, with its number.
 pub type StoredEvent = (Seq, JournalEvent);
 
-/// What becomes durable together, or not at all.
+/// Changes that become durable together, or not at all.
 #[derive(Debug, Clone, Default)]
 pub struct AppendBatch {
-    /// Get the numbers `at + 1, at + 2, …`.
+    /// Receive the numbers `at + 1, at + 2, …`.
     pub events: Vec<JournalEvent>,
-    /// The agent's reports up to this one are in the journal once this batch is.
+    /// Newest agent report that the journal holds once this batch is durable.
     pub mark: Option<ReportMark>,
-    /// The session's record from now on; `None` leaves it as it is. Its revision does not matter here: the epoch guards it.
-    /// Shared with the one who writes it, who keeps one as long as its session lives.
+    /// New session record; `None` leaves the record unchanged. The epoch guards the record here,
+    /// not its revision.
+    ///
+    /// Shared with the session, which keeps the newest record for as long as it lives.
     pub record: Option<Arc<SessionRecord>>,
 }
 
-/// How far the journal has taken over what an agent reported.
+/// Newest agent report that the journal has taken over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportMark {
-    /// Which start of the agent the number belongs to.
+    /// Boot id of the agent process that `n` belongs to.
     pub boot: String,
     pub n: u64,
 }
 
-/// What is known about a session beside its events: what lists show, and what its actor needs to come back.
+/// Data of a session beside its events: for lists, and for the restart of the session's actor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub id: SessionId,
     pub title: String,
     pub state: AgentState,
-    /// Why it is in that state, in words, where that needs saying.
+    /// Explanation of `state` for the user, if the state needs one.
     pub reason: Option<String>,
     pub agent: String,
     pub model: String,
     pub image: Option<String>,
-    /// The sandbox driver that started it last: `docker` or `process`.
+    /// Sandbox driver that started the session last: `docker` or `process`.
     pub sandbox: String,
-    /// Where commands run, inside the sandbox.
+    /// Working directory of commands, inside the sandbox.
     pub directory: Option<String>,
     /// RFC 3339, UTC, milliseconds.
     pub created_at: String,
@@ -130,17 +133,17 @@ pub struct SessionRecord {
     pub usage: UsageTotals,
     pub budget_usd: Option<f64>,
     pub archived: bool,
-    /// What the client called the wish that made it (`Idempotency-Key`).
+    /// Idempotency key of the client request that created the session (`Idempotency-Key`).
     #[serde(default)]
     #[serde(rename = "key")]
     pub idempotency_key: Option<String>,
-    /// The session actor's own memory, opaque to everybody else.
+    /// State of the session's actor, opaque to everything else.
     #[serde(default)]
     #[serde(rename = "core")]
     pub actor_state: OpaqueState,
 }
 
-/// JSON that is kept for somebody and never taken apart: one text, which all copies share.
+/// JSON text that the store keeps and never parses. All copies share one text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpaqueState(Arc<str>);
 
@@ -151,7 +154,7 @@ impl OpaqueState {
 }
 
 impl Default for OpaqueState {
-    /// Nobody has remembered anything: `null`.
+    /// Returns `null`, the state of a session that has stored none.
     fn default() -> OpaqueState {
         OpaqueState("null".into())
     }
@@ -176,37 +179,40 @@ impl<'de> Deserialize<'de> for OpaqueState {
     }
 }
 
-/// What a session has taken so far.
+/// Tokens and cost of a session so far.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UsageTotals {
     pub input_tokens: u64,
     pub output_tokens: u64,
-    /// `None` once a call's price was not known.
+    /// US dollars; `None` once a call's price is unknown.
     pub cost_usd: Option<f64>,
-    /// What the calls of a known price have cost, once others make `cost_usd` unknown. Earlier versions forgot it then.
+    /// US dollars of the calls with a known price, once other calls make `cost_usd` unknown.
+    ///
+    /// Earlier versions dropped this amount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_cost_usd: Option<f64>,
 }
 
 impl UsageTotals {
-    /// The least that it has cost, in US dollars.
+    /// Returns the known lower bound of the cost, in US dollars.
     pub fn known_cost(&self) -> f64 {
         self.cost_usd.or(self.known_cost_usd).unwrap_or_default()
     }
 }
 
-/// A session as the store holds it at one moment.
+/// Session as the store holds it at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionSnapshot {
     pub record: SessionRecord,
     /// Grows with each change of the record.
     pub revision: u64,
-    /// The newest event's number.
+    /// Number of the newest event.
     pub tail: Seq,
     pub mark: Option<ReportMark>,
 }
 
-/// How much to read at once. Reading stops at whichever is reached first, but never before one event.
+/// Limits of one read. Reading stops at the limit that is reached first, but returns at least one
+/// event.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimit {
     pub events: usize,
@@ -214,84 +220,84 @@ pub struct ReadLimit {
 }
 
 impl ReadLimit {
-    /// Whether an event of `next` bytes goes with so many that have `bytes` together.
+    /// Reports if an event of `next` bytes fits beside `events` events of `bytes` bytes together.
     fn admits(self, next: usize, events: usize, bytes: usize) -> bool {
         events == 0 || (events < self.events && bytes + next <= self.bytes)
     }
 }
 
-/// Which sessions to list. The default lists the newest fifty that are not archived.
+/// Filter and page of a session list. The default lists the newest 50 that are not archived.
 #[derive(Debug, Clone, Default)]
 pub struct SessionQuery {
-    /// Part of the title or the id, whatever the case.
+    /// Part of the title or of the id, case-insensitive.
     pub text: Option<String>,
     pub state: Option<AgentState>,
     pub archived: Option<bool>,
-    /// 0 means 50; at most 500.
+    /// Page size. 0 means 50; the maximum is 500.
     pub limit: usize,
-    /// Where the last page ended: its `next_cursor`.
+    /// End of the previous page: its `next_cursor`.
     pub cursor: Option<String>,
 }
 
-/// A page of sessions, newest activity first.
+/// Page of sessions, newest activity first.
 #[derive(Debug, Clone, Default)]
 pub struct SessionListing {
     pub items: Vec<SessionSnapshot>,
     /// Absent on the last page.
     pub next_cursor: Option<String>,
-    /// How many match in all.
+    /// Number of matching sessions on all pages.
     pub total: usize,
 }
 
-/// A part of a large content.
+/// Part of a large content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentSlice {
-    /// Empty behind the end.
+    /// Empty behind the end of the content.
     pub bytes: Bytes,
-    /// How long the whole is.
+    /// Length of the whole content in bytes.
     pub total: u64,
 }
 
-/// What a compaction did.
+/// Result of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompactionStats {
-    /// Parts of the journal that were written anew.
+    /// Number of segments that were rewritten.
     pub segments: usize,
     /// Bytes that the disk got back.
     pub freed: u64,
 }
 
-/// Why nothing was appended, or why that is not known.
+/// Reason why an append failed, or why its result is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AppendError {
-    #[error("the session's journal is at {tail}, not where this batch begins")]
+    #[error("the session's journal ends at event {tail}, and this batch begins elsewhere; read the journal again")]
     Conflict { tail: Seq },
-    #[error("another owner has taken this session over")]
+    #[error("another owner has claimed this session; claim it again")]
     Fenced,
     #[error("no session `{0}`")]
     NoSession(SessionId),
-    /// Nothing of the batch is in the journal.
+    /// No part of the batch is in the journal.
     #[error("the journal cannot be written: {0}")]
     NotWritten(#[source] Arc<io::Error>),
-    /// It may or may not be on disk; only reading again tells.
-    #[error("whether the journal was written is not known: {0}")]
+    /// The batch may or may not be on disk. Only reading the journal again shows which.
+    #[error("the journal failed, and the batch may or may not be on disk; read the journal again: {0}")]
     Unknown(#[source] Arc<io::Error>),
 }
 
-/// Why a question was not answered.
+/// Reason why a request to the store failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("no session `{0}`")]
     NoSession(SessionId),
-    #[error("session `{session}` was changed by somebody else; read it again (revision {found})")]
+    #[error("session `{session}` was changed by another request; read it again (revision {found})")]
     Conflict { session: SessionId, found: u64 },
-    /// One damaged record; what lies around it can be read.
+    /// Damaged event. The events around it can be read.
     #[error("event {seq} of session `{session}` is damaged: {detail}")]
     Damaged { session: SessionId, seq: Seq, detail: String },
-    /// A large content of which a part is not what was written.
-    #[error("content `{name}` of session `{session}` is damaged: it is not what was written from byte {at} on")]
+    /// Part of a large content differs from the bytes that were written.
+    #[error("content `{name}` of session `{session}` is damaged: it differs from what was written, from byte {at} on")]
     DamagedContent { session: SessionId, name: String, at: u64 },
-    #[error("`{0}` is no cursor that this server gave out")]
+    #[error("`{0}` is no cursor of this server; begin with the first page")]
     BadCursor(String),
     #[error("the store failed: {0}")]
     Io(#[source] Arc<io::Error>),
@@ -303,21 +309,23 @@ impl From<io::Error> for StoreError {
     }
 }
 
-/// Where sessions are kept. All of it may be called from any thread; nothing of it blocks the caller's thread.
+/// Storage of all sessions. Every method may be called from any thread and blocks no caller's
+/// thread.
 ///
-/// Appends of one session that are called in order are carried out and answered in order, also when the caller does not
-/// wait for one before the next: that is how a session pipelines.
+/// Appends of one session are carried out and answered in the order of their calls. A caller may
+/// append again before the previous append is durable. This is how a session pipelines.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Makes a session. Durable when it returns. A session of that id is a [`StoreError::Conflict`].
+    /// Creates a session. Durable on return. Fails with [`StoreError::Conflict`] if the id exists.
     async fn create(&self, record: SessionRecord) -> Result<SessionSnapshot, StoreError>;
 
-    /// Takes a session over: from now on only appends with the returned epoch succeed.
+    /// Takes over a session. From now on only appends with the returned epoch succeed.
     async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError>;
 
-    /// Makes `batch` durable, if the journal ends at `at`; returns the new end. What is acknowledged here is on disk.
+    /// Makes `batch` durable if the journal ends at `at`, and returns the new end.
     ///
-    /// The call is taken in its place in the queue when this function is *called*, not when the future is first polled.
+    /// An acknowledged batch is on disk. The *call* takes a place in the queue, not the first poll
+    /// of the future.
     fn append(
         &self,
         session: SessionId,
@@ -326,46 +334,55 @@ pub trait Store: Send + Sync + 'static {
         batch: AppendBatch,
     ) -> futures::future::BoxFuture<'static, Result<Seq, AppendError>>;
 
-    /// The events after `after`, oldest first. An empty answer means that there are none yet.
+    /// Returns the events after `after`, oldest first. An empty answer means that none exist yet.
     async fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Result<Vec<StoredEvent>, StoreError>;
 
     async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError>;
 
-    /// Changes what people change beside the journal (title, archived), if the record is still at `revision`.
+    /// Changes what users change beside the journal (title, archived), if the record is at
+    /// `revision`.
     async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError>;
 
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError>;
 
-    /// Every session that has not ended, archived or not, for the start of a server and for the sweeper.
+    /// Returns every session that has not ended, archived or not. Used at start and by the sweeper.
     async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError>;
 
-    /// Removes every trace of a session. Durable when it returns. A session that is not there is no error.
+    /// Removes every trace of a session. Durable on return. A missing session is no error.
     async fn forget(&self, session: SessionId) -> Result<(), StoreError>;
 
-    /// Keeps a large content; durable when it returns, so the event that names it can follow. Returns its name.
+    /// Stores a large content and returns its name.
+    ///
+    /// Durable on return, so the event that names the content may follow.
     async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError>;
 
-    /// Keeps a large content under the name (a ULID) that it had elsewhere.
+    /// Stores a large content under the name (a ULID) that it had in another store.
     async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError>;
 
-    /// Writes a part of a large content that comes in pieces, under a name (a ULID) of the caller's; durable when it returns.
-    /// The same piece once more changes nothing. Pieces come in order: one that leaves a hole before it is not kept and takes
-    /// what came before along, so that there is no such content rather than one with a hole.
+    /// Writes one piece of a large content under a name (a ULID) of the caller. Durable on return.
+    ///
+    /// A repeated piece changes nothing. Pieces come in order. A piece that would leave a hole is
+    /// dropped, and the pieces before it with it. A content with a hole therefore never exists.
     async fn extend_content(&self, session: SessionId, name: &str, offset: u64, piece: Bytes)
     -> Result<(), StoreError>;
 
-    /// Makes a content of the pieces that came under this name, from now on unchangeable and durable. Returns whether there is
-    /// such a content, so that asking twice gives the same answer.
+    /// Completes a content from its pieces. From now on the content is unchangeable and durable.
+    ///
+    /// Returns if such a content exists, so a second call returns the same answer.
     async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError>;
 
-    /// Lets go of the contents of a session of which not all pieces have come: whoever sent them is gone. (Those of a session
-    /// whose record says that it is at rest go with [`Store::compact`], the second time at the latest.)
+    /// Drops the contents of a session whose pieces have not all arrived. Called when their sender
+    /// is gone.
+    ///
+    /// [`Store::compact`] drops such contents of sessions whose record says stopped, failed or
+    /// ended. The second run drops them at the latest.
     async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
         let _nothing_is_unfinished = session;
         Ok(())
     }
 
-    /// At most `len` bytes of a large content, from byte `from` on, or `None` where no such content is kept.
+    /// Returns at most `len` bytes of a large content, beginning at byte `from`. `None` if no such
+    /// content exists.
     async fn content(
         &self,
         session: SessionId,
@@ -374,9 +391,9 @@ pub trait Store: Send + Sync + 'static {
         len: usize,
     ) -> Result<Option<ContentSlice>, StoreError>;
 
-    /// Gives back the space that ended and purged sessions no longer need, and what a crash left.
+    /// Frees the space of ended and purged sessions, and of files that a crash left.
     async fn compact(&self) -> Result<CompactionStats, StoreError>;
 
-    /// Whether it could take an append now.
+    /// Fails if an append would fail now.
     async fn check(&self) -> Result<(), StoreError>;
 }

@@ -1,17 +1,17 @@
-//! What a change does to a session: pure, without clock or disk, and the same for every driver that knows its sessions
-//! by heart.
+//! Rules of a change to a session. Pure: no clock, no disk. Shared by the drivers that hold all
+//! sessions in memory.
 
 use std::{io, sync::Arc};
 
 use super::{AppendError, Epoch, ReportMark, Seq, SessionId, SessionRecord, SessionSnapshot, StoreError};
 
-/// A session between two changes.
+/// State of a session between two changes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SessionEntry {
-    /// Shared, because lists, drafts and readers hold it for a moment each.
+    /// Shared, because lists, pending commits and readers hold the record for a moment each.
     pub(super) record: Arc<SessionRecord>,
     pub(super) revision: u64,
-    /// 0 until somebody claims the session; nobody can append with that.
+    /// 0 until the first claim. No append succeeds with epoch 0.
     pub(super) epoch: Epoch,
     pub(super) tail: Seq,
     pub(super) mark: Option<ReportMark>,
@@ -36,7 +36,7 @@ impl SessionEntry {
     }
 }
 
-/// What somebody wants done to a session.
+/// Requested change of a session.
 #[derive(Debug, Clone)]
 pub(super) enum SessionChange {
     Create(SessionRecord),
@@ -48,7 +48,7 @@ pub(super) enum SessionChange {
     Append {
         epoch: Epoch,
         at: Seq,
-        /// How many events follow `at`.
+        /// Number of events that follow `at`.
         events: u64,
         mark: Option<ReportMark>,
         record: Option<Arc<SessionRecord>>,
@@ -56,11 +56,11 @@ pub(super) enum SessionChange {
     Forget,
 }
 
-/// Why a change makes no sense here and now.
+/// Reason why the state of the session does not admit a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChangeRejection {
     NoSession,
-    /// The record is at another revision than the caller thought, or is there already.
+    /// The record exists already, or is at another revision than the caller expected.
     RevisionMismatch {
         found: u64,
     },
@@ -71,7 +71,7 @@ pub(super) enum ChangeRejection {
     Fenced,
 }
 
-/// The session after `change`; `None` where there is none any more.
+/// Returns the session after `change`; `None` if the change removes the session.
 pub(super) fn decide(
     entry: Option<&SessionEntry>,
     change: SessionChange,
@@ -104,13 +104,13 @@ pub(super) fn decide(
     }
 }
 
-/// Why a change was not made, or why that is not known.
+/// Reason why a change failed, or why its result is unknown.
 #[derive(Debug, Clone)]
 pub(super) enum ChangeFailure {
     Rejected(ChangeRejection),
-    /// Nothing of it was written.
+    /// No part of the change was written.
     NotWritten(Arc<io::Error>),
-    /// It may or may not have been written.
+    /// The change may or may not have been written.
     Unknown(Arc<io::Error>),
 }
 
@@ -135,16 +135,20 @@ impl ChangeFailure {
                 StoreError::Conflict { session, found }
             }
             ChangeFailure::Rejected(ChangeRejection::TailMismatch { .. } | ChangeRejection::Fenced) => {
-                StoreError::from(io::Error::other(format!("session `{session}` has another owner")))
+                StoreError::from(io::Error::other(format!("session `{session}` has another owner; claim it again")))
             }
             ChangeFailure::NotWritten(error) | ChangeFailure::Unknown(error) => StoreError::Io(error),
         }
     }
 }
 
-/// A record filed under another session would come back as that other session after a restart.
+/// Rejects a record that carries the id of another session.
+///
+/// After a restart, such a record would come back as that other session.
 pub(super) fn reject_foreign_record(session: SessionId, record: Option<&SessionRecord>) -> Option<ChangeFailure> {
     let other = record.map(|record| record.id).filter(|id| *id != session)?;
-    let text = format!("the record of session `{other}` cannot be kept under session `{session}`; give it its own id");
+    let text = format!(
+        "the record of session `{other}` cannot be stored under session `{session}`; store it under its own id"
+    );
     Some(ChangeFailure::NotWritten(Arc::new(io::Error::new(io::ErrorKind::InvalidInput, text))))
 }

@@ -1,15 +1,20 @@
-//! A closed segment, compressed: its frames, those of one session together, without those of sessions that are gone, and without
-//! their footers: a block has a checksum of its own.
+//! Archive format: a closed segment, compressed.
+//!
+//! An archive groups the frames by session. It omits sessions that are gone, and the frames'
+//! footers, because each block has a checksum of its own. Everything is little-endian.
 //!
 //! ```text
-//! preface  as of a segment, with "GRARC\0\0\0"
-//! block    0 "GB"  2 version  3 kind  4 length  8 raw length  12 CRC  16 session  32 seq  40 until  48 CRC of bytes 0..48
-//!          then the block's frames, deflated; a block that says that a session was forgotten has none
-//! index    all headers of blocks once more, each with the block's place u64 behind it
-//! end      0 "GE"  2 zero  4 count u32  8 place of the index u64  16 CRC of the index u32  20 CRC of bytes 0..20
+//! header   as of a segment, with "GRARC\0\0\0"
+//! block    0 "GB"  2 version  3 kind  4 length  8 raw length  12 CRC  16 session  32 seq
+//!          40 until  48 CRC of bytes 0..48
+//!          then the block's frames, deflated; a block for a forgotten session has none
+//! index    all block headers once more, each followed by the block's offset u64
+//! trailer  0 "GE"  2 zero  4 count u32  8 offset of the index u64  16 CRC of the index u32
+//!          20 CRC of bytes 0..20
 //! ```
-//! Everything is little-endian. What replaces a segment must be as hard to lose: a damaged block costs the events in it,
-//! which its header, or the copy of that in the index, still names; without the index the blocks are found one by one.
+//! An archive must be as hard to lose as the segment that it replaces. A damaged block costs its
+//! events. Its header, or the header's copy in the index, still names them. Without the index, a
+//! scan finds the blocks.
 
 use std::{
     cell::RefCell,
@@ -40,29 +45,31 @@ const TRAILER_MAGIC: [u8; 4] = *b"GE\0\0";
 const VERSION: u8 = 1;
 const BLOCK_OF_FRAMES: u8 = 1;
 const BLOCK_OF_FORGOTTEN: u8 = 2;
-/// How many bytes of frames go into a block, unless a single one is larger: whoever reads one event inflates so much.
+/// Size of a block's frames in bytes, unless a single frame is larger.
+///
+/// A reader of one event inflates this much.
 const TARGET_BLOCK_BYTES: usize = 64 << 10;
 
 thread_local! {
-    /// Made once for each thread that reads: its tables are larger than most blocks.
+    /// Decompressor of the thread. Created once, because its tables are larger than most blocks.
     static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }
 
-/// What stands in one block.
+/// Header of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ArchiveBlock {
     pub(super) session: SessionId,
-    /// Whether this says no more than that what came before of the session does not count.
+    /// True if the block only voids everything earlier of its session.
     pub(super) forgotten: bool,
-    /// The number of its first event; where it has none, of the one that comes next.
+    /// Number of the first event. Without events, the number that comes next.
     seq: Seq,
-    /// The number after its last event.
+    /// Number after the last event.
     until: Seq,
-    /// Length of the compressed bytes, and their CRC.
+    /// Length and CRC of the compressed bytes.
     len: u32,
     crc: u32,
     raw: u32,
-    /// Where the compressed bytes stand.
+    /// Offset of the compressed bytes.
     at: u64,
 }
 
@@ -83,7 +90,7 @@ impl ArchiveBlock {
         bytes
     }
 
-    /// `at` is where the block's compressed bytes stand.
+    /// Decodes a block header. `at` is the offset of the block's compressed bytes.
     fn decode(bytes: &[u8], magic: [u8; 2], at: u64) -> Option<ArchiveBlock> {
         let mut fields = FieldReader(bytes);
         let (found, [version, kind]) = (fields.array::<2>()?, fields.array::<2>()?);
@@ -108,13 +115,13 @@ impl ArchiveBlock {
     }
 }
 
-/// An archive that is open for reading.
+/// Archive that is open for reading.
 #[derive(Debug)]
 pub(super) struct SegmentArchive {
     file: File,
-    /// First who was forgotten; then by session, and within it in the order of the log.
+    /// Forgotten sessions first. Then by session, each in the order of the log.
     blocks: Vec<ArchiveBlock>,
-    /// From where to where nothing could be made out.
+    /// Byte ranges that could not be read.
     unreadable: Vec<(u64, u64)>,
 }
 
@@ -122,7 +129,7 @@ impl SegmentArchive {
     pub(super) fn open(path: &Path) -> io::Result<SegmentArchive> {
         let file = File::open(path)?;
         if let Err(HeaderError::Newer) = SegmentHeader::read(&file, SegmentFileKind::Archive)? {
-            let text = "it was written by a newer version; start that version";
+            let text = "the archive was written by a newer version; start that version";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         match read_index(&file)? {
@@ -139,7 +146,7 @@ impl SegmentArchive {
         &self.blocks
     }
 
-    /// Each session that has events in it, with the first of them and the number after the last.
+    /// Returns each session with events: its first event's number and the number after the last.
     pub(super) fn sessions(&self) -> impl Iterator<Item = (SessionId, Seq, Seq)> {
         let of_one = self.blocks.chunk_by(|one, next| one.session == next.session && !one.forgotten);
         of_one.filter_map(|blocks| {
@@ -148,12 +155,12 @@ impl SegmentArchive {
         })
     }
 
-    /// Whether every byte of it could be made out.
+    /// Reports if every byte could be read.
     pub(super) fn is_fully_readable(&self) -> bool {
         self.unreadable.is_empty()
     }
 
-    /// The block that should hold this event.
+    /// Returns the block that should hold this event.
     pub(super) fn find(&self, session: SessionId, seq: Seq) -> Option<&ArchiveBlock> {
         let before = |block: &ArchiveBlock| block.forgotten || (block.session, block.seq) <= (session, seq);
         let after = self.blocks.partition_point(before);
@@ -161,14 +168,15 @@ impl SegmentArchive {
         (block.session == session && block.until > seq).then_some(block)
     }
 
-    /// The compressed bytes of a block, as they stand there; what the disk lost of them makes it a damaged one.
+    /// Returns a block's compressed bytes as stored. Bytes that the disk lost make it a damaged
+    /// block.
     pub(super) fn compressed(&self, block: &ArchiveBlock) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; block.len as usize];
         read_exact_past_lost(&self.file, &mut bytes, block.at)?;
         Ok(bytes)
     }
 
-    /// The frames of a block, or `None` where they are damaged.
+    /// Returns the frames of a block, or `None` if they are damaged.
     pub(super) fn frames(&self, block: &ArchiveBlock) -> io::Result<Option<Vec<u8>>> {
         if block.forgotten {
             return Ok(Some(Vec::new()));
@@ -180,7 +188,8 @@ impl SegmentArchive {
         if crc32fast::hash(&compressed) != block.crc {
             return Ok(None);
         }
-        // From the system, to which it goes back: there are many threads that read, and each would keep some.
+        // A buffer of this size comes from the system and returns to it. Many threads read, and
+        // each would keep some memory otherwise.
         let raw = block.raw as usize;
         let mut frames = vec![0; raw.max(LARGE_BUFFER)];
         let inflated = INFLATE.with_borrow_mut(|inflate| {
@@ -193,7 +202,10 @@ impl SegmentArchive {
         Ok(whole.then_some(frames))
     }
 
-    /// Whether a block is on disk as it was given to the [`Writer`], of which `sum` is the CRC, and can be read if it could then.
+    /// Reports if a block is on disk as the [`ArchiveWriter`] received it, and is readable if it
+    /// was then.
+    ///
+    /// `sum` is the CRC of the compressed bytes that the writer received.
     pub(super) fn reads_as_written(&self, block: &ArchiveBlock, sum: u32) -> io::Result<bool> {
         match sum == block.crc {
             true => Ok(self.frames(block)?.is_some()),
@@ -201,7 +213,7 @@ impl SegmentArchive {
         }
     }
 
-    /// Tells `visit` what stands in it, each session's in order.
+    /// Passes the archive's items to `visit`, each session's in order.
     pub(super) fn scan(&self, visit: &mut dyn FnMut(ScanItem<'_>)) -> io::Result<()> {
         for (from, until) in &self.unreadable {
             visit(ScanItem::Unreadable { offset: *from, until: *until });
@@ -225,7 +237,7 @@ impl SegmentArchive {
 }
 
 impl ArchiveBlock {
-    /// What is known of it without its frames.
+    /// Returns the block as one item, known from its header alone.
     fn as_one_frame(&self) -> ScanItem<'static> {
         let kind = if self.forgotten { FrameKind::Forget } else { FrameKind::Append };
         let count = u32::try_from(self.until - self.seq).unwrap_or(u32::MAX);
@@ -238,7 +250,7 @@ impl ArchiveBlock {
     }
 }
 
-/// The frames that stand in `bytes`, one behind the other.
+/// Splits consecutive frames.
 pub(super) fn split_frames(mut bytes: &[u8]) -> impl Iterator<Item = (FrameHeader, &[u8])> {
     std::iter::from_fn(move || {
         let header = FrameHeader::decode(bytes.first_chunk()?).ok()?;
@@ -248,7 +260,7 @@ pub(super) fn split_frames(mut bytes: &[u8]) -> impl Iterator<Item = (FrameHeade
     })
 }
 
-/// `None` where it is damaged.
+/// Reads the index. Returns `None` if it is damaged.
 fn read_index(file: &File) -> io::Result<Option<Vec<ArchiveBlock>>> {
     let len = file.metadata()?.len();
     let Some(end_at) = len.checked_sub(TRAILER_LEN as u64) else { return Ok(None) };
@@ -277,7 +289,7 @@ fn read_index(file: &File) -> io::Result<Option<Vec<ArchiveBlock>>> {
         .collect())
 }
 
-/// From block to block, past what is damaged.
+/// Finds the blocks one by one, past damage.
 fn scan_blocks(file: File) -> io::Result<SegmentArchive> {
     let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?];
     read_past_lost(&mut bytes, 0, |bytes, at| file.read_at(bytes, at))?;
@@ -297,14 +309,15 @@ fn scan_blocks(file: File) -> io::Result<SegmentArchive> {
         unreadable.push((at as u64, next as u64));
         at = next;
     }
-    // The index is not missed, but where it is missing altogether, so may be the last blocks.
+    // A damaged index does no harm. If the index is missing altogether, the last blocks may be
+    // missing too.
     if !is_index(&bytes[at..], blocks.len()) {
         unreadable.push((at as u64, bytes.len() as u64));
     }
     Ok(SegmentArchive { file, blocks, unreadable })
 }
 
-/// Whether these bytes are, or were, what stands behind the last of so many blocks.
+/// Reports if `bytes` are, or were, the index and trailer behind `blocks` blocks.
 fn is_index(bytes: &[u8], blocks: usize) -> bool {
     let Some(entries) = bytes.len().checked_sub(TRAILER_LEN) else { return false };
     let (entries, rest) = bytes[..entries].as_chunks::<INDEX_ENTRY_LEN>();
@@ -313,17 +326,19 @@ fn is_index(bytes: &[u8], blocks: usize) -> bool {
     rest.is_empty() && (entries.len() == blocks || entries.iter().any(is_entry))
 }
 
-/// What stands in an archive that was written.
+/// Content of an archive that was written.
 #[derive(Debug)]
 pub(super) struct WrittenArchive {
-    /// Bytes of the whole.
+    /// Size of the whole archive in bytes.
     pub(super) size: u64,
     pub(super) blocks: Vec<ArchiveBlock>,
-    /// CRC of each block's compressed bytes, which is not the one that the block has where it was damaged before.
+    /// CRC of each block's compressed bytes.
+    ///
+    /// Differs from the block's own CRC if the block was damaged before.
     pub(super) sums: Vec<u32>,
 }
 
-/// An archive in the making.
+/// Archive that is being written.
 #[derive(Debug)]
 pub(super) struct ArchiveWriter {
     file: io::BufWriter<File>,
@@ -335,16 +350,16 @@ pub(super) struct ArchiveWriter {
 }
 
 impl ArchiveWriter {
-    /// Replaces what is at `path`.
-    pub(super) fn create(path: &Path, preface: SegmentHeader) -> io::Result<ArchiveWriter> {
+    /// Creates the file, or replaces the file at `path`.
+    pub(super) fn create(path: &Path, header: SegmentHeader) -> io::Result<ArchiveWriter> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
         let mut file = io::BufWriter::with_capacity(256 << 10, file);
-        file.write_all(&preface.encode(SegmentFileKind::Archive))?;
+        file.write_all(&header.encode(SegmentFileKind::Archive))?;
         let (blocks, sums) = (Vec::new(), Vec::new());
         Ok(ArchiveWriter { file, at: SEGMENT_HEADER_LEN as u64, blocks, sums, frames: Vec::new(), current: None })
     }
 
-    /// Says that what came before of this session does not count. Comes before all frames.
+    /// Voids everything earlier of this session. Called before the first frame.
     pub(super) fn forgotten(&mut self, session: SessionId) -> io::Result<()> {
         let block = ArchiveBlock {
             session,
@@ -359,7 +374,8 @@ impl ArchiveWriter {
         self.put(block, &[])
     }
 
-    /// Takes a frame over. Sessions come in order, each one's frames in the order of the log.
+    /// Adds a frame. Sessions come in order, and the frames of each session in the order of the
+    /// log.
     pub(super) fn frame(&mut self, header: FrameHeader, payload: &[u8]) -> io::Result<()> {
         let header = FrameHeader { has_footer: false, ..header };
         let until = header.seq + u64::from(header.count);
@@ -374,7 +390,7 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Takes a block of another archive over as it is.
+    /// Adds a block of another archive unchanged.
     pub(super) fn block(&mut self, block: &ArchiveBlock, compressed: &[u8]) -> io::Result<()> {
         self.end_block()?;
         self.put(*block, compressed)
@@ -404,7 +420,7 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Returns what stands in the archive, once it is on disk.
+    /// Completes and syncs the archive, and returns its content.
     pub(super) fn finish(mut self) -> io::Result<WrittenArchive> {
         self.end_block()?;
         let mut index = Vec::with_capacity(self.blocks.len() * INDEX_ENTRY_LEN);
@@ -429,12 +445,12 @@ impl ArchiveWriter {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::{super::segment::tests::half_lost_file, *};
 
     #[test]
-    fn a_block_of_which_the_disk_lost_a_page_is_taken_over_as_a_damaged_one() {
+    fn block_with_lost_page_is_copied_as_damaged() {
         let (file, at) = half_lost_file();
         let session = SessionId::generate();
         let block = ArchiveBlock { session, forgotten: false, seq: 1, until: 9, len: 8192, crc: 7, raw: 9000, at };
@@ -446,9 +462,9 @@ mod tests {
         let mut writer = ArchiveWriter::create(&path, SegmentHeader { number: 1, previous_end: 0 }).unwrap();
         writer.block(&block, &archive.compressed(&block).unwrap()).unwrap();
         let WrittenArchive { blocks, sums, .. } = writer.finish().unwrap();
-        let taken = SegmentArchive::open(&path).unwrap();
-        assert_eq!(taken.blocks(), blocks);
-        assert!(taken.reads_as_written(&blocks[0], sums[0]).unwrap());
-        assert_eq!(taken.frames(&blocks[0]).unwrap(), None, "it stays damaged");
+        let copy = SegmentArchive::open(&path).unwrap();
+        assert_eq!(copy.blocks(), blocks);
+        assert!(copy.reads_as_written(&blocks[0], sums[0]).unwrap());
+        assert_eq!(copy.frames(&blocks[0]).unwrap(), None, "the block stays damaged");
     }
 }

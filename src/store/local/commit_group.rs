@@ -1,5 +1,6 @@
-//! One commit in the making: what was asked for, decided in order, and what goes into the log of it. Nothing of it is seen before
-//! it is on disk.
+//! Commit group: the changes of one commit, decided in order, and their bytes for the log.
+//!
+//! No change is visible before it is on disk.
 
 use std::{collections::HashMap, time::Instant};
 
@@ -20,25 +21,25 @@ use crate::store::{
 
 #[derive(Default)]
 pub(super) struct CommitGroup {
-    /// As they go into the log.
+    /// Frames of the admitted changes.
     pub(super) bytes: Vec<u8>,
-    /// How much right before them was not synced when this was decided.
+    /// Bytes right before `bytes` that were not synced when the changes were decided.
     unsynced: u32,
-    /// The sessions as they will stand; `None` for those that will be gone.
+    /// Sessions after the commit; `None` for sessions that the commit removes.
     draft: HashMap<SessionId, Option<SessionEntry>>,
     admitted: Vec<AdmittedChange>,
     pending_replies: Vec<PendingReply>,
     pub(super) failed_rows: FailedRows,
 }
 
-/// What somebody is to be told.
+/// Reply that is sent once the commit is on disk or has failed.
 struct PendingReply {
     reply: oneshot::Sender<ChangeOutcome>,
     outcome: ChangeOutcome,
     row: Option<(SessionId, Epoch)>,
 }
 
-/// What a decision stands on: the sessions as they are published, and above them the commits that are on their way to disk.
+/// State that decisions build on: the published sessions, and the commits in flight above them.
 pub(super) struct DecisionBase<'a> {
     pub(super) in_flight: &'a InFlightCommitQueue,
     pub(super) state: &'a JournalState,
@@ -57,7 +58,7 @@ impl DecisionBase<'_> {
     }
 }
 
-/// What readers get once it is on disk.
+/// Change that readers see once it is on disk.
 struct AdmittedChange {
     session: SessionId,
     offset: u32,
@@ -71,9 +72,9 @@ enum PublishedChange {
 }
 
 impl CommitGroup {
-    /// One that is written right behind what is on its way to disk.
-    pub(super) fn after_in_flight(flying: &InFlightCommitQueue) -> CommitGroup {
-        CommitGroup { unsynced: flying.bytes(), ..CommitGroup::default() }
+    /// Creates a group that is written right behind the commits in flight.
+    pub(super) fn after_in_flight(in_flight: &InFlightCommitQueue) -> CommitGroup {
+        CommitGroup { unsynced: in_flight.bytes(), ..CommitGroup::default() }
     }
 
     pub(super) fn admit(&mut self, request: ChangeRequest, known: &DecisionBase<'_>) {
@@ -87,12 +88,12 @@ impl CommitGroup {
             SessionChange::Append { at, .. } => (FrameKind::Append, PublishedChange::Events { at: *at, events }),
             SessionChange::Forget => (FrameKind::Forget, PublishedChange::Forgotten),
         };
-        let stumbled = row.and_then(|row| self.failed_rows.get(&row).or_else(|| known.failed_row(row)));
-        let verdict = match stumbled {
+        let earlier_failure = row.and_then(|row| self.failed_rows.get(&row).or_else(|| known.failed_row(row)));
+        let outcome = match earlier_failure {
             Some(failure) => Err(failure.clone()),
             None => self.decide(session, change, known),
         };
-        match (&verdict, row) {
+        match (&outcome, row) {
             (Ok(after), _) => {
                 let offset = self.bytes.len() as u32;
                 frame::put_frame(&mut self.bytes, self.unsynced, kind, session, after.as_ref(), what.count(), &payload);
@@ -103,7 +104,7 @@ impl CommitGroup {
             }
             (Err(_), _) => {}
         }
-        self.pending_replies.push(PendingReply { reply, outcome: verdict, row });
+        self.pending_replies.push(PendingReply { reply, outcome, row });
     }
 
     fn decide(&mut self, session: SessionId, change: SessionChange, known: &DecisionBase<'_>) -> ChangeOutcome {
@@ -116,7 +117,7 @@ impl CommitGroup {
         Ok(after)
     }
 
-    /// It is on disk, from `at` on.
+    /// Publishes the group, which is on disk from `at` on.
     pub(super) fn publish(&mut self, state: &mut JournalState, at: LogPosition) {
         for admitted in self.admitted.drain(..) {
             admitted.publish(state, at);
@@ -130,8 +131,10 @@ impl CommitGroup {
         }
     }
 
-    /// Nothing was published, so nothing that was decided on top of it holds either, and no rejection that may stand on another
-    /// that failed. Whoever was told of a failure already, is told of that one.
+    /// Fails the group after it was not published.
+    ///
+    /// Decisions on top of it fail too, and so do rejections that may rest on it. A request that
+    /// had failed before keeps its own failure.
     pub(super) fn fail(&mut self, failure: &ChangeFailure) {
         let behind = match failure {
             ChangeFailure::NotWritten(error) | ChangeFailure::Unknown(error) => {
@@ -145,25 +148,26 @@ impl CommitGroup {
                 self.failed_rows.insert((session, entry.epoch), behind.clone());
             }
         }
-        for PendingReply { outcome: verdict, row, .. } in &mut self.pending_replies {
-            if let Ok(_) | Err(ChangeFailure::Rejected(_)) = verdict {
-                *verdict = Err(failure.clone());
+        for PendingReply { outcome, row, .. } in &mut self.pending_replies {
+            if let Ok(_) | Err(ChangeFailure::Rejected(_)) = outcome {
+                *outcome = Err(failure.clone());
             }
             self.failed_rows.extend(row.map(|row| (row, behind.clone())));
         }
     }
 
-    /// Tells everybody what became of it.
+    /// Sends all replies.
     pub(super) fn answer(&mut self) {
-        for PendingReply { reply, outcome: verdict, .. } in self.pending_replies.drain(..) {
-            // Whoever no longer listens does not need the answer.
-            let _ = reply.send(verdict);
+        for PendingReply { reply, outcome, .. } in self.pending_replies.drain(..) {
+            // A receiver that is gone needs no reply.
+            let _ = reply.send(outcome);
         }
     }
 }
 
 impl PublishedChange {
-    /// How many events stand in the frame: a batch is bounded in bytes, so they fit in 32 bits.
+    /// Returns the number of events in the frame. A batch is bounded in bytes, so it fits in 32
+    /// bits.
     fn count(&self) -> u32 {
         match self {
             PublishedChange::Events { events, .. } => events.len() as u32,
@@ -176,8 +180,8 @@ impl AdmittedChange {
     fn publish(self, state: &mut JournalState, base: LogPosition) {
         match self.what {
             PublishedChange::Events { at, events } => {
-                let place = LogPosition { segment: base.segment, offset: base.offset + self.offset };
-                state.unflushed.add(self.session, EventLocation { first: at + 1, at: Some(place) });
+                let position = LogPosition { segment: base.segment, offset: base.offset + self.offset };
+                state.unflushed.add(self.session, EventLocation { first: at + 1, at: Some(position) });
                 state.recent.push(self.session, at, events);
             }
             PublishedChange::Forgotten => {

@@ -1,4 +1,4 @@
-//! What waits for the committers, in the order in which it was asked for, and whose turn it is to take it.
+//! Commit queue: requests that wait for the committers, in order, and the turn to take them.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map},
@@ -15,14 +15,14 @@ use crate::store::{
 
 pub(super) type ChangeOutcome = Result<Option<SessionEntry>, ChangeFailure>;
 
-/// A change that is to become durable.
+/// Change that is to become durable.
 #[derive(Debug)]
 pub(super) struct ChangeRequest {
     pub(super) session: SessionId,
     pub(super) change: SessionChange,
-    /// The same, as it goes into the log. Encoded by the caller, so that a committer does not.
+    /// The change as it goes into the log. Encoded by the caller to relieve the committers.
     pub(super) payload: Vec<u8>,
-    /// The same once more, for those who read what is newest.
+    /// The events once more, for [`RecentEvents`](super::recent_events::RecentEvents).
     pub(super) events: Vec<JournalEvent>,
     pub(super) reply: oneshot::Sender<ChangeOutcome>,
 }
@@ -32,7 +32,7 @@ impl ChangeRequest {
         self.payload.len() + 256
     }
 
-    /// Which row of pipelined appends it stands in.
+    /// Returns the row of pipelined appends that the change belongs to, if it is an append.
     pub(super) fn row(&self) -> Option<(SessionId, Epoch)> {
         match self.change {
             SessionChange::Append { epoch, .. } => Some((self.session, epoch)),
@@ -44,20 +44,20 @@ impl ChangeRequest {
 #[derive(Debug)]
 pub(super) enum JournalRequest {
     Change(Box<ChangeRequest>),
-    /// Whether a change would succeed now.
+    /// Asks if a change would succeed now.
     Check(oneshot::Sender<io::Result<()>>),
-    /// What is written next goes into a new segment.
+    /// Closes the segment, so the next commit goes into a new one.
     CloseSegment(oneshot::Sender<io::Result<()>>),
 }
 
-/// Appends that failed, and what those queued behind them are told.
+/// Rows with a failed append, and the failure for the appends queued behind it.
 pub(super) type FailedRows = HashMap<(SessionId, Epoch), ChangeFailure>;
 
 #[derive(Debug)]
 pub(super) struct CommitQueue {
     queued: Mutex<QueuedRequests>,
     arrived: Condvar,
-    /// For whoever waits for the turn to mend the log.
+    /// Signalled for the thread that needs the turn for a recovery.
     turn_freed: Condvar,
 }
 
@@ -65,22 +65,26 @@ pub(super) struct CommitQueue {
 struct QueuedRequests {
     requests: VecDeque<JournalRequest>,
     bytes: usize,
-    /// How much of it is of each session.
+    /// Share of each session.
     bytes_by_session: HashMap<SessionId, usize>,
     closed: bool,
-    /// Somebody has the turn: what is taken is written before more is taken.
+    /// A committer has the turn: no more is taken until it has written what it took.
     turn_taken: bool,
-    /// Somebody waits for the turn who goes before all others.
+    /// A thread waits for the turn to recover the log. It goes before all others.
     recovery_due: bool,
-    /// Committers that sleep. To wake one is a system call, even when all are awake.
+    /// Committers that sleep. Counted because a wake-up is a system call, even if all are awake.
     sleeping: usize,
 }
 
-/// How much may wait. Beyond it appends are refused: the disk cannot keep up, and memory is not the place to hide that.
+/// Bound: 128 MiB of queued changes. When full: appends are rejected.
+///
+/// The disk cannot keep up then, and memory must not hide that.
 const MAX_QUEUED_BYTES: usize = 128 << 20;
-/// As much again is for those of whom little waits: a few that are greedy do not take the place of the others.
+/// Largest share of a session that may use a second 128 MiB.
+///
+/// A few greedy sessions therefore cannot fill the queue for the others.
 const SMALL_SHARE_BYTES: usize = 1 << 20;
-/// How much goes into one commit.
+/// Largest commit in bytes.
 const MAX_COMMIT_BYTES: usize = 16 << 20;
 
 impl QueuedRequests {
@@ -100,10 +104,10 @@ impl QueuedRequests {
 
     fn remove(&mut self, request: &ChangeRequest) {
         self.bytes -= request.weight();
-        if let hash_map::Entry::Occupied(mut of) = self.bytes_by_session.entry(request.session) {
-            *of.get_mut() -= request.weight();
-            if *of.get() == 0 {
-                of.remove();
+        if let hash_map::Entry::Occupied(mut bytes) = self.bytes_by_session.entry(request.session) {
+            *bytes.get_mut() -= request.weight();
+            if *bytes.get() == 0 {
+                bytes.remove();
             }
         }
     }
@@ -118,131 +122,138 @@ impl CommitQueue {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn push(&self, ask: JournalRequest) -> Result<(), ChangeFailure> {
-        let refuse = |kind, text: &str| Err(ChangeFailure::NotWritten(Arc::new(io::Error::new(kind, text))));
-        let mut waiting = self.queued();
-        if waiting.closed {
-            return refuse(io::ErrorKind::BrokenPipe, "the journal is closed; start the server again");
+    pub(super) fn push(&self, request: JournalRequest) -> Result<(), ChangeFailure> {
+        let reject = |kind, text: &str| Err(ChangeFailure::NotWritten(Arc::new(io::Error::new(kind, text))));
+        let mut queued = self.queued();
+        if queued.closed {
+            return reject(io::ErrorKind::BrokenPipe, "the journal is closed; restart the server");
         }
-        if let JournalRequest::Change(request) = &ask {
-            if !waiting.has_room_for(request.session) {
-                return refuse(io::ErrorKind::WouldBlock, "too much waits for the disk already; try again later");
+        if let JournalRequest::Change(request) = &request {
+            if !queued.has_room_for(request.session) {
+                return reject(io::ErrorKind::WouldBlock, "too many appends wait for the disk; try again later");
             }
-            waiting.add(request);
+            queued.add(request);
         }
-        // Who is awake, or has the turn, looks again before it sleeps.
-        let is_first = waiting.requests.is_empty();
-        waiting.requests.push_back(ask);
-        let wakes = is_first && waiting.sleeping > 0 && waiting.can_be_taken();
-        drop(waiting);
+        // A committer that is awake or has the turn checks the queue again before it sleeps.
+        let is_first = queued.requests.is_empty();
+        queued.requests.push_back(request);
+        let wakes = is_first && queued.sleeping > 0 && queued.can_be_taken();
+        drop(queued);
         if wakes {
             self.arrived.notify_one();
         }
         Ok(())
     }
 
-    /// All that has gathered, up to the size of a commit, and the turn; waits for the first. `None` once it is closed and empty.
+    /// Takes the queued requests, up to the size of a commit, and the turn.
+    ///
+    /// Blocks until there is a request. Returns `None` once the queue is closed and empty.
     pub(super) fn take(&self) -> Option<Vec<JournalRequest>> {
-        let mut waiting = self.queued();
-        while !waiting.can_be_taken() {
-            if waiting.closed && waiting.requests.is_empty() {
+        let mut queued = self.queued();
+        while !queued.can_be_taken() {
+            if queued.closed && queued.requests.is_empty() {
                 return None;
             }
-            waiting.sleeping += 1;
-            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-            waiting.sleeping -= 1;
+            queued.sleeping += 1;
+            queued = self.arrived.wait(queued).unwrap_or_else(PoisonError::into_inner);
+            queued.sleeping -= 1;
         }
-        waiting.turn_taken = true;
+        queued.turn_taken = true;
         let mut taken = Vec::new();
         let mut bytes = 0;
         while bytes < MAX_COMMIT_BYTES
-            && let Some(ask) = waiting.requests.pop_front()
+            && let Some(request) = queued.requests.pop_front()
         {
-            if let JournalRequest::Change(request) = &ask {
+            if let JournalRequest::Change(request) = &request {
                 bytes += request.weight();
-                waiting.remove(request);
+                queued.remove(request);
             }
-            taken.push(ask);
+            taken.push(request);
         }
         Some(taken)
     }
 
-    /// The turn, if nothing is to be done with it.
+    /// Takes the turn if no request is queued.
     pub(super) fn take_idle_turn(&self) -> bool {
-        let mut waiting = self.queued();
-        let is_idle = waiting.requests.is_empty() && !waiting.closed && !waiting.turn_taken && !waiting.recovery_due;
-        waiting.turn_taken |= is_idle;
+        let mut queued = self.queued();
+        let is_idle = queued.requests.is_empty() && !queued.closed && !queued.turn_taken && !queued.recovery_due;
+        queued.turn_taken |= is_idle;
         is_idle
     }
 
-    /// Nobody gets the turn from now on but whoever [takes](Queue::take_turn_to_mend) it to mend.
+    /// Reserves the turn for the thread that calls [`CommitQueue::take_turn_to_recover`].
     pub(super) fn request_recovery(&self) {
         self.queued().recovery_due = true;
     }
 
-    /// Waits for the turn, once mending is due.
+    /// Blocks until the turn is free. Requires an earlier [`CommitQueue::request_recovery`].
     pub(super) fn take_turn_to_recover(&self) {
-        let mut waiting = self.queued();
-        while waiting.turn_taken {
-            waiting = self.turn_freed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        let mut queued = self.queued();
+        while queued.turn_taken {
+            queued = self.turn_freed.wait(queued).unwrap_or_else(PoisonError::into_inner);
         }
-        (waiting.turn_taken, waiting.recovery_due) = (true, false);
+        (queued.turn_taken, queued.recovery_due) = (true, false);
     }
 
     /// Ends a turn.
     pub(super) fn end_turn(&self) {
-        let mut waiting = self.queued();
-        waiting.turn_taken = false;
-        let (mends, ends) = (waiting.recovery_due, waiting.closed);
-        let wakes = waiting.sleeping > 0 && waiting.can_be_taken();
-        drop(waiting);
-        if mends {
+        let mut queued = self.queued();
+        queued.turn_taken = false;
+        let (recovers, is_closed) = (queued.recovery_due, queued.closed);
+        let wakes = queued.sleeping > 0 && queued.can_be_taken();
+        drop(queued);
+        if recovers {
             self.turn_freed.notify_one();
-        } else if ends {
-            // What a sleeper waited for may be there no more.
+        } else if is_closed {
+            // The request that a sleeping committer waits for may be gone.
             self.arrived.notify_all();
         } else if wakes {
             self.arrived.notify_one();
         }
     }
 
-    /// Answers by `answer`, and in the same moment fails what already waits behind the failed appends: whoever sent it did
-    /// so on the assumption that they succeed.
-    pub(super) fn answer_and_fail(&self, stumbled: &FailedRows, answer: impl FnOnce()) {
-        let mut waiting = self.queued();
+    /// Replies by calling `answer`, and atomically fails the requests queued behind the failed
+    /// appends.
+    ///
+    /// Their senders assumed that those appends succeed.
+    pub(super) fn answer_and_fail(&self, failed_rows: &FailedRows, answer: impl FnOnce()) {
+        let mut queued = self.queued();
         answer();
-        let (failed, kept): (VecDeque<JournalRequest>, VecDeque<JournalRequest>) =
-            std::mem::take(&mut waiting.requests).into_iter().partition(|ask| failure_of(ask, stumbled).is_some());
-        waiting.requests = kept;
-        for ask in failed {
-            if let (Some(failure), JournalRequest::Change(request)) = (failure_of(&ask, stumbled), ask) {
-                waiting.remove(&request);
-                // Whoever no longer listens does not need the answer.
+        let (failed, kept): (VecDeque<JournalRequest>, VecDeque<JournalRequest>) = std::mem::take(&mut queued.requests)
+            .into_iter()
+            .partition(|request| failure_of(request, failed_rows).is_some());
+        queued.requests = kept;
+        for request in failed {
+            if let (Some(failure), JournalRequest::Change(request)) = (failure_of(&request, failed_rows), request) {
+                queued.remove(&request);
+                // A receiver that is gone needs no reply.
                 let _ = request.reply.send(Err(failure));
             }
         }
     }
 
-    /// Takes nothing more; what waits is still carried out.
+    /// Rejects further requests. Queued requests are still carried out.
     pub(super) fn close(&self) {
         self.queued().closed = true;
         self.arrived.notify_all();
     }
 
-    /// For a committer that will not come back: whoever waits is told so by the dropped reply, and the others end.
+    /// Empties and closes the queue after the panic of a committer.
+    ///
+    /// The dropped replies inform the callers. The other committers end.
     pub(super) fn abandon(&self) {
-        let mut waiting = self.queued();
-        (waiting.closed, waiting.turn_taken) = (true, false);
-        waiting.requests.clear();
-        drop(waiting);
+        let mut queued = self.queued();
+        (queued.closed, queued.turn_taken) = (true, false);
+        queued.requests.clear();
+        drop(queued);
         self.arrived.notify_all();
         self.turn_freed.notify_all();
     }
 }
 
-fn failure_of(ask: &JournalRequest, stumbled: &FailedRows) -> Option<ChangeFailure> {
-    match ask {
-        JournalRequest::Change(request) => stumbled.get(&request.row()?).cloned(),
+fn failure_of(request: &JournalRequest, failed_rows: &FailedRows) -> Option<ChangeFailure> {
+    match request {
+        JournalRequest::Change(request) => failed_rows.get(&request.row()?).cloned(),
         JournalRequest::Check(_) | JournalRequest::CloseSegment(_) => None,
     }
 }
@@ -251,7 +262,7 @@ fn failure_of(ask: &JournalRequest, stumbled: &FailedRows) -> Option<ChangeFailu
 mod tests {
     use super::*;
 
-    fn ask(session: SessionId, bytes: usize) -> JournalRequest {
+    fn request(session: SessionId, bytes: usize) -> JournalRequest {
         let (reply, _) = oneshot::channel();
         let payload = vec![0; bytes];
         JournalRequest::Change(Box::new(ChangeRequest {
@@ -264,24 +275,24 @@ mod tests {
     }
 
     #[test]
-    fn the_greedy_do_not_take_the_place_of_the_others() {
+    fn greedy_session_leaves_room_for_others() {
         let queue = CommitQueue::new();
         let [greedy, another, modest] = [SessionId::generate(), SessionId::generate(), SessionId::generate()];
-        while queue.push(ask(greedy, 8 << 20)).is_ok() {}
+        while queue.push(request(greedy, 8 << 20)).is_ok() {}
         assert!(queue.queued().bytes < MAX_QUEUED_BYTES + (9 << 20));
-        assert!(queue.push(ask(another, 2 << 20)).is_ok(), "of it nothing waits");
-        assert!(queue.push(ask(another, 1)).is_err(), "and now much");
+        assert!(queue.push(request(another, 2 << 20)).is_ok(), "the session has nothing queued");
+        assert!(queue.push(request(another, 1)).is_err(), "the session has more than its small share queued");
         for _ in 0..100 {
-            queue.push(ask(modest, 1000)).expect("there is room for those of whom little waits");
+            queue.push(request(modest, 1000)).expect("sessions with little in the queue have room");
         }
         let mut taken = 0;
         while !queue.queued().requests.is_empty() {
-            taken += queue.take().expect("it is open").len();
+            taken += queue.take().expect("the queue is open").len();
             queue.end_turn();
         }
         assert_eq!(taken, 16 + 1 + 100);
         assert_eq!(queue.queued().bytes, 0);
         assert!(queue.queued().bytes_by_session.is_empty());
-        assert!(queue.push(ask(greedy, 1)).is_ok());
+        assert!(queue.push(request(greedy, 1)).is_ok());
     }
 }

@@ -1,10 +1,11 @@
-//! The threads that write: each takes what has gathered, decides, writes it at once, syncs, publishes, answers in order.
+//! Committer threads: each takes the queued changes, decides, writes, syncs, publishes and replies.
 //!
-//! There is no fixed window: what gathers while one commit is written is the next. They write in turn and wait for the disk
-//! side by side, and a sync answers for all that was written before it, whoever wrote that. So a thread that is not woken when its
-//! sync is done, as happens on a busy machine, holds nobody up: the other's sync comes soon after.
+//! No fixed time window exists: changes that arrive during one commit form the next. The threads
+//! write in turn and wait for the disk side by side. A sync covers everything written before it, by
+//! either thread. A thread that the scheduler wakes late delays no commit, because the other
+//! thread's sync follows soon.
 //!
-//! Where something fails, the threads are as one: the log is mended by a thread that has the turn, with nothing left on its way.
+//! After a failure, one thread that holds the turn recovers the log, with no commit in flight.
 
 use std::{
     fs::File,
@@ -28,26 +29,29 @@ use crate::{store::session_change::ChangeFailure, wake_batch::coalesce_wakes};
 pub(super) struct Committer {
     shared: Arc<SharedJournal>,
     queue: Arc<CommitQueue>,
-    /// Whose turn it is has it.
+    /// Used by the thread that holds the turn.
     log: Mutex<LogWriter>,
     in_flight: InFlightCommits,
-    /// Told that there is enough to move into the catalog. A message that finds it busy is no loss.
+    /// Signals the index flusher that enough locations are unflushed. While the flusher is busy, a
+    /// signal may be lost.
     flush_signal: mpsc::SyncSender<()>,
     thresholds: FlushThresholds,
     sync: Box<SyncDataFn>,
 }
 
-/// Returns when all that was written to a file is on disk. Tests have it fail and take its time.
+/// Function that returns when everything written to a file is on disk. Tests let it fail or block.
 pub(super) type SyncDataFn = dyn Fn(&File) -> io::Result<()> + Send + Sync;
 
-/// When places are moved into the catalog: after so many, or so many bytes of log, as a restart replays at most that.
+/// Amounts after which locations are flushed into the catalog.
+///
+/// A restart replays about this much of the log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlushThresholds {
     pub(super) locations: usize,
     pub(super) bytes: u32,
 }
 
-/// What is asked of the log itself. It is answered with nothing on its way to disk.
+/// Request to the log itself. Answered with no commit in flight.
 enum LogRequest {
     Check(oneshot::Sender<io::Result<()>>),
     CloseSegment(oneshot::Sender<io::Result<()>>),
@@ -73,11 +77,12 @@ impl Committer {
         }
     }
 
-    /// The life of one of the threads, which are numbered from 0. There are as many as [`super::log::HANDS`] at most.
-    pub(super) fn run(&self, hand: usize) {
+    /// Runs one committer thread. `thread_index` is below
+    /// [`COMMITTER_THREADS`](super::log_writer::COMMITTER_THREADS).
+    pub(super) fn run(&self, thread_index: usize) {
         let _guard = AbandonOnPanic(self);
-        while let Some(asks) = self.queue.take() {
-            self.commit(asks, hand);
+        while let Some(requests) = self.queue.take() {
+            self.commit(requests, thread_index);
             if self.in_flight.lock_queue().is_empty() && self.queue.take_idle_turn() {
                 self.log().preallocate();
                 self.queue.end_turn();
@@ -86,14 +91,16 @@ impl Committer {
     }
 
     fn log(&self) -> MutexGuard<'_, LogWriter> {
-        // Whoever panicked while holding it has the threads end.
+        // A holder that panics ends all committer threads, so a poisoned lock needs no handling
+        // here.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins with the turn.
-    fn commit(&self, asks: Vec<JournalRequest>, hand: usize) {
-        let (group, others) = self.admit(asks);
-        // What was sent behind an append that is refused counts on it, and must be found while it waits.
+    /// Carries out one commit. The calling thread holds the turn.
+    fn commit(&self, requests: Vec<JournalRequest>, thread_index: usize) {
+        let (group, others) = self.admit(requests);
+        // Appends behind a rejected append rely on it. They must be failed while they are still
+        // queued.
         let mut alone = !others.is_empty() || !group.failed_rows.is_empty();
         let mut log = self.log();
         let commit = self.write(group, &mut log).unwrap_or_else(|failed| {
@@ -102,12 +109,13 @@ impl Committer {
         });
         let (segment, is_written) = (log.segment(), commit.len > 0);
         let (number, are_before) = {
-            let mut flying = self.in_flight.lock_queue();
-            let are_before = !flying.is_empty();
-            (flying.add(commit), are_before)
+            let mut in_flight = self.in_flight.lock_queue();
+            let are_before = !in_flight.is_empty();
+            (in_flight.add(commit), are_before)
         };
-        // Who waits alone for what another has written does not wait for that thread.
-        let file = (is_written || alone && are_before).then(|| log.sync_file(hand));
+        // A thread that keeps the turn syncs earlier commits itself. It does not wait for the
+        // thread that wrote them.
+        let file = (is_written || alone && are_before).then(|| log.sync_file(thread_index));
         drop(log);
         if !alone {
             self.queue.end_turn();
@@ -118,21 +126,21 @@ impl Committer {
             None => self.mark_committed(None),
         }
         if alone {
-            let landed = self.in_flight.wait_until_committed();
+            let committed = self.in_flight.wait_until_committed();
             for other in others {
-                self.answer(other, &landed);
+                self.answer(other, &committed);
             }
             self.queue.end_turn();
         }
     }
 
-    fn admit(&self, asks: Vec<JournalRequest>) -> (CommitGroup, Vec<LogRequest>) {
-        let flying = self.in_flight.lock_queue();
+    fn admit(&self, requests: Vec<JournalRequest>) -> (CommitGroup, Vec<LogRequest>) {
+        let in_flight = self.in_flight.lock_queue();
         let state = self.shared.state();
-        let (mut group, mut others) = (CommitGroup::after_in_flight(&flying), Vec::new());
-        let known = DecisionBase { in_flight: &flying, state: &state };
-        for ask in asks {
-            match ask {
+        let (mut group, mut others) = (CommitGroup::after_in_flight(&in_flight), Vec::new());
+        let known = DecisionBase { in_flight: &in_flight, state: &state };
+        for request in requests {
+            match request {
                 JournalRequest::Change(request) => group.admit(*request, &known),
                 JournalRequest::Check(reply) => others.push(LogRequest::Check(reply)),
                 JournalRequest::CloseSegment(reply) => others.push(LogRequest::CloseSegment(reply)),
@@ -141,7 +149,8 @@ impl Committer {
         (group, others)
     }
 
-    /// Writes it behind what is on its way. An error: it could not be, and all of it has failed.
+    /// Writes the group behind the commits in flight. Fails with the failed commit if it cannot be
+    /// written.
     fn write(&self, mut group: CommitGroup, log: &mut LogWriter) -> Result<InFlightCommit, Box<InFlightCommit>> {
         let bytes = std::mem::take(&mut group.bytes);
         if bytes.is_empty() {
@@ -161,20 +170,22 @@ impl Committer {
         if !log.has_room(len) {
             self.in_flight.wait_until_committed()?;
         }
-        let mut flying = self.in_flight.lock_queue();
-        if let Some(error) = flying.failure() {
+        let mut in_flight = self.in_flight.lock_queue();
+        if let Some(error) = in_flight.failure() {
             return Err(error);
         }
         let at = log.make_room(len)?;
-        flying.set_segment(at.segment);
+        in_flight.set_segment(at.segment);
         Ok(at)
     }
 
-    /// All up to `number` is on disk, and with it what follows and had nothing to be written.
+    /// Publishes and answers all commits up to `number`, which are on disk.
+    ///
+    /// Also answers the commits behind them that wrote nothing.
     fn mark_committed(&self, number: Option<u64>) {
         coalesce_wakes(|| {
-            let mut flying = self.in_flight.lock_queue();
-            while let Some(mut commit) = flying.next_committed(number) {
+            let mut in_flight = self.in_flight.lock_queue();
+            while let Some(mut commit) = in_flight.next_committed(number) {
                 if commit.len > 0 {
                     self.publish(&mut commit);
                 }
@@ -203,20 +214,22 @@ impl Committer {
     }
 
     fn send_replies(&self, group: &mut CommitGroup) {
-        let stumbled = std::mem::take(&mut group.failed_rows);
-        match stumbled.is_empty() {
+        let failed_rows = std::mem::take(&mut group.failed_rows);
+        match failed_rows.is_empty() {
             true => group.answer(),
-            false => self.queue.answer_and_fail(&stumbled, || group.answer()),
+            false => self.queue.answer_and_fail(&failed_rows, || group.answer()),
         }
     }
 
-    /// A sync of this segment failed. Void is all that is not known to be on disk, and what was decided on top of it. So it is also
-    /// where another sync has answered for this commit meanwhile: the kernel says once to each that it lost a page, and does not
-    /// say whose.
+    /// Voids all commits that may not be on disk, and all that was decided on top of them.
+    ///
+    /// Called after a failed sync of `segment`. Applies even if another sync has covered this
+    /// commit meanwhile. The kernel reports a lost page once per file description, and does not
+    /// name the page.
     fn recover(&self, segment: u32, error: &Arc<io::Error>, has_turn: bool) {
         {
-            let mut flying = self.in_flight.lock_queue();
-            if !flying.fail(segment, error.clone()) {
+            let mut in_flight = self.in_flight.lock_queue();
+            if !in_flight.fail(segment, error.clone()) {
                 return;
             }
             if !has_turn {
@@ -246,12 +259,12 @@ impl Committer {
         }
     }
 
-    fn answer(&self, asked: LogRequest, landed: &Result<(), Arc<io::Error>>) {
-        let landed = landed.clone().map_err(|error| io::Error::new(error.kind(), error));
-        // Whoever no longer listens does not need the answer.
-        match asked {
-            LogRequest::Check(reply) => drop(reply.send(landed.and_then(|()| self.log().check()))),
-            LogRequest::CloseSegment(reply) => drop(reply.send(landed.and_then(|()| self.close_segment()))),
+    fn answer(&self, request: LogRequest, committed: &Result<(), Arc<io::Error>>) {
+        let committed = committed.clone().map_err(|error| io::Error::new(error.kind(), error));
+        // A receiver that is gone needs no reply.
+        match request {
+            LogRequest::Check(reply) => drop(reply.send(committed.and_then(|()| self.log().check()))),
+            LogRequest::CloseSegment(reply) => drop(reply.send(committed.and_then(|()| self.close_segment()))),
         }
     }
 
@@ -269,7 +282,7 @@ impl Drop for Committer {
     }
 }
 
-/// Callers, and the other threads, must not wait for a thread that is gone.
+/// Releases callers and the other threads when a committer thread panics.
 struct AbandonOnPanic<'a>(&'a Committer);
 
 impl Drop for AbandonOnPanic<'_> {

@@ -1,12 +1,15 @@
-//! Gives the disk its space back: closed segments become archives, and what purged sessions left goes for good.
+//! Compaction: closed segments become archives, and the data of purged sessions is removed.
 //!
-//! An archive is written beside its segment, read back, synced, and gets its name; only then the segment goes. A crash
-//! leaves a file without a name, or both, which the next start settles. A reader that finds an archive looks for the event by
-//! its session and number, so of the places in it the index keeps only where each session begins, or all of them after a crash.
-//! So of each number an archive has one event at most. A segment that the disk did not give for a while may have those that were
-//! given anew since, too: which of them counts only the places say, so it stays as it is.
+//! An archive is written beside its segment, read back, synced and then named. Only then is the
+//! segment removed. A crash leaves an unnamed file, or both files. The next start cleans that up.
 //!
-//! What stays of a purged session is that it was: an older copy of the index must not bring it back.
+//! A reader searches an archive by session and number. The index therefore keeps only where each
+//! session begins in an archive; after a crash it may keep all locations. An archive must therefore
+//! hold at most one event per number. A segment that the disk could not return for a while may hold
+//! numbers that were given again later. Only the locations state which event counts, so such a
+//! segment is not archived.
+//!
+//! The id of a purged session stays, so an old copy of the index cannot bring the session back.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -33,36 +36,38 @@ use super::{
 };
 use crate::store::{CompactionStats, SessionId, StoreError};
 
-/// The extension of an archive that is not whole yet.
+/// Extension of an incomplete archive.
 pub(super) const UNFINISHED_EXTENSION: &str = "part";
-/// How much of the log one call works through, so that a sweep ends.
+/// Bytes of log that one run reads, so a sweep ends.
 const MAX_BYTES_PER_RUN: u64 = 512 << 20;
-/// What a segment counts for that could not be done: as much as a whole one.
+/// Bytes that a failed segment counts for: those of a whole segment.
 const FAILED_SEGMENT_COST: u64 = 64 << 20;
-/// The segment that is being written is closed early for what was purged in it: when it is large enough, or after so long.
-/// Small segments for ever would be no gain either.
+/// Time after which the current segment is closed because data in it was purged.
+///
+/// A large segment is closed earlier. Closing small segments all the time would gain nothing.
 const CLOSE_AFTER: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct Compactor {
     shared: Arc<SharedJournal>,
     queue: Arc<CommitQueue>,
-    /// From how many bytes on a segment is closed for what was purged in it.
+    /// Size in bytes from which a segment with purged data is closed.
     close_bytes: u32,
-    /// Held by the one that compacts.
+    /// Held during a compaction.
     cache: Mutex<CompactionCache>,
     stopping: AtomicBool,
 }
 
-/// What need not be looked at again.
+/// Results that spare a second look.
 #[derive(Debug, Default)]
 struct CompactionCache {
-    /// Segments that cannot be archived, because not all in them can be read, or not all that can counts; and whom each says
-    /// to be forgotten.
+    /// Segments that cannot be archived, with the sessions that each names as forgotten.
+    ///
+    /// Some of their frames cannot be read, or do not count.
     unreadable: HashMap<u32, HashSet<SessionId>>,
-    /// Segments that failed when they were tried last. They are left out once, so that those behind them have their turn.
+    /// Segments that failed in the last run. Skipped once, so later segments get their turn.
     failed: HashSet<u32>,
-    /// Whom each archive is about, and whom it says to be forgotten.
+    /// Sessions in each archive, and sessions that it names as forgotten.
     archives: HashMap<u32, ArchiveSummary>,
 }
 
@@ -77,14 +82,14 @@ impl Compactor {
         Compactor { shared, queue, close_bytes, cache: Mutex::default(), stopping: AtomicBool::new(false) }
     }
 
-    /// Blocks for as long as it takes.
+    /// Runs one compaction. Blocks until it ends.
     pub(super) fn run(&self) -> Result<CompactionStats, StoreError> {
-        let mut kept = self.cache();
+        let mut cache = self.cache();
         let old = self.shared.state_mut().recent.age();
         loop {
-            // Freed when nobody waits for the state.
-            let some = self.shared.state_mut().recent.take_old(old);
-            if some.is_empty() {
+            // Freed without the lock on the state.
+            let batches = self.shared.state_mut().recent.take_old(old);
+            if batches.is_empty() {
                 break;
             }
         }
@@ -92,42 +97,43 @@ impl Compactor {
         if self.should_close_segment() {
             match self.close_segment() {
                 Ok(()) => self.shared.flush_index()?,
-                // What the closed ones have to give back is no less to be had, and may be the room that this wanted.
-                Err(error) => tracing::warn!("the journal's last segment keeps space that it does not need: {error}"),
+                // The closed segments can still free space, perhaps the space that was missing
+                // here.
+                Err(error) => tracing::warn!("cannot close the journal's last segment to free purged data: {error}"),
             }
         }
-        // Beyond, the index still needs the log itself.
+        // The index still needs the log of later segments.
         let closed = ..self.shared.state().flushed_to.segment;
         let numbers = self.shared.segments.numbers()?;
         let mut done = CompactionStats::default();
         let mut forgotten_later = HashSet::new();
-        let mut looked_through = 0;
+        let mut bytes_read = 0;
         for number in numbers.range(closed).rev() {
-            let may_work = looked_through < MAX_BYTES_PER_RUN && !self.stopping.load(Ordering::Relaxed);
-            let worked = match self.compact_segment(*number, &forgotten_later, &mut kept, may_work) {
+            let may_work = bytes_read < MAX_BYTES_PER_RUN && !self.stopping.load(Ordering::Relaxed);
+            let worked = match self.compact_segment(*number, &forgotten_later, &mut cache, may_work) {
                 Err(_) if self.stopping.load(Ordering::Relaxed) => break,
                 Err(error) => {
-                    // What purged sessions left in the others is no less to be had back.
-                    tracing::warn!("segment {number} of the journal keeps space that it does not need: {error}");
+                    // Other segments can still free the space of purged sessions.
+                    tracing::warn!("cannot compact segment {number} of the journal: {error}");
                     if let Ok(segment) = self.shared.segments.open(*number) {
                         forgotten_later.extend(forgotten_in(&segment));
                     }
-                    kept.failed.insert(*number);
-                    looked_through += FAILED_SEGMENT_COST;
+                    cache.failed.insert(*number);
+                    bytes_read += FAILED_SEGMENT_COST;
                     continue;
                 }
                 Ok(worked) => worked,
             };
-            looked_through += worked.read;
+            bytes_read += worked.read;
             done.segments += usize::from(worked.freed.is_some());
             done.freed += worked.freed.unwrap_or(0);
             forgotten_later.extend(worked.forgotten);
         }
-        kept.archives.retain(|number, _| numbers.contains(number));
+        cache.archives.retain(|number, _| numbers.contains(number));
         Ok(done)
     }
 
-    /// Returns when nothing is being written any more, and nothing will be.
+    /// Stops the compaction. Returns when no file is being written any more.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         drop(self.cache());
@@ -138,7 +144,8 @@ impl Compactor {
     }
 
     fn should_close_segment(&self) -> bool {
-        // On a disk that is about full the next one might not be begun, and what has room in this one is refused then.
+        // On a nearly full disk, the next segment might fail to begin. Commits that fit in this one
+        // would then be rejected.
         if !self.shared.has_room() {
             return false;
         }
@@ -149,27 +156,27 @@ impl Compactor {
 
     fn close_segment(&self) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
-        let gone = || io::Error::other("the journal is closed");
-        self.queue.push(JournalRequest::CloseSegment(reply)).map_err(|_| gone())?;
-        Ok(answer.blocking_recv().map_err(|_| gone())??)
+        let closed = || io::Error::other("the journal is closed");
+        self.queue.push(JournalRequest::CloseSegment(reply)).map_err(|_| closed())?;
+        Ok(answer.blocking_recv().map_err(|_| closed())??)
     }
 
     fn compact_segment(
         &self,
         number: u32,
         forgotten_later: &HashSet<SessionId>,
-        kept: &mut CompactionCache,
+        cache: &mut CompactionCache,
         may_work: bool,
     ) -> Result<CompactedSegment, StoreError> {
         let is_dead = |session: SessionId| {
             forgotten_later.contains(&session)
                 || self.shared.is_complete && !self.shared.state().sessions.contains_key(&session)
         };
-        if let Some(forgotten) = kept.unreadable.get(&number) {
+        if let Some(forgotten) = cache.unreadable.get(&number) {
             return Ok(CompactedSegment { forgotten: forgotten.clone(), ..CompactedSegment::default() });
         }
-        let may_work = may_work && !kept.failed.remove(&number);
-        if let Some(ArchiveSummary { sessions, forgotten }) = kept.archives.get(&number)
+        let may_work = may_work && !cache.failed.remove(&number);
+        if let Some(ArchiveSummary { sessions, forgotten }) = cache.archives.get(&number)
             && (!may_work || !sessions.iter().any(|session| is_dead(*session)))
         {
             return Ok(CompactedSegment { forgotten: forgotten.clone(), ..CompactedSegment::default() });
@@ -184,32 +191,32 @@ impl Compactor {
             Segment::Archive(archive) => job.rewrite_archive(archive),
         }?;
         let Some((worked, summary)) = worked else {
-            tracing::warn!("segment {number} of the journal is damaged, or has been, and stays as it is");
+            tracing::warn!("segment {number} of the journal is or was damaged and is not archived");
             let forgotten = forgotten_in(&segment);
-            kept.unreadable.insert(number, forgotten.clone());
+            cache.unreadable.insert(number, forgotten.clone());
             return Ok(CompactedSegment { forgotten, ..CompactedSegment::default() });
         };
-        kept.archives.insert(number, summary);
+        cache.archives.insert(number, summary);
         if matches!(segment, Segment::Log(_))
             && let Err(error) = self.shared.drop_archived_locations(number)
         {
-            tracing::warn!("the journal's index keeps more of segment {number} than it needs: {error}");
+            tracing::warn!("cannot drop locations of segment {number} from the journal's index: {error}");
         }
         Ok(worked)
     }
 }
 
-/// What was done about one segment.
+/// Result for one segment.
 #[derive(Debug, Default)]
 struct CompactedSegment {
-    /// Bytes of the log that were read for it.
+    /// Bytes of log that were read.
     read: u64,
-    /// What the disk got back; `None` where the segment was left as it is.
+    /// Bytes that the disk got back; `None` if the segment was left unchanged.
     freed: Option<u64>,
     forgotten: HashSet<SessionId>,
 }
 
-/// One segment on its way into an archive.
+/// Compaction of one segment.
 struct CompactionJob<'a> {
     shared: &'a SharedJournal,
     number: u32,
@@ -217,55 +224,56 @@ struct CompactionJob<'a> {
     stopping: &'a AtomicBool,
 }
 
-/// What stands in a segment.
+/// Content of a segment.
 #[derive(Default)]
 struct SegmentSurvey {
-    /// Those that count.
+    /// Frames that count.
     frames_by_session: BTreeMap<SessionId, SessionFrames>,
     forgotten: HashSet<SessionId>,
 }
 
-/// The frames of one session, in the order of the log.
+/// Frames of one session, in the order of the log.
 #[derive(Default)]
 struct SessionFrames {
     frames: Vec<FrameSpan>,
-    /// The first and the last of those that have events.
+    /// First and last location with events.
     ends: Option<[EventLocation; 2]>,
 }
 
-/// A frame that is taken over. A segment may have a million of them.
+/// Frame that is copied. Small, because a segment may have a million frames.
 struct FrameSpan {
     offset: u32,
     size: u32,
 }
 
-/// `None` stands for a segment that cannot be read in whole.
+/// Result of one job. `None` if the segment cannot be read completely.
 type CompactionOutcome = Result<Option<(CompactedSegment, ArchiveSummary)>, StoreError>;
 
 impl CompactionJob<'_> {
     fn archive_log(&self, file: &File) -> CompactionOutcome {
-        let Ok(preface) = SegmentHeader::read(file, SegmentFileKind::Log)? else { return Ok(None) };
+        let Ok(header) = SegmentHeader::read(file, SegmentFileKind::Log)? else { return Ok(None) };
         let Some(end) = self.segment_end()? else { return Ok(None) };
-        let Some(SegmentSurvey { frames_by_session: mut rows, forgotten }) = survey_segment(file, self.number, end)?
-        else {
+        let Some(SegmentSurvey { mut frames_by_session, forgotten }) = survey_segment(file, self.number, end)? else {
             return Ok(None);
         };
-        rows.retain(|session, _| !(self.is_dead)(*session));
-        for (session, row) in &rows {
-            if self.has_superseded_events(*session, row)? {
+        frames_by_session.retain(|session, _| !(self.is_dead)(*session));
+        for (session, session_frames) in &frames_by_session {
+            if self.has_superseded_events(*session, session_frames)? {
                 return Ok(None);
             }
         }
 
         let read = file.metadata()?.len();
-        let sessions = rows.keys().copied().collect();
-        let freed = self.replace(read, preface, |writer| {
+        let sessions = frames_by_session.keys().copied().collect();
+        let freed = self.replace(read, header, |writer| {
             forgotten.iter().try_for_each(|session| writer.forgotten(*session))?;
             let mut bytes = Vec::new();
-            for FrameSpan { offset, size } in rows.into_values().flat_map(|row| row.frames) {
+            for FrameSpan { offset, size } in
+                frames_by_session.into_values().flat_map(|session_frames| session_frames.frames)
+            {
                 self.check_not_stopping()?;
                 bytes.resize(size as usize, 0);
-                // What the disk lost stays damaged: it is no reason to keep all else as it is.
+                // Bytes that the disk lost stay damaged, and the rest is archived.
                 segment::read_exact_past_lost(file, &mut bytes, offset.into())?;
                 let (header, payload) = FrameHeader::split(&bytes).ok_or(io::ErrorKind::InvalidData)?;
                 writer.frame(header, payload)?;
@@ -276,18 +284,20 @@ impl CompactionJob<'_> {
         Ok(Some((worked, ArchiveSummary { sessions, forgotten })))
     }
 
-    /// Whether the index leads to the first events of a session here, but not to the last: the disk did not give those when it
-    /// was made, so their numbers were given anew in a later segment, or will be.
-    fn has_superseded_events(&self, session: SessionId, row: &SessionFrames) -> Result<bool, StoreError> {
-        let Some([first, last]) = row.ends else { return Ok(false) };
-        let is_elsewhere = |place: EventLocation| -> Result<bool, StoreError> {
-            let known = self.shared.locate(session, place.first)?;
-            Ok(known.first().is_some_and(|known| known.at.is_some() && *known != place))
+    /// Reports if the index leads to a session's first events here, but elsewhere for the last.
+    ///
+    /// The disk did not return these events when the index was built. Their numbers were then given
+    /// again in a later segment, or will be.
+    fn has_superseded_events(&self, session: SessionId, session_frames: &SessionFrames) -> Result<bool, StoreError> {
+        let Some([first, last]) = session_frames.ends else { return Ok(false) };
+        let is_elsewhere = |location: EventLocation| -> Result<bool, StoreError> {
+            let known = self.shared.locate(session, location.first)?;
+            Ok(known.first().is_some_and(|known| known.at.is_some() && *known != location))
         };
         Ok(is_elsewhere(last)? && !is_elsewhere(first)?)
     }
 
-    /// What the segment behind it says about where this one ends.
+    /// Returns the end of this segment as the next segment states it.
     fn segment_end(&self) -> io::Result<Option<u64>> {
         let next = match self.shared.segments.open(self.number + 1) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -296,9 +306,9 @@ impl CompactionJob<'_> {
         Ok(next.ok().filter(|next| next.number == self.number + 1).map(|next| next.previous_end))
     }
 
-    /// Leaves out whom nobody knows any more.
+    /// Rewrites an archive without the sessions that are gone.
     fn rewrite_archive(&self, archive: &SegmentArchive) -> CompactionOutcome {
-        let Ok(preface) = SegmentHeader::read(archive.file(), SegmentFileKind::Archive)? else { return Ok(None) };
+        let Ok(header) = SegmentHeader::read(archive.file(), SegmentFileKind::Archive)? else { return Ok(None) };
         if !archive.is_fully_readable() {
             return Ok(None);
         }
@@ -314,10 +324,10 @@ impl CompactionJob<'_> {
             return Ok(Some((CompactedSegment { forgotten, ..CompactedSegment::default() }, summary)));
         }
         let read = archive.file().metadata()?.len();
-        let freed = self.replace(read, preface, |writer| {
+        let freed = self.replace(read, header, |writer| {
             for block in archive.blocks().iter().filter(|block| block.forgotten || !dead.contains(&block.session)) {
                 self.check_not_stopping()?;
-                // Byte for byte: a damaged one stays damaged, and is named when somebody reads it.
+                // Copied byte for byte: a damaged block stays damaged, and its readers report it.
                 writer.block(block, &archive.compressed(block)?)?;
             }
             Ok(())
@@ -332,23 +342,23 @@ impl CompactionJob<'_> {
         }
     }
 
-    /// Puts an archive in the segment's place; returns how many bytes fewer it has.
+    /// Replaces the segment by an archive. Returns the number of bytes that this frees.
     fn replace(
         &self,
         size: u64,
-        preface: SegmentHeader,
+        header: SegmentHeader,
         write: impl FnOnce(&mut ArchiveWriter) -> io::Result<()>,
     ) -> Result<u64, StoreError> {
         let dir = self.shared.segments.dir();
         let target = segment::path(dir, self.number, SegmentFileKind::Archive);
         let unfinished = target.with_extension(UNFINISHED_EXTENSION);
-        let made = write_verified(&unfinished, preface, write).and_then(|size| {
+        let written = write_verified(&unfinished, header, write).and_then(|size| {
             fs::rename(&unfinished, &target)?;
             File::open(dir)?.sync_all()?;
             Ok(size)
         });
-        let new_size = made.inspect_err(|_| {
-            // The room is wanted; where it fails, the next start settles it.
+        let new_size = written.inspect_err(|_| {
+            // Frees the space. If the removal fails, the next start repeats it.
             let _ = fs::remove_file(&unfinished);
         })?;
         match fs::remove_file(segment::path(dir, self.number, SegmentFileKind::Log)) {
@@ -360,28 +370,28 @@ impl CompactionJob<'_> {
     }
 }
 
-/// Writes an archive and reads it back before anybody relies on it.
+/// Writes an archive, and reads it back before it replaces anything.
 fn write_verified(
     path: &Path,
-    preface: SegmentHeader,
+    header: SegmentHeader,
     write: impl FnOnce(&mut ArchiveWriter) -> io::Result<()>,
 ) -> io::Result<u64> {
-    let mut writer = ArchiveWriter::create(path, preface)?;
+    let mut writer = ArchiveWriter::create(path, header)?;
     write(&mut writer)?;
     let WrittenArchive { size, blocks, sums } = writer.finish()?;
     let archive = SegmentArchive::open(path)?;
     if archive.blocks() != blocks {
-        return Err(io::Error::other("an archive does not read as it was written"));
+        return Err(io::Error::other("an archive reads back differently from what was written"));
     }
     for (block, sum) in blocks.iter().zip(sums) {
         if !archive.reads_as_written(block, sum)? {
-            return Err(io::Error::other("a block of an archive does not read as it was written"));
+            return Err(io::Error::other("a block of an archive reads back differently from what was written"));
         }
     }
     Ok(size)
 }
 
-/// Whom a segment says to be forgotten, as far as it can be read.
+/// Returns the sessions that a segment names as forgotten, as far as it can be read.
 fn forgotten_in(segment: &Segment) -> HashSet<SessionId> {
     let mut forgotten = HashSet::new();
     let mut visit = |found: ScanItem<'_>| {
@@ -391,7 +401,7 @@ fn forgotten_in(segment: &Segment) -> HashSet<SessionId> {
             forgotten.insert(header.session);
         }
     };
-    // What cannot be read says nothing.
+    // Unreadable parts name no session.
     let _ = match segment {
         Segment::Log(file) => scan(file, SEGMENT_HEADER_LEN as u64, ScanUntil::FileEnd, &mut visit).map(drop),
         Segment::Archive(archive) => archive.scan(&mut visit).map_err(ScanError::Io),
@@ -399,12 +409,14 @@ fn forgotten_in(segment: &Segment) -> HashSet<SessionId> {
     forgotten
 }
 
-/// What stands in segment `number` up to `end`; `None` where something cannot be read, or numbers were given anew.
+/// Returns the content of segment `number` up to `end`.
+///
+/// `None` if a frame cannot be read, or if numbers were given again.
 fn survey_segment(file: &File, number: u32, end: u64) -> Result<Option<SegmentSurvey>, StoreError> {
     let mut survey = SegmentSurvey::default();
-    let mut whole = true;
+    let mut complete = true;
     let mut visit = |found: ScanItem<'_>| match found {
-        // What it says is in its header.
+        // The header holds everything that such a frame states.
         ScanItem::Frame { header: FrameHeader { kind: FrameKind::Forget, session, .. }, .. }
         | ScanItem::Damaged { header: FrameHeader { kind: FrameKind::Forget, session, .. }, .. } => {
             survey.frames_by_session.remove(&session);
@@ -413,27 +425,28 @@ fn survey_segment(file: &File, number: u32, end: u64) -> Result<Option<SegmentSu
         ScanItem::Frame { offset, header, .. } | ScanItem::Damaged { offset, header } => {
             match (u32::try_from(offset), u32::try_from(header.size())) {
                 (Ok(offset), Ok(size)) => {
-                    let row = survey.frames_by_session.entry(header.session).or_default();
-                    row.frames.push(FrameSpan { offset, size });
+                    let session_frames = survey.frames_by_session.entry(header.session).or_default();
+                    session_frames.frames.push(FrameSpan { offset, size });
                     if header.count > 0 {
-                        let place =
+                        let location =
                             EventLocation { first: header.seq, at: Some(LogPosition { segment: number, offset }) };
-                        whole &= row.ends.is_none_or(|[_, last]| last.first < place.first);
-                        row.ends = Some([row.ends.map_or(place, |[first, _]| first), place]);
+                        complete &= session_frames.ends.is_none_or(|[_, last]| last.first < location.first);
+                        session_frames.ends =
+                            Some([session_frames.ends.map_or(location, |[first, _]| first), location]);
                     }
                 }
-                // No segment is that long, see `LARGEST_BATCH`.
-                _ => whole = false,
+                // No segment is that long, see [`MAX_BATCH_BYTES`](super::MAX_BATCH_BYTES).
+                _ => complete = false,
             }
         }
         ScanItem::RecoveredHeader { .. } => {}
-        ScanItem::Unreadable { .. } | ScanItem::Cut { .. } => whole = false,
+        ScanItem::Unreadable { .. } | ScanItem::Cut { .. } => complete = false,
     };
     match scan(file, SEGMENT_HEADER_LEN as u64, ScanUntil::Offset(end), &mut visit) {
         Err(ScanError::Io(error)) => return Err(error.into()),
-        // The start would have refused it.
+        // The start rejects a newer version.
         Err(ScanError::Newer { .. }) => return Ok(None),
-        Ok(scanned) => whole &= scanned == end,
+        Ok(scanned) => complete &= scanned == end,
     }
-    Ok(whole.then_some(survey))
+    Ok(complete.then_some(survey))
 }

@@ -1,4 +1,5 @@
-//! Large contents: a file each, in a directory per session, and beside it the checksums of its blocks.
+//! Large contents: one file each in a directory per session, with the checksums of its blocks
+//! beside it.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -25,8 +26,10 @@ pub(super) struct ContentStore {
     leftovers: Arc<LeftoverContents>,
 }
 
-/// What earlier lives left. There may be very many files, so the start looks at none of them: the sweep does, and where somebody
-/// is about to write for a session before that, he does. So nothing that is written in this life is ever taken for a leftover.
+/// Contents that earlier runs left.
+///
+/// There may be very many files, so the start reads none of them. The sweep handles them. A writer
+/// handles those of its session first, so nothing written in this run ever counts as a leftover.
 #[derive(Debug, Default)]
 struct LeftoverContents {
     unswept: Mutex<UnsweptSessions>,
@@ -35,50 +38,55 @@ struct LeftoverContents {
 
 #[derive(Debug, Default)]
 struct UnsweptSessions {
-    /// As it was at the start.
+    /// Retention as of the start.
     sessions: BTreeMap<SessionId, ContentRetention>,
-    /// The one that the sweep is at.
+    /// Session that is being swept.
     current: Option<SessionId>,
 }
 
-/// Sessions that came to rest, whose unfinished contents nobody goes on with: since the last sweep, and before it. The last
-/// words of an agent may still be on their way when its session rests, so what is unfinished has until the sweep after that.
+/// Stopped sessions, whose unfinished contents will not be continued: since the last sweep, and
+/// before.
+///
+/// The last reports of an agent may still be in flight when its session stops. Unfinished contents
+/// therefore stay until the second sweep.
 #[derive(Debug, Default)]
 struct StoppedSessions {
     since_last_sweep: HashSet<SessionId>,
     before_last_sweep: HashSet<SessionId>,
 }
 
-/// Marks the checksums of a content: CRC-32, little-endian, of each of its blocks. A content that a crash left without them, or
-/// that is older than they are, is served as it is.
+/// Suffix of a content's checksums: CRC-32, little-endian, of each block.
+///
+/// A content without checksums is served unchecked. A crash may have left it so, or an earlier
+/// version.
 const SUMS_SUFFIX: &str = ".sums";
-/// How much of a content has one checksum, bytes.
+/// Bytes that one checksum covers.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// Marks a file that is not whole yet.
+/// Suffix of a file that is not completely written.
 const UNFINISHED_SUFFIX: &str = ".part";
-/// Marks a content of which not all pieces have come. That may go on after a restart.
+/// Suffix of a content whose pieces have not all arrived. May continue after a restart.
 const GROWING_SUFFIX: &str = ".growing";
 
-/// What the sweep after a start leaves of a session's contents.
+/// Contents of a session that the sweep after a start keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContentRetention {
-    /// Also those whose agent may go on with them, however long it was frozen.
+    /// Includes unfinished ones: the agent may continue them, however long its sandbox was paused.
     All,
     Finished,
     Nothing,
 }
 
 impl ContentStore {
-    /// In `dir`, which is there.
+    /// Uses `dir`, which must exist.
     pub(super) fn new(dir: PathBuf) -> ContentStore {
         ContentStore { dir, stopped_sessions: Arc::default(), leftovers: Arc::default() }
     }
 
-    /// Durable when it returns, also the directory entries that lead there.
+    /// Writes a content. Durable on return, including the directory entries.
     pub(super) fn put(&self, session: SessionId, name: Ulid, content: &[u8]) -> io::Result<()> {
         self.sweep_leftovers_of(session);
         let dir = self.make_session_dir(session)?;
-        // Those of a content of that name would not be those of this one.
+        // Checksums of an earlier content of that name do not match this one.
         remove(&sums_path(&dir, name))?;
         write(&dir.join(name.to_string()), content)?;
         write(&sums_path(&dir, name), &block_checksums(content)?)?;
@@ -92,7 +100,7 @@ impl ContentStore {
         from: u64,
         len: usize,
     ) -> Result<Option<ContentSlice>, StoreError> {
-        // Names are ULIDs of ours, so no other name can lead out of the directory.
+        // Names are ULIDs, so no name leads out of the directory.
         let Ok(ulid) = name.parse::<Ulid>() else { return Ok(None) };
         let dir = self.session_dir(session);
         let mut file = match File::open(dir.join(ulid.to_string())) {
@@ -101,7 +109,7 @@ impl ContentStore {
         };
         let total = file.metadata()?.len();
         let end = from.saturating_add(len as u64).min(total);
-        // Whole blocks, of which the checksums are.
+        // Checksums cover whole blocks, so whole blocks are read.
         let begin = from.min(end) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         let read = (end.next_multiple_of(BLOCK_BYTES as u64).min(total) - begin) as usize;
         let mut bytes = Vec::with_capacity(if end > from { read } else { 0 });
@@ -121,14 +129,14 @@ impl ContentStore {
                 return Err(StoreError::DamagedContent { session, name: name.to_owned(), at });
             }
         }
-        let wanted = (from.min(end) - begin) as usize..(end - begin).min(bytes.len() as u64) as usize;
-        Ok(Some(ContentSlice { bytes: Bytes::from(bytes).slice(wanted.start.min(wanted.end)..wanted.end), total }))
+        let range = (from.min(end) - begin) as usize..(end - begin).min(bytes.len() as u64) as usize;
+        Ok(Some(ContentSlice { bytes: Bytes::from(bytes).slice(range.start.min(range.end)..range.end), total }))
     }
 
-    /// Adds a piece to what will be a content; durable when it returns.
+    /// Adds a piece to an unfinished content. Durable on return.
     ///
-    /// A piece that does not follow on what is here is not kept, and what is here goes: with a hole in it, it would be served
-    /// as what was said. No such content is ever finished.
+    /// A piece that leaves a hole is dropped, and the pieces before it with it. With a hole, the
+    /// content would pass for complete. Such a content is never finished.
     pub(super) fn extend(&self, session: SessionId, name: Ulid, offset: u64, piece: &[u8]) -> io::Result<()> {
         self.sweep_leftovers_of(session);
         let is_first = offset == 0;
@@ -145,40 +153,41 @@ impl ContentStore {
         }
         file.write_all_at(piece, offset)?;
         file.sync_all()?;
-        // Whoever was cut off before this says the first piece again, and nothing follows it before it is taken.
+        // A sender that was cut off before this repeats the first piece. No piece follows before
+        // the first is acknowledged.
         if is_first { File::open(&dir)?.sync_all() } else { Ok(()) }
     }
 
     fn warn_of_hole(&self, session: SessionId, name: Ulid, offset: u64) -> io::Result<()> {
-        // A piece of what is whole already may come once more.
+        // A piece of a finished content may be repeated.
         if !self.session_dir(session).join(name.to_string()).try_exists()? {
-            tracing::warn!("session `{session}`: content `{name}` lacks what comes before byte {offset} and is let go");
+            tracing::warn!("session `{session}`: content `{name}` lacks bytes before byte {offset} and is dropped");
         }
         Ok(())
     }
 
-    /// Makes a content of its pieces, unless it is one already. Whether there is one then, on disk with all that leads there.
+    /// Completes a content from its pieces, unless it exists. Returns if it exists then, durably.
     pub(super) fn finish(&self, session: SessionId, name: Ulid) -> io::Result<bool> {
         self.sweep_leftovers_of(session);
         let dir = self.session_dir(session);
-        let (pieces, whole) = (growing_path(&dir, name), dir.join(name.to_string()));
-        match renameat_with(CWD, &pieces, CWD, &whole, RenameFlags::NOREPLACE) {
-            // It may be whole and no more: whoever made it so was perhaps cut off right behind that.
-            Err(Errno::NOENT) if whole.try_exists()? => {}
+        let (pieces, finished) = (growing_path(&dir, name), dir.join(name.to_string()));
+        match renameat_with(CWD, &pieces, CWD, &finished, RenameFlags::NOREPLACE) {
+            // A crash right after the rename leaves a content without checksums.
+            Err(Errno::NOENT) if finished.try_exists()? => {}
             Err(Errno::NOENT) => return Ok(false),
-            // What events refer to already does not change any more.
+            // Events may refer to the content already, so it stays unchanged.
             Err(Errno::EXIST) => fs::remove_file(pieces)?,
             renamed => renamed?,
         }
         let sums = sums_path(&dir, name);
         if !sums.try_exists()? {
-            write(&sums, &block_checksums(File::open(&whole)?)?)?;
+            write(&sums, &block_checksums(File::open(&finished)?)?)?;
         }
         File::open(&dir)?.sync_all()?;
         Ok(true)
     }
 
-    /// Lets go of what is not whole.
+    /// Drops the unfinished contents of a session.
     pub(super) fn drop_unfinished(&self, session: SessionId) -> io::Result<()> {
         match remove_with_suffixes(&self.session_dir(session), &[GROWING_SUFFIX]) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -187,29 +196,32 @@ impl ContentStore {
     }
 
     pub(super) fn note_stopped(&self, session: SessionId) {
-        let mut resting = self.stopped_sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        resting.since_last_sweep.insert(session);
-        // It has been awake in between: its agent may have more to tell.
-        resting.before_last_sweep.remove(&session);
+        let mut stopped = self.stopped_sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        stopped.since_last_sweep.insert(session);
+        // The session ran in between, so its agent may still send reports.
+        stopped.before_last_sweep.remove(&session);
     }
 
-    /// Lets go of what is not whole of sessions that have been at rest since the last time.
-    pub(super) fn drop_unfinished_of_stopped(&self, is_at_rest: impl Fn(SessionId) -> bool) {
+    /// Drops the unfinished contents of sessions that have been stopped since before the last
+    /// sweep.
+    pub(super) fn drop_unfinished_of_stopped(&self, is_stopped: impl Fn(SessionId) -> bool) {
         let due = {
-            let mut resting = self.stopped_sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            let lately = std::mem::take(&mut resting.since_last_sweep);
-            std::mem::replace(&mut resting.before_last_sweep, lately)
+            let mut stopped = self.stopped_sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let recent = std::mem::take(&mut stopped.since_last_sweep);
+            std::mem::replace(&mut stopped.before_last_sweep, recent)
         };
-        for session in due.into_iter().filter(|session| is_at_rest(*session)) {
+        for session in due.into_iter().filter(|session| is_stopped(*session)) {
             if let Err(error) = self.drop_unfinished(session) {
-                // It goes with the sweep after the next start, or with the session.
-                tracing::warn!("session `{session}`: its unfinished contents cannot be removed: {error}");
+                // The sweep after the next start removes them, or the purge of the session.
+                tracing::warn!("session `{session}`: cannot remove its unfinished contents: {error}");
             }
         }
     }
 
-    /// The directory of a session, made where it is missing. One that is there may have been made by somebody who was cut off
-    /// before it was on disk.
+    /// Returns the directory of a session, and creates it if it is missing.
+    ///
+    /// Syncs the parent in any case: a run that was cut off may have created the directory
+    /// unsynced.
     fn make_session_dir(&self, session: SessionId) -> io::Result<PathBuf> {
         let dir = self.session_dir(session);
         match DirBuilder::new().mode(0o700).create(&dir) {
@@ -228,7 +240,7 @@ impl ContentStore {
         }
     }
 
-    /// Notes of which sessions earlier lives left contents, and what is to stay of them. Looks into none.
+    /// Notes the sessions with leftovers and their retention. Reads no session's directory.
     pub(super) fn note_leftovers(&self, keep: impl Fn(SessionId) -> ContentRetention) {
         let entries = match self.dir.read_dir() {
             Ok(entries) => entries,
@@ -244,11 +256,13 @@ impl ContentStore {
         }
     }
 
-    /// Removes what earlier lives left: contents of sessions that are gone, and files that will not become whole. Whoever writes
-    /// meanwhile waits for no session but his own.
+    /// Removes leftovers of earlier runs: contents of gone sessions, and files that stay
+    /// incomplete.
+    ///
+    /// A writer meanwhile waits only for its own session.
     pub(super) fn sweep(&self) {
         loop {
-            // Another may be at it already.
+            // Another sweep may be running.
             let mut unswept = self.wait_for_sweep(|now| now.is_some());
             let Some((session, keep)) = unswept.sessions.pop_first() else { return };
             unswept.current = Some(session);
@@ -259,22 +273,23 @@ impl ContentStore {
         }
     }
 
-    /// What an earlier life left of this session is gone when it returns, and is not looked for again.
+    /// Removes the leftovers of one session, once. Returns when they are gone.
     fn sweep_leftovers_of(&self, session: SessionId) {
         let mut unswept = self.wait_for_sweep(|now| now == Some(session));
         if let Some(keep) = unswept.sessions.remove(&session) {
-            // The others wait: two that write for one session must not sweep away what the other writes.
+            // Holds the lock meanwhile: of two writers of one session, neither may sweep the
+            // other's files.
             self.sweep_one(session, keep);
         }
     }
 
-    /// Returns when nothing that earlier lives left is being removed any more, and nothing will be.
+    /// Stops the sweep. Returns when no leftover is being removed any more.
     pub(super) fn stop(&self) {
         self.unswept().sessions.clear();
         drop(self.wait_for_sweep(|now| now.is_some()));
     }
 
-    /// What cannot be removed stays and is named: nobody is kept from his work by it.
+    /// Sweeps one session. Reports what cannot be removed, and leaves it.
     fn sweep_one(&self, session: SessionId, keep: ContentRetention) {
         let path = self.session_dir(session);
         let swept = match keep {
@@ -291,7 +306,7 @@ impl ContentStore {
         self.leftovers.unswept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is left once the sweep is no longer at a session that is waited for.
+    /// Blocks until the sweep has left the session that the caller waits for.
     fn wait_for_sweep(&self, is_waited_for: impl Fn(Option<SessionId>) -> bool) -> MutexGuard<'_, UnsweptSessions> {
         let waited = self.leftovers.session_swept.wait_while(self.unswept(), |unswept| is_waited_for(unswept.current));
         waited.unwrap_or_else(PoisonError::into_inner)
@@ -303,7 +318,7 @@ impl ContentStore {
 }
 
 fn warn_not_swept(path: &Path, error: &io::Error) {
-    tracing::warn!("`{}` cannot be swept and stays as it is: {error}", path.display());
+    tracing::warn!("cannot remove leftovers in `{}`, which stay: {error}", path.display());
 }
 
 fn growing_path(dir: &Path, name: Ulid) -> PathBuf {
@@ -332,7 +347,7 @@ fn read_sums(path: &Path) -> io::Result<Option<Vec<u32>>> {
     }
 }
 
-/// Writes a file that is there whole or not at all. Its directory is the caller's to sync.
+/// Writes a file completely or not at all. The caller syncs its directory.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(UNFINISHED_SUFFIX);
@@ -344,7 +359,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         },
     );
     if written.is_err() {
-        // The room is wanted; where it fails, the sweep after the next start has it.
+        // Frees the space. If the removal fails, the sweep after the next start repeats it.
         let _ = fs::remove_file(&unfinished);
     }
     written
@@ -357,7 +372,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the files in `dir` whose names end so.
+/// Removes the files in `dir` with one of these suffixes.
 fn remove_with_suffixes(dir: &Path, suffixes: &[&str]) -> io::Result<()> {
     for entry in dir.read_dir()? {
         let entry = entry?;

@@ -1,29 +1,32 @@
-//! One record of the log, byte for byte. Everything is little-endian.
+//! Frame format: one record of the log, byte for byte. Everything is little-endian.
 //!
 //! ```text
 //! header  0 "GR"  2 version  3 kind  4 payload length  8 payload CRC  12 back  16 session
 //!         32 seq  40 epoch  48 count  52 CRC of bytes 0..52
 //! payload flags (1: mark, 2: record) · [n u64, boot] · [record as JSON] · count × (kind, JSON)
-//!         where each text stands behind its length as u32
+//!         each text follows its length as u32
 //! footer  the header again, with "RG" and a CRC of its own; a frame of version 1 has none
 //! ```
-//! The header has a CRC of its own, so a damaged payload costs that payload: its length, session and numbers still hold. A
-//! damaged header costs nothing, as the footer says the same: a number that was given is known though nothing follows.
-//! `back` is the distance to the first byte that had not been synced when the frame was written: where its commit begins, or one
-//! that was still on its way. So a sound frame tells damage (what had been synced before it) from a torn tail (what had not).
+//! - A damaged payload costs that payload only. The header has a CRC of its own, so length, session
+//!   and numbers still hold.
+//! - A damaged header costs nothing, because the footer repeats it. A number that was given is
+//!   known even if no frame follows.
+//! - `back` is the distance to the first byte that was not synced when the frame was written. That
+//!   byte begins the frame's own commit or an earlier one in flight. A sound frame thus tells
+//!   damage (synced before it) from a torn tail (not synced).
 
 use crate::store::{Epoch, JournalEvent, ReportMark, Seq, SessionId, SessionRecord, session_change::SessionEntry};
 
 pub(super) const FRAME_HEADER_LEN: usize = 56;
 pub(super) const MAGIC: [u8; 2] = *b"GR";
 pub(super) const FOOTER_MAGIC: [u8; 2] = *b"RG";
-/// The versions of a frame without and with a footer.
+/// Frame versions without and with a footer.
 const VERSION_WITHOUT_FOOTER: u8 = 1;
 const VERSION: u8 = 2;
 const HAS_MARK: u8 = 1;
 const HAS_RECORD: u8 = 2;
 
-/// What a frame does to its session.
+/// Change that a frame makes to its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum FrameKind {
@@ -46,32 +49,34 @@ impl FrameKind {
 pub(super) struct FrameHeader {
     pub(super) kind: FrameKind,
     pub(super) session: SessionId,
-    /// The number of the first of `count` events; where there are none, the one that comes next.
+    /// Number of the first of `count` events. Without events, the number that comes next.
     pub(super) seq: Seq,
     pub(super) epoch: Epoch,
     pub(super) count: u32,
-    /// The payload's length and CRC.
+    /// Length and CRC of the payload.
     pub(super) len: u32,
     pub(super) crc: u32,
     pub(super) back: u32,
     pub(super) has_footer: bool,
 }
 
-/// Why some bytes are no header.
+/// Reason why bytes are no header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderError {
     Damaged,
-    /// It is sound, and of a version or kind that came later than this program.
+    /// The header is sound, but its version or kind is newer than this program.
     Newer,
 }
 
 impl FrameHeader {
-    /// The whole frame's length.
+    /// Returns the length of the whole frame in bytes.
     pub(super) fn size(&self) -> u64 {
         self.footer_at() + if self.has_footer { FRAME_HEADER_LEN as u64 } else { 0 }
     }
 
-    /// How far behind the beginning of the frame its payload ends, and its footer stands if it has one.
+    /// Returns the distance from the start of the frame to the end of its payload.
+    ///
+    /// The footer, if any, begins there.
     pub(super) fn footer_at(&self) -> u64 {
         FRAME_HEADER_LEN as u64 + u64::from(self.len)
     }
@@ -84,7 +89,7 @@ impl FrameHeader {
         self.encode_as(MAGIC)
     }
 
-    /// What stands behind the payload.
+    /// Returns the footer, if the frame has one.
     pub(super) fn encode_footer(&self) -> Option<[u8; FRAME_HEADER_LEN]> {
         self.has_footer.then(|| self.encode_as(FOOTER_MAGIC))
     }
@@ -145,7 +150,7 @@ impl FrameHeader {
         .ok_or(HeaderError::Newer)
     }
 
-    /// Header and payload of the frame that these bytes are, of which the header or the footer holds.
+    /// Splits a whole frame into header and payload, if its header or its footer is sound.
     pub(super) fn split(frame: &[u8]) -> Option<(FrameHeader, &[u8])> {
         let begins = || FrameHeader::decode(frame.first_chunk()?).ok();
         let ends = || FrameHeader::decode_footer(frame.last_chunk()?).ok();
@@ -155,9 +160,9 @@ impl FrameHeader {
     }
 }
 
-/// Puts one more frame into a commit: with it, and the `count` events in it, the session stands as `after`.
+/// Appends a frame to a commit. `after` is the session after the frame and its `count` events.
 ///
-/// `unsynced`: how much of the log right before this commit was not known to be on disk yet.
+/// `unsynced` is the number of bytes right before this commit that may not be on disk yet.
 pub(super) fn put_frame(
     commit: &mut Vec<u8>,
     unsynced: u32,
@@ -183,7 +188,7 @@ pub(super) fn put_frame(
     commit.extend(header.encode_footer().into_iter().flatten());
 }
 
-/// A payload as it goes into the log.
+/// Returns a payload as it goes into the log.
 pub(super) fn encode_payload(
     mark: Option<&ReportMark>,
     record: Option<&SessionRecord>,
@@ -197,7 +202,7 @@ pub(super) fn encode_payload(
         put_text(&mut payload, mark.boot.as_bytes());
     }
     if let Some(record) = record {
-        let json = serde_json::to_vec(record).expect("a record has string keys only and no type that JSON lacks");
+        let json = serde_json::to_vec(record).expect("a record is valid JSON: string keys only, no unsupported type");
         put_text(&mut payload, &json);
     }
     for event in events {
@@ -208,16 +213,17 @@ pub(super) fn encode_payload(
 }
 
 fn put_text(payload: &mut Vec<u8>, text: &[u8]) {
-    // A frame is refused long before a length needs more than 32 bits: see `LARGEST_BATCH`.
+    // A text is far shorter than 4 GiB: a batch has at most
+    // [`MAX_BATCH_BYTES`](super::MAX_BATCH_BYTES).
     payload.extend((text.len() as u32).to_le_bytes());
     payload.extend(text);
 }
 
-/// What stands in a payload. Events are parsed as they are asked for.
+/// Parsed payload. Events are parsed on demand.
 #[derive(Debug)]
 pub(super) struct FramePayload<'a> {
     pub(super) mark: Option<ReportMark>,
-    /// JSON of a [`Record`].
+    /// JSON of a [`SessionRecord`].
     pub(super) record: Option<&'a [u8]>,
     events: FieldReader<'a>,
 }
@@ -225,28 +231,28 @@ pub(super) struct FramePayload<'a> {
 impl<'a> FramePayload<'a> {
     pub(super) const EMPTY: FramePayload<'static> = FramePayload { mark: None, record: None, events: FieldReader(&[]) };
 
-    /// `None` where the bytes do not follow the format.
+    /// Parses a payload. Returns `None` if the bytes violate the format.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<FramePayload<'a>> {
-        let mut cursor = FieldReader(bytes);
-        let [flags] = cursor.array()?;
+        let mut fields = FieldReader(bytes);
+        let [flags] = fields.array()?;
         let mark = match flags & HAS_MARK {
             0 => None,
-            _ => Some(ReportMark { n: cursor.u64()?, boot: String::from_utf8(cursor.text()?.to_vec()).ok()? }),
+            _ => Some(ReportMark { n: fields.u64()?, boot: String::from_utf8(fields.text()?.to_vec()).ok()? }),
         };
         let record = match flags & HAS_RECORD {
             0 => None,
-            _ => Some(cursor.text()?),
+            _ => Some(fields.text()?),
         };
-        Some(FramePayload { mark, record, events: cursor })
+        Some(FramePayload { mark, record, events: fields })
     }
 
-    /// The kind and the JSON of the next event, or `None` where there is no further one.
+    /// Returns the kind and the JSON of the next event, or `None` if there is none.
     pub(super) fn next_event(&mut self) -> Option<(&'a str, &'a [u8])> {
         Some((str::from_utf8(self.events.text()?).ok()?, self.events.text()?))
     }
 }
 
-/// Takes fields off the front of some bytes.
+/// Reads fields from the front of a byte slice.
 #[derive(Debug)]
 pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
@@ -274,7 +280,7 @@ impl<'a> FieldReader<'a> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
 
@@ -294,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_comes_back_and_any_flipped_bit_is_noticed() {
+    fn header_round_trips_and_detects_flipped_bits() {
         let bytes = header().encode();
         assert_eq!(FrameHeader::decode(&bytes), Ok(header()));
         for bit in 0..FRAME_HEADER_LEN * 8 {
@@ -305,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_reads_from_either_end_and_one_of_version_1_from_its_beginning() {
+    fn frame_splits_by_header_or_footer() {
         let header = header();
         let whole = [&header.encode()[..], &[7; 40], &header.encode_footer().unwrap()].concat();
         let flipped = |at: usize| {
@@ -324,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_wrote_is_told_from_damage() {
+    fn newer_version_is_not_reported_as_damage() {
         for at in [2, 3] {
             let mut bytes = header().encode();
             bytes[at] = 77;
@@ -335,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_comes_back() {
+    fn payload_round_trips() {
         let events = [("run", "{}"), ("", r#"{"a":1}"#)]
             .map(|(kind, json)| JournalEvent { kind: kind.into(), json: json.into() });
         let mark = ReportMark { boot: "b".into(), n: 4 };

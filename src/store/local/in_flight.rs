@@ -1,4 +1,4 @@
-//! The commits that are on their way to disk, oldest first.
+//! Commits in flight to disk, oldest first.
 
 use std::{
     collections::VecDeque,
@@ -8,7 +8,7 @@ use std::{
 
 use super::{commit_group::CommitGroup, segment::LogPosition};
 
-/// What the threads that write share of them.
+/// Commits in flight, shared by the committer threads.
 #[derive(Default)]
 pub(super) struct InFlightCommits {
     queue: Mutex<InFlightCommitQueue>,
@@ -18,41 +18,47 @@ pub(super) struct InFlightCommits {
 #[derive(Default)]
 pub(super) struct InFlightCommitQueue {
     commits: VecDeque<InFlightCommit>,
-    /// The number of the oldest.
+    /// Number of the oldest commit.
     first: u64,
-    /// Where they stand, and what comes next.
+    /// Segment of these commits and of the next.
     segment: u32,
-    /// A sync failed: all of them are void, and nobody lands any more until the log is mended.
+    /// Error of a failed sync. While set, all commits are void, and none is committed before the
+    /// recovery.
     failed: Option<Arc<io::Error>>,
 }
 
-/// A commit, and where it stands in the log.
+/// Commit and its position in the log.
 pub(super) struct InFlightCommit {
     pub(super) group: CommitGroup,
     pub(super) at: LogPosition,
-    /// How much of it was written; 0 where there is nothing to wait for, and only those before it must be answered first.
+    /// Bytes that were written. 0 if the commit only waits for those before it.
     pub(super) len: u32,
 }
 
 impl InFlightCommits {
     pub(super) fn lock_queue(&self) -> MutexGuard<'_, InFlightCommitQueue> {
-        // Whoever panicked while holding it has the threads end.
+        // A holder that panics ends all committer threads, so a poisoned lock needs no handling
+        // here.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all that was written is answered. An error: some of it will not be, until the log is mended.
+    /// Blocks until all that was written is answered.
+    ///
+    /// Fails if some of it will not be answered before the log is recovered.
     pub(super) fn wait_until_committed(&self) -> Result<(), Arc<io::Error>> {
-        let is_flying = |flying: &mut InFlightCommitQueue| !flying.commits.is_empty() && flying.failed.is_none();
-        let flying = self.changed.wait_while(self.lock_queue(), is_flying).unwrap_or_else(PoisonError::into_inner);
-        flying.failed.clone().map_or(Ok(()), Err)
+        let is_pending = |queue: &mut InFlightCommitQueue| !queue.commits.is_empty() && queue.failed.is_none();
+        let queue = self.changed.wait_while(self.lock_queue(), is_pending).unwrap_or_else(PoisonError::into_inner);
+        queue.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// To be called when some have landed, or none will.
+    /// Wakes the waiting threads. Called after commits are committed, or after they fail.
     pub(super) fn notify_changed(&self) {
         self.changed.notify_all();
     }
 
-    /// For a thread that will not come back: nothing lands any more, and whoever waits is told so by the dropped reply.
+    /// Fails all commits after the panic of a committer.
+    ///
+    /// The dropped replies inform the callers.
     pub(super) fn abandon(&self) {
         self.lock_queue()
             .failed
@@ -70,46 +76,51 @@ impl InFlightCommitQueue {
         self.commits.is_empty()
     }
 
-    /// How much of the log they are. All of it stands in one segment.
+    /// Returns the bytes in the log of all commits in flight. They are in one segment.
     pub(super) fn bytes(&self) -> u32 {
         self.commits.iter().map(|commit| commit.len).sum()
     }
 
-    /// Returns its number.
+    /// Adds a commit and returns its number.
     pub(super) fn add(&mut self, commit: InFlightCommit) -> u64 {
         self.commits.push_back(commit);
         self.first + self.commits.len() as u64 - 1
     }
 
-    /// What comes now stands in this segment.
+    /// Sets the segment of the commits to come.
     pub(super) fn set_segment(&mut self, segment: u32) {
         self.segment = segment;
     }
 
-    /// The next that has landed, where all up to `number` are on disk, or nothing new.
+    /// Removes and returns the oldest commit that is committed, if all up to `number` are on disk.
+    ///
+    /// With `None`, only a commit that wrote nothing can be committed.
     pub(super) fn next_committed(&mut self, number: Option<u64>) -> Option<InFlightCommit> {
         let is_on_disk = number.is_some_and(|number| self.first <= number);
-        let has_landed = is_on_disk || self.commits.front().is_some_and(|commit| commit.len == 0);
-        let commit = (has_landed && self.failed.is_none()).then(|| self.commits.pop_front()).flatten()?;
+        let is_committed = is_on_disk || self.commits.front().is_some_and(|commit| commit.len == 0);
+        let commit = (is_committed && self.failed.is_none()).then(|| self.commits.pop_front()).flatten()?;
         self.first += 1;
         Some(commit)
     }
 
-    /// A sync of this segment failed, so none lands any more, until they are cleared. False: that is known already, or the log
-    /// has gone on in another since, which is begun only when all that stands in the one before is on disk or void.
+    /// Records a failed sync of `segment`. No commit is committed until
+    /// [`InFlightCommitQueue::clear`].
+    ///
+    /// Returns false if a failure is recorded already, or if the log has moved to a later segment.
+    /// A later segment begins only once everything in the one before is on disk or void.
     pub(super) fn fail(&mut self, segment: u32, error: Arc<io::Error>) -> bool {
-        let is_news = self.failed.is_none() && segment >= self.segment;
-        if is_news {
+        let is_new = self.failed.is_none() && segment >= self.segment;
+        if is_new {
             self.failed = Some(error);
         }
-        is_news
+        is_new
     }
 
     pub(super) fn failure(&self) -> Option<Arc<io::Error>> {
         self.failed.clone()
     }
 
-    /// All of them, now that they count for nothing, and what follows counts again.
+    /// Clears the failure and returns all commits, which are void.
     pub(super) fn clear(&mut self) -> Vec<InFlightCommit> {
         self.failed = None;
         self.first += self.commits.len() as u64;

@@ -1,27 +1,32 @@
-//! The end of the log, where one thread writes at a time. After any failure the end is where it was, and the next commit mends
-//! what the failure left behind before it writes.
+//! End of the log. One thread writes at a time.
 //!
-//! Beyond the end a stretch of zeros is prepared. To write over them asks the disk for the bytes alone; a file that grows has the
-//! file system's own journal committed with every sync, by a thread of the kernel that must have its turn first.
+//! After a failure the end is unchanged. The next commit first removes what the failure left behind
+//! it.
+//!
+//! Zeros are prepared beyond the end. A write over zeros only needs the bytes on disk. For a
+//! growing file, the file system commits its own journal with each sync, in a kernel thread.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
 use super::segment::{self, LogPosition, SEGMENT_HEADER_LEN, SegmentFileKind, SegmentHeader};
 use crate::store::session_change::ChangeFailure;
 
-/// What lies beyond the end.
+/// Content of the file beyond the end of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TailCondition {
     Clean,
-    /// Some of a commit that failed, and cutting it off failed too.
+    /// Bytes of a failed commit that could not be cut off.
     FailedBytes,
-    /// A sync failed. The kernel may have dropped the pages and call the file clean, so this file is not written again.
+    /// A sync failed. The kernel may have dropped the pages and may report the file as clean. The
+    /// file is never written again.
     Unsyncable,
-    /// The segment that comes next, or some of it.
+    /// The next segment exists, perhaps in part.
     Closed,
 }
 
-/// How many threads wait for the disk side by side. With two, one that is not woken in time is made up for; a third was no gain.
+/// Number of threads that wait for the disk side by side.
+///
+/// The second makes up for one that is woken late. A third gained nothing.
 pub(super) const COMMITTER_THREADS: usize = 2;
 
 #[derive(Debug)]
@@ -29,44 +34,44 @@ pub(super) struct LogWriter {
     dir: PathBuf,
     number: u32,
     file: File,
-    /// The same file, for each who syncs it.
+    /// The same file, opened once for each syncing thread.
     sync_files: [Arc<File>; COMMITTER_THREADS],
     end: u64,
     tail_condition: TailCondition,
-    /// Up to where the file has blocks on the disk: its end, or that of the zeros behind it.
+    /// End of the file's blocks on disk: the end of the log, or of the zeros behind it.
     preallocated: u64,
     sizes: SegmentSizes,
 }
 
-/// In bytes.
+/// Sizes of a segment in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SegmentSizes {
-    /// A commit that would exceed it begins a new segment.
+    /// A commit that would exceed this size begins a new segment.
     pub(super) max_bytes: u64,
-    /// How much is prepared beyond the end.
+    /// Size of the zeros beyond the end.
     pub(super) preallocate_bytes: u64,
 }
 
 impl SegmentSizes {
     pub(super) const DEFAULT: SegmentSizes = SegmentSizes { max_bytes: 64 << 20, preallocate_bytes: 1 << 20 };
 
-    /// How much is prepared at a time: as soon done as a commit.
+    /// Returns the bytes of one preallocation step. A step takes as long as a commit.
     fn preallocate_step(self) -> u64 {
         self.preallocate_bytes / 8
     }
 }
 
 impl LogWriter {
-    /// Goes on with a segment that ends at `end`, also as a file.
+    /// Continues a segment whose log and file both end at `end`.
     pub(super) fn new(dir: PathBuf, number: u32, file: File, end: u64, sizes: SegmentSizes) -> io::Result<LogWriter> {
         let path = segment::path(&dir, number, SegmentFileKind::Log);
-        let hand = || File::open(&path).map(Arc::new);
-        let hands = [hand()?, hand()?];
+        let open_file = || File::open(&path).map(Arc::new);
+        let sync_files = [open_file()?, open_file()?];
         Ok(LogWriter {
             dir,
             number,
             file,
-            sync_files: hands,
+            sync_files,
             end,
             tail_condition: TailCondition::Clean,
             preallocated: end,
@@ -74,23 +79,28 @@ impl LogWriter {
         })
     }
 
-    /// The segment, for one of those who sync side by side. Each has a description of its own, opened before anything was written:
-    /// the kernel says once to each that a page was lost, and not again to the next who asks over the same.
+    /// Returns the file of the segment for one of the syncing threads.
+    ///
+    /// Each thread has its own file description, opened before anything was written. The kernel
+    /// reports a lost page once per description, and would not repeat the error for the second
+    /// thread.
     pub(super) fn sync_file(&self, number: usize) -> Arc<File> {
         self.sync_files[number].clone()
     }
 
-    /// The number of the segment that is written now.
+    /// Returns the number of the current segment.
     pub(super) fn segment(&self) -> u32 {
         self.number
     }
 
-    /// Where the last commit ended.
+    /// Returns the end of the last commit.
     pub(super) fn end(&self) -> io::Result<LogPosition> {
         Ok(LogPosition { segment: self.number, offset: u32::try_from(self.end).map_err(io::Error::other)? })
     }
 
-    /// Whether `len` bytes can be written as it is. Where not, all that was written must be synced before room is made.
+    /// Reports if `len` bytes can be written without further steps.
+    ///
+    /// If not, everything written must be synced before [`LogWriter::make_room`].
     pub(super) fn has_room(&self, len: usize) -> bool {
         !self.is_full(len) && self.tail_condition == TailCondition::Clean
     }
@@ -99,20 +109,21 @@ impl LogWriter {
         self.end + len as u64 > self.sizes.max_bytes && self.end > SEGMENT_HEADER_LEN as u64
     }
 
-    /// Finds `len` bytes of room, in a new segment where need be. What is written next stands there.
+    /// Makes room for `len` bytes, in a new segment if needed. Returns the position of the next
+    /// write.
     pub(super) fn make_room(&mut self, len: usize) -> io::Result<LogPosition> {
-        let mended = match self.tail_condition {
+        let is_clean = match self.tail_condition {
             TailCondition::Clean => true,
             TailCondition::FailedBytes => self.truncate_to_end().is_ok(),
             TailCondition::Unsyncable | TailCondition::Closed => false,
         };
-        if self.is_full(len) || !mended {
+        if self.is_full(len) || !is_clean {
             self.begin_segment()?;
         }
         self.end()
     }
 
-    /// Makes `bytes` durable, with nothing else on its way, or says what became of them.
+    /// Writes and syncs `bytes`, with nothing else in flight. The failure says what became of them.
     pub(super) fn commit(&mut self, bytes: &[u8]) -> Result<(), ChangeFailure> {
         let at = self.end().map_err(|error| ChangeFailure::NotWritten(Arc::new(error)))?;
         self.write(bytes)?;
@@ -122,7 +133,7 @@ impl LogWriter {
         })
     }
 
-    /// Writes `bytes` at the end; they are durable once a [`Log::hand`] has been synced.
+    /// Writes `bytes` at the end. Durable once a [`LogWriter::sync_file`] has been synced.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), ChangeFailure> {
         if let Err(error) = self.file.write_all_at(bytes, self.end) {
             let error = Arc::new(error);
@@ -136,19 +147,24 @@ impl LogWriter {
         Ok(())
     }
 
-    /// A sync failed: this file is not written again, and the log ends in it `from` there, or where it does. What was written
-    /// since counts for nothing.
+    /// Abandons the file after a failed sync. The file is never written again.
+    ///
+    /// The log ends there at `from`, or at its present end if `from` is `None`. Bytes behind that
+    /// do not count.
     pub(super) fn abandon_file(&mut self, from: Option<LogPosition>) {
         self.end = from.map_or(self.end, |from| u64::from(from.offset));
         self.preallocated = self.end;
-        // So that a restart of this process does not take unsynced pages for durable ones; a power cut may still show
-        // either, which is why the answer is "unknown" and the next segment says where this one ends.
+        // After a restart of this process, unsynced pages must not pass for durable ones. After a
+        // power cut, the disk may still show either. The result is therefore unknown, and the next
+        // segment states this end.
         let _ = self.file.set_len(self.end);
         self.tail_condition = TailCondition::Unsyncable;
     }
 
-    /// Writes zeros for the commits to come, a step at a time. To be called when nobody waits: in a flood it would be no gain to
-    /// write everything twice. Where it fails, the file grows as it must.
+    /// Writes zeros ahead of the log, one step per call.
+    ///
+    /// Called only while no request waits: under load, writing everything twice gains nothing. If a
+    /// step fails, the file grows with the commits.
     pub(super) fn preallocate(&mut self) {
         let step = self.sizes.preallocate_step();
         let until = (self.preallocated + step).min(self.sizes.max_bytes);
@@ -166,7 +182,7 @@ impl LogWriter {
         }
     }
 
-    /// What a disk has left that gets full is for what is said.
+    /// Reports if the disk has space to preallocate. The last space of a disk is for events.
     fn has_spare_space(&self) -> bool {
         rustix::fs::fstatvfs(&self.file)
             .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= MIN_FREE_TO_PREALLOCATE)
@@ -180,7 +196,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Gives back what was prepared and is not needed: the file ends where the log does. What cannot be given back does no harm.
+    /// Cuts the file at the end of the log. A failure does no harm.
     pub(super) fn trim(&mut self) {
         if self.preallocated > self.end && self.file.set_len(self.end).is_ok() {
             self.preallocated = self.end;
@@ -188,17 +204,19 @@ impl LogWriter {
     }
 
     fn begin_segment(&mut self) -> io::Result<()> {
-        let preface = SegmentHeader { number: self.number + 1, previous_end: self.end };
-        // It says where this one ends. Where it cannot be had whole, it is begun again before anything else is written: of one that
-        // was taken away once more nobody knows whether a power cut brings it back.
+        let header = SegmentHeader { number: self.number + 1, previous_end: self.end };
+        // The new segment states the end of this one. If its creation fails, it is repeated before
+        // anything else is written: a power cut may bring back a removed file.
         self.tail_condition = TailCondition::Closed;
-        let file = segment::create(&self.dir, preface)?;
+        let file = segment::create(&self.dir, header)?;
         self.trim();
-        *self = LogWriter::new(self.dir.clone(), preface.number, file, SEGMENT_HEADER_LEN as u64, self.sizes)?;
+        *self = LogWriter::new(self.dir.clone(), header.number, file, SEGMENT_HEADER_LEN as u64, self.sizes)?;
         Ok(())
     }
 
-    /// The next commit goes into a new segment, unless nothing stands in this one. Returns where.
+    /// Begins a new segment for the next commit, unless this one is empty.
+    ///
+    /// Returns the position of the next commit.
     pub(super) fn close_segment(&mut self) -> io::Result<LogPosition> {
         if self.end > SEGMENT_HEADER_LEN as u64 {
             self.begin_segment()?;
@@ -206,19 +224,19 @@ impl LogWriter {
         self.make_room(0)
     }
 
-    /// Whether a small commit would succeed, as far as can be told without writing one.
+    /// Fails if a small commit would fail, as far as that shows without a write.
     pub(super) fn check(&mut self) -> io::Result<()> {
         let disk = rustix::fs::fstatvfs(&self.file)?;
         if disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
             return Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
-                self.describe("is on a read-only file system"),
+                self.describe("is on a read-only file system; remount it for writing"),
             ));
         }
         if disk.f_bavail.saturating_mul(disk.f_frsize) < MIN_FREE_BYTES {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
-                self.describe("is on a full disk; make room on it"),
+                self.describe("is on a full disk; free space there"),
             ));
         }
         self.make_room(0).map(drop)
@@ -230,18 +248,18 @@ impl LogWriter {
 }
 
 const MIN_FREE_BYTES: u64 = 1 << 20;
-/// From how much free space on the disk is taken ahead of need.
+/// Free space in bytes from which preallocation is allowed.
 const MIN_FREE_TO_PREALLOCATE: u64 = 256 << 20;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
 
     const SIZES: SegmentSizes = SegmentSizes { max_bytes: 4096, preallocate_bytes: 1024 };
 
-    /// A log, and how long the files of its segments are.
-    fn begun() -> (LogWriter, impl Fn(u32) -> u64) {
+    /// Returns a new log, and a function that returns the length of a segment's file.
+    fn new_log() -> (LogWriter, impl Fn(u32) -> u64) {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().to_owned();
         let file = segment::create(&at, SegmentHeader { number: 1, previous_end: 0 }).unwrap();
@@ -256,10 +274,10 @@ mod tests {
     }
 
     #[test]
-    fn commits_find_room_that_the_file_has_already() {
-        let (mut log, len) = begun();
+    fn commits_fill_preallocated_space() {
+        let (mut log, len) = new_log();
         commit(&mut log, 50);
-        assert_eq!(len(1), log.end, "nobody had time");
+        assert_eq!(len(1), log.end, "nothing was preallocated yet");
         (0..20).for_each(|_| log.preallocate());
         let prepared = len(1);
         assert!(
@@ -272,14 +290,14 @@ mod tests {
             assert_eq!(len(1), prepared);
         }
         commit(&mut log, 50);
-        assert_eq!(len(1), log.end, "and no hole where it ends");
+        assert_eq!(len(1), log.end, "the file ends with the log");
         log.preallocate();
         assert_eq!(len(1), log.end + SIZES.preallocate_step());
     }
 
     #[test]
-    fn what_was_prepared_and_is_not_needed_is_given_back() {
-        let (mut log, len) = begun();
+    fn unused_preallocation_is_trimmed() {
+        let (mut log, len) = new_log();
         commit(&mut log, 50);
         log.preallocate();
         log.close_segment().unwrap();
@@ -289,12 +307,12 @@ mod tests {
         log.trim();
         assert_eq!(len(2), SEGMENT_HEADER_LEN as u64 + 60);
         log.preallocate();
-        assert_eq!(len(2), log.end + SIZES.preallocate_step(), "it goes on");
+        assert_eq!(len(2), log.end + SIZES.preallocate_step(), "preallocation continues");
     }
 
     #[test]
-    fn no_segment_is_prepared_beyond_its_size() {
-        let (mut log, len) = begun();
+    fn preallocation_stops_at_segment_size() {
+        let (mut log, len) = new_log();
         while log.end + 64 <= SIZES.max_bytes {
             commit(&mut log, 64);
             log.preallocate();
@@ -303,8 +321,8 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_once_the_next_segment_says_where_this_one_ends_goes_there() {
-        let (mut log, _len) = begun();
+    fn commit_after_failed_segment_begin_goes_to_new_segment() {
+        let (mut log, _len) = new_log();
         commit(&mut log, 50);
         let next = segment::path(&log.dir, 2, SegmentFileKind::Log);
         std::fs::create_dir(&next).unwrap();

@@ -1,16 +1,18 @@
-//! One node's journal: an append-only log is the durable truth; sled holds what is looked up and is made anew from the log
-//! whenever it is missing, behind or damaged.
+//! Store driver for one node: an append-only log is the durable truth, sled is an index of it.
+//!
+//! A missing, old or damaged index is rebuilt from the log. See docs/internals/journal.md.
 //!
 //! ```text
-//! lock                    held while a server uses the directory
-//! log/00000001.log        segments, shared by all sessions          segment, frame, scan, log
-//! log/00000001.arc        the same, closed and compressed            archive, compaction
-//! index/                  sled: sessions, where their events stand  catalog, places, shared
-//! contents/<session>/     large contents, a file each, and sums      contents
+//! lock                 held while a server uses the directory
+//! log/00000001.log     segments, shared by all sessions      segment, frame, scan, log_writer
+//! log/00000001.arc     the same, closed and compressed       archive, compaction
+//! index/               sled: sessions, locations of events   catalog, event_locations, shared
+//! contents/<session>/  large contents with block checksums   contents
 //! ```
-//! An append goes `queue` → `group` → `log` → `flight`, driven by a `committer`, and then to whoever reads: `recent` in memory,
-//! `reader` from the log.
-//! `open` and `replay` are the way back.
+//! - An append passes `commit_queue`, `commit_group`, `log_writer` and `in_flight`. `committer`
+//!   drives all four.
+//! - Readers read from `recent_events` in memory, or through `reader` from the log.
+//! - `open` and `replay` read the log back at start.
 
 mod archive;
 mod catalog;
@@ -31,7 +33,7 @@ mod scan;
 mod segment;
 mod shared;
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests;
 
 use std::{
@@ -65,23 +67,25 @@ use super::{
     session_change::{ChangeFailure, SessionChange, SessionEntry, reject_foreign_record},
 };
 
-/// The journal in one directory. Dropping it carries out what waits, completes the index and frees the directory.
+/// Journal in one directory.
+///
+/// Drop carries out the queued changes, completes the index and frees the directory.
 pub struct LocalStore {
     shared: Arc<SharedJournal>,
     queue: Arc<CommitQueue>,
     contents: ContentStore,
     compactor: Arc<Compactor>,
-    /// In the order in which they end: the committers' end tells the mover.
+    /// In the order in which they end: the end of the committers ends the index flusher.
     threads: Vec<JoinHandle<()>>,
     lock: File,
 }
 
-/// The sizes that tests make small.
+/// Sizes that tests reduce.
 #[derive(Debug, Clone, Copy)]
 struct StoreSizes {
     segment: SegmentSizes,
     flush_thresholds: FlushThresholds,
-    /// From how many bytes on a segment is closed early because something in it was purged.
+    /// Size in bytes from which a segment with purged data is closed early.
     close_purged_bytes: u32,
 }
 
@@ -95,23 +99,31 @@ impl Default for StoreSizes {
     }
 }
 
-/// The nice value of work that is nobody's business to wait for.
+/// Nice value of background work.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// An index that fails is left alone for so long: each try may read the whole log, and each commit asks for one.
+/// Delay before a failed index flush is retried.
+///
+/// Each try may read the whole log, and each commit requests a try.
 const INDEX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// So that a frame's length and a place's offset fit in 32 bits with room to spare.
+/// Largest batch.
+///
+/// Keeps a frame's length and an event location's offset well within 32 bits.
 const MAX_BATCH_BYTES: usize = 256 << 20;
 
 impl LocalStore {
-    /// Opens the journal in `dir`, which is made where it is missing. Blocks while it reads what its index lacks.
+    /// Opens the journal in `dir` and creates the directory if it is missing.
+    ///
+    /// Blocks while it replays the part of the log that the index lacks.
     pub fn open(dir: &Path) -> Result<LocalStore, OpenError> {
         LocalStore::open_with(dir, StoreSizes::default())
     }
 
-    /// Opens the journal in `dir` for whoever only reads it, and leaves all files as they are: the disk may take no writes any
-    /// more. No change is taken.
+    /// Opens the journal in `dir` for reading only and changes no file, because the disk may be
+    /// read-only.
+    ///
+    /// The store rejects every change.
     pub fn open_to_read(dir: &Path) -> Result<LocalStore, OpenError> {
         let ReadOnlyJournal { shared, lock, contents } = open::open_to_read(dir)?;
         let (shared, queue) = (Arc::new(shared), Arc::new(CommitQueue::new()));
@@ -131,33 +143,35 @@ impl LocalStore {
         let failed = |source| OpenError::Io { path: dir.to_owned(), source };
         let contents = ContentStore::new(opened.contents);
         contents.note_leftovers(|session| match opened.shared.state().sessions.get(&session) {
-            // It may be that of a session of which the log was lost.
+            // The session may be among those whose part of the log was lost.
             None if !opened.shared.is_complete => ContentRetention::All,
             entry => content_retention(entry),
         });
 
         let (shared, queue) = (Arc::new(opened.shared), Arc::new(CommitQueue::new()));
-        let (mover, wishes) = mpsc::sync_channel(1);
+        let (flush_signal, flush_requests) = mpsc::sync_channel(1);
         let thresholds = sizes.flush_thresholds;
         if shared.state().unflushed.len() >= thresholds.locations {
-            let _ = mover.try_send(());
+            let _ = flush_signal.try_send(());
         }
-        let committer = Committer::new(shared.clone(), queue.clone(), opened.log, mover, thresholds, sync);
+        let committer = Committer::new(shared.clone(), queue.clone(), opened.log, flush_signal, thresholds, sync);
         let committer = Arc::new(committer);
         let compactor = Arc::new(Compactor::new(shared.clone(), queue.clone(), sizes.close_purged_bytes));
-        // Dropped where a thread cannot be had: then the others end.
+        // Dropped if a thread cannot be started. The drop ends the other threads.
         let mut store = LocalStore { shared, queue, contents, compactor, threads: Vec::new(), lock: opened.lock };
-        for hand in 0..COMMITTER_THREADS {
+        for thread_index in 0..COMMITTER_THREADS {
             let committer = committer.clone();
-            store.threads.push(spawn("journal", move || committer.run(hand)).map_err(failed)?);
+            store.threads.push(spawn("journal", move || committer.run(thread_index)).map_err(failed)?);
         }
         drop(committer);
-        let moved = store.shared.clone();
-        store.threads.push(spawn("journal-index", move || run_index_flusher(&moved, &wishes)).map_err(failed)?);
+        let journal = store.shared.clone();
+        store
+            .threads
+            .push(spawn("journal-index", move || run_index_flusher(&journal, &flush_requests)).map_err(failed)?);
         Ok(store)
     }
 
-    /// Puts a change into the queue, now; the answer comes when it is durable.
+    /// Queues a change during this call. The future resolves when the change is durable.
     fn submit(
         &self,
         session: SessionId,
@@ -182,7 +196,7 @@ impl LocalStore {
         }
     }
 
-    /// For the changes after which the session is there.
+    /// Carries out a change that does not remove the session.
     async fn submit_record(&self, session: SessionId, change: SessionChange) -> Result<SessionEntry, StoreError> {
         let after = self.submit(session, change, Vec::new()).await;
         after.map_err(|failure| failure.into_store_error(session))?.ok_or(StoreError::NoSession(session))
@@ -205,16 +219,19 @@ impl Drop for LocalStore {
         self.contents.stop();
         self.queue.close();
         for thread in self.threads.drain(..) {
-            // A panic was reported when it happened.
+            // The panic was reported when it happened.
             let _ = thread.join();
         }
-        // Closing the file is not enough where this process is just starting another, which shares it until its exec.
+        // A child process that is being started shares the file until its exec. Closing the file
+        // would therefore not free the lock.
         let _ = self.lock.unlock();
     }
 }
 
 impl LocalStore {
-    /// Works on the contents of a session; what came of it goes if the session went meanwhile.
+    /// Runs `work` on the contents of a session.
+    ///
+    /// If the session is purged meanwhile, its contents are removed again.
     async fn with_session_contents<T: Send + 'static>(
         &self,
         session: SessionId,
@@ -229,7 +246,7 @@ impl LocalStore {
             if shared.state().sessions.contains_key(&session) {
                 return Ok(done);
             }
-            // It was forgotten meanwhile, perhaps before there was anything to remove.
+            // A purge may have run before `work` wrote anything.
             contents.forget(session)?;
             Err(StoreError::NoSession(session))
         })
@@ -258,13 +275,13 @@ impl Store for LocalStore {
         if let Some(failure) = reject_foreign_record(session, record.as_deref()) {
             return Box::pin(futures::future::ready(Err(failure.into_append_error(session))));
         }
-        let rests = record.as_deref().is_some_and(|record| !listing::has_agent(record.state));
+        let stops = record.as_deref().is_some_and(|record| !listing::has_agent(record.state));
         let change = SessionChange::Append { epoch, at, events: events.len() as u64, mark, record };
         let answer = self.submit(session, change, events);
         let contents = self.contents.clone();
         Box::pin(async move {
             let after = answer.await.map_err(|failure| failure.into_append_error(session))?;
-            if rests {
+            if stops {
                 contents.note_stopped(session);
             }
             after.map(|entry| entry.tail).ok_or(AppendError::NoSession(session))
@@ -361,13 +378,14 @@ impl Store for LocalStore {
         let (compactor, contents, shared) = (self.compactor.clone(), self.contents.clone(), self.shared.clone());
         let (reply, answer) = oneshot::channel();
         let work = move || {
-            // Nobody waits for it. The kernel takes 0 for the calling thread; where it refuses, it is done all the same.
+            // Background priority. Linux takes 0 for the calling thread. A failure changes nothing
+            // but the priority.
             let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
             contents.drop_unfinished_of_stopped(|session| {
                 content_retention(shared.state().sessions.get(&session)) != ContentRetention::All
             });
             contents.sweep();
-            // Whoever no longer listens does not need the answer.
+            // A receiver that is gone needs no reply.
             let _ = reply.send(compactor.run());
         };
         spawn("journal-archive", work)?;
@@ -394,19 +412,21 @@ fn content_retention(entry: Option<&SessionEntry>) -> ContentRetention {
 }
 
 fn content_name(name: &str) -> io::Result<ulid::Ulid> {
-    name.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "no name of a content"))
+    name.parse()
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a content; such a name is a ULID"))
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name.to_owned()).spawn(work)
 }
 
-/// Until the committer is gone; then once more, so that the next start has nothing to replay.
-fn run_index_flusher(shared: &SharedJournal, wishes: &mpsc::Receiver<()>) {
+/// Flushes the index on each signal until the committers end, then once more for a short next
+/// replay.
+fn run_index_flusher(shared: &SharedJournal, flush_requests: &mpsc::Receiver<()>) {
     let mut failed: Option<Instant> = None;
     loop {
-        let told = wishes.recv();
-        if told.is_ok() && failed.is_some_and(|at| at.elapsed() < INDEX_RETRY_DELAY) {
+        let received = flush_requests.recv();
+        if received.is_ok() && failed.is_some_and(|at| at.elapsed() < INDEX_RETRY_DELAY) {
             continue;
         }
         failed = None;
@@ -414,7 +434,7 @@ fn run_index_flusher(shared: &SharedJournal, wishes: &mpsc::Receiver<()>) {
             tracing::warn!("the journal's index falls behind: {error}");
             failed = Some(Instant::now());
         }
-        if told.is_err() {
+        if received.is_err() {
             return;
         }
     }
@@ -431,15 +451,15 @@ fn encode(change: &SessionChange, events: &[JournalEvent]) -> Vec<u8> {
 }
 
 fn batch_too_large(len: usize) -> ChangeFailure {
-    let text = format!("a batch of {len} bytes; at most {MAX_BATCH_BYTES} fit, keep large contents beside the journal");
+    let text = format!("a batch of {len} bytes exceeds {MAX_BATCH_BYTES}; store large contents beside the journal");
     ChangeFailure::NotWritten(Arc::new(io::Error::new(io::ErrorKind::FileTooLarge, text)))
 }
 
 fn writer_gone_error() -> io::Error {
-    io::Error::other("the thread that writes the journal is gone; start the server again")
+    io::Error::other("the thread that writes the journal is gone; restart the server")
 }
 
-/// File work, away from the threads that serve sockets.
+/// Runs file work away from the threads that serve sockets.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {

@@ -1,4 +1,4 @@
-//! Opening a directory: alone, with its torn tail cut and its index complete.
+//! Opening a directory: takes its lock, cuts the torn tail and completes the index.
 
 use std::{
     collections::HashMap,
@@ -22,14 +22,12 @@ use super::{
 };
 use crate::store::{SessionId, StoreError, session_change::SessionEntry};
 
-/// Why a directory cannot be used.
+/// Reason why a directory cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("`{path}` is in use by another server; stop that one, or give this one a directory of its own with --data")]
+    #[error("`{path}` is in use by another server; stop that server, or choose another directory with `--data`")]
     InUse { path: PathBuf },
-    #[error(
-        "`{path}` was written by a newer version; start that version, or give this one another directory with --data"
-    )]
+    #[error("`{path}` was written by a newer version; start that version, or choose another directory with `--data`")]
     Newer { path: PathBuf },
     #[error("cannot use `{path}`: {source}")]
     Io {
@@ -40,30 +38,30 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether the disk takes no writes any more.
+    /// Reports if the disk is read-only.
     pub fn is_read_only(&self) -> bool {
         matches!(self, OpenError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem)
     }
 }
 
-/// How many frames of a commit that is cut are named.
+/// Most frames of a cut commit that are named in the log message.
 const MAX_NAMED_FRAMES: usize = 20;
 
-/// The extension of a file that is a segment of another number.
+/// Extension of a segment file whose header states another number.
 const MISNAMED_EXTENSION: &str = "misnamed";
 
-/// What a directory consists of that is opened for reading alone.
+/// Parts of a directory that is opened for reading only.
 pub(super) struct ReadOnlyJournal {
     pub(super) shared: SharedJournal,
     pub(super) lock: File,
     pub(super) contents: PathBuf,
 }
 
-/// What an opened directory consists of.
+/// Parts of an opened directory.
 pub(super) struct OpenedJournal {
     pub(super) shared: SharedJournal,
     pub(super) log: LogWriter,
-    /// Held for as long as the directory is used.
+    /// Held while the directory is in use.
     pub(super) lock: File,
     pub(super) contents: PathBuf,
 }
@@ -80,15 +78,15 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<OpenedJournal, Ope
     let segments = SegmentCache::new(log_dir.clone());
     let path = segment::path(&log_dir, number, SegmentFileKind::Log);
     let failed = |source: io::Error| OpenError::Io { path: path.clone(), source };
-    let (ground, known) = open_catalog(&catalog_dir);
+    let (base_index, known) = open_catalog(&catalog_dir);
     let known = known
         .map(|known| (log_reach(&segments, known.end), known))
         .filter(|(reach, _)| *reach != LogReach::CatalogOutdated);
-    let (ground, reach, known) = match known {
-        Some((reach, known)) => (ground, reach, known),
+    let (base_index, reach, known) = match known {
+        Some((reach, known)) => (base_index, reach, known),
         None => {
-            let (ground, known) = recreate_catalog(&catalog_dir, ground);
-            (ground, LogReach::Covers, known)
+            let (base_index, known) = recreate_catalog(&catalog_dir, base_index);
+            (base_index, LogReach::Covers, known)
         }
     };
 
@@ -106,27 +104,30 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<OpenedJournal, Ope
     };
     let mut log = log.map_err(failed)?;
     if let Err(error) = rewrite_records(&mut log, &behind, &replay.sessions) {
-        tracing::warn!("what the journal `{}` lost of its end, its index alone knows: {error}", path.display());
+        tracing::warn!(
+            "the journal `{}` lost its end, and its records cannot be rewritten from the index: {error}",
+            path.display()
+        );
     }
     let end = log.end().map_err(failed)?;
-    let is_whole = record_damage(dir, &replay.damage, known.end == LogPosition::START);
-    let LogReplay { sessions, locations: places, touched, .. } = replay;
+    let is_complete = record_damage(dir, &replay.damage, known.end == LogPosition::START);
+    let LogReplay { sessions, locations, touched, .. } = replay;
     let state = JournalState {
         sessions,
         recent: RecentEvents::default(),
-        unflushed: places,
+        unflushed: locations,
         changed_sessions: touched,
         end,
-        // What stands there was not read, but for its end.
+        // The last segment was not read, except its end.
         purged_since: (end.offset > SEGMENT_HEADER_LEN as u32).then(Instant::now),
         flushing: None,
         flushed_to: known.end,
     };
-    let shared = SharedJournal::new(state, ground, segments, catalog_dir, is_whole);
+    let shared = SharedJournal::new(state, base_index, segments, catalog_dir, is_complete);
     Ok(OpenedJournal { shared, log, lock, contents })
 }
 
-/// Reads all of the log and does without an index, which sled opens for writing only.
+/// Reads the whole log instead of the index: sled opens its files for writing only.
 pub(super) fn open_to_read(dir: &Path) -> Result<ReadOnlyJournal, OpenError> {
     let [log_dir, catalog_dir, contents] = ["log", "index", "contents"].map(|name| dir.join(name));
     let lock = lock(&dir.join("lock"), OpenOptions::new().read(true))?;
@@ -152,34 +153,42 @@ pub(super) fn open_to_read(dir: &Path) -> Result<ReadOnlyJournal, OpenError> {
 
 fn warn_of_damage(replay: &mut LogReplay, log_dir: &Path) {
     for damage in &replay.damage {
-        tracing::warn!("damaged in the journal `{}`: {damage}", log_dir.display());
+        tracing::warn!("the journal `{}` is damaged: {damage}", log_dir.display());
     }
-    for mended in &replay.recovered {
-        tracing::warn!("a header in the journal `{}` is damaged, and read from its copy: {mended}", log_dir.display());
+    for recovered in &replay.recovered {
+        tracing::warn!(
+            "the journal `{}` has a damaged header, which was read from its footer: {recovered}",
+            log_dir.display()
+        );
     }
     if !replay.cut_frames.is_empty() {
         let count = replay.cut_frames.len();
         replay.cut_frames.truncate(MAX_NAMED_FRAMES);
         tracing::warn!(
-            "the last commit of the journal does not hold and is cut from there on, {count} frames that are there: {}. It was \
-             never acknowledged if the power went while it was written; if it did not, the disk has lost it since",
+            "the last commit of the journal is incomplete and is cut, with {count} frames that are complete: {}. If the \
+             power failed during the write, it was never acknowledged; otherwise the disk lost part of it later",
             replay.cut_frames.join(", ")
         );
     }
 }
 
-/// Whether no session may be in the log that nobody knows: not even one that an earlier start found damaged, which is looked
-/// through no more once the index is beyond. A file remembers that, until all of the log was read and is whole.
+/// Records damage in the file `incomplete`. Returns if the log can hold no unknown session.
+///
+/// Later starts do not read a damaged part again once the index covers it. The file therefore stays
+/// until the whole log was read and is sound.
 fn record_damage(dir: &Path, damage: &[String], read_all: bool) -> bool {
     let mark = dir.join("incomplete");
     if !damage.is_empty() {
         let text = format!(
-            "What is left of sessions that are not known is kept while this file is here. Once the files beside it are whole \
-             again, remove `index` while no server runs: the next start reads all of them. Damaged:\n{}\n",
+            "Data of unknown sessions is kept while this file exists. Once the files beside it are whole again, stop the \
+             server and remove `index`: the next start reads all of them. Damaged:\n{}\n",
             damage.join("\n")
         );
         if let Err(error) = std::fs::write(&mark, text) {
-            tracing::warn!("that the journal is damaged is not remembered in `{}`: {error}", mark.display());
+            tracing::warn!(
+                "the journal is damaged, and `{}` cannot be written to record that: {error}",
+                mark.display()
+            );
         }
         return false;
     }
@@ -189,22 +198,25 @@ fn record_damage(dir: &Path, damage: &[String], read_all: bool) -> bool {
     !mark.exists()
 }
 
-/// The log, without what lies behind its end.
+/// Continues the log at `end`, and cuts the bytes behind it.
 fn continue_log(dir: PathBuf, number: u32, file: File, end: LogPosition, sizes: SegmentSizes) -> io::Result<LogWriter> {
     let end = u64::from(end.offset);
     let length = file.metadata()?.len();
     if length > end {
         if !segment::is_blank(&file, end)? {
-            tracing::info!("cutting {} bytes behind the last commit that holds", length - end);
+            tracing::info!("cutting {} bytes behind the last complete commit", length - end);
         }
         file.set_len(end)?;
     }
-    // What a killed server had written and not synced is served from now on, so it must be on disk.
+    // Frames that a killed server wrote without a sync are served from now on, so they must be on
+    // disk.
     file.sync_all()?;
     LogWriter::new(dir, number, file, end, sizes)
 }
 
-/// The log in a new segment, where `last` lacks what the index has places of: nothing else may come to stand there.
+/// Continues the log in a new segment, because `last` lacks bytes that the index has locations of.
+///
+/// No other bytes may take their place.
 fn continue_in_new_segment(dir: PathBuf, last: &File, end: LogPosition, sizes: SegmentSizes) -> io::Result<LogWriter> {
     last.sync_all()?;
     let next = SegmentHeader { number: end.segment + 1, previous_end: u64::from(end.offset) };
@@ -212,7 +224,9 @@ fn continue_in_new_segment(dir: PathBuf, last: &File, end: LogPosition, sizes: S
     LogWriter::new(dir, next.number, file, SEGMENT_HEADER_LEN as u64, sizes)
 }
 
-/// Writes how these sessions stand, where the log itself has lost it: so their numbers stay given also without the index.
+/// Writes the state of sessions that the log itself has lost.
+///
+/// Their numbers then stay given even without the index.
 fn rewrite_records(
     log: &mut LogWriter,
     behind: &[SessionId],
@@ -246,9 +260,9 @@ fn make_dir(path: &Path) -> Result<(), OpenError> {
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
 }
 
-fn lock(path: &Path, how: &mut OpenOptions) -> Result<File, OpenError> {
+fn lock(path: &Path, options: &mut OpenOptions) -> Result<File, OpenError> {
     let failed = |source| OpenError::Io { path: path.to_owned(), source };
-    let file = how.mode(0o600).open(path).map_err(failed)?;
+    let file = options.mode(0o600).open(path).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.parent().unwrap_or(path).to_owned() }),
@@ -256,18 +270,21 @@ fn lock(path: &Path, how: &mut OpenOptions) -> Result<File, OpenError> {
     }
 }
 
-/// Puts what is a segment of another number aside, a copy for instance: nothing in it counts, and nothing is written there.
+/// Renames segment files whose header states another number, for example copies.
+///
+/// Their frames do not count, and the log does not continue in them.
 fn set_aside_misnamed(dir: &Path, kind: SegmentFileKind) -> io::Result<()> {
     for number in segment::numbers(dir, kind)? {
         let path = segment::path(dir, number, kind);
-        // What cannot be read is damage, of which whoever reads it speaks.
-        let preface = File::open(&path).and_then(|file| SegmentHeader::read(&file, kind));
-        let Ok(Ok(SegmentHeader { number: own, .. })) = preface else { continue };
+        // A header that cannot be read is damage. Its readers report it.
+        let header = File::open(&path).and_then(|file| SegmentHeader::read(&file, kind));
+        let Ok(Ok(SegmentHeader { number: own, .. })) = header else { continue };
         if own != number {
-            // Never over another that was put aside: it may be the only one of its number.
+            // A file set aside earlier may be the only one of its number, so each gets a unique
+            // name.
             let aside = path.with_added_extension(format!("{MISNAMED_EXTENSION}-{}", ulid::Ulid::generate()));
             tracing::warn!(
-                "`{}` is segment {own} by what it says itself; it is left out, and called `{}`",
+                "`{}` is segment {own} by its header; it is ignored and renamed to `{}`",
                 path.display(),
                 aside.display()
             );
@@ -277,7 +294,7 @@ fn set_aside_misnamed(dir: &Path, kind: SegmentFileKind) -> io::Result<()> {
     Ok(())
 }
 
-/// Completes what a killed compaction began.
+/// Completes or removes what a killed compaction left.
 fn finish_compaction(dir: &Path) -> io::Result<()> {
     [SegmentFileKind::Log, SegmentFileKind::Archive].into_iter().try_for_each(|kind| set_aside_misnamed(dir, kind))?;
     for entry in dir.read_dir()? {
@@ -288,13 +305,13 @@ fn finish_compaction(dir: &Path) -> io::Result<()> {
     }
     let logs = segment::numbers(dir, SegmentFileKind::Log)?;
     for archived in logs.intersection(&segment::numbers(dir, SegmentFileKind::Archive)?) {
-        // An archive gets its name when it is whole and on disk.
+        // An archive has its final name only once it is complete and on disk.
         std::fs::remove_file(segment::path(dir, *archived, SegmentFileKind::Log))?;
     }
     Ok(())
 }
 
-/// The segment that the log goes on in; made where there is none.
+/// Returns the segment in which the log continues, and creates it if there is none.
 fn last_segment(dir: &Path) -> Result<(u32, File), OpenError> {
     let failed = |source| OpenError::Io { path: dir.to_owned(), source };
     let mut numbers = segment::numbers(dir, SegmentFileKind::Log).map_err(failed)?;
@@ -311,22 +328,25 @@ fn last_segment(dir: &Path) -> Result<(u32, File), OpenError> {
         if begun {
             return Ok((number, file));
         }
-        // A crash came before the segment was begun; nothing can be in it.
+        // A crash interrupted the creation of this segment, so it holds no frame.
         std::fs::remove_file(&path).map_err(failed)?;
     }
-    // Archives know their ends themselves.
+    // Archives state their own end.
     let next = SegmentHeader { number: archived + 1, previous_end: 0 };
     Ok((next.number, segment::create(dir, next).map_err(failed)?))
 }
 
-/// How the log stands to where the catalog ends.
+/// Relation of the log to the end of the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LogReach {
-    /// It can be gone on with from there.
+    /// The log can continue from the end of the catalog.
     Covers,
-    /// It ends before, so it was lost in part: the catalog alone knows the numbers that were given.
+    /// The log ends before the catalog, so part of it is lost. Only the catalog has the given
+    /// numbers.
     EndsBefore,
-    /// The catalog is an old one: only what it had in whole was archived, and it says otherwise.
+    /// The catalog is an old copy: its end is in an archived segment.
+    ///
+    /// A segment is archived only once the catalog covers it.
     CatalogOutdated,
 }
 
@@ -347,7 +367,7 @@ fn log_reach(segments: &SegmentCache, end: LogPosition) -> LogReach {
     }
 }
 
-/// Whether something was written right before `end`, and not only prepared.
+/// Reports if a frame was written right before `end`, and not only zeros.
 fn is_written_before(file: &File, end: u64) -> bool {
     let mut last = [0; FRAME_HEADER_LEN];
     let from = end.saturating_sub(last.len() as u64);
@@ -365,21 +385,21 @@ fn open_catalog(dir: &Path) -> (BaseIndex, Option<CatalogSnapshot>) {
 }
 
 fn discard_catalog(dir: &Path, error: &CatalogError) -> (BaseIndex, Option<CatalogSnapshot>) {
-    tracing::warn!("the journal's index `{}` is made anew from the log: {error}", dir.display());
+    tracing::warn!("the journal's index `{}` is rebuilt from the log: {error}", dir.display());
     (BaseIndex::InMemory(EventLocations::default()), None)
 }
 
-/// An empty catalog; where not even that can be had, memory does its work until the next start.
+/// Creates an empty catalog. If that fails, an index in memory serves until the next start.
 fn recreate_catalog(dir: &Path, old: BaseIndex) -> (BaseIndex, CatalogSnapshot) {
     if let BaseIndex::Catalog(catalog) = old {
         catalog.close();
     }
-    // What cannot be removed cannot be opened either, or shows in its checkpoint.
+    // A catalog that cannot be removed cannot be opened either, or its checkpoint shows it.
     let _ = std::fs::remove_dir_all(dir);
     match open_catalog(dir) {
-        (ground, Some(known)) if known.end == LogPosition::START => (ground, known),
-        (ground, _) => {
-            if let BaseIndex::Catalog(catalog) = ground {
+        (base_index, Some(known)) if known.end == LogPosition::START => (base_index, known),
+        (base_index, _) => {
+            if let BaseIndex::Catalog(catalog) = base_index {
                 catalog.close();
             }
             let known = CatalogSnapshot { sessions: Default::default(), end: LogPosition::START };

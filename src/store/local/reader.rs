@@ -1,4 +1,4 @@
-//! Reads a session's events from the log.
+//! Reader of a session's events in the log.
 
 use std::{borrow::Cow, fs::File, io};
 
@@ -18,7 +18,9 @@ use crate::{
     store::{JournalEvent, ReadLimit, Seq, SessionId, StoreError, StoredEvent},
 };
 
-/// The events after `after`; stops before the first that cannot be read, which is an error only where it is the first.
+/// Returns the events after `after`, up to the first that cannot be read.
+///
+/// Fails if the first event cannot be read.
 pub(super) fn read(
     shared: &SharedJournal,
     session: SessionId,
@@ -28,7 +30,7 @@ pub(super) fn read(
     JournalReader::for_session(shared, session)?.read(after, limit)
 }
 
-/// Reads on in what it has open already.
+/// Reader that keeps its segment and block open between reads.
 pub(super) struct JournalReader<'a> {
     shared: &'a SharedJournal,
     session: SessionId,
@@ -36,13 +38,13 @@ pub(super) struct JournalReader<'a> {
     collected: EventCollector,
     open: Option<(u32, Segment)>,
     window: ReadWindow,
-    /// The block of an archive that was read last.
+    /// Block of an archive that was read last.
     inflated: Option<(ArchiveBlock, Vec<u8>)>,
 }
 
-/// What came of reading one frame.
+/// Result of reading one location.
 enum ReadStep {
-    /// Go on with this event.
+    /// Continue with this event.
     Next(Seq),
     Full,
     /// The index led to something else.
@@ -52,12 +54,12 @@ enum ReadStep {
 impl<'a> JournalReader<'a> {
     pub(super) fn for_session(shared: &'a SharedJournal, session: SessionId) -> Result<JournalReader<'a>, StoreError> {
         let tail = shared.state().sessions.get(&session).ok_or(StoreError::NoSession(session))?.tail;
-        let gathered = EventCollector::up_to(ReadLimit { events: 0, bytes: 0 });
+        let collected = EventCollector::up_to(ReadLimit { events: 0, bytes: 0 });
         Ok(JournalReader {
             shared,
             session,
             tail,
-            collected: gathered,
+            collected,
             open: None,
             window: ReadWindow::default(),
             inflated: None,
@@ -77,17 +79,17 @@ impl<'a> JournalReader<'a> {
 
     fn fill(&mut self, after: Seq) -> Result<(), StoreError> {
         let mut seq = after.saturating_add(1);
-        let (mut missed, mut distrusted) = (None, None);
+        let (mut retried, mut rebuilt) = (None, None);
         while seq <= self.tail && !self.collected.is_full() {
-            let places = self.shared.locate(self.session, seq)?;
-            let begun_at = seq;
-            let mut rest = &places[..];
-            while let [place, behind @ ..] = rest {
+            let locations = self.shared.locate(self.session, seq)?;
+            let started_at = seq;
+            let mut rest = &locations[..];
+            while let [location, behind @ ..] = rest {
                 if behind.first().is_some_and(|next| next.first <= seq) {
                     rest = behind;
                     continue;
                 }
-                match self.read_location(*place, seq)? {
+                match self.read_location(*location, seq)? {
                     ReadStep::Next(next) => seq = next,
                     ReadStep::Full => return Ok(()),
                     ReadStep::Elsewhere => break,
@@ -96,33 +98,36 @@ impl<'a> JournalReader<'a> {
                     return Ok(());
                 }
             }
-            if seq == begun_at {
+            if seq == started_at {
                 if !self.shared.state().sessions.contains_key(&self.session) {
                     return Err(StoreError::NoSession(self.session));
                 }
-                // Meanwhile the segment may have become an archive, of which the index leads to the start only.
-                if self.open.take().is_some() && missed != Some(seq) {
-                    missed = Some(seq);
+                // The segment may have become an archive meanwhile. The index then leads only to
+                // the start of its row.
+                if self.open.take().is_some() && retried != Some(seq) {
+                    retried = Some(seq);
                     continue;
                 }
-                // An index that leads nowhere is read anew once; if it still does, the log itself lacks the event.
-                if distrusted == Some(seq) {
-                    return Err(self.damaged(seq, "the log lacks it"));
+                // An index that leads nowhere is rebuilt once. If it still leads nowhere, the log
+                // lacks the event.
+                if rebuilt == Some(seq) {
+                    return Err(self.damaged(seq, "the log lacks this event"));
                 }
                 self.shared.rebuild_index(&CatalogError::Mismatch)?;
-                distrusted = Some(seq);
+                rebuilt = Some(seq);
             }
         }
         Ok(())
     }
 
-    /// Takes the events from `seq` on that stand in one frame.
-    fn read_location(&mut self, place: EventLocation, seq: Seq) -> Result<ReadStep, StoreError> {
-        let Some(at) = place.at else { return Err(self.damaged(seq, "a damaged part of the log held it")) };
+    /// Takes the events of one location, from `seq` on.
+    fn read_location(&mut self, location: EventLocation, seq: Seq) -> Result<ReadStep, StoreError> {
+        let Some(at) = location.at else { return Err(self.damaged(seq, "the event was in a damaged part of the log")) };
         match self.open(at)? {
-            // There was one of each number: what is gone, the log lost. A number beyond all of them only the index can have made up.
+            // Every number up to the current segment existed, so a missing segment was lost. A
+            // higher number is an error of the index.
             None if at.segment <= self.shared.state().end.segment => {
-                Err(self.damaged(seq, &format!("segment {} of the log is gone", at.segment)))
+                Err(self.damaged(seq, &format!("segment {} of the log is missing", at.segment)))
             }
             None => Ok(ReadStep::Elsewhere),
             Some(Segment::Log(file)) => self.read_from_log(&file, at, seq),
@@ -138,12 +143,12 @@ impl<'a> JournalReader<'a> {
             Some(Err(_)) | None => match scan::header_by_footer(file, offset)? {
                 Some(header) if header.holds(self.session, seq) => header,
                 Some(_) => return Ok(ReadStep::Elsewhere),
-                None => return Err(self.damaged(seq, &describe(at, "the header"))),
+                None => return Err(self.damaged(seq, &describe(at, "the frame's header"))),
             },
         };
         let payload = self.window.payload(file, offset, &header)?;
         let taken = payload.map(|payload| self.collected.take(&header, payload, seq));
-        taken.unwrap_or(Err(FrameDefect::Checksum)).map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))
+        taken.unwrap_or(Err(FrameDefect::Checksum)).map_err(|defect| self.damaged(seq, &describe(at, defect.part())))
     }
 
     fn read_from_archive(
@@ -157,12 +162,12 @@ impl<'a> JournalReader<'a> {
             self.inflated = archive.frames(block)?.map(|frames| (*block, frames));
         }
         let Some((_, frames)) = &self.inflated else {
-            return Err(self.damaged(seq, &format!("a block of the archive of segment {} does not hold", at.segment)));
+            return Err(self.damaged(seq, &format!("a block in the archive of segment {} is damaged", at.segment)));
         };
-        // A block has the frames of one session in their order, so those behind are told without a look at their places.
-        let frames_on = archive::split_frames(frames).skip_while(|(header, _)| !header.holds(self.session, seq));
+        // A block holds the frames of one session in order, so the next frames need no lookup.
+        let following = archive::split_frames(frames).skip_while(|(header, _)| !header.holds(self.session, seq));
         let mut next = None;
-        for (header, payload) in frames_on {
+        for (header, payload) in following {
             let seq = next.unwrap_or(seq);
             if header.seq > seq || seq > self.tail {
                 break;
@@ -172,7 +177,7 @@ impl<'a> JournalReader<'a> {
             }
             let sound = crc32fast::hash(payload) == header.crc;
             let taken = if sound { self.collected.take(&header, payload, seq) } else { Err(FrameDefect::Checksum) };
-            match taken.map_err(|unsound| self.damaged(seq, &describe(at, unsound.part())))? {
+            match taken.map_err(|defect| self.damaged(seq, &describe(at, defect.part())))? {
                 ReadStep::Next(behind) => next = Some(behind.max(seq)),
                 step => return Ok(step),
             }
@@ -180,7 +185,7 @@ impl<'a> JournalReader<'a> {
         Ok(next.map_or(ReadStep::Elsewhere, ReadStep::Next))
     }
 
-    /// `None` where there is no such segment.
+    /// Opens the segment of `at`. Returns `None` if it does not exist.
     fn open(&mut self, at: LogPosition) -> Result<Option<Segment>, StoreError> {
         if let Some((number, segment)) = &self.open
             && *number == at.segment
@@ -204,7 +209,7 @@ impl<'a> JournalReader<'a> {
     }
 }
 
-/// What of a frame is not as it was written.
+/// Part of a frame that differs from what was written.
 enum FrameDefect {
     Checksum,
     Format,
@@ -213,21 +218,22 @@ enum FrameDefect {
 impl FrameDefect {
     fn part(&self) -> &'static str {
         match self {
-            FrameDefect::Checksum => "the checksum",
-            FrameDefect::Format => "the format",
+            FrameDefect::Checksum => "the frame's checksum",
+            FrameDefect::Format => "the frame's format",
         }
     }
 }
 
-/// Events on their way out.
+/// Events that one read has collected.
 ///
-/// Their text stands in one buffer from the system, to which it goes back when the last of them is told. They are made here and
-/// dropped on another thread: where each was a block of its own, or shared what it was read from, a long replay left several times
-/// as much behind as was ever on its way.
+/// Their text is in one buffer from the system, which returns there when the last event is dropped.
+/// The events are created here and dropped on another thread. Separate allocations, or slices of
+/// the block that was read, are worse. After a long replay, they left several times as much memory
+/// behind as was ever in flight.
 struct EventCollector {
     limit: ReadLimit,
     text: Vec<u8>,
-    /// Number, kind, and where its text ends.
+    /// Number, kind, and end of the text.
     events: Vec<(Seq, Cow<'static, str>, usize)>,
 }
 
@@ -275,6 +281,6 @@ impl EventCollector {
     }
 }
 
-fn describe(at: LogPosition, what: &str) -> String {
-    format!("{what} at byte {} of segment {} does not hold", at.offset, at.segment)
+fn describe(at: LogPosition, part: &str) -> String {
+    format!("{part} at byte {} of segment {} is wrong", at.offset, at.segment)
 }

@@ -1,52 +1,55 @@
-//! The newest events of the sessions that work now. Whoever follows a session reads here and never touches the disk.
+//! Newest events of active sessions, in memory. Followers of a session read here instead of from
+//! disk.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::super::{JournalEvent, ReadLimit, Seq, SessionId, StoredEvent};
 
-/// Bounds of what is kept: of one session, and in all. Beyond, the oldest go, and are read from the log again.
+/// Bound: 1 MiB per session and 64 MiB in all. When full: the oldest batch is evicted.
 ///
-/// One commit can hold thousands of events of one session, and a little of each of a thousand. Both must be here still when
-/// those who follow come for them, or a flood is read back from the log. So what is let go is what has been here the longest,
-/// whosever it is: where a thousand take turns, whoever has been quiet the longest is about to speak, and is not read to its end.
+/// One commit can hold thousands of events of one session, or a few of each of a thousand. Both
+/// must stay until their followers read them. Otherwise a flood is read back from the log.
+///
+/// Eviction is FIFO over all sessions, not LRU. If a thousand sessions append in turn, the least
+/// recent one is about to append. Its followers have not read it to its end.
 const MAX_SESSION_BYTES: usize = 1 << 20;
 const MAX_TOTAL_BYTES: usize = 64 << 20;
-/// What an event costs beside its text, and what a batch costs beside its events.
+/// Memory of an event beside its text, and of a batch beside its events.
 const OVERHEAD: usize = 96;
-/// So many batches are taken out at once where others wait meanwhile.
+/// Batches that are taken out under one hold of the lock.
 const MAX_BATCHES_PER_TAKE: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct RecentEvents {
     tails: HashMap<SessionId, SessionTail>,
-    /// Whose each batch is, oldest first.
+    /// Session of each batch, oldest first.
     order: BTreeMap<u64, SessionId>,
-    /// Counts appends.
+    /// Number of appends so far.
     clock: u64,
-    /// What it was when what is old was taken out last.
+    /// Clock at the last call of [`RecentEvents::age`].
     old_until: u64,
     bytes: usize,
 }
 
-/// The newest events of one session, without a gap.
+/// Newest events of one session, without a gap.
 #[derive(Debug, Default)]
 struct SessionTail {
-    /// Never none.
+    /// Never empty.
     batches: VecDeque<RecentBatch>,
     bytes: usize,
 }
 
-/// What was appended at once.
+/// Events of one append.
 #[derive(Debug)]
 pub(super) struct RecentBatch {
     clock: u64,
-    /// The number of the first of its events.
+    /// Number of the first event.
     first: Seq,
     events: Vec<JournalEvent>,
     bytes: usize,
 }
 
-/// What was there when old things were asked for the last time but one.
+/// Age limit: everything present at the last call of [`RecentEvents::age`] but one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecentAge(u64);
 
@@ -55,14 +58,14 @@ fn cost(events: &[JournalEvent]) -> usize {
 }
 
 impl RecentBatch {
-    /// The number that comes after its last.
+    /// Returns the number after the last event.
     fn end(&self) -> Seq {
         self.first + self.events.len() as Seq
     }
 }
 
 impl RecentEvents {
-    /// `events` follow `at`.
+    /// Adds `events`, which follow event `at`.
     pub(super) fn push(&mut self, session: SessionId, at: Seq, events: Vec<JournalEvent>) {
         self.clock += 1;
         let batch = RecentBatch { clock: self.clock, first: at + 1, bytes: cost(&events), events };
@@ -81,13 +84,16 @@ impl RecentEvents {
         while self.bytes > MAX_TOTAL_BYTES && self.take_oldest().is_some() {}
     }
 
-    /// From now on what is here is old the next time; returns what is old now, for [`Recent::take_old`].
+    /// Returns the age limit for [`RecentEvents::take_old`].
+    ///
+    /// Everything present now is old at the next call.
     pub(super) fn age(&mut self) -> RecentAge {
         RecentAge(std::mem::replace(&mut self.old_until, self.clock))
     }
 
-    /// Takes out some of what is old, as long as there is any: who followed it has read it. To free it takes a while, which is the
-    /// caller's to spend where nobody waits.
+    /// Takes out some of the old batches; empty if none is left. Their followers have read them.
+    ///
+    /// Freeing the batches takes a while, so the caller drops them without the lock.
     #[must_use]
     pub(super) fn take_old(&mut self, RecentAge(until): RecentAge) -> Vec<RecentBatch> {
         let mut old = Vec::new();
@@ -110,7 +116,7 @@ impl RecentEvents {
         if tail.batches.is_empty() {
             self.tails.remove(&session);
         } else if tail.batches.len() < tail.batches.capacity() / 4 {
-            // It may stay for long, with few.
+            // The tail may stay for long with few batches.
             tail.batches.shrink_to(tail.batches.len() * 2);
         }
         self.order.remove(&batch.clock);
@@ -127,7 +133,7 @@ impl RecentEvents {
         }
     }
 
-    /// The events after `after`, or `None` where they are not all here.
+    /// Returns the events after `after`, or `None` if some of them are not here.
     pub(super) fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Option<Vec<StoredEvent>> {
         let batches = &self.tails.get(&session)?.batches;
         let next = after + 1;
@@ -147,7 +153,7 @@ impl RecentEvents {
     }
 }
 
-/// Gathers events up to a limit, but never fewer than one.
+/// Collects events up to a limit, but at least one.
 #[derive(Debug)]
 struct RecentPage {
     events: Vec<StoredEvent>,
@@ -160,7 +166,7 @@ impl RecentPage {
         RecentPage { events: Vec::new(), limit, bytes: 0 }
     }
 
-    /// Whether there was room.
+    /// Adds the event if it fits. Returns if it fitted.
     fn take(&mut self, seq: Seq, event: JournalEvent) -> bool {
         let has_room = self.limit.admits(event.json.len(), self.events.len(), self.bytes);
         if has_room {
@@ -172,7 +178,7 @@ impl RecentPage {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
 
@@ -194,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_keeps_its_newest_and_says_what_it_lacks() {
+    fn session_keeps_newest_events_within_bound() {
         let session = SessionId::from_bytes([1; 16]);
         let mut recent = RecentEvents::default();
         for at in 0..100 {
@@ -208,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_goes_on_in_the_middle_of_what_was_appended_at_once() {
+    fn read_starts_inside_batch() {
         let session = SessionId::from_bytes([1; 16]);
         let mut recent = RecentEvents::default();
         recent.push(session, 4, vec![event(1); 3]);
@@ -219,7 +225,7 @@ mod tests {
         }
         let few = ReadLimit { events: 2, bytes: usize::MAX };
         assert_eq!(numbers(&recent.read(session, 5, few).unwrap()), [6, 7]);
-        // Where the numbers begin anew, what was is not of the same row.
+        // A gap in the numbers drops the earlier events.
         recent.push(session, 20, vec![event(1)]);
         assert_eq!(recent.read(session, 8, ALL), None);
         assert_eq!(numbers(&recent.read(session, 20, ALL).unwrap()), [21]);
@@ -229,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_first_makes_room() {
+    fn oldest_batch_is_evicted_first() {
         let mut recent = RecentEvents::default();
         let session = |n: u8| SessionId::from_bytes([n; 16]);
         for n in 0..100 {
@@ -245,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_take_turns_nobody_loses_what_is_newest() {
+    fn sessions_in_turn_keep_newest_events() {
         let mut recent = RecentEvents::default();
         let (sessions, len) = (100, MAX_TOTAL_BYTES / 100 / 8 - 2 * OVERHEAD);
         for at in 0..20 {
@@ -254,12 +260,12 @@ mod tests {
             }
         }
         for n in 0..sessions {
-            assert_eq!(recent.read(SessionId::from_bytes([n; 16]), 13, ALL).unwrap().len(), 7, "of {n}");
+            assert_eq!(recent.read(SessionId::from_bytes([n; 16]), 13, ALL).unwrap().len(), 7, "session {n}");
         }
     }
 
     #[test]
-    fn what_is_old_from_one_time_to_the_next_is_let_go() {
+    fn events_older_than_one_sweep_are_dropped() {
         let [quiet, busy] = [1, 2].map(|n| SessionId::from_bytes([n; 16]));
         let mut recent = RecentEvents::default();
         recent.push(quiet, 0, vec![event(10)]);

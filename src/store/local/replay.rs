@@ -1,4 +1,4 @@
-//! Turns the log back into what it says: sessions, and where their events stand.
+//! Replay of the log: restores the sessions and the locations of their events.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -18,22 +18,24 @@ use super::{
 };
 use crate::store::{Seq, SessionId, SessionRecord, UsageTotals, session_change::SessionEntry};
 
-/// What is known after the frames that were applied so far.
+/// State after the frames that were applied so far.
 #[derive(Debug, Default)]
 pub(super) struct LogReplay {
     pub(super) sessions: HashMap<SessionId, SessionEntry>,
     pub(super) locations: EventLocations,
-    /// Whom the applied frames were about.
+    /// Sessions of the applied frames.
     pub(super) touched: HashSet<SessionId>,
-    /// What could not be read, in words.
+    /// Descriptions of what could not be read.
     pub(super) damage: Vec<String>,
-    /// What was damaged and could be read all the same, in words.
+    /// Descriptions of what was damaged but could be read.
     pub(super) recovered: Vec<String>,
-    /// What of the last commit goes though it is there, in words.
+    /// Descriptions of complete frames that are cut with the last commit.
     pub(super) cut_frames: Vec<String>,
-    /// Events of which there is nothing, from one to another. Those of sessions that are gone are not missed.
+    /// Ranges of missing events, first and last number.
+    ///
+    /// Missing events of sessions that are gone are not reported.
     lost: Vec<(SessionId, Seq, Seq)>,
-    /// The newest record of each session as it stands in the log: parsed once, at the end.
+    /// Newest record of each session as JSON. Parsed once, at the end.
     records: HashMap<SessionId, Vec<u8>>,
 }
 
@@ -42,7 +44,9 @@ impl LogReplay {
         LogReplay { sessions, ..LogReplay::default() }
     }
 
-    /// Applies the log from `from` to its end, and returns that end. Nothing before `from` counts as torn.
+    /// Applies the log from `from` to its end, and returns that end.
+    ///
+    /// No byte before `from` counts as torn.
     pub(super) fn replay_from(&mut self, segments: &SegmentCache, from: LogPosition) -> Result<LogPosition, OpenError> {
         let numbers: Vec<u32> = numbers(segments)?.range(from.segment..).copied().collect();
         let mut end = from;
@@ -73,20 +77,22 @@ impl LogReplay {
         Ok(())
     }
 
-    /// Names the segments that are gone.
+    /// Reports the missing segments.
     pub(super) fn report_missing_segments(&mut self, segments: &SegmentCache) -> Result<(), OpenError> {
         let mut next = 1;
         for number in numbers(segments)? {
             if number > next {
-                self.damage.push(format!("segments {next} to {} are gone, with all that stood in them", number - 1));
+                self.damage.push(format!("segments {next} to {} are missing, with all their events", number - 1));
             }
             next = number.saturating_add(1);
         }
         Ok(())
     }
 
-    /// Names the newest events of each session, where the log ends before `end`, up to which its sessions are known. They stay
-    /// given: their places lead to what is lost. Returns of which sessions the log does not say any more how they stand.
+    /// Reports each session's newest events if the log ends before `end`, the end of the index.
+    ///
+    /// The numbers of these events stay given. Their locations lead to what is lost. Returns the
+    /// sessions whose present state the log no longer holds.
     pub(super) fn report_lost_events(
         &mut self,
         segments: &SegmentCache,
@@ -144,8 +150,7 @@ impl LogReplay {
                 self.apply_frame(at(offset), is_archive, &header, None);
             }
             ScanItem::Unreadable { offset, until } => {
-                self.damage
-                    .push(format!("segment {segment}: bytes {offset} to {until}, of which sessions is not known"));
+                self.damage.push(format!("segment {segment}: bytes {offset} to {until}; their sessions are unknown"));
             }
             ScanItem::Cut { header } => self.cut_frames.push(describe_frame(&header)),
         }
@@ -160,12 +165,12 @@ impl LogReplay {
     ) {
         let session = header.session;
         self.touched.insert(session);
-        let begins_anew = match header.kind {
+        let restarts = match header.kind {
             FrameKind::Create => self.sessions.contains_key(&session),
             FrameKind::Forget => true,
             FrameKind::Put | FrameKind::Claim | FrameKind::Append => false,
         };
-        if begins_anew {
+        if restarts {
             self.sessions.remove(&session);
             self.records.remove(&session);
             self.locations.forget(session);
@@ -176,23 +181,26 @@ impl LogReplay {
         }
         let entry = self.sessions.entry(session).or_insert_with(|| SessionEntry::new(lost_record(session)));
         entry.epoch = entry.epoch.max(header.epoch);
-        // Also a frame without events says which number comes next, so those before it were given.
+        // A frame without events also states the next number, so the numbers before it were given.
         if header.seq > entry.tail + 1 {
             self.lost.push((session, entry.tail + 1, header.seq - 1));
             self.locations.add(session, EventLocation { first: entry.tail + 1, at: None });
             entry.tail = header.seq - 1;
         }
-        // The disk did not give what stood there when these numbers were given anew, and gives it again: what was acknowledged last
-        // counts. (A session of the index may be ahead of where this begins: it has no such places here.)
+        // The disk did not return the old events when their numbers were given again, and returns
+        // them now. The events acknowledged last count. A session from the index may be ahead of
+        // the start of this replay. It has no such locations here.
         if header.count > 0 && header.seq <= entry.tail && self.locations.truncate_from(session, header.seq) {
-            self.damage
-                .push(format!("{}, which were given anew later", describe_events(session, header.seq, entry.tail)));
+            self.damage.push(format!(
+                "{}, whose numbers were given again later",
+                describe_events(session, header.seq, entry.tail)
+            ));
         }
         if header.count > 0 {
-            let place = EventLocation { first: header.seq, at: Some(at) };
+            let location = EventLocation { first: header.seq, at: Some(at) };
             match is_archive {
-                true => self.locations.add_archived(session, place),
-                false => self.locations.add(session, place),
+                true => self.locations.add_archived(session, location),
+                false => self.locations.add(session, location),
             }
             entry.tail = header.seq + u64::from(header.count) - 1;
         }
@@ -210,7 +218,7 @@ impl LogReplay {
         for (session, json) in std::mem::take(&mut self.records) {
             match (serde_json::from_slice::<SessionRecord>(&json), self.sessions.get_mut(&session)) {
                 (Ok(record), Some(entry)) => entry.record = Arc::new(record),
-                (Err(error), _) => self.damage.push(format!("session `{session}`: its record: {error}")),
+                (Err(error), _) => self.damage.push(format!("session `{session}`: its record cannot be read: {error}")),
                 (Ok(_), None) => {}
             }
         }
@@ -235,11 +243,11 @@ fn numbers(segments: &SegmentCache) -> Result<BTreeSet<u32>, OpenError> {
     segments.numbers().map_err(|source| OpenError::Io { path: segments.dir().to_owned(), source })
 }
 
-/// Where segment `number` ends: the next one says it, or where that cannot be read, the file's length does.
+/// Returns the end of segment `number`: from the next segment's header, or else the file's length.
 fn segment_end(segments: &SegmentCache, number: u32, next: u32) -> Result<ScanUntil, OpenError> {
-    let preface = segments.open(next).and_then(|segment| segment.header());
-    match preface.map_err(|source| segments.open_error(next, source))? {
-        Ok(preface) if preface.number == number + 1 => Ok(ScanUntil::Offset(preface.previous_end)),
+    let header_read = segments.open(next).and_then(|segment| segment.header());
+    match header_read.map_err(|source| segments.open_error(next, source))? {
+        Ok(header_read) if header_read.number == number + 1 => Ok(ScanUntil::Offset(header_read.previous_end)),
         Ok(_) | Err(HeaderError::Damaged) => Ok(ScanUntil::FileEnd),
         Err(HeaderError::Newer) => Err(OpenError::Newer { path: segments.path(next) }),
     }
@@ -255,13 +263,13 @@ impl SegmentCache {
     }
 }
 
-/// Stands in for a record that can no longer be read, so that the session's events still can.
+/// Returns a replacement for an unreadable record, so the session's events can still be read.
 fn lost_record(id: SessionId) -> SessionRecord {
     SessionRecord {
         id,
         title: String::new(),
         state: AgentState::Stopped,
-        reason: Some("its record was damaged; its events are there".to_owned()),
+        reason: Some("the session's record was damaged; its events are still readable".to_owned()),
         agent: String::new(),
         model: String::new(),
         image: None,

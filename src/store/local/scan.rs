@@ -1,13 +1,18 @@
-//! Walks through one segment, frame by frame, past what is damaged, and finds where its sound part ends.
+//! Scan of one segment, frame by frame, past damage, up to the end of its sound part.
 //!
-//! A header that does not hold is read from the footer. A frame that does not hold is damaged if something was written once it
-//! had been synced: a sound frame whose `back` does not reach to it. In the last commits, which were on their way to disk
-//! together, nobody can tell. A power cut leaves any of their pages and not others, so frames that hold say nothing of the one
-//! before them, and as none behind it was acknowledged, all from there on may go; were it kept, each power cut amid the work would
-//! leave gaps that never were. It would be an acknowledged commit only if the disk had turned some of it over since, in a server
-//! that did not end by itself: two faults, of which the cut is the price. So what is cut is named, and everything before it, and
-//! after a clean end all of it, is never cut. Nor is what the disk does not give: no power cut leaves that behind, much of it may have
-//! been acknowledged one after the other, and the disk may give it again when it is asked another time.
+//! - A damaged header is read from the footer.
+//! - A damaged frame is damage, and no torn tail, if a sound frame was written after it was synced.
+//!   The `back` of such a frame does not reach it.
+//! - In the last commits, which were in flight together, damage and a torn tail look alike. A power
+//!   cut keeps any of their pages and loses others. Sound frames prove nothing about a frame before
+//!   them.
+//! - No commit from that frame on was acknowledged, so the scan cuts there. Otherwise each power
+//!   cut during work would leave gaps that never existed.
+//! - The cut loses an acknowledged commit only after two faults: the disk changed it later, and the
+//!   server was killed. The cut is the price for these.
+//! - Cut frames are named. Frames before them are never cut. After a clean end, no frame is cut.
+//! - Bytes that the disk does not return are never cut. No power cut leaves such bytes behind. They
+//!   may hold many acknowledged commits, and a later read may return them.
 
 use std::{fs::File, io};
 
@@ -16,7 +21,7 @@ use super::{
     segment::{self, ReadWindow},
 };
 
-/// One stretch of a segment.
+/// Part of a segment.
 #[derive(Debug)]
 pub(super) enum ScanItem<'a> {
     Frame {
@@ -24,48 +29,49 @@ pub(super) enum ScanItem<'a> {
         header: FrameHeader,
         payload: FramePayload<'a>,
     },
-    /// The header does not hold, but the footer and the payload do. The frame itself comes next.
+    /// The header is damaged, the footer and the payload are sound. The frame itself follows.
     RecoveredHeader {
         offset: u64,
         header: FrameHeader,
     },
-    /// The header or the footer holds, the payload does not.
+    /// The header or the footer is sound, the payload is not.
     Damaged {
         offset: u64,
         header: FrameHeader,
     },
-    /// Nothing in these bytes can be read.
+    /// No frame can be read from these bytes.
     Unreadable {
         offset: u64,
         until: u64,
     },
-    /// A frame of the last commits, all of it there, that goes because one before it does not hold.
+    /// Complete frame of the last commits. Dropped because a frame before it is damaged.
     Cut {
         header: FrameHeader,
     },
 }
 
-/// How far to walk.
+/// End of a scan.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ScanUntil {
-    /// All up to here counts, and what the file lacks of it is lost.
+    /// Everything up to this offset counts. Bytes that the file lacks are lost.
     Offset(u64),
-    /// All that is there counts: nobody says how much it was.
+    /// Everything in the file counts. No other source states the segment's end.
     FileEnd,
-    /// The log ends in this segment. What looks torn from `synced` on was never acknowledged and does not count.
+    /// The log ends in this segment. What looks torn from `synced` on was never acknowledged and
+    /// does not count.
     TornTail { synced: u64 },
 }
 
-/// Why a walk ended early.
+/// Reason why a scan ended early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScanError {
-    #[error("a record at {offset} was written by a newer version")]
+    #[error("the frame at byte {offset} was written by a newer version; start that version")]
     Newer { offset: u64 },
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Tells `visit` what stands from `from` on, in order; returns where the part that counts ends.
+/// Passes the items from `from` on to `visit`, in order. Returns the end of the part that counts.
 pub(super) fn scan(
     file: &File,
     from: u64,
@@ -80,9 +86,9 @@ pub(super) fn scan(
     let mut walk = SegmentWalk { file, window: ReadWindow::default(), end };
     let mut offset = from;
     while offset < end {
-        let begun = walk.header(offset)?;
-        let is_mended = begun.is_none();
-        let (header, next) = match begun {
+        let at_offset = walk.header(offset)?;
+        let is_recovered = at_offset.is_none();
+        let (header, next) = match at_offset {
             Some(header) => (Some(header), None),
             None => match walk.next_valid_frame(offset)? {
                 Some((at, header)) if at == offset => (Some(header), None),
@@ -92,7 +98,7 @@ pub(super) fn scan(
         if let Some(header) = &header
             && let Some(payload) = walk.window.payload(file, offset, header)?.and_then(FramePayload::parse)
         {
-            if is_mended {
+            if is_recovered {
                 visit(ScanItem::RecoveredHeader { offset, header: header.clone() });
             }
             visit(ScanItem::Frame { offset, header: header.clone(), payload });
@@ -132,7 +138,7 @@ pub(super) fn scan(
     }
 }
 
-/// What the footer says of the frame at `offset`, where its header does not hold.
+/// Returns the header of the frame at `offset` as the footer repeats it.
 pub(super) fn header_by_footer(file: &File, offset: u64) -> io::Result<Option<FrameHeader>> {
     let mut walk = SegmentWalk { file, window: ReadWindow::default(), end: file.metadata()?.len() };
     match walk.next_valid_frame(offset) {
@@ -149,7 +155,7 @@ struct SegmentWalk<'a> {
 }
 
 impl SegmentWalk<'_> {
-    /// The header at `offset`, if it is sound and its frame fits.
+    /// Returns the header at `offset`, if it is sound and its frame fits.
     fn header(&mut self, offset: u64) -> Result<Option<FrameHeader>, ScanError> {
         if offset + FRAME_HEADER_LEN as u64 > self.end {
             return Ok(None);
@@ -161,8 +167,10 @@ impl SegmentWalk<'_> {
         }
     }
 
-    /// Whether something was written once `offset` had been synced. What follows at once may have been on its way with it and says
-    /// nothing, so all of it is asked.
+    /// Reports if a frame was written after `offset` had been synced.
+    ///
+    /// The next frames may have been in flight together with `offset` and prove nothing. The scan
+    /// therefore checks every later frame.
     fn synced_since(&mut self, offset: u64, next: Option<&(u64, FrameHeader)>) -> Result<bool, ScanError> {
         let mut next = next.cloned();
         while let Some((at, header)) = next {
@@ -190,10 +198,10 @@ impl SegmentWalk<'_> {
         Ok(())
     }
 
-    /// The first frame from `from` on of which the header or the footer holds, and where it begins.
+    /// Returns the first frame from `from` on with a sound header or footer, and its offset.
     ///
-    /// Only at `from` itself something newer is believed, where a frame may begin. What stands anywhere else may be the words of
-    /// an agent, which could say what looks like it.
+    /// A newer version is reported only at `from`, where a frame may begin. Bytes anywhere else may
+    /// be an agent's text that imitates a frame.
     fn next_valid_frame(&mut self, from: u64) -> Result<Option<(u64, FrameHeader)>, ScanError> {
         let mut offset = from;
         while offset + FRAME_HEADER_LEN as u64 <= self.end {
@@ -218,7 +226,7 @@ impl SegmentWalk<'_> {
         Ok(None)
     }
 
-    /// The frame whose footer stands at `at`, and where it begins.
+    /// Returns the frame whose footer is at `at`, and the frame's offset.
     fn by_footer(&mut self, at: u64) -> Result<Option<(u64, FrameHeader)>, ScanError> {
         let bytes = self.window.bytes(self.file, at, FRAME_HEADER_LEN)?.and_then(<[u8]>::first_chunk);
         let header = bytes.and_then(|bytes| FrameHeader::decode_footer(bytes).ok());

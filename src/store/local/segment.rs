@@ -1,11 +1,14 @@
-//! The files of the log: their names, their first bytes, and reading them. A segment stands as it was written, or, once it
-//! is closed, as an archive.
+//! Segment files of the log: their names, their headers, and reading them.
+//!
+//! A segment is a log file as it was written, or, once closed, an archive. Header of a segment:
 //!
 //! ```text
-//! 0 "GRLOG\0\0\0"  8 version u32  12 number u32  16 end of the segment before it u64  24 zero  28 CRC of bytes 0..28
+//! 0 "GRLOG\0\0\0"  8 version u32  12 number u32  16 end of the previous segment u64  24 zero
+//! 28 CRC of bytes 0..28
 //! ```
-//! A segment is begun only when every frame that counts in the one before is synced, and says where that one ends: what
-//! lies beyond was never acknowledged, whatever the disk shows there after a failure.
+//! A segment begins only once every frame that counts in the previous one is synced. Its header
+//! states where the previous one ends. Bytes beyond that end were never acknowledged, whatever the
+//! disk returns after a failure.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -26,7 +29,7 @@ use super::{
 pub(super) const SEGMENT_HEADER_LEN: usize = 32;
 const VERSION: u32 = 1;
 
-/// How a segment stands on disk.
+/// Form of a segment on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SegmentFileKind {
     Log,
@@ -49,7 +52,7 @@ impl SegmentFileKind {
     }
 }
 
-/// A place in the log, ordered as the log is.
+/// Position in the log. Sorts like the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LogPosition {
     pub(super) segment: u32,
@@ -57,11 +60,11 @@ pub(super) struct LogPosition {
 }
 
 impl LogPosition {
-    /// Before the first frame of the first segment.
+    /// Position before the first frame of the first segment.
     pub(super) const START: LogPosition = LogPosition { segment: 1, offset: SEGMENT_HEADER_LEN as u32 };
 }
 
-/// What the first bytes of a segment say.
+/// Header of a segment file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub(super) number: u32,
@@ -106,7 +109,7 @@ pub(super) fn path(dir: &Path, number: u32, kind: SegmentFileKind) -> PathBuf {
     dir.join(format!("{number:08}{}", kind.suffix()))
 }
 
-/// The numbers of the segments in `dir` that stand so, in order.
+/// Returns the numbers of the segments of this kind in `dir`, in order.
 pub(super) fn numbers(dir: &Path, kind: SegmentFileKind) -> io::Result<BTreeSet<u32>> {
     let mut numbers = BTreeSet::new();
     for entry in dir.read_dir()? {
@@ -117,24 +120,27 @@ pub(super) fn numbers(dir: &Path, kind: SegmentFileKind) -> io::Result<BTreeSet<
     Ok(numbers)
 }
 
-/// Makes a segment that a power cut cannot take away any more. What an earlier failed attempt left is replaced.
-pub(super) fn create(dir: &Path, preface: SegmentHeader) -> io::Result<File> {
-    let path = path(dir, preface.number, SegmentFileKind::Log);
+/// Creates a segment that survives a power cut.
+///
+/// Replaces what an earlier failed attempt left.
+pub(super) fn create(dir: &Path, header: SegmentHeader) -> io::Result<File> {
+    let path = path(dir, header.number, SegmentFileKind::Log);
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
-    let made = options.open(&path).and_then(|file| {
-        file.write_all_at(&preface.encode(SegmentFileKind::Log), 0)?;
+    let created = options.open(&path).and_then(|file| {
+        file.write_all_at(&header.encode(SegmentFileKind::Log), 0)?;
         file.sync_all()?;
         File::open(dir)?.sync_all()?;
         Ok(file)
     });
-    if made.is_err() {
-        // Nothing in it counts; where it cannot be removed either, the next attempt replaces it.
+    if created.is_err() {
+        // No frame in the file counts. If the removal fails too, the next attempt replaces the
+        // file.
         let _ = std::fs::remove_file(&path);
     }
-    made
+    created
 }
 
-/// A segment that is open for reading.
+/// Segment that is open for reading.
 #[derive(Debug, Clone)]
 pub(super) enum Segment {
     Log(Arc<File>),
@@ -148,7 +154,7 @@ impl Segment {
             SegmentArchive::open(&path(dir, number, SegmentFileKind::Archive)).map(|it| Segment::Archive(Arc::new(it)))
         };
         match log() {
-            // An archive is in its place before the log goes.
+            // An archive is in place before its log is removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => archive(),
             opened => opened,
         }
@@ -162,7 +168,9 @@ impl Segment {
     }
 }
 
-/// Hands out the segments for reading, and keeps the few that were used last open.
+/// Cache of open segments.
+///
+/// Bound: 16 segments. When full: the segment unused for the longest time is closed.
 #[derive(Debug)]
 pub(super) struct SegmentCache {
     dir: PathBuf,
@@ -196,12 +204,12 @@ impl SegmentCache {
         Ok(segment)
     }
 
-    /// Something else stands in its place now. Whoever has it open reads on.
+    /// Drops a segment whose file was replaced. Readers that have it open read on.
     pub(super) fn evict(&self, number: u32) {
         self.open_segments().retain(|(other, _)| *other != number);
     }
 
-    /// The numbers of all segments, in order.
+    /// Returns the numbers of all segments, in order.
     pub(super) fn numbers(&self) -> io::Result<BTreeSet<u32>> {
         let logs = numbers(&self.dir, SegmentFileKind::Log)?;
         Ok(&logs | &numbers(&self.dir, SegmentFileKind::Archive)?)
@@ -212,7 +220,7 @@ impl SegmentCache {
     }
 }
 
-/// Whether nothing but zeros stands from `from` to the end of the file: what [`super::log`] prepares.
+/// Reports if only zeros follow `from`, as [`log_writer`](super::log_writer) prepares them.
 pub(super) fn is_blank(file: &File, from: u64) -> io::Result<bool> {
     let (mut window, mut offset) = (ReadWindow::default(), from);
     while let Some(bytes) = window.read_ahead(file, offset, 1)? {
@@ -224,14 +232,16 @@ pub(super) fn is_blank(file: &File, from: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether the disk lost what was to be read, which trying again does not bring back.
+/// Reports if the disk lost the data. A retry does not bring the data back.
 fn is_media_error(error: &io::Error) -> bool {
     let lost = [Errno::IO, Errno::UCLEAN, Errno::BADMSG];
     Errno::from_io_error(error).is_some_and(|errno| lost.contains(&errno))
 }
 
-/// Reads `bytes` from `offset` on, and returns how many there are. Where the disk lost some, [`LOST`] stands in their place, so
-/// that they are found damaged and what is around them is read.
+/// Reads `bytes` from `offset` on and returns their number.
+///
+/// Bytes that the disk lost are filled with [`LOST_BYTE`]. They are found damaged later, and the
+/// bytes around them are read.
 pub(super) fn read_past_lost(
     bytes: &mut [u8],
     offset: u64,
@@ -255,7 +265,9 @@ pub(super) fn read_past_lost(
     Ok(filled)
 }
 
-/// Whether the disk does not give some of what stands from `from` on. It may another time: what leads to the disk can fail, too.
+/// Reports if the disk fails to return some bytes behind `from`.
+///
+/// A later read may succeed, because the path to the disk can fail too.
 pub(super) fn has_lost_bytes(file: &File, from: u64) -> io::Result<bool> {
     let (mut bytes, mut offset, mut lost) = (vec![0; MAX_READ_AHEAD], from, false);
     loop {
@@ -269,14 +281,16 @@ pub(super) fn has_lost_bytes(file: &File, from: u64) -> io::Result<bool> {
     }
 }
 
-/// `File::read_at`, of a disk that loses in tests what they say.
+/// Calls `File::read_at`. In tests, the ranges of `lose_pages` fail.
 fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     #[cfg(test)]
     let bytes = tests::readable_part(bytes, at)?;
     file.read_at(bytes, at)
 }
 
-/// Fills `bytes` from `offset` on, with [`LOST`] where the disk lost some. A file that ends before is an error.
+/// Fills `bytes` from `offset` on, with [`LOST_BYTE`] for bytes that the disk lost.
+///
+/// Fails if the file ends too early.
 pub(super) fn read_exact_past_lost(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     match read_past_lost(bytes, offset, |bytes, at| file.read_at(bytes, at))? {
         read if read == bytes.len() => Ok(()),
@@ -284,12 +298,12 @@ pub(super) fn read_exact_past_lost(file: &File, bytes: &mut [u8], offset: u64) -
     }
 }
 
-/// No header and no content is made of it, and it is not what is prepared behind the log.
+/// Filler for lost bytes. Forms no header and no content, and differs from preallocated zeros.
 const LOST_BYTE: u8 = 0xff;
-/// The kernel reads so much or nothing of it.
+/// Smallest unit that the kernel reads, in bytes.
 const PAGE_SIZE: u64 = 4096;
 
-/// A stretch of one file in memory, read ahead the further the more its reader goes straight on.
+/// Part of one file in memory. Sequential reads double the read-ahead.
 #[derive(Debug, Default)]
 pub(super) struct ReadWindow {
     bytes: Vec<u8>,
@@ -301,44 +315,45 @@ const MIN_READ_AHEAD: usize = 4 << 10;
 const MAX_READ_AHEAD: usize = 1 << 20;
 
 impl ReadWindow {
-    /// `len` bytes at `offset`, or `None` where the file ends before.
+    /// Returns `len` bytes at `offset`, or `None` if the file ends before.
     pub(super) fn bytes(&mut self, file: &File, offset: u64, len: usize) -> io::Result<Option<&[u8]>> {
         Ok(self.read_ahead(file, offset, len)?.map(|bytes| &bytes[..len]))
     }
 
-    /// What is in memory from `offset` on, at least `len` bytes; `None` where the file ends before.
+    /// Returns all buffered bytes from `offset` on, at least `len`; `None` if the file ends before.
     pub(super) fn read_ahead(&mut self, file: &File, offset: u64, len: usize) -> io::Result<Option<&[u8]>> {
         let end = self.start + self.bytes.len() as u64;
         if offset < self.start || offset + len as u64 > end {
-            let straight_on = offset >= self.start && offset <= end && !self.bytes.is_empty();
-            self.ahead_len = if straight_on { (self.ahead_len * 2).min(MAX_READ_AHEAD) } else { MIN_READ_AHEAD };
+            let is_sequential = offset >= self.start && offset <= end && !self.bytes.is_empty();
+            self.ahead_len = if is_sequential { (self.ahead_len * 2).min(MAX_READ_AHEAD) } else { MIN_READ_AHEAD };
             self.fill(file, offset, len.max(self.ahead_len))?;
         }
         let ahead = self.bytes.get((offset - self.start) as usize..);
         Ok(ahead.filter(|ahead| ahead.len() >= len))
     }
 
-    /// The header at `offset`; `None` where the file ends before.
+    /// Returns the header at `offset`; `None` if the file ends before.
     pub(super) fn header(&mut self, file: &File, offset: u64) -> io::Result<Option<Result<FrameHeader, HeaderError>>> {
         let bytes = self.bytes(file, offset, FRAME_HEADER_LEN)?.and_then(<[u8]>::first_chunk);
         Ok(bytes.map(FrameHeader::decode))
     }
 
-    /// The payload of the frame at `offset`; `None` where it is damaged or the file ends before.
+    /// Returns the payload of the frame at `offset`; `None` if it is damaged or the file ends
+    /// before.
     pub(super) fn payload(&mut self, file: &File, offset: u64, header: &FrameHeader) -> io::Result<Option<&[u8]>> {
         let payload = self.bytes(file, offset + FRAME_HEADER_LEN as u64, header.len as usize)?;
         Ok(payload.filter(|payload| crc32fast::hash(payload) == header.crc))
     }
 
-    /// Forgets what it holds, for another file.
+    /// Clears the window for another file.
     pub(super) fn clear(&mut self) {
         *self = ReadWindow::default();
     }
 
     fn fill(&mut self, file: &File, offset: u64, len: usize) -> io::Result<()> {
-        // No more than the file has: a damaged length must not make us ask for gigabytes.
-        let there = file.metadata()?.len().saturating_sub(offset);
-        self.bytes.resize(len.min(usize::try_from(there).unwrap_or(usize::MAX)), 0);
+        // Bounded by the file's length, so a damaged length cannot allocate gigabytes.
+        let available = file.metadata()?.len().saturating_sub(offset);
+        self.bytes.resize(len.min(usize::try_from(available).unwrap_or(usize::MAX)), 0);
         self.start = offset;
         let filled =
             read_past_lost(&mut self.bytes, offset, |bytes, at| read_at(file, bytes, at)).inspect_err(|_| {
@@ -350,7 +365,7 @@ impl ReadWindow {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 pub(super) mod tests {
     use std::{cell::Cell, ops::Range};
 
@@ -360,12 +375,12 @@ pub(super) mod tests {
         static LOST_PAGES: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     }
 
-    /// From now on the disk of this thread does not give what stands there in its files.
+    /// Makes reads of this thread fail within these byte offsets, in every file.
     pub(in super::super) fn lose_pages(pages: Range<u64>) {
         LOST_PAGES.set((pages.start, pages.end));
     }
 
-    /// As much of `bytes` as the disk gives.
+    /// Returns the part of `bytes` that can be read.
     pub(super) fn readable_part(bytes: &mut [u8], at: u64) -> io::Result<&mut [u8]> {
         let (start, end) = LOST_PAGES.get();
         match at {
@@ -378,8 +393,10 @@ pub(super) mod tests {
         }
     }
 
-    /// A file as of a disk that lost a page, and where that one begins: the next can be read. It is the memory of this process,
-    /// before which there is none.
+    /// Returns a file that reads as if the disk had lost one page, and the offset of that page.
+    ///
+    /// The file is the memory of this process. The lost page precedes the first mapping, and the
+    /// page behind it is readable.
     pub(in super::super) fn half_lost_file() -> (File, u64) {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let begins = u64::from_str_radix(maps.split('-').next().unwrap(), 16).unwrap();
@@ -387,22 +404,22 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_the_disk_lost_of_a_stretch_is_marked_and_the_rest_of_it_is_read() {
+    fn lost_page_is_filled_and_rest_is_read() {
         let (file, at) = half_lost_file();
         let mut bytes = vec![0; 2 * PAGE_SIZE as usize];
-        assert!(is_media_error(&file.read_exact_at(&mut bytes, at).unwrap_err()), "the disk does not give it");
+        assert!(is_media_error(&file.read_exact_at(&mut bytes, at).unwrap_err()), "the page is unreadable");
         read_exact_past_lost(&file, &mut bytes, at).unwrap();
         let (lost, read) = bytes.split_at(PAGE_SIZE as usize);
         assert!(lost.iter().all(|byte| *byte == LOST_BYTE));
-        let mut there = vec![0; PAGE_SIZE as usize];
-        file.read_exact_at(&mut there, at + PAGE_SIZE).unwrap();
-        assert!(read == there, "the next page is read");
+        let mut available = vec![0; PAGE_SIZE as usize];
+        file.read_exact_at(&mut available, at + PAGE_SIZE).unwrap();
+        assert!(read == available, "the next page is readable");
         let short = read_exact_past_lost(&tempfile::tempfile().unwrap(), &mut bytes, 0).unwrap_err();
         assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
-    fn a_page_that_the_disk_lost_costs_no_other_and_any_other_failure_is_one() {
+    fn media_errors_cost_one_page_and_other_errors_fail() {
         let read_with = |errno: Errno| {
             let mut bytes = vec![0; 3 * PAGE_SIZE as usize];
             let read = read_past_lost(&mut bytes, 100, |bytes, at| {

@@ -1,9 +1,11 @@
-//! What the threads of one store share: the sessions as they stand, and the levels of the index.
+//! State that the threads of one store share: the sessions, and the levels of the index.
 //!
-//! A commit puts its places into `fresh`, in memory: an event can be read as soon as it is acknowledged, and the catalog
-//! is never in the way of a commit. From time to time `fresh` becomes `moving` and is written into the ground below. Until
-//! that is done it is looked up above it. What is not in the ground yet stands in the log after `moved`, so a restart finds
-//! it there.
+//! A commit puts its locations into `unflushed`, in memory. An event is readable as soon as it is
+//! acknowledged, and the catalog never delays a commit.
+//!
+//! An index flush turns `unflushed` into `flushing` and writes it into the base index. Until the
+//! flush ends, lookups read `flushing` above the base index. Locations that the base index lacks
+//! are in the log after `flushed_to`, so a restart finds them there.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,22 +28,23 @@ pub(super) struct JournalState {
     pub(super) sessions: HashMap<SessionId, SessionEntry>,
     pub(super) recent: RecentEvents,
     pub(super) unflushed: EventLocations,
-    /// Sessions that the ground knows otherwise.
+    /// Sessions whose entry in the base index is out of date.
     pub(super) changed_sessions: HashSet<SessionId>,
-    /// Where the last commit ended.
+    /// End of the last commit.
     pub(super) end: LogPosition,
-    /// Since when something that was purged may stand in the last segment.
+    /// Time since which the last segment may hold purged data.
     pub(super) purged_since: Option<Instant>,
     pub(super) flushing: Option<Arc<EventLocations>>,
-    /// Up to where the ground is complete.
+    /// End of the log up to which the base index is complete.
     pub(super) flushed_to: LogPosition,
 }
 
-/// The lowest level of the index.
+/// Lowest level of the index.
 #[derive(Debug)]
 pub(super) enum BaseIndex {
     Catalog(Catalog),
-    /// Where sled failed: the same, read from the log, until the next start makes a new catalog.
+    /// Replacement after a failure of sled: read from the log, used until the next start creates a
+    /// new catalog.
     InMemory(EventLocations),
 }
 
@@ -49,34 +52,37 @@ pub(super) enum BaseIndex {
 pub(super) struct SharedJournal {
     state: RwLock<JournalState>,
     base_index: RwLock<BaseIndex>,
-    /// One at a time moves places down or replaces the ground.
+    /// Held by the one thread that flushes the index or replaces the base index.
     index_maintenance: Mutex<()>,
     pub(super) segments: SegmentCache,
     pub(super) catalog_dir: PathBuf,
-    /// No session may be in the log that is not known.
+    /// True if the log can hold no session that is unknown.
     pub(super) is_complete: bool,
 }
 
-/// What goes down at once: all up to `end`.
+/// Changes of one index flush: all up to `end`.
 struct IndexFlush {
-    places: Arc<EventLocations>,
-    /// `None` where a session is gone.
+    locations: Arc<EventLocations>,
+    /// `None` for a session that is gone.
     changed: HashMap<SessionId, Option<SessionEntry>>,
     end: LogPosition,
 }
 
-/// The disk's last room belongs to the log: sled does not survive a full disk well, and what it lacks is in memory.
+/// Free space in bytes below which the index is not flushed.
+///
+/// The last space of a disk belongs to the log. sled does not survive a full disk well, and the
+/// missing locations are in memory.
 const MIN_FREE_FOR_CATALOG: u64 = 16 << 20;
 
 impl SharedJournal {
     pub(super) fn new(
         state: JournalState,
-        ground: BaseIndex,
+        base_index: BaseIndex,
         segments: SegmentCache,
         catalog_dir: PathBuf,
         is_complete: bool,
     ) -> SharedJournal {
-        let (state, base_index, index_maintenance) = (RwLock::new(state), RwLock::new(ground), Mutex::new(()));
+        let (state, base_index, index_maintenance) = (RwLock::new(state), RwLock::new(base_index), Mutex::new(()));
         SharedJournal { state, base_index, index_maintenance, segments, catalog_dir, is_complete }
     }
 
@@ -92,21 +98,21 @@ impl SharedJournal {
         self.base_index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn replace_base_index(&self, ground: BaseIndex) {
-        let mut place = self.base_index.write().unwrap_or_else(PoisonError::into_inner);
-        if let BaseIndex::Catalog(broken) = std::mem::replace(&mut *place, ground) {
+    fn replace_base_index(&self, base_index: BaseIndex) {
+        let mut slot = self.base_index.write().unwrap_or_else(PoisonError::into_inner);
+        if let BaseIndex::Catalog(broken) = std::mem::replace(&mut *slot, base_index) {
             broken.close();
         }
     }
 
-    /// The places from the one that should hold `seq` on; none where nothing is known of it.
+    /// Returns the locations from the one that should hold `seq` on; empty if the index has none.
     pub(super) fn locate(&self, session: SessionId, seq: Seq) -> Result<Vec<EventLocation>, StoreError> {
         {
             let state = self.state();
             let levels = [Some(&state.unflushed), state.flushing.as_deref()];
             for level in levels.into_iter().flatten() {
                 match level.lookup(session, seq) {
-                    IndexLookup::Found(places) => return Ok(places),
+                    IndexLookup::Found(locations) => return Ok(locations),
                     IndexLookup::Absent => return Ok(Vec::new()),
                     IndexLookup::Below => {}
                 }
@@ -114,14 +120,14 @@ impl SharedJournal {
         }
         let found = match &*self.base_index() {
             BaseIndex::Catalog(catalog) => catalog.lookup(session, seq),
-            BaseIndex::InMemory(places) => Ok(places
+            BaseIndex::InMemory(locations) => Ok(locations
                 .by_session
                 .get(&session)
-                .and_then(|of| locations_from(of, seq))
+                .and_then(|locations| locations_from(locations, seq))
                 .map(<[EventLocation]>::to_vec)),
         };
         match found {
-            Ok(places) => Ok(places.unwrap_or_default()),
+            Ok(locations) => Ok(locations.unwrap_or_default()),
             Err(error) => {
                 self.rebuild_index(&error)?;
                 self.locate(session, seq)
@@ -129,37 +135,38 @@ impl SharedJournal {
         }
     }
 
-    /// Reads the ground anew from the log, if that has not been done yet.
-    pub(super) fn rebuild_index(&self, why: &CatalogError) -> Result<(), StoreError> {
+    /// Rebuilds the base index from the log, unless that has been done already.
+    pub(super) fn rebuild_index(&self, reason: &CatalogError) -> Result<(), StoreError> {
         let _alone = self.index_maintenance.lock().unwrap_or_else(PoisonError::into_inner);
-        self.rebuild_index_locked(why)
+        self.rebuild_index_locked(reason)
     }
 
-    fn rebuild_index_locked(&self, why: &CatalogError) -> Result<(), StoreError> {
+    fn rebuild_index_locked(&self, reason: &CatalogError) -> Result<(), StoreError> {
         if matches!(*self.base_index(), BaseIndex::InMemory(_)) {
             return Ok(());
         }
-        tracing::warn!("the journal's index cannot be used and is read anew from the log: {why}");
+        tracing::warn!("the journal's index is unusable and is rebuilt from the log: {reason}");
         let end = self.state().flushed_to;
         let mut replay = LogReplay::default();
         replay.replay_up_to(&self.segments, end).map_err(std::io::Error::other)?;
         self.replace_base_index(BaseIndex::InMemory(replay.locations));
-        // A next start must not take it up again; but of what the log has lost it alone may know how much was given.
+        // The next start must not use this catalog again. After damage it stays, because it alone
+        // may have the numbers that were given.
         if replay.damage.is_empty() {
             let _ = std::fs::remove_dir_all(&self.catalog_dir);
         }
         Ok(())
     }
 
-    /// Moves what is fresh into the ground.
+    /// Flushes `unflushed` into the base index.
     pub(super) fn flush_index(&self) -> Result<(), StoreError> {
         let _alone = self.index_maintenance.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(IndexFlush { places, changed, end }) = self.begin_flush() else { return Ok(()) };
+        let Some(IndexFlush { locations, changed, end }) = self.begin_flush() else { return Ok(()) };
         let written = match &*self.base_index() {
-            BaseIndex::Catalog(catalog) => catalog.write(&places, &changed, end),
+            BaseIndex::Catalog(catalog) => catalog.write(&locations, &changed, end),
             BaseIndex::InMemory(_) => Ok(()),
         };
-        drop(places);
+        drop(locations);
         match written.or_else(|error| self.rebuild_index_locked(&error)) {
             Ok(()) => self.finish_flush(end),
             Err(error) => {
@@ -170,22 +177,24 @@ impl SharedJournal {
         Ok(())
     }
 
-    /// Forgets of an archive whose places are in the ground what the archive knows itself.
+    /// Drops those locations of an archive from the base index that the archive finds by itself.
+    ///
+    /// Called once the base index covers the archive.
     pub(super) fn drop_archived_locations(&self, number: u32) -> Result<(), StoreError> {
         let Segment::Archive(archive) = self.segments.open(number)? else { return Ok(()) };
         let _alone = self.index_maintenance.lock().unwrap_or_else(PoisonError::into_inner);
         for (session, from, until) in archive.sessions() {
-            let thinned = match &*self.base_index() {
+            let dropped = match &*self.base_index() {
                 BaseIndex::Catalog(catalog) => Some(catalog.drop_archived_locations(number, session, from, until)),
                 BaseIndex::InMemory(_) => None,
             };
-            match thinned {
-                Some(thinned) => thinned.or_else(|error| self.rebuild_index_locked(&error))?,
+            match dropped {
+                Some(dropped) => dropped.or_else(|error| self.rebuild_index_locked(&error))?,
                 None => {
-                    if let BaseIndex::InMemory(places) =
+                    if let BaseIndex::InMemory(locations) =
                         &mut *self.base_index.write().unwrap_or_else(PoisonError::into_inner)
                     {
-                        places.drop_archived(number, session);
+                        locations.drop_archived(number, session);
                     }
                 }
             }
@@ -205,35 +214,35 @@ impl SharedJournal {
         if state.end == state.flushed_to {
             return None;
         }
-        let moving = Arc::new(std::mem::take(&mut state.unflushed));
-        state.flushing = Some(moving.clone());
+        let flushing = Arc::new(std::mem::take(&mut state.unflushed));
+        state.flushing = Some(flushing.clone());
         let changed = std::mem::take(&mut state.changed_sessions);
         let changed = changed.into_iter().map(|session| (session, state.sessions.get(&session).cloned())).collect();
-        Some(IndexFlush { places: moving, changed, end: state.end })
+        Some(IndexFlush { locations: flushing, changed, end: state.end })
     }
 
     fn finish_flush(&self, end: LogPosition) {
-        let mut ground = self.base_index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut base_index = self.base_index.write().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state_mut();
-        let moved = state.flushing.take().and_then(Arc::into_inner);
-        if let (BaseIndex::InMemory(places), Some(moved)) = (&mut *ground, moved) {
-            places.merge_newer(moved);
-            places.forgotten.clear();
+        let flushed = state.flushing.take().and_then(Arc::into_inner);
+        if let (BaseIndex::InMemory(locations), Some(flushed)) = (&mut *base_index, flushed) {
+            locations.merge_newer(flushed);
+            locations.forgotten.clear();
         }
         state.flushed_to = end;
     }
 
-    /// Neither the index nor the log could be had: what was to go down stays here, and goes with the next move.
+    /// Returns the locations of a failed flush to `unflushed`. The next flush includes them.
     fn revert_flush(&self, changed: impl Iterator<Item = SessionId>) {
         let mut state = self.state_mut();
-        if let Some(mut places) = state.flushing.take().and_then(Arc::into_inner) {
-            places.merge_newer(std::mem::take(&mut state.unflushed));
-            state.unflushed = places;
+        if let Some(mut locations) = state.flushing.take().and_then(Arc::into_inner) {
+            locations.merge_newer(std::mem::take(&mut state.unflushed));
+            state.unflushed = locations;
         }
         state.changed_sessions.extend(changed);
     }
 
-    /// Whether the disk has what the index takes for a while.
+    /// Reports if the disk has enough free space for the index.
     pub(super) fn has_room(&self) -> bool {
         rustix::fs::statvfs(self.segments.dir())
             .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) > MIN_FREE_FOR_CATALOG)

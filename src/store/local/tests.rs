@@ -1,4 +1,4 @@
-//! The local journal under the faults that it promises to survive.
+//! Tests of the local journal under the faults that it survives.
 
 mod archives;
 mod contents;
@@ -26,7 +26,7 @@ contract!({
     (dir, store)
 });
 
-/// The same rules where every few commits begin a segment and move places into the index.
+/// The contract with segments of a few commits and frequent index flushes.
 mod in_small_steps {
     crate::store::contract::contract!({
         let dir = tempfile::tempdir().unwrap();
@@ -44,12 +44,12 @@ fn small_sizes() -> StoreSizes {
     }
 }
 
-/// All of a session, straight from the log.
+/// Returns all events of a session, read from the log.
 fn from_log(store: &LocalStore, session: SessionId) -> Result<Vec<StoredEvent>, StoreError> {
     super::reader::read(&store.shared, session, 0, ALL)
 }
 
-/// Says only which numbers differ: the texts would bury it.
+/// Compares the numbers first. The texts would make the failure unreadable.
 fn assert_same(found: &[StoredEvent], expected: &[StoredEvent], what: &str) {
     let seqs = |events: &[StoredEvent]| events.iter().map(|(seq, _)| *seq).collect::<Vec<_>>();
     assert_eq!(seqs(found), seqs(expected), "{what}");
@@ -70,7 +70,7 @@ async fn fill(store: &LocalStore, title: &str, count: u64) -> SessionId {
 }
 
 #[tokio::test]
-async fn everything_is_there_after_a_restart() {
+async fn restart_keeps_everything() {
     for sizes in [StoreSizes::default(), small_sizes()] {
         let dir = tempfile::tempdir().unwrap();
         let store = LocalStore::open_with(dir.path(), sizes).unwrap();
@@ -98,7 +98,7 @@ async fn everything_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_restart_replays_only_what_the_index_lacks() {
+async fn restart_replays_only_what_index_lacks() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 50).await;
@@ -109,7 +109,7 @@ async fn a_restart_replays_only_what_the_index_lacks() {
 }
 
 #[tokio::test]
-async fn a_directory_has_one_server() {
+async fn directory_admits_one_server() {
     let dir = tempfile::tempdir().unwrap();
     let first = LocalStore::open(dir.path()).unwrap();
     let second = LocalStore::open(dir.path()).unwrap_err();
@@ -119,7 +119,7 @@ async fn a_directory_has_one_server() {
 }
 
 #[tokio::test]
-async fn nobody_else_can_look_into_it() {
+async fn files_are_private_to_the_user() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("data").join("journal");
     let store = LocalStore::open(&root).unwrap();

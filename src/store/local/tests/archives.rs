@@ -1,4 +1,5 @@
-//! Archives: they read like the log that they replace, hold nothing of the purged, and survive what the log survives.
+//! Tests of archives: same events as the log, nothing of purged sessions, and damage costs only
+//! what it hits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,7 @@ fn files(dir: &Path, kind: SegmentFileKind) -> BTreeSet<u32> {
     segment::numbers(&dir.join("log"), kind).unwrap()
 }
 
-/// The sessions of which an archive still has frames.
+/// Returns the sessions that have frames in an archive.
 fn in_archives(dir: &Path) -> BTreeSet<SessionId> {
     let archive =
         |number| SegmentArchive::open(&segment::path(&dir.join("log"), number, SegmentFileKind::Archive)).unwrap();
@@ -40,17 +41,17 @@ async fn compacted(dir: &Path) -> Vec<SessionId> {
     sessions
 }
 
-/// Whether what is on disk is looked up in sled: where that once led astray, it is not.
+/// Reports if lookups use sled. After a lookup led nowhere, they do not.
 fn has_index(store: &LocalStore) -> bool {
     matches!(*store.shared.base_index(), BaseIndex::Catalog(_))
 }
 
 #[tokio::test]
-async fn closed_segments_become_smaller_and_read_the_same() {
+async fn archives_are_smaller_and_read_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     let (before, logs) = (size_of(dir.path()), files(dir.path(), SegmentFileKind::Log));
-    // The one that is being written stays as it is.
+    // The current segment stays as it is.
     let store = LocalStore::open_with(dir.path(), StoreSizes { close_purged_bytes: 8 << 10, ..small_sizes() }).unwrap();
     let done = store.compact().await.unwrap();
     assert_eq!(files(dir.path(), SegmentFileKind::Log), BTreeSet::from([*logs.last().unwrap()]));
@@ -62,12 +63,12 @@ async fn closed_segments_become_smaller_and_read_the_same() {
         let page =
             super::super::reader::read(&store.shared, *session, 29, ReadLimit { events: 3, bytes: 1 << 20 }).unwrap();
         assert_same(&page, &expected(*session, 32)[29..], "in the middle");
-        // What an archive finds by itself, the index does not keep.
-        let places = store.shared.locate(*session, 1).unwrap();
-        assert!(places.len() <= logs.len() + 10, "{} places in {} segments", places.len(), logs.len());
+        // The index does not keep what an archive finds by itself.
+        let locations = store.shared.locate(*session, 1).unwrap();
+        assert!(locations.len() <= logs.len() + 10, "{} locations in {} segments", locations.len(), logs.len());
     }
     assert!(has_index(&store));
-    assert_eq!(store.compact().await.unwrap(), CompactionStats::default(), "there is no more to do");
+    assert_eq!(store.compact().await.unwrap(), CompactionStats::default(), "nothing is left to compact");
     drop(store);
     check_all(dir.path(), &sessions, "after a restart");
     fs::remove_dir_all(dir.path().join("index")).unwrap();
@@ -75,7 +76,7 @@ async fn closed_segments_become_smaller_and_read_the_same() {
 }
 
 #[tokio::test]
-async fn what_was_purged_goes_from_archives_and_from_the_log() {
+async fn purged_sessions_leave_archives_and_log() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = compacted(dir.path()).await;
     let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
@@ -87,7 +88,11 @@ async fn what_was_purged_goes_from_archives_and_from_the_log() {
     store.compact().await.unwrap();
     let kept = [0, 1, 4, 5].map(|index| sessions[index]);
     assert_eq!(in_archives(dir.path()), BTreeSet::from(kept));
-    assert_eq!(files(dir.path(), SegmentFileKind::Log).len(), 1, "what was being written was closed for the one in it");
+    assert_eq!(
+        files(dir.path(), SegmentFileKind::Log).len(),
+        1,
+        "the current segment was closed because it had purged data"
+    );
     assert!(size_of(dir.path()) < before * 3 / 4, "{} of {before}", size_of(dir.path()));
     drop(store);
     for what in ["with the index", "without"] {
@@ -100,30 +105,28 @@ async fn what_was_purged_goes_from_archives_and_from_the_log() {
 }
 
 #[tokio::test]
-async fn a_killed_compaction_is_settled_by_the_next_start() {
-    let whole = tempfile::tempdir().unwrap();
-    let sessions = filled(whole.path()).await;
-    let logs: Vec<(u32, Vec<u8>)> = files(whole.path(), SegmentFileKind::Log)
+async fn next_start_completes_killed_compaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let sessions = filled(dir.path()).await;
+    let logs: Vec<(u32, Vec<u8>)> = files(dir.path(), SegmentFileKind::Log)
         .into_iter()
-        .map(|number| {
-            (number, fs::read(segment::path(&whole.path().join("log"), number, SegmentFileKind::Log)).unwrap())
-        })
+        .map(|number| (number, fs::read(segment::path(&dir.path().join("log"), number, SegmentFileKind::Log)).unwrap()))
         .collect();
-    LocalStore::open_with(whole.path(), small_sizes()).unwrap().compact().await.unwrap();
+    LocalStore::open_with(dir.path(), small_sizes()).unwrap().compact().await.unwrap();
 
-    // Not yet removed, and half of the next archive.
-    let log = whole.path().join("log");
+    // Segments that were not removed yet, and half of the next archive.
+    let log = dir.path().join("log");
     for (number, bytes) in &logs[..3] {
         fs::write(segment::path(&log, *number, SegmentFileKind::Log), bytes).unwrap();
     }
     fs::write(log.join("00000002.part"), "half").unwrap();
-    check_all(whole.path(), &sessions, "with leftovers");
-    assert_eq!(files(whole.path(), SegmentFileKind::Log).len(), 1);
+    check_all(dir.path(), &sessions, "with leftovers");
+    assert_eq!(files(dir.path(), SegmentFileKind::Log).len(), 1);
     assert!(!log.join("00000002.part").exists());
 }
 
 #[tokio::test]
-async fn a_damaged_archive_costs_what_is_damaged_and_says_so() {
+async fn damaged_archive_loses_only_damaged_events() {
     let origin = tempfile::tempdir().unwrap();
     let sessions = compacted(origin.path()).await;
     let victim = segment::path(&origin.path().join("log"), 3, SegmentFileKind::Archive);
@@ -148,9 +151,9 @@ async fn a_damaged_archive_costs_what_is_damaged_and_says_so() {
     }
 }
 
-/// No number is given twice for it, and nobody's contents go.
+/// No number is given twice, and no contents are removed.
 #[tokio::test]
-async fn an_archive_that_lost_its_end_is_known_to_have() {
+async fn truncated_archive_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = compacted(dir.path()).await;
     let victim = segment::path(&dir.path().join("log"), 3, SegmentFileKind::Archive);
@@ -176,7 +179,7 @@ async fn an_archive_that_lost_its_end_is_known_to_have() {
             fs::create_dir(&orphan).unwrap();
             fs::remove_dir_all(dir.path().join("index")).unwrap();
             LocalStore::open_with(dir.path(), small_sizes()).unwrap().contents.sweep();
-            assert!(orphan.exists(), "{what}: it may be of a session that stood there");
+            assert!(orphan.exists(), "{what}: the contents may be those of a lost session");
             fs::remove_dir_all(dir.path().join("index")).unwrap();
             fs::remove_dir(&orphan).unwrap();
         }
@@ -185,7 +188,7 @@ async fn an_archive_that_lost_its_end_is_known_to_have() {
     }
 }
 
-/// Three sessions whose events stand among each other, archived.
+/// Returns three archived sessions with interleaved events.
 async fn interleaved(dir: &Path) -> [SessionId; 3] {
     let store = LocalStore::open_with(dir, small_sizes()).unwrap();
     let mut sessions = Vec::new();
@@ -201,10 +204,11 @@ async fn interleaved(dir: &Path) -> [SessionId; 3] {
     [0, 1, 2].map(|index| sessions[index].0)
 }
 
-/// A block of this session, with a bit turned over in what it holds.
+/// Flips a bit in a block of this session.
 fn damage_block(archive: &Path, session: SessionId) {
     let open = SegmentArchive::open(archive).unwrap();
-    let block = open.blocks().iter().find(|block| block.session == session).expect("it has one");
+    let block =
+        open.blocks().iter().find(|block| block.session == session).expect("the session has a block in this archive");
     let compressed = open.compressed(block).unwrap();
     let bytes = fs::read(archive).unwrap();
     let at = bytes.windows(compressed.len()).position(|bytes| bytes == compressed).unwrap();
@@ -212,7 +216,7 @@ fn damage_block(archive: &Path, session: SessionId) {
 }
 
 #[tokio::test]
-async fn a_damaged_block_keeps_no_purged_session_on_the_disk() {
+async fn damaged_block_does_not_keep_purged_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let [damaged, purged, sound] = interleaved(dir.path()).await;
     let archives = files(dir.path(), SegmentFileKind::Archive);
@@ -224,13 +228,13 @@ async fn a_damaged_block_keeps_no_purged_session_on_the_disk() {
     let done = store.compact().await.unwrap();
     assert!(archives.len() > 2 && done.segments >= archives.len(), "{done:?} of {archives:?}");
     assert_eq!(in_archives(dir.path()), BTreeSet::from([damaged, sound]));
-    assert_eq!(store.compact().await.unwrap(), CompactionStats::default(), "there is no more to do");
+    assert_eq!(store.compact().await.unwrap(), CompactionStats::default(), "nothing is left to compact");
     drop(store);
     for what in ["with the index", "without"] {
         let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
         check_whole(&store, sound, 60, what);
         let (found, named) = readable(&store, damaged, 60);
-        assert_eq!(named, lost, "{what}: the damage is named still");
+        assert_eq!(named, lost, "{what}: the damage is still reported");
         assert_same(&found, &all_but(damaged, 60, &lost), what);
         drop(store);
         fs::remove_dir_all(dir.path().join("index")).unwrap();
@@ -239,7 +243,7 @@ async fn a_damaged_block_keeps_no_purged_session_on_the_disk() {
 }
 
 #[tokio::test]
-async fn a_segment_that_cannot_be_read_is_in_no_others_way() {
+async fn unreadable_segment_does_not_block_others() {
     let dir = tempfile::tempdir().unwrap();
     let [_, purged, _] = interleaved(dir.path()).await;
     let archives = files(dir.path(), SegmentFileKind::Archive);
@@ -257,29 +261,32 @@ async fn a_segment_that_cannot_be_read_is_in_no_others_way() {
     assert!(in_archives(dir.path()).contains(&purged));
     store.compact().await.unwrap();
     store.compact().await.unwrap();
-    assert!(!in_archives(dir.path()).contains(&purged), "it was tried again");
+    assert!(!in_archives(dir.path()).contains(&purged), "the failed segment was tried again");
 }
 
-/// The journal is not whole, so who is gone is known from the log alone.
+/// The journal is incomplete, so only the log tells which sessions are gone.
 #[tokio::test]
-async fn a_segment_that_cannot_be_archived_says_all_the_same_who_is_purged() {
+async fn unarchived_segment_still_names_purged_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let [_, purged, _] = interleaved(dir.path()).await;
     fs::write(dir.path().join("incomplete"), "").unwrap();
     let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     store.forget(purged).await.unwrap();
-    let says_so = store.shared.state().end.segment;
+    let forgetting_segment = store.shared.state().end.segment;
     fill(&store, "late", 60).await;
-    assert!(store.shared.state().end.segment > says_so + 1);
-    // Where its archive would be made.
-    fs::create_dir(dir.path().join(format!("log/{says_so:08}.part"))).unwrap();
+    assert!(store.shared.state().end.segment > forgetting_segment + 1);
+    // Blocks the path of the archive.
+    fs::create_dir(dir.path().join(format!("log/{forgetting_segment:08}.part"))).unwrap();
     store.compact().await.unwrap();
-    assert!(files(dir.path(), SegmentFileKind::Log).contains(&says_so), "it could be archived, so this shows nothing");
+    assert!(
+        files(dir.path(), SegmentFileKind::Log).contains(&forgetting_segment),
+        "the segment must not be archived for this test"
+    );
     assert!(!in_archives(dir.path()).contains(&purged));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_notice_nothing_of_a_compaction() {
+async fn compaction_does_not_disturb_readers() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     let store = std::sync::Arc::new(LocalStore::open_with(dir.path(), small_sizes()).unwrap());
@@ -298,11 +305,11 @@ async fn readers_notice_nothing_of_a_compaction() {
         store.forget(gone).await.unwrap();
     }
     futures::future::try_join_all(reading).await.unwrap();
-    assert!(has_index(&store), "it led nobody astray");
+    assert!(has_index(&store), "no lookup led nowhere");
 }
 
 #[tokio::test]
-async fn a_reader_in_the_midst_of_a_segment_goes_on_in_its_archive() {
+async fn open_reader_continues_in_archive() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
@@ -315,7 +322,7 @@ async fn a_reader_in_the_midst_of_a_segment_goes_on_in_its_archive() {
 }
 
 #[tokio::test]
-async fn an_archive_is_read_to_its_end_whatever_became_of_the_next() {
+async fn missing_next_archive_does_not_hide_this_one() {
     let dir = tempfile::tempdir().unwrap();
     let store =
         LocalStore::open_with(dir.path(), StoreSizes { close_purged_bytes: 1, ..StoreSizes::default() }).unwrap();
@@ -363,7 +370,10 @@ fn steps() -> impl Strategy<Value = Vec<CompactionStep>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// A purged session may come back under its old id, as an import does: nothing of its first life may show.
+/// Runs the steps and checks every session after each.
+///
+/// A purged session may come back under its old id, as after an import. No event of the purged
+/// session may reappear.
 async fn play(steps: Vec<CompactionStep>) {
     let dir = tempfile::tempdir().unwrap();
     let open = || LocalStore::open_with(dir.path(), small_sizes()).unwrap();
@@ -389,7 +399,10 @@ async fn play(steps: Vec<CompactionStep>) {
             CompactionStep::Compact => {
                 store.compact().await.unwrap();
                 let archived = in_archives(dir.path());
-                assert!(archived.iter().all(|session| tails.contains_key(session)), "the purged are gone");
+                assert!(
+                    archived.iter().all(|session| tails.contains_key(session)),
+                    "purged sessions are in no archive"
+                );
             }
             CompactionStep::Restart { with_index } => {
                 drop(store);
@@ -411,7 +424,7 @@ async fn play(steps: Vec<CompactionStep>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn whatever_happens_the_living_are_whole_and_the_purged_are_gone(steps in steps()) {
+    fn random_steps_keep_live_sessions_and_no_purged_ones(steps in steps()) {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(play(steps));
     }
 }

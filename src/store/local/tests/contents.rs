@@ -1,4 +1,4 @@
-//! Large contents: what a crash left goes, and what somebody still goes on with stays.
+//! Tests of large contents: leftovers of a crash are removed, unfinished contents in use stay.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use crate::store::SessionRecord;
 
 const NAME: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
-/// The file of a content, or of what will be one.
+/// Returns the path of a content, or with a suffix of a file beside it.
 fn file(dir: &Path, session: SessionId, suffix: &str) -> std::path::PathBuf {
     dir.join("contents").join(session.to_string()).join(format!("{NAME}{suffix}"))
 }
@@ -20,7 +20,7 @@ async fn read_content(store: &LocalStore, session: SessionId) -> Option<Bytes> {
 }
 
 #[tokio::test]
-async fn contents_that_a_crash_left_are_swept() {
+async fn sweep_removes_leftovers_of_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 1).await;
@@ -32,23 +32,23 @@ async fn contents_that_a_crash_left_are_swept() {
     let unfinished = contents.join(session.to_string()).join("01ARZ3NDEKTSV4RRFFQ69G5FAV.part");
     fs::write(&unfinished, "half").unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
-    assert!(orphan.exists() && unfinished.exists(), "nobody waits for them to go");
+    assert!(orphan.exists() && unfinished.exists(), "the start does not remove them");
     store.compact().await.unwrap();
     assert!(!orphan.exists() && !unfinished.exists());
     assert!(store.content(session, &name, 0, 9).await.unwrap().is_some());
 }
 
-/// Its session may have been paused for weeks before the server was started again.
+/// The session may have been paused for weeks before the restart.
 #[tokio::test]
-async fn pieces_outlive_a_long_pause_and_a_restart() {
+async fn unfinished_content_survives_long_pause_and_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 1).await;
     store.extend_content(session, NAME, 0, Bytes::from_static(b"before, ")).await.unwrap();
     drop(store);
     let long_ago = SystemTime::now() - Duration::from_secs(40 * 24 * 3600);
-    let growing = fs::File::options().write(true).open(file(dir.path(), session, ".growing")).unwrap();
-    growing.set_modified(long_ago).unwrap();
+    let unfinished = fs::File::options().write(true).open(file(dir.path(), session, ".growing")).unwrap();
+    unfinished.set_modified(long_ago).unwrap();
 
     let store = LocalStore::open(dir.path()).unwrap();
     store.extend_content(session, NAME, 8, Bytes::from_static(b"after")).await.unwrap();
@@ -56,21 +56,21 @@ async fn pieces_outlive_a_long_pause_and_a_restart() {
     assert_eq!(read_content(&store, session).await.as_deref(), Some(&b"before, after"[..]));
 }
 
-/// The session was at rest when the server started, and goes on before the sweep comes to it.
+/// The session was stopped when the server started, and continues before the sweep reaches it.
 #[tokio::test]
-async fn what_is_being_written_is_no_leftover() {
+async fn sweep_keeps_contents_written_in_this_run() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = store.create(SessionRecord { state: AgentState::Stopped, ..record("a") }).await.unwrap().record.id;
-    store.extend_content(session, NAME, 0, Bytes::from_static(b"of an earlier life")).await.unwrap();
+    store.extend_content(session, NAME, 0, Bytes::from_static(b"of an earlier run")).await.unwrap();
     let unfinished = file(dir.path(), session, ".sums.part");
     fs::write(&unfinished, "half").unwrap();
     drop(store);
 
     let store = LocalStore::open(dir.path()).unwrap();
     store.extend_content(session, NAME, 0, Bytes::from_static(b"now")).await.unwrap();
-    assert!(!unfinished.exists(), "whoever writes first does what the sweep would");
-    fs::write(&unfinished, "it is being written").unwrap();
+    assert!(!unfinished.exists(), "the first writer sweeps its session");
+    fs::write(&unfinished, "half of the next file").unwrap();
     store.compact().await.unwrap();
     assert!(unfinished.exists());
     assert!(store.finish_content(session, NAME).await.unwrap());
@@ -78,7 +78,7 @@ async fn what_is_being_written_is_no_leftover() {
 }
 
 #[tokio::test]
-async fn pieces_of_a_session_at_rest_go_with_a_restart() {
+async fn sweep_after_start_drops_unfinished_contents_of_stopped_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     for state in [AgentState::Stopped, AgentState::Failed, AgentState::Ended] {
@@ -95,9 +95,9 @@ async fn pieces_of_a_session_at_rest_go_with_a_restart() {
     assert_eq!(pieces(), 0);
 }
 
-/// Cut off between its name and its checksums.
+/// The crash came between the rename and the checksums.
 #[tokio::test]
-async fn a_content_that_was_made_whole_and_no_more_gets_its_checksums() {
+async fn finish_adds_checksums_that_a_crash_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 1).await;
@@ -111,7 +111,7 @@ async fn a_content_that_was_made_whole_and_no_more_gets_its_checksums() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_swept_keeps_no_server_from_starting() {
+async fn failed_sweep_does_not_block_start() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let [known, other] = [fill(&store, "known", 1).await, fill(&store, "other", 1).await];

@@ -1,4 +1,5 @@
-//! Killed at any moment, also while it compacts: what was acknowledged is there, and nothing else has a gap.
+//! Tests of a kill at any moment, also during compaction: acknowledged writes stay, and no gap
+//! appears.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -16,13 +17,15 @@ use crate::store::{
 };
 
 const DIR: &str = "GREENROOM_TEST_JOURNAL_TO_APPEND_TO";
-/// That process leaves the journal time to prepare room, and writes over it.
+/// Makes the process leave the journal time to preallocate, so it writes over zeros.
 const UNHURRIED: &str = "GREENROOM_TEST_JOURNAL_UNHURRIED";
 const SESSIONS: usize = 50;
 
-/// Not a test of its own: the process that the next one kills. It says what was acknowledged.
+/// Runs as the process that other tests kill, and prints what was acknowledged.
+///
+/// Without the environment variable it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn appends_until_it_is_killed() {
+async fn child_process_appends_until_killed() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     let unhurried = std::env::var_os(UNHURRIED).is_some();
     let roomy =
@@ -33,18 +36,18 @@ async fn appends_until_it_is_killed() {
     while sessions.len() < SESSIONS {
         sessions.push(store.create(record("a")).await.unwrap().record.id);
     }
-    let (keeper, of) = (store.clone(), sessions[0]);
-    let keeping = tokio::spawn(async move {
+    let (content_store, owner) = (store.clone(), sessions[0]);
+    let writing_contents = tokio::spawn(async move {
         loop {
-            let whole = SessionId::generate().to_string();
-            keeper.restore_content(of, &whole, large(&whole)).await.unwrap();
+            let single = SessionId::generate().to_string();
+            content_store.restore_content(owner, &single, large(&single)).await.unwrap();
             let grown = SessionId::generate().to_string();
             let (first, rest) = (large(&grown).slice(..3000), large(&grown).slice(3000..));
-            keeper.extend_content(of, &grown, 0, first).await.unwrap();
-            keeper.extend_content(of, &grown, 3000, rest).await.unwrap();
-            assert!(keeper.finish_content(of, &grown).await.unwrap());
+            content_store.extend_content(owner, &grown, 0, first).await.unwrap();
+            content_store.extend_content(owner, &grown, 3000, rest).await.unwrap();
+            assert!(content_store.finish_content(owner, &grown).await.unwrap());
             let now = now().as_nanos() as u64;
-            writeln!(std::io::stdout(), "kept {of} {whole} {now}\nkept {of} {grown} {now}").unwrap();
+            writeln!(std::io::stdout(), "kept {owner} {single} {now}\nkept {owner} {grown} {now}").unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
@@ -73,35 +76,38 @@ async fn appends_until_it_is_killed() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let (_, _, kept) = futures::future::join3(futures::future::join_all(appending), compacting, keeping).await;
-    kept.unwrap();
+    let (_, _, written) =
+        futures::future::join3(futures::future::join_all(appending), compacting, writing_contents).await;
+    written.unwrap();
 }
 
-/// The content of this name.
+/// Returns the content that belongs to this name.
 fn large(name: &str) -> Bytes {
     name.repeat(300).into()
 }
 
-/// The same clock in every process of this machine.
+/// Returns the time of the clock that all processes of this machine share.
 fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap()
 }
 
-/// What a process was told is on disk.
+/// Writes that a process saw acknowledged.
 #[derive(Default)]
 pub(super) struct AcknowledgedWrites {
-    /// Sessions, and how far.
+    /// Sessions with their newest acknowledged event.
     tails: Vec<(SessionId, u64)>,
     contents: Vec<(SessionId, String)>,
 }
 
-/// Lets another process write for a while, kills it, and returns what it had been told until then. `end` comes right before;
-/// what it is told from there on counts for nothing: a disk whose power is gone tells nobody anything, but the kernel, which
-/// lives on here, may call a sync done that it overtook.
+/// Lets another process write for a while, kills it, and returns what it saw acknowledged.
+///
+/// `end` runs right before the kill. Acknowledgements after that do not count: a disk without power
+/// acknowledges nothing. The kernel, however, lives on here and may complete a sync that `end`
+/// overtook.
 pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> AcknowledgedWrites {
-    let test = format!("{}::appends_until_it_is_killed", module_path!().split_once("::").unwrap().1);
+    let test = format!("{}::child_process_appends_until_killed", module_path!().split_once("::").unwrap().1);
     let mut command = Command::new(std::env::current_exe().unwrap());
-    // Every other time, as the tests count.
+    // Alternates, because the callers' numbers alternate between odd and even.
     if lines.is_multiple_of(2) {
         command.env(UNHURRIED, "");
     }
@@ -109,25 +115,26 @@ pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Ackn
         .args([&test, "--exact", "--nocapture", "--test-threads=1"])
         .env(DIR, dir)
         .stdout(Stdio::piped())
-        // What it says when its disk goes is no news.
+        // Errors after the loss of its disk are expected.
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut said: Vec<String> = Vec::new();
-    let appends = |said: &[String]| said.iter().filter(|line| line.starts_with("acknowledged")).count();
-    while appends(&said) < lines {
-        said.push(output.next().expect("the process ended by itself"));
+    let mut lines_printed: Vec<String> = Vec::new();
+    let appends =
+        |lines_printed: &[String]| lines_printed.iter().filter(|line| line.starts_with("acknowledged")).count();
+    while appends(&lines_printed) < lines {
+        lines_printed.push(output.next().expect("the process writes until it is killed"));
     }
     std::thread::sleep(Duration::from_micros(lines as u64 * 37 % 900));
     let ended = now();
     end();
     child.kill().unwrap();
-    said.extend(output);
+    lines_printed.extend(output);
     child.wait().unwrap();
     let mut acknowledged = AcknowledgedWrites::default();
-    for line in said {
-        // The last may be cut; what the test runner prints is none.
+    for line in lines_printed {
+        // The last line may be incomplete, and the test runner prints other lines.
         let [what, session, which, at] = line.split(' ').collect::<Vec<_>>()[..] else { continue };
         let (Ok(session), Ok(at)) = (session.parse(), at.parse().map(Duration::from_nanos)) else { continue };
         match what {
@@ -141,24 +148,26 @@ pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Ackn
 }
 
 #[test]
-fn what_was_acknowledged_survives_being_killed() {
+fn acknowledged_writes_survive_kill() {
     let dir = tempfile::tempdir().unwrap();
     let mut contents = 0;
     for round in 0..20 {
         let acknowledged = killed_after(dir.path(), 40 + round * 61, || ());
         contents += check_acknowledged(dir.path(), &acknowledged, &format!("round {round}"));
     }
-    assert!(contents > 0, "none was large");
+    assert!(contents > 0, "no large content was written");
 }
 
-/// All of it is there, in whole batches, and nothing has a gap. Returns how many large contents were looked at.
+/// Checks that all acknowledged writes are there, in complete batches and without a gap.
+///
+/// Returns the number of large contents that were checked.
 pub(super) fn check_acknowledged(dir: &Path, acknowledged: &AcknowledgedWrites, when: &str) -> usize {
     let store = LocalStore::open_with(dir, small_sizes()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for (session, name) in &acknowledged.contents {
         let content = runtime.block_on(store.content(*session, name, 0, usize::MAX)).unwrap();
-        let content = content.unwrap_or_else(|| panic!("{when}: content `{name}` is gone"));
-        assert!(content.bytes == large(name), "{when}: content `{name}` is not what was written");
+        let content = content.unwrap_or_else(|| panic!("{when}: content `{name}` is missing"));
+        assert!(content.bytes == large(name), "{when}: content `{name}` differs from what was written");
     }
     for (session, tail) in &acknowledged.tails {
         let found = from_log(&store, *session).unwrap();
@@ -169,12 +178,13 @@ pub(super) fn check_acknowledged(dir: &Path, acknowledged: &AcknowledgedWrites, 
     acknowledged.contents.len()
 }
 
-/// A log of one segment, the index gone, cut at `keep` bytes, with so many zeros behind: what is left of it, which must be a
-/// prefix.
+/// Cuts a log at `keep` bytes, appends `prepared` zeros, and checks that a prefix of it is left.
+///
+/// The log has one segment and no index.
 fn check_cut(log: &[u8], sessions: &[SessionId], keep: usize, prepared: usize) {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("log")).unwrap();
-    // What was prepared behind it is there, as a kill leaves it.
+    // Preallocated zeros, as a kill leaves them.
     let mut left = log[..keep].to_vec();
     left.resize(keep + prepared, 0);
     fs::write(dir.path().join("log/00000001.log"), left).unwrap();
@@ -200,7 +210,7 @@ fn two_sessions() -> (Vec<u8>, [SessionId; 2]) {
 }
 
 #[test]
-fn a_tail_torn_at_any_byte_of_the_last_record_is_cut() {
+fn torn_last_frame_is_cut() {
     let (log, sessions) = two_sessions();
     let last = event(sessions[1], 20);
     let record = 2 * super::super::frame::FRAME_HEADER_LEN + 1 + 8 + last.kind.len() + last.json.len();
@@ -209,22 +219,22 @@ fn a_tail_torn_at_any_byte_of_the_last_record_is_cut() {
     }
 }
 
-/// They have the beginning and the checksum of a header, and a version that is none of today's.
-const WORDS_LIKE_A_FRAME: &str = "GRAAxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx0010|6k4";
+/// Text with the beginning and the checksum of a frame header, and an unknown version.
+const TEXT_LIKE_A_FRAME: &str = "GRAAxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx0010|6k4";
 
 #[tokio::test]
-async fn a_journal_opens_whatever_an_agent_says_in_a_record_that_is_torn_or_damaged() {
-    let looks = FrameHeader::decode(WORDS_LIKE_A_FRAME.as_bytes().first_chunk().unwrap());
-    assert!(matches!(looks, Err(HeaderError::Newer)));
+async fn agent_text_like_a_frame_does_not_prevent_opening() {
+    let decoded = FrameHeader::decode(TEXT_LIKE_A_FRAME.as_bytes().first_chunk().unwrap());
+    assert!(matches!(decoded, Err(HeaderError::Newer)));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log/00000001.log");
     let store = LocalStore::open(dir.path()).unwrap();
     let (session, epoch) = claimed(&store, "a").await;
     store.append(session, epoch, 0, events(session, 0, 5)).await.unwrap();
     let began = store.shared.state().end.offset as usize;
-    let json = format!(r#"{{"content":"{WORDS_LIKE_A_FRAME}"}}"#).into();
-    let said = JournalEvent { kind: "think".into(), json };
-    store.append(session, epoch, 5, AppendBatch { events: vec![said], ..AppendBatch::default() }).await.unwrap();
+    let json = format!(r#"{{"content":"{TEXT_LIKE_A_FRAME}"}}"#).into();
+    let agent_text = JournalEvent { kind: "think".into(), json };
+    store.append(session, epoch, 5, AppendBatch { events: vec![agent_text], ..AppendBatch::default() }).await.unwrap();
     drop(store);
     let log = fs::read(&path).unwrap();
     let check = |log: &[u8], what: &str| {
@@ -239,14 +249,14 @@ async fn a_journal_opens_whatever_an_agent_says_in_a_record_that_is_torn_or_dama
     let mut without_headers = log.clone();
     without_headers[began + 8] ^= 1;
     *without_headers.last_mut().unwrap() ^= 1;
-    check(&without_headers, "its header and its footer are damaged");
+    check(&without_headers, "header and footer are damaged");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
-    /// A power cut leaves any pages of the commit that was being written over what was prepared.
+    /// A power cut leaves any pages of a commit that was being written over zeros.
     #[test]
-    fn of_a_commit_that_lost_pages_nothing_is_left_and_all_before_it(lost in any::<u16>()) {
+    fn commit_with_lost_pages_is_cut_completely(lost in any::<u16>()) {
         const PAGE: usize = 4096;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log/00000001.log");
@@ -275,7 +285,7 @@ proptest! {
     }
 
     #[test]
-    fn a_log_cut_anywhere_is_a_prefix_and_goes_on(share in 0.0..1.0f64, prepared in 0usize..100_000) {
+    fn log_cut_anywhere_keeps_prefix_and_continues(share in 0.0..1.0f64, prepared in 0usize..100_000) {
         let (log, sessions) = two_sessions();
         check_cut(&log, &sessions, (log.len() as f64 * share) as usize, prepared);
     }

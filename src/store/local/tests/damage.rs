@@ -1,4 +1,4 @@
-//! Damaged files: the server starts, what is damaged is named, the rest is served.
+//! Tests of damaged files: the server starts, reports the damage and serves the rest.
 
 use std::time::Duration;
 
@@ -33,16 +33,16 @@ pub(super) fn check_all(dir: &Path, sessions: &[SessionId], what: &str) {
 }
 
 #[tokio::test]
-async fn an_index_that_is_gone_is_made_anew() {
+async fn missing_index_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     fs::remove_dir_all(dir.path().join("index")).unwrap();
     check_all(dir.path(), &sessions, "without an index");
-    check_all(dir.path(), &sessions, "with the new one");
+    check_all(dir.path(), &sessions, "with the rebuilt index");
 }
 
 #[tokio::test]
-async fn an_index_with_flipped_bytes_costs_nothing() {
+async fn flipped_index_bytes_lose_no_event() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     for percent in (0..100).step_by(7) {
@@ -58,7 +58,9 @@ async fn an_index_with_flipped_bytes_costs_nothing() {
     }
 }
 
-/// The index itself. Its lock may outlive the store for a moment: a process that another test is just starting shares the
+/// Opens the index with sled.
+///
+/// sled's lock may outlive the store for a moment: a process that another test starts shares the
 /// descriptor until its exec.
 fn index(dir: &Path) -> sled::Db {
     let again = |_| sled::open(dir.join("index")).inspect_err(|_| std::thread::sleep(Duration::from_millis(20))).ok();
@@ -66,7 +68,7 @@ fn index(dir: &Path) -> sled::Db {
 }
 
 #[tokio::test]
-async fn an_index_that_lost_places_is_noticed_when_it_is_used() {
+async fn index_with_missing_locations_is_rebuilt_on_use() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     {
@@ -78,7 +80,7 @@ async fn an_index_that_lost_places_is_noticed_when_it_is_used() {
 }
 
 #[tokio::test]
-async fn an_index_of_another_time_is_not_believed() {
+async fn index_with_wrong_digest_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     {
@@ -89,7 +91,9 @@ async fn an_index_of_another_time_is_not_believed() {
     check_all(dir.path(), &sessions, "without a session");
 }
 
-/// What the log lacks is damaged, and stays so; no number is given again, and nobody's contents go.
+/// Checks that events which the log lacks stay damaged.
+///
+/// No number is given again, and no contents are removed.
 pub(super) async fn check_short(dir: &Path, session: SessionId, left: u64, tail: u64, what: &str) {
     let orphan = dir.join("contents").join(SessionId::generate().to_string());
     fs::create_dir(&orphan).unwrap();
@@ -108,9 +112,9 @@ pub(super) async fn check_short(dir: &Path, session: SessionId, left: u64, tail:
     }
 }
 
-/// There stands what is prepared behind every log, or nothing.
+/// The lost bytes are replaced by preallocated zeros, or the file ends before them.
 #[tokio::test]
-async fn what_the_log_lost_and_the_index_knows_is_damaged_and_no_number_is_given_twice() {
+async fn events_lost_from_log_are_damaged_and_numbers_stay_given() {
     for (behind, index) in [(0, "stays"), (100_000, "stays"), (0, "goes"), (100_000, "goes")] {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log/00000001.log");
@@ -125,7 +129,7 @@ async fn what_the_log_lost_and_the_index_knows_is_damaged_and_no_number_is_given
         before.resize(before.len() + behind, 0);
         fs::write(&log, before).unwrap();
         if index == "goes" {
-            // What it alone knew, the next start has the log say again.
+            // The next start writes into the log what only the index had.
             drop(LocalStore::open(dir.path()).unwrap());
             fs::remove_dir_all(dir.path().join("index")).unwrap();
         }
@@ -134,7 +138,7 @@ async fn what_the_log_lost_and_the_index_knows_is_damaged_and_no_number_is_given
 }
 
 #[tokio::test]
-async fn a_session_of_which_the_log_has_nothing_left_is_there_with_its_numbers() {
+async fn session_without_log_keeps_its_numbers() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 5).await;
@@ -144,7 +148,7 @@ async fn a_session_of_which_the_log_has_nothing_left_is_there_with_its_numbers()
 }
 
 #[tokio::test]
-async fn a_segment_that_is_gone_costs_what_stood_in_it_at_every_start() {
+async fn missing_segment_loses_the_same_events_at_every_start() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     fs::remove_file(dir.path().join("log/00000004.log")).unwrap();
@@ -166,7 +170,7 @@ async fn a_segment_that_is_gone_costs_what_stood_in_it_at_every_start() {
 }
 
 #[tokio::test]
-async fn a_segment_that_lost_its_end_is_known_to_have() {
+async fn truncated_segment_keeps_contents_of_unknown_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     let victim = dir.path().join("log/00000004.log");
@@ -181,26 +185,27 @@ async fn a_segment_that_lost_its_end_is_known_to_have() {
             let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
             store.compact().await.unwrap();
             drop(store);
-            assert!(orphan.exists(), "{what}, {start}: it may be of a session that stood there");
+            assert!(orphan.exists(), "{what}, {start}: the contents may be those of a lost session");
         }
         fs::write(&victim, &sound).unwrap();
-        // What was compacted meanwhile has lost nothing that it had.
+        // The compaction meanwhile lost no byte of other segments.
         fs::remove_dir_all(dir.path().join("index")).unwrap();
         check_all(dir.path(), &sessions, &what);
         LocalStore::open_with(dir.path(), small_sizes()).unwrap().contents.sweep();
-        assert!(!orphan.exists(), "{what}: all of it is known again");
+        assert!(!orphan.exists(), "{what}: every session is known again");
     }
 }
 
-/// The same, with what it knows.
+/// Opens the catalog and returns its content.
 fn catalog(dir: &Path) -> (Catalog, CatalogSnapshot) {
     drop(index(dir));
-    Catalog::open(&dir.join("index")).expect("the index is whole")
+    Catalog::open(&dir.join("index")).expect("the index matches its checkpoint")
 }
 
-/// Killed between two batches of sessions: some are as they were, some ahead of the checkpoint, and one is gone.
+/// A kill between two batches: some sessions are old, some ahead of the checkpoint, and one is
+/// gone.
 #[tokio::test]
-async fn an_index_that_was_half_written_is_gone_on_with() {
+async fn half_written_index_is_used_up_to_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let mut sessions = Vec::new();
@@ -226,10 +231,10 @@ async fn an_index_that_was_half_written_is_gone_on_with() {
     after.write(&EventLocations::default(), &behind, known.end).unwrap();
     after.close();
 
-    for what in ["half written", "whole again"] {
+    for what in ["half written", "complete again"] {
         let store = LocalStore::open(dir.path()).unwrap();
         let from = store.shared.state().flushed_to;
-        assert_eq!(from == known.end, what == "half written", "it is believed up to its checkpoint");
+        assert_eq!(from == known.end, what == "half written", "the index is used up to its checkpoint");
         for session in &sessions {
             let found = store.get(*session).await.unwrap().unwrap();
             assert_eq!((found.tail, found.record.title.as_str()), (5, "again"), "{what}");
@@ -239,7 +244,7 @@ async fn an_index_that_was_half_written_is_gone_on_with() {
     }
 }
 
-/// The events that can be read, skipping those that are named as damaged.
+/// Returns the readable events, and the numbers of those reported as damaged.
 pub(super) fn readable(store: &LocalStore, session: SessionId, tail: u64) -> (Vec<StoredEvent>, Vec<u64>) {
     let (mut found, mut damaged, mut after) = (Vec::new(), Vec::new(), 0);
     while after < tail {
@@ -248,8 +253,8 @@ pub(super) fn readable(store: &LocalStore, session: SessionId, tail: u64) -> (Ve
                 after = events.last().map_or(tail, |(seq, _)| *seq);
                 found.extend(events);
             }
-            Err(StoreError::Damaged { session: of, seq, .. }) => {
-                assert_eq!((of, seq), (session, after + 1));
+            Err(StoreError::Damaged { session: owner, seq, .. }) => {
+                assert_eq!((owner, seq), (session, after + 1));
                 damaged.push(seq);
                 after = seq;
             }
@@ -259,7 +264,7 @@ pub(super) fn readable(store: &LocalStore, session: SessionId, tail: u64) -> (Ve
     (found, damaged)
 }
 
-/// One record is damaged; `with_index` says whether the index of before is still there.
+/// Damages one frame and checks the rest. `with_index` keeps the index.
 async fn check_damaged_log(with_index: bool, percent: usize) {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
@@ -283,7 +288,7 @@ async fn check_damaged_log(with_index: bool, percent: usize) {
 }
 
 #[tokio::test]
-async fn a_damaged_record_costs_that_record_and_is_named() {
+async fn damaged_frame_loses_one_event_and_is_reported() {
     for with_index in [true, false] {
         for percent in [10, 33, 50, 77, 90] {
             check_damaged_log(with_index, percent).await;
@@ -291,9 +296,10 @@ async fn a_damaged_record_costs_that_record_and_is_named() {
     }
 }
 
-/// Frames of one commit follow each other; what tells damage from a torn tail comes only after all of them.
+/// Frames of one commit follow each other. Only a frame behind all of them tells damage from a torn
+/// tail.
 #[tokio::test]
-async fn a_damaged_record_of_a_commit_of_many_costs_that_record() {
+async fn damaged_frame_in_large_commit_loses_one_event() {
     for percent in (5..85).step_by(5) {
         let dir = tempfile::tempdir().unwrap();
         let store = LocalStore::open(dir.path()).unwrap();
@@ -303,7 +309,7 @@ async fn a_damaged_record_of_a_commit_of_many_costs_that_record() {
             sessions.push((session, store.claim(session).await.unwrap().0));
         }
         for tail in 1..6 {
-            // Together, so that those that come while the first is on its way to disk are one commit.
+            // Concurrent, so appends that arrive during the first commit form one commit.
             let appends = sessions.iter().map(|&(id, epoch)| store.append(id, epoch, tail, events(id, tail, 1)));
             for appended in futures::future::join_all(appends).await {
                 assert_eq!(appended.unwrap(), tail + 1);
@@ -330,7 +336,7 @@ async fn a_damaged_record_of_a_commit_of_many_costs_that_record() {
 }
 
 #[tokio::test]
-async fn what_was_synced_at_the_end_is_damaged_and_not_torn() {
+async fn synced_end_is_damaged_and_not_torn() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 3).await;
@@ -344,12 +350,12 @@ async fn what_was_synced_at_the_end_is_damaged_and_not_torn() {
 }
 
 #[tokio::test]
-async fn a_segment_with_a_damaged_beginning_or_none_at_all() {
+async fn damaged_or_missing_segment_keeps_other_segments_readable() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     flip(&dir.path().join("log/00000003.log"), 3, 8);
     fs::remove_dir_all(dir.path().join("index")).unwrap();
-    check_all(dir.path(), &sessions, "a preface");
+    check_all(dir.path(), &sessions, "a damaged segment header");
 
     fs::remove_file(dir.path().join("log/00000004.log")).unwrap();
     fs::remove_dir_all(dir.path().join("index")).unwrap();
@@ -369,7 +375,7 @@ pub(super) fn all_but(session: SessionId, tail: u64, damaged: &[u64]) -> Vec<Sto
 }
 
 #[tokio::test]
-async fn a_segment_under_the_name_of_another_is_left_out() {
+async fn segment_copy_under_other_number_is_set_aside() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     let log = dir.path().join("log");
@@ -393,7 +399,7 @@ async fn a_segment_under_the_name_of_another_is_left_out() {
 }
 
 #[tokio::test]
-async fn a_journal_of_a_newer_version_is_left_alone() {
+async fn newer_journal_is_left_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     drop(LocalStore::open(dir.path()).unwrap());
     let log = dir.path().join("log/00000001.log");
@@ -402,18 +408,18 @@ async fn a_journal_of_a_newer_version_is_left_alone() {
     let crc = crc32fast::hash(&bytes[..28]);
     bytes[28..32].copy_from_slice(&crc.to_le_bytes());
     fs::write(&log, &bytes).unwrap();
-    let refused = LocalStore::open(dir.path()).unwrap_err();
-    assert!(matches!(refused, OpenError::Newer { .. }), "{refused}");
+    let rejected = LocalStore::open(dir.path()).unwrap_err();
+    assert!(matches!(rejected, OpenError::Newer { .. }), "{rejected}");
     assert_eq!(fs::read(&log).unwrap(), bytes);
 }
 
 #[tokio::test]
-async fn a_crash_while_a_segment_is_begun_costs_nothing() {
-    for begun in [0, 10, 32] {
+async fn crash_while_segment_begins_loses_nothing() {
+    for header_len in [0, 10, 32] {
         let dir = tempfile::tempdir().unwrap();
         let sessions = filled(dir.path()).await;
         let last = *segment::numbers(&dir.path().join("log"), SegmentFileKind::Log).unwrap().last().unwrap();
-        fs::write(segment::path(&dir.path().join("log"), last + 1, SegmentFileKind::Log), vec![0; begun]).unwrap();
-        check_all(dir.path(), &sessions, "an unfinished preface");
+        fs::write(segment::path(&dir.path().join("log"), last + 1, SegmentFileKind::Log), vec![0; header_len]).unwrap();
+        check_all(dir.path(), &sessions, "an unfinished segment header");
     }
 }

@@ -1,10 +1,10 @@
-//! A full disk: appends are refused, reads work, and it goes on when there is room.
+//! Tests of a full disk: appends fail, reads work, and appends resume once there is space.
 
 use std::process::Command;
 
 use super::*;
 
-/// A small file system of its own; `None` where nobody may mount one.
+/// Small file system of its own; `None` without the right to mount one.
 struct SmallFileSystem(tempfile::TempDir);
 
 impl SmallFileSystem {
@@ -14,7 +14,7 @@ impl SmallFileSystem {
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(dir.path()).status();
         let is_mounted = mounted.is_ok_and(|status| status.success());
         if !is_mounted {
-            eprintln!("skipped: a small file system can be mounted by root only");
+            eprintln!("skipped: only root can mount a small file system");
         }
         is_mounted.then_some(SmallFileSystem(dir))
     }
@@ -28,7 +28,7 @@ impl Drop for SmallFileSystem {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_appends_and_recovers() {
+async fn appends_fail_on_full_disk_and_resume() {
     let Some(disk) = SmallFileSystem::mount("2m") else { return };
     let dir = disk.0.path().join("journal");
     let ballast = disk.0.path().join("ballast");
@@ -39,16 +39,16 @@ async fn a_full_disk_refuses_appends_and_recovers() {
     let _ = fs::write(&ballast, vec![0; 2 << 20]);
 
     let mut at = 10;
-    let refused = loop {
+    let rejected = loop {
         match store.append(session, epoch, at, events(session, at, 50)).await {
             Ok(tail) => at = tail,
             Err(error) => break error,
         }
-        assert!(at < 100_000, "the disk never got full");
+        assert!(at < 100_000, "the disk did not fill up");
     };
     assert!(
-        matches!(&refused, AppendError::NotWritten(error) if error.kind() == std::io::ErrorKind::StorageFull),
-        "{refused}"
+        matches!(&rejected, AppendError::NotWritten(error) if error.kind() == std::io::ErrorKind::StorageFull),
+        "{rejected}"
     );
     let pipelined = [0, 50].map(|more| store.append(session, epoch, at + more, events(session, at + more, 50)));
     for answer in futures::future::join_all(pipelined).await {
@@ -66,7 +66,8 @@ async fn a_full_disk_refuses_appends_and_recovers() {
     check_whole(&store, session, at + 50, "on a full disk");
 }
 
-/// Several closed segments, and a last one that is worth closing and has room.
+/// Returns a store with several closed segments, and a last one that has room and is due for
+/// closing.
 async fn store_worth_closing(dir: &Path) -> (LocalStore, SessionId) {
     let store = LocalStore::open_with(dir, small_sizes()).unwrap();
     let session = fill(&store, "kept", 40).await;
@@ -79,7 +80,7 @@ async fn store_worth_closing(dir: &Path) -> (LocalStore, SessionId) {
     (store, session)
 }
 
-/// Returns in which segment it stands.
+/// Appends an event and returns its segment.
 async fn append_one_more(store: &LocalStore, session: SessionId) -> u32 {
     let (epoch, tail) = {
         let state = store.shared.state();
@@ -92,11 +93,11 @@ async fn append_one_more(store: &LocalStore, session: SessionId) -> u32 {
 
 async fn check_all_appended(store: &LocalStore, session: SessionId) {
     let tail = store.get(session).await.unwrap().unwrap().tail;
-    check_whole(store, session, tail, "after all of it");
+    check_whole(store, session, tail, "after all steps");
 }
 
 #[tokio::test]
-async fn a_sweep_on_a_full_disk_leaves_the_last_segment_its_room_and_frees_what_it_can() {
+async fn sweep_on_full_disk_keeps_last_segment_open() {
     let Some(disk) = SmallFileSystem::mount("48m") else { return };
     let [spare, ballast] = ["spare", "ballast"].map(|name| disk.0.path().join(name));
     let (store, session) = store_worth_closing(&disk.0.path().join("journal")).await;
@@ -104,28 +105,28 @@ async fn a_sweep_on_a_full_disk_leaves_the_last_segment_its_room_and_frees_what_
     fs::write(&spare, vec![0; 4 << 20]).unwrap();
     let _ = fs::write(&ballast, vec![0; 48 << 20]);
 
-    assert_eq!(store.compact().await.unwrap(), CompactionStats::default(), "no archive finds room");
-    assert_eq!(append_one_more(&store, session).await, last, "the page that it goes into is there");
+    assert_eq!(store.compact().await.unwrap(), CompactionStats::default(), "no archive has space");
+    assert_eq!(append_one_more(&store, session).await, last, "the append goes into a page that exists");
 
-    // Room for archives, and not so much that a segment is begun without need.
+    // Space for archives, but too little to begin a segment early.
     fs::remove_file(&spare).unwrap();
     let mut archived = 0;
-    // Those that failed are left out once.
+    // A run skips the segments that failed in the run before.
     for _ in 0..2 {
         archived += store.compact().await.unwrap().segments;
     }
-    assert_eq!(archived, last as usize - 1, "all but the last");
+    assert_eq!(archived, last as usize - 1, "all segments but the last are archived");
     assert_eq!(append_one_more(&store, session).await, last);
 
     fs::remove_file(&ballast).unwrap();
     store.compact().await.unwrap();
-    assert_eq!(append_one_more(&store, session).await, last + 1, "it was worth closing");
+    assert_eq!(append_one_more(&store, session).await, last + 1, "the last segment was closed");
     check_all_appended(&store, session).await;
 }
 
-/// As where the disk gets full right then.
+/// Same result as a disk that fills up at that moment.
 #[tokio::test]
-async fn a_last_segment_that_cannot_be_closed_keeps_no_other_from_its_archive() {
+async fn failed_close_does_not_block_archiving() {
     let dir = tempfile::tempdir().unwrap();
     let (store, session) = store_worth_closing(dir.path()).await;
     let last = store.shared.state().end.segment;
@@ -133,6 +134,6 @@ async fn a_last_segment_that_cannot_be_closed_keeps_no_other_from_its_archive() 
     fs::create_dir(&next).unwrap();
     assert_eq!(store.compact().await.unwrap().segments, last as usize - 1);
     fs::remove_dir(&next).unwrap();
-    assert_eq!(append_one_more(&store, session).await, last + 1, "it goes on");
+    assert_eq!(append_one_more(&store, session).await, last + 1, "the log continues in the next segment");
     check_all_appended(&store, session).await;
 }

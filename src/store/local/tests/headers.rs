@@ -1,4 +1,4 @@
-//! Damaged headers: what stands behind a payload says the same.
+//! Tests of damaged headers: the footer behind the payload repeats the header.
 
 use super::{
     damage::{all_but, check_short, filled, flip, readable},
@@ -11,11 +11,11 @@ use crate::store::local::{
     segment::{self, LogPosition, SegmentCache, SegmentFileKind},
 };
 
-/// Where the frame of this event begins, and where its footer does.
-fn frame_at(log: &Path, wanted: u64) -> (usize, usize) {
+/// Returns the offsets of this event's frame and of its footer.
+fn frame_at(log: &Path, target: u64) -> (usize, usize) {
     let (file, mut at) = (fs::File::open(log).unwrap(), None);
     let mut visit = |found: ScanItem<'_>| match found {
-        ScanItem::Frame { offset, header, .. } if header.seq == wanted && header.count > 0 => {
+        ScanItem::Frame { offset, header, .. } if header.seq == target && header.count > 0 => {
             at = Some((offset as usize, (offset + header.footer_at()) as usize));
         }
         _ => {}
@@ -24,7 +24,9 @@ fn frame_at(log: &Path, wanted: u64) -> (usize, usize) {
     at.unwrap()
 }
 
-/// A journal without its index, of which these bytes of event 3's frame are flipped: from where the frame and its footer begin.
+/// Returns a journal without an index, with flipped bytes in event 3's frame.
+///
+/// `at` maps the offsets of the frame and its footer to the flipped offset.
 async fn flipped_in_event_3(of: u64, at: impl Fn(usize, usize) -> usize) -> (tempfile::TempDir, SessionId) {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
@@ -32,16 +34,16 @@ async fn flipped_in_event_3(of: u64, at: impl Fn(usize, usize) -> usize) -> (tem
     drop(store);
     fs::remove_dir_all(dir.path().join("index")).unwrap();
     let log = dir.path().join("log/00000001.log");
-    let (begins, footer) = frame_at(&log, 3);
-    flip(&log, at(begins, footer), 8);
+    let (start, footer) = frame_at(&log, 3);
+    flip(&log, at(start, footer), 8);
     (dir, session)
 }
 
 #[tokio::test]
-async fn a_damaged_header_costs_nothing_though_nothing_follows_it() {
+async fn damaged_header_loses_nothing_even_at_the_end() {
     for of in [3, 5] {
         for part in ["header", "footer"] {
-            let at = |begins, footer| if part == "header" { begins } else { footer };
+            let at = |start, footer| if part == "header" { start } else { footer };
             let (dir, session) = flipped_in_event_3(of, at).await;
             for round in 0..3 {
                 let store = LocalStore::open(dir.path()).unwrap();
@@ -55,8 +57,8 @@ async fn a_damaged_header_costs_nothing_though_nothing_follows_it() {
 }
 
 #[tokio::test]
-async fn a_damaged_header_is_told_of() {
-    let (dir, session) = flipped_in_event_3(5, |begins, _| begins).await;
+async fn damaged_header_is_reported() {
+    let (dir, session) = flipped_in_event_3(5, |start, _| start).await;
     let mut replay = LogReplay::default();
     replay.replay_from(&SegmentCache::new(dir.path().join("log")), LogPosition::START).unwrap();
     assert!(replay.recovered[0].starts_with(&format!("session `{session}`: event 3")), "{:?}", replay.recovered);
@@ -64,10 +66,10 @@ async fn a_damaged_header_is_told_of() {
 }
 
 #[tokio::test]
-async fn a_damaged_payload_costs_its_event_also_where_the_header_has_to_be_read_from_the_footer() {
+async fn damaged_payload_and_header_lose_one_event() {
     for of in [3, 5] {
-        let (dir, session) = flipped_in_event_3(of, |begins, _| begins + FRAME_HEADER_LEN - 4).await;
-        // What follows is of a later commit, so it is damage.
+        let (dir, session) = flipped_in_event_3(of, |start, _| start + FRAME_HEADER_LEN - 4).await;
+        // With 5 events, a later commit follows, so the frame is damaged and not torn.
         let store = LocalStore::open(dir.path()).unwrap();
         let tail = store.get(session).await.unwrap().unwrap().tail;
         let (found, damaged) = readable(&store, session, tail);
@@ -77,7 +79,7 @@ async fn a_damaged_payload_costs_its_event_also_where_the_header_has_to_be_read_
 }
 
 #[tokio::test]
-async fn a_newest_event_of_which_only_the_number_is_known_is_named_and_its_number_is_not_given_again() {
+async fn number_of_lost_newest_event_is_not_given_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 3).await;
@@ -85,8 +87,8 @@ async fn a_newest_event_of_which_only_the_number_is_known_is_named_and_its_numbe
     drop(store);
     fs::remove_dir_all(dir.path().join("index")).unwrap();
     let log = dir.path().join("log/00000001.log");
-    let (begins, footer) = frame_at(&log, 3);
-    [begins, footer].into_iter().for_each(|at| flip(&log, at, 8));
+    let (start, footer) = frame_at(&log, 3);
+    [start, footer].into_iter().for_each(|at| flip(&log, at, 8));
     let mut replay = LogReplay::default();
     replay.replay_from(&SegmentCache::new(dir.path().join("log")), LogPosition::START).unwrap();
     assert!(replay.damage.contains(&format!("session `{session}`: event 3")), "{:?}", replay.damage);
@@ -94,7 +96,7 @@ async fn a_newest_event_of_which_only_the_number_is_known_is_named_and_its_numbe
 }
 
 #[tokio::test]
-async fn a_segment_with_a_damaged_header_becomes_an_archive_that_has_everything() {
+async fn segment_with_damaged_frame_header_archives_completely() {
     let dir = tempfile::tempdir().unwrap();
     let sessions = filled(dir.path()).await;
     let log = segment::path(&dir.path().join("log"), 2, SegmentFileKind::Log);

@@ -1,4 +1,4 @@
-//! Two commits on their way to disk at once: which sync answers for what, and what a sync that fails takes with it.
+//! Tests of two commits in flight at once: what each sync covers, and what a failed sync voids.
 
 use std::{
     io,
@@ -14,30 +14,32 @@ use crate::store::{
     local::segment::{self, SegmentFileKind},
 };
 
-/// Long enough for whatever is going to happen.
+/// Long enough for anything that could happen.
 const A_WHILE: Duration = Duration::from_millis(200);
-const MUST_COME: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 type SyncVerdict = mpsc::Sender<io::Result<()>>;
 
-/// The syncs of a store, once they are held: each waits for its verdict.
+/// Syncs of a store. Once paused, each sync blocks until it receives a verdict.
 struct PausedSyncs {
-    /// Where each says that it has come, while they are held.
+    /// Channel on which each paused sync announces itself.
     sync_sender: Arc<Mutex<Option<mpsc::Sender<SyncVerdict>>>>,
     syncs: mpsc::Receiver<SyncVerdict>,
 }
 
 impl PausedSyncs {
     fn next(&self) -> SyncVerdict {
-        self.syncs.recv_timeout(MUST_COME).expect("a sync")
+        self.syncs.recv_timeout(TIMEOUT).expect("a sync starts in time")
     }
 
     fn expect_no_sync(&self) {
-        let came = self.syncs.recv_timeout(A_WHILE);
-        assert!(came.is_err(), "one sync too many");
+        let sync = self.syncs.recv_timeout(A_WHILE);
+        assert!(sync.is_err(), "no further sync may start");
     }
 
-    /// Those that nobody looked at, and all that come; who has the verdict of one still has to say it.
+    /// Stops pausing, and releases the syncs that were not taken yet.
+    ///
+    /// A verdict that was taken must still be given.
     fn release_all(&self) {
         *self.sync_sender.lock().unwrap() = None;
         self.syncs.try_iter().for_each(|verdict| pass(&verdict));
@@ -52,23 +54,23 @@ fn fail(verdict: &SyncVerdict) {
     verdict.send(Err(io::Error::other("the disk is gone"))).unwrap();
 }
 
-/// A store whose syncs are held from the first append on, and sessions in it.
+/// Returns a store with three sessions. Syncs are paused from the first append on.
 async fn store_with_paused_syncs(dir: &Path, sizes: StoreSizes) -> (LocalStore, PausedSyncs, [(SessionId, u64); 3]) {
-    let say = Arc::new(Mutex::new(None::<mpsc::Sender<SyncVerdict>>));
-    let holder = say.clone();
+    let sync_sender = Arc::new(Mutex::new(None::<mpsc::Sender<SyncVerdict>>));
+    let pausing = sync_sender.clone();
     let sync = move |file: &fs::File| {
-        let (verdict, told) = mpsc::channel();
-        let is_held = holder.lock().unwrap().as_ref().map(|say| say.send(verdict).unwrap()).is_some();
+        let (verdict, verdict_given) = mpsc::channel();
+        let is_held = pausing.lock().unwrap().as_ref().map(|sync_sender| sync_sender.send(verdict).unwrap()).is_some();
         if is_held {
-            told.recv().unwrap()?;
+            verdict_given.recv().unwrap()?;
         }
         file.sync_data()
     };
     let store = LocalStore::open_syncing(dir, sizes, Box::new(sync)).unwrap();
     let sessions = [claimed(&store, "a").await, claimed(&store, "b").await, claimed(&store, "c").await];
-    let (held, coming) = mpsc::channel();
-    *say.lock().unwrap() = Some(held);
-    (store, PausedSyncs { sync_sender: say, syncs: coming }, sessions)
+    let (held, syncs) = mpsc::channel();
+    *sync_sender.lock().unwrap() = Some(held);
+    (store, PausedSyncs { sync_sender, syncs }, sessions)
 }
 
 fn is_unknown(answer: &Result<Seq, AppendError>) -> bool {
@@ -76,7 +78,7 @@ fn is_unknown(answer: &Result<Seq, AppendError>) -> bool {
 }
 
 #[tokio::test]
-async fn a_sync_answers_for_all_that_was_written_before_it() {
+async fn sync_covers_everything_written_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let (store, syncs, [(a, of_a), (b, of_b), _]) = store_with_paused_syncs(dir.path(), StoreSizes::default()).await;
     let mut first = store.append(a, of_a, 0, events(a, 0, 2));
@@ -85,7 +87,7 @@ async fn a_sync_answers_for_all_that_was_written_before_it() {
     let in_time = syncs.next();
     let third = store.append(b, of_b, 0, events(b, 0, 1));
     syncs.expect_no_sync();
-    assert!((&mut first).now_or_never().is_none(), "nothing is acknowledged that is not on disk");
+    assert!((&mut first).now_or_never().is_none(), "an append is acknowledged only once it is on disk");
     assert_eq!(store.get(a).await.unwrap().unwrap().tail, 0);
 
     pass(&in_time);
@@ -102,21 +104,23 @@ async fn a_sync_answers_for_all_that_was_written_before_it() {
 }
 
 #[tokio::test]
-async fn who_asks_how_the_journal_is_does_not_wait_for_a_thread_that_is_late() {
+async fn check_does_not_wait_for_late_thread() {
     let dir = tempfile::tempdir().unwrap();
     let (store, syncs, [(a, of_a), ..]) = store_with_paused_syncs(dir.path(), StoreSizes::default()).await;
     let first = store.append(a, of_a, 0, events(a, 0, 2));
     let late = syncs.next();
     let (checked, ()) = tokio::join!(store.check(), async { pass(&syncs.next()) });
     checked.unwrap();
-    assert_eq!(first.await.unwrap(), 2, "and has it on disk");
+    assert_eq!(first.await.unwrap(), 2, "the append is on disk");
     syncs.release_all();
     pass(&late);
 }
 
-/// The kernel tells each that waits of a page that it lost, once: it may be one of a later commit than that which was waited for.
+/// The kernel reports a lost page once per file description.
+///
+/// The page may belong to a later commit than the one that the sync waited for.
 #[tokio::test]
-async fn a_late_sync_that_fails_speaks_of_what_is_on_its_way_now() {
+async fn late_failed_sync_voids_commits_in_flight() {
     let dir = tempfile::tempdir().unwrap();
     let (store, syncs, [(a, of_a), (b, of_b), (c, of_c)]) =
         store_with_paused_syncs(dir.path(), StoreSizes::default()).await;
@@ -141,13 +145,13 @@ async fn a_late_sync_that_fails_speaks_of_what_is_on_its_way_now() {
 }
 
 #[tokio::test]
-async fn no_rejection_stands_on_what_failed() {
+async fn rejection_based_on_failed_commit_is_withdrawn() {
     let dir = tempfile::tempdir().unwrap();
     let (store, syncs, [(a, of_a), ..]) = store_with_paused_syncs(dir.path(), StoreSizes::default()).await;
     let (claimed, fenced) = tokio::join!(store.claim(a), async {
         let failing = syncs.next();
         let fenced = store.append(a, of_a, 0, events(a, 0, 1));
-        // It waits for what it was decided on.
+        // The rejection is held back until the commit that it rests on is decided.
         tokio::time::sleep(A_WHILE).await;
         syncs.release_all();
         fail(&failing);
@@ -155,15 +159,19 @@ async fn no_rejection_stands_on_what_failed() {
     });
     claimed.unwrap_err();
     assert!(matches!(fenced, Err(AppendError::NotWritten(_))), "{fenced:?}");
-    assert_eq!(store.append(a, of_a, 0, events(a, 0, 1)).await.unwrap(), 1, "it was never taken from its owner");
+    assert_eq!(
+        store.append(a, of_a, 0, events(a, 0, 1)).await.unwrap(),
+        1,
+        "the failed claim did not change the owner"
+    );
 }
 
-/// What a thread sleeps for may be failed by the other, right when the store ends.
+/// The other thread may fail the request that a thread sleeps for, right when the store is dropped.
 #[tokio::test]
-async fn a_store_ends_though_nothing_is_left_of_what_waited() {
+async fn drop_returns_after_queued_requests_failed() {
     let dir = tempfile::tempdir().unwrap();
     let (store, syncs, [(a, of_a), (b, of_b), _]) = store_with_paused_syncs(dir.path(), StoreSizes::default()).await;
-    // One commit of both.
+    // Both requests go into one commit.
     while !store.queue.take_idle_turn() {
         std::thread::yield_now();
     }
@@ -184,11 +192,11 @@ async fn a_store_ends_though_nothing_is_left_of_what_waited() {
     for answer in [behind.await, more.await] {
         assert!(matches!(answer, Err(AppendError::Conflict { tail: 0 })), "{answer:?}");
     }
-    has_ended.recv_timeout(MUST_COME).expect("the store ends");
+    has_ended.recv_timeout(TIMEOUT).expect("the drop of the store returns");
 }
 
 #[tokio::test]
-async fn a_sync_that_fails_takes_all_with_it_that_is_on_its_way() {
+async fn failed_sync_voids_all_commits_in_flight() {
     for (fails_first, both) in [(true, false), (false, false), (true, true)] {
         let dir = tempfile::tempdir().unwrap();
         let (store, syncs, [(a, of_a), (b, of_b), (c, of_c)]) =
@@ -210,13 +218,13 @@ async fn a_sync_that_fails_takes_all_with_it_that_is_on_its_way() {
             pass(&other);
         }
         let [after, unconcerned, elsewhere] = waiting;
-        assert!(matches!(after.await, Err(AppendError::NotWritten(_))), "it counted on what failed");
+        assert!(matches!(after.await, Err(AppendError::NotWritten(_))), "the append relied on a failed one");
         assert_eq!(unconcerned.await.unwrap(), 1);
         assert!(matches!(elsewhere.await, Err(AppendError::Conflict { tail: 0 })));
         assert_eq!(store.get(a).await.unwrap().unwrap().tail, 0);
 
         if both {
-            // Of a segment that is given up already.
+            // The failure belongs to a segment that is abandoned already.
             fail(&other);
         }
         assert_eq!(store.append(a, of_a, 0, events(a, 0, 3)).await.unwrap(), 3);
@@ -230,7 +238,7 @@ async fn a_sync_that_fails_takes_all_with_it_that_is_on_its_way() {
 }
 
 #[tokio::test]
-async fn a_segment_is_begun_when_the_one_before_is_synced() {
+async fn segment_begins_after_previous_is_synced() {
     let dir = tempfile::tempdir().unwrap();
     let (store, syncs, [(a, of_a), (b, of_b), _]) = store_with_paused_syncs(dir.path(), small_sizes()).await;
     let large = |session| events(session, 0, 40);
@@ -246,7 +254,7 @@ async fn a_segment_is_begun_when_the_one_before_is_synced() {
     pass(&syncs.next());
     assert_eq!(second.await.unwrap(), 40);
     assert!(path(last + 1).exists());
-    // And where the one before cannot be synced, what was to begin the next is not written.
+    // After a failed sync of the current segment, the commit for the next one is not written.
     let third = store.append(a, of_a, 40, events(a, 40, 40));
     let older = syncs.next();
     let fourth = store.append(b, of_b, 40, events(b, 40, 40));
@@ -257,13 +265,13 @@ async fn a_segment_is_begun_when_the_one_before_is_synced() {
     assert!(matches!(fourth.await, Err(AppendError::NotWritten(_))));
     store.check().await.unwrap();
     assert_eq!(store.append(b, of_b, 40, events(b, 40, 1)).await.unwrap(), 41);
-    check_whole(&store, a, 40, "once it goes on");
+    check_whole(&store, a, 40, "after the recovery");
 }
 
 #[tokio::test]
-async fn a_power_cut_may_take_the_older_and_leave_the_newer() {
+async fn power_cut_that_loses_older_commit_drops_both() {
     let dir = tempfile::tempdir().unwrap();
-    // The file ends where the log does.
+    // The file ends with the log.
     let sizes =
         StoreSizes { segment: SegmentSizes { preallocate_bytes: 0, ..SegmentSizes::DEFAULT }, ..StoreSizes::default() };
     let (store, syncs, [(a, of_a), (b, of_b), _]) = store_with_paused_syncs(dir.path(), sizes).await;
@@ -274,7 +282,7 @@ async fn a_power_cut_may_take_the_older_and_leave_the_newer() {
     let middle = written().len();
     let second = store.append(a, of_a, 2, events(a, 2, 2));
     let newer = syncs.next();
-    // As the disk would have it: of pages that nobody has synced any may be there.
+    // After a power cut, any unsynced page may be on disk.
     let lost = tempfile::tempdir().unwrap();
     fs::create_dir(lost.path().join("log")).unwrap();
     let mut bytes = written();
@@ -282,13 +290,13 @@ async fn a_power_cut_may_take_the_older_and_leave_the_newer() {
     bytes[begun..middle].fill(0);
     fs::write(lost.path().join("log/00000001.log"), bytes).unwrap();
     let cut = LocalStore::open(lost.path()).unwrap();
-    assert_eq!(cut.get(a).await.unwrap().unwrap().tail, 0, "there is no gap");
+    assert_eq!(cut.get(a).await.unwrap().unwrap().tail, 0, "no gap is left");
     assert_eq!(cut.append(a, of_a, 0, events(a, 0, 1)).await.unwrap(), 1);
 
     pass(&older);
     pass(&newer);
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (2, 4));
-    // What was written when the first was on disk proves that it was: there it is damage, and costs itself only.
+    // The third commit was written after a sync of the first. The first is damaged and not torn.
     let third = store.append(b, of_b, 0, events(b, 0, 1));
     pass(&syncs.next());
     third.await.unwrap();
@@ -304,7 +312,7 @@ async fn a_power_cut_may_take_the_older_and_leave_the_newer() {
 }
 
 #[tokio::test]
-async fn a_store_ends_with_what_is_on_its_way() {
+async fn drop_completes_commits_in_flight() {
     let dir = tempfile::tempdir().unwrap();
     let (store, syncs, [(a, of_a), _, _]) = store_with_paused_syncs(dir.path(), StoreSizes::default()).await;
     let first = store.append(a, of_a, 0, events(a, 0, 2));

@@ -1,11 +1,11 @@
-//! The index cannot be written, and for a while not even be read anew: nothing of what was to go there is lost.
+//! Test of an index that can be neither written nor rebuilt for a while: no location is lost.
 
 use std::{fs::File, os::fd::AsRawFd};
 
 use super::*;
 use crate::store::SessionRecord;
 
-/// From now on the disk is full for the index of this store, and for nobody else.
+/// Makes the disk full for the index of this store, and for no other file.
 fn fill_up_index(dir: &Path) {
     let db = dir.join("index/db").canonicalize().unwrap();
     let full = File::options().read(true).write(true).open("/dev/full").unwrap();
@@ -13,7 +13,8 @@ fn fill_up_index(dir: &Path) {
     for fd in fs::read_dir("/proc/self/fd").unwrap().flatten() {
         if fs::read_link(fd.path()).is_ok_and(|path| path == db) {
             let fd = fd.file_name().to_str().unwrap().parse().unwrap();
-            // SAFETY: sled's descriptor stays one of a file that can be read and written; only its bytes are others.
+            // SAFETY: sled's descriptor stays valid for reading and writing; only the file behind
+            // it changes.
             assert_eq!(unsafe { libc::dup2(full.as_raw_fd(), fd) }, fd);
             found += 1;
         }
@@ -22,7 +23,7 @@ fn fill_up_index(dir: &Path) {
 }
 
 #[tokio::test]
-async fn an_index_that_fails_twice_loses_nothing() {
+async fn index_that_fails_twice_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let (session, gone) = (fill(&store, "a", 30).await, fill(&store, "gone", 3).await);
@@ -39,14 +40,14 @@ async fn an_index_that_fails_twice_loses_nothing() {
     fs::rename(&log, &aside).unwrap();
     fs::create_dir(&log).unwrap();
     store.shared.segments.evict(1);
-    store.shared.flush_index().expect_err("neither the index nor the log can be had");
+    store.shared.flush_index().expect_err("neither the index nor the log is usable");
     fs::remove_dir(&log).unwrap();
     fs::rename(&aside, &log).unwrap();
     store.shared.segments.evict(1);
 
     check("after the failure", 40);
     append(40).await.unwrap();
-    check("beside what is newer", 50);
+    check("beside newer events", 50);
     store.shared.flush_index().expect("the log can be read again");
     check("with an index in memory", 50);
     drop(store);

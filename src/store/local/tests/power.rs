@@ -1,7 +1,7 @@
-//! The power goes: what was acknowledged is on the disk itself, and not only on its way there.
+//! Tests of a power cut: acknowledged writes are on the disk itself, not only in flight to it.
 //!
-//! A kill leaves the kernel's cache as it is. Here the file system is shut down under the writer, without a flush of its
-//! log: what was not synced is gone, as it is when the machine stops.
+//! A kill keeps the kernel's cache. Here the file system is shut down under the writer, without a
+//! flush of its log. Unsynced data is lost, as when the machine stops.
 
 use std::{fs::File, os::fd::AsRawFd, process::Command};
 
@@ -17,10 +17,10 @@ use crate::store::SessionId;
 const SHUTDOWN: libc::c_ulong = 0x8004_587d;
 /// `EXT4_GOING_FLAGS_NOLOGFLUSH`
 const WITHOUT_A_FLUSH: u32 = 2;
-/// So much that the journal prepares room in it.
+/// Size of the disk in bytes. Large enough for the journal to preallocate.
 const BYTES: u64 = 512 << 20;
 
-/// An ext4 of its own; `None` where nobody may mount one.
+/// Ext4 file system of its own; `None` without the right to mount one.
 struct Ext4Disk {
     image: tempfile::NamedTempFile,
     at: tempfile::TempDir,
@@ -30,8 +30,8 @@ impl Ext4Disk {
     fn new() -> Option<Ext4Disk> {
         let disk = Ext4Disk { image: tempfile::NamedTempFile::new().unwrap(), at: tempfile::tempdir().unwrap() };
         disk.image.as_file().set_len(BYTES).unwrap();
-        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(disk.image.path()).status();
-        (made.is_ok_and(|status| status.success()) && disk.mount()).then_some(disk)
+        let formatted = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(disk.image.path()).status();
+        (formatted.is_ok_and(|status| status.success()) && disk.mount()).then_some(disk)
     }
 
     fn mount(&self) -> bool {
@@ -42,24 +42,25 @@ impl Ext4Disk {
 
     fn cut_the_power(&self) {
         let root = File::open(self.at.path()).unwrap();
-        // SAFETY: the descriptor is open, and the kernel reads four bytes from where it is told.
+        // SAFETY: the descriptor is open, and the kernel reads four bytes at the given address.
         let cut = unsafe { libc::ioctl(root.as_raw_fd(), SHUTDOWN as _, &WITHOUT_A_FLUSH) };
         assert_eq!(cut, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// As the machine does when it starts again, on a copy of what the disk holds: somebody who made a mount namespace
-    /// meanwhile may hold on to the file system that was shut down, and to its cache.
+    /// Mounts a copy of the disk, as a restarted machine would mount the disk.
+    ///
+    /// Another mount namespace may still hold the file system that was shut down, and its cache.
     fn remount_copy(&mut self) {
         self.unmount();
         let copy = tempfile::NamedTempFile::new().unwrap();
         let copied = Command::new("cp").arg("--sparse=always").arg(self.image.path()).arg(copy.path()).status();
         assert!(copied.is_ok_and(|status| status.success()), "the disk is copied");
         self.image = copy;
-        assert!(self.mount(), "it is mounted again");
+        assert!(self.mount(), "the copy is mounted");
     }
 
     fn unmount(&self) {
-        // The one that was killed may hold it for a moment longer.
+        // A killed process may use the file system for a moment longer.
         let unmounted = (0..100).any(|_| {
             let done = Command::new("umount").arg(self.at.path()).output().is_ok_and(|it| it.status.success());
             if !done {
@@ -78,9 +79,9 @@ impl Drop for Ext4Disk {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_power_cut() {
+fn acknowledged_writes_survive_power_cut() {
     let Some(mut disk) = Ext4Disk::new() else {
-        eprintln!("skipped: root alone can mount a file system to cut the power of");
+        eprintln!("skipped: only root can mount a file system to cut its power");
         return;
     };
     let dir = disk.at.path().join("journal");
@@ -90,14 +91,16 @@ fn what_was_acknowledged_survives_a_power_cut() {
         disk.remount_copy();
         contents += check_acknowledged(&dir, &acknowledged, &format!("power cut {round}"));
     }
-    assert!(contents > 0, "none was large");
+    assert!(contents > 0, "no large content was written");
 }
 
-/// Whoever made it whole was cut off before that was on disk; whoever asks again is told so only when it is.
+/// The process that finished the content was killed before the rename was on disk.
+///
+/// A repeated `finish` returns true only once it is.
 #[test]
-fn a_content_that_is_said_to_be_there_survives_a_power_cut() {
+fn finished_content_survives_power_cut() {
     let Some(mut disk) = Ext4Disk::new() else {
-        eprintln!("skipped: root alone can mount a file system to cut the power of");
+        eprintln!("skipped: only root can mount a file system to cut its power");
         return;
     };
     let (dir, session, name) = (disk.at.path().join("contents"), SessionId::generate(), Ulid::generate());
@@ -105,12 +108,12 @@ fn a_content_that_is_said_to_be_there_survives_a_power_cut() {
     File::open(disk.at.path()).unwrap().sync_all().unwrap();
     let contents = ContentStore::new(dir.clone());
     contents.extend(session, name, 0, b"text").unwrap();
-    let whole = dir.join(session.to_string()).join(name.to_string());
-    std::fs::rename(whole.with_extension("growing"), &whole).unwrap();
+    let content = dir.join(session.to_string()).join(name.to_string());
+    std::fs::rename(content.with_extension("growing"), &content).unwrap();
     assert!(contents.finish(session, name).unwrap());
     disk.cut_the_power();
     disk.remount_copy();
-    let kept = contents.get(session, &name.to_string(), 0, 9).unwrap().expect("it is there");
+    let kept = contents.get(session, &name.to_string(), 0, 9).unwrap().expect("the content exists");
     assert_eq!(&kept.bytes[..], b"text");
-    assert!(whole.with_extension("sums").exists(), "with its checksums");
+    assert!(content.with_extension("sums").exists(), "the content has checksums");
 }

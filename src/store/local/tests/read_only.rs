@@ -1,10 +1,10 @@
-//! A journal that is only read, as on a disk that takes no writes any more.
+//! Test of a journal that is opened for reading only, as on a read-only disk.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use super::{damage::filled, *};
 
-/// Every file below `dir`, with what stands in it.
+/// Returns the files below `dir` with their content.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let below = entries.flat_map(|path| match path.is_dir() {
@@ -15,7 +15,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[tokio::test]
-async fn all_of_it_is_read_and_no_file_becomes_another() {
+async fn read_only_journal_reads_everything_and_changes_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut sessions = filled(dir.path()).await;
     let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
@@ -23,7 +23,7 @@ async fn all_of_it_is_read_and_no_file_becomes_another() {
     store.forget(sessions.remove(3)).await.unwrap();
     store.compact().await.unwrap();
     drop(store);
-    // What the next start would settle, and make anew.
+    // Leftovers that a normal start would remove.
     fs::write(dir.path().join("log/00000002.part"), "half").unwrap();
     fs::write(dir.path().join("contents").join(sessions[0].to_string()).join("half.part"), "half").unwrap();
     for what in ["with an index", "without"] {
@@ -33,13 +33,13 @@ async fn all_of_it_is_read_and_no_file_becomes_another() {
         assert_eq!(store.list(SessionQuery::default()).await.unwrap().total, sessions.len(), "{what}");
         let found = store.content(sessions[0], &content, 0, 9).await.unwrap().map(|part| part.bytes);
         assert_eq!(found.as_deref(), Some(&b"kept"[..]));
-        let refused = store.append(sessions[0], 1, 60, events(sessions[0], 60, 1)).await.unwrap_err();
-        assert!(matches!(refused, AppendError::NotWritten(_)), "{refused}");
+        let rejected = store.append(sessions[0], 1, 60, events(sessions[0], 60, 1)).await.unwrap_err();
+        assert!(matches!(rejected, AppendError::NotWritten(_)), "{rejected}");
         assert!(store.check().await.is_err());
         let second = LocalStore::open(dir.path()).unwrap_err();
         assert!(matches!(second, OpenError::InUse { .. }), "{second}");
         drop(store);
-        assert!(files(dir.path()) == before, "{what}: a file is another now");
+        assert!(files(dir.path()) == before, "{what}: a file has changed");
         let _once = fs::remove_dir_all(dir.path().join("index"));
     }
 }

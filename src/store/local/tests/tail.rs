@@ -1,4 +1,4 @@
-//! What a walk through a segment makes of its end.
+//! Tests of the scan at the end of a segment.
 
 use std::io::Write;
 
@@ -16,8 +16,9 @@ use crate::store::{
 
 const FRAME: usize = FRAME_HEADER_LEN + 1;
 
-/// A segment with commits of so many frames of version 1 each. Frame n is of the session that has n in each byte of its id, and `FRAME`
-/// bytes long.
+/// Returns a segment of commits with these numbers of frames, in version 1.
+///
+/// Frame n belongs to the session whose id consists of bytes n. Each frame has `FRAME` bytes.
 fn segment_of(commits: &[u8]) -> Vec<u8> {
     let payload = encode_payload(None, None, &[]);
     let mut bytes = vec![0; segment::SEGMENT_HEADER_LEN];
@@ -47,7 +48,7 @@ fn segment_of(commits: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Of such a segment these bytes are flipped; what then counts, and the frames that are named as damaged and as cut.
+/// Scans `segment_of(commits)` with flipped bytes. Checks its end, and the damaged and cut frames.
 fn check_scan(commits: &[u8], flipped: &[usize], end: usize, damaged: &[u8], cut: &[u8]) {
     let mut bytes = segment_of(commits);
     for at in flipped {
@@ -70,7 +71,7 @@ fn check_scan(commits: &[u8], flipped: &[usize], end: usize, damaged: &[u8], cut
 }
 
 #[test]
-fn what_a_later_commit_follows_is_damaged_and_of_the_last_one_what_is_cut_is_named() {
+fn frames_before_later_commit_are_damaged_and_last_commit_is_cut() {
     let (header, payload) = (|n: usize| n * FRAME, |n: usize| n * FRAME + FRAME_HEADER_LEN);
     check_scan(&[1, 3], &[], 4 * FRAME, &[], &[]);
     check_scan(&[1, 3], &[payload(0)], 4 * FRAME, &[1], &[]);
@@ -83,11 +84,11 @@ fn what_a_later_commit_follows_is_damaged_and_of_the_last_one_what_is_cut_is_nam
     check_scan(&[1, 3, 2], &[payload(1), header(4)], 4 * FRAME, &[2], &[6]);
 }
 
-/// A sector of the log's end, or the way to it, as it may be after any unclean end: many commits stand there.
+/// The disk, or the path to it, loses a sector at the end of the log. Many commits are in it.
 #[test]
-fn what_the_disk_does_not_give_is_no_commit_that_was_torn() {
+fn unreadable_bytes_are_not_a_torn_commit() {
     const PAGE: usize = 4096;
-    // They end in the second page.
+    // The frames end in the second page.
     const COUNT: usize = (2 * PAGE - segment::SEGMENT_HEADER_LEN) / FRAME;
     let mut bytes = segment_of(&[1; COUNT]);
     let prepared = 3 * PAGE;
@@ -110,34 +111,38 @@ fn what_the_disk_does_not_give_is_no_commit_that_was_torn() {
     segment::tests::lose_pages(PAGE as u64..2 * PAGE as u64);
     let read = (PAGE - segment::SEGMENT_HEADER_LEN) / FRAME;
     let lost = segment::SEGMENT_HEADER_LEN + read * FRAME;
-    assert_eq!(walk(), (read, vec![(lost, prepared)], prepared), "nothing is cut, and what comes is written behind it");
+    assert_eq!(
+        walk(),
+        (read, vec![(lost, prepared)], prepared),
+        "nothing is cut, and the log continues behind the lost bytes"
+    );
     segment::tests::lose_pages(0..0);
-    assert_eq!(walk(), whole, "the disk gives it again");
+    assert_eq!(walk(), whole, "the disk returns the page again");
 }
 
-/// When the log is swept for the first time: that closes its segment, and would archive it.
+/// Time of the first sweep. The sweep closes the segment and would archive it.
 #[derive(Debug, PartialEq)]
 enum SweepTime {
     Never,
-    /// So what is acknowledged last stands in the next segment.
-    BeforeItGoesOn,
-    /// So that stands in the same one.
-    OnceItWentOn,
+    /// The events acknowledged last are in the next segment.
+    BeforeNewEvents,
+    /// The events acknowledged last are in the same segment.
+    AfterNewEvents,
 }
 
-/// The numbers of what it did not give were given again meanwhile.
+/// Numbers of events that the disk did not return were given again meanwhile.
 #[tokio::test]
-async fn what_the_disk_gives_again_hides_nothing_that_was_acknowledged_since() {
-    for swept in [SweepTime::Never, SweepTime::BeforeItGoesOn, SweepTime::OnceItWentOn] {
-        check_given_again(swept).await;
+async fn returned_bytes_do_not_hide_later_events() {
+    for swept in [SweepTime::Never, SweepTime::BeforeNewEvents, SweepTime::AfterNewEvents] {
+        check_returned_bytes(swept).await;
     }
 }
 
-async fn check_given_again(swept: SweepTime) {
+async fn check_returned_bytes(swept: SweepTime) {
     let dir = tempfile::tempdir().unwrap();
     let open =
         || LocalStore::open_with(dir.path(), StoreSizes { close_purged_bytes: 1, ..StoreSizes::default() }).unwrap();
-    let without_an_index = || {
+    let open_without_index = || {
         fs::remove_dir_all(dir.path().join("index")).unwrap();
         open()
     };
@@ -145,35 +150,35 @@ async fn check_given_again(swept: SweepTime) {
     let session = fill(&store, "", 60).await;
     drop(store);
     segment::tests::lose_pages(8192..u64::MAX);
-    let store = without_an_index();
+    let store = open_without_index();
     segment::tests::lose_pages(0..0);
-    if swept == SweepTime::BeforeItGoesOn {
+    if swept == SweepTime::BeforeNewEvents {
         store.compact().await.unwrap();
         assert_eq!(store.shared.state().end.segment, 2);
     }
     let (epoch, snapshot) = store.claim(session).await.unwrap();
     let tail = snapshot.tail;
     assert!((10..50).contains(&tail), "{tail} are left");
-    let anew = |seq: u64| JournalEvent { kind: "message".into(), json: Bytes::from(format!("\"anew {seq}\"")) };
+    let new_event = |seq: u64| JournalEvent { kind: "message".into(), json: Bytes::from(format!("\"anew {seq}\"")) };
     for at in tail..tail + 3 {
-        let batch = AppendBatch { events: vec![anew(at + 1)], ..AppendBatch::default() };
+        let batch = AppendBatch { events: vec![new_event(at + 1)], ..AppendBatch::default() };
         store.append(session, epoch, at, batch).await.unwrap();
     }
     let mut whole = expected(session, tail);
-    whole.extend((tail + 1..=tail + 3).map(|seq| (seq, anew(seq))));
+    whole.extend((tail + 1..=tail + 3).map(|seq| (seq, new_event(seq))));
     let check = |store: &LocalStore, what: &str| {
         assert_same(&from_log(store, session).unwrap(), &whole, &format!("{swept:?}, {what}"));
     };
-    if swept == SweepTime::OnceItWentOn {
+    if swept == SweepTime::AfterNewEvents {
         store.compact().await.unwrap();
         assert_eq!(store.shared.state().end.segment, 2);
     }
     check(&store, "with the index");
     drop(store);
-    let store = without_an_index();
-    check(&store, "without");
+    let store = open_without_index();
+    check(&store, "without the index");
     if swept != SweepTime::Never {
         store.compact().await.unwrap();
-        check(&store, "without, and swept once more");
+        check(&store, "without the index, after another sweep");
     }
 }
